@@ -1,0 +1,22 @@
+"""Metric differential privacy for finite domains: optimal tables, exact audits, PAnDA."""
+
+from panda_mdp.domain import Domain, Snap
+from panda_mdp.mechanism import Mechanism, NoGuarantee, Simulation
+from panda_mdp.methods.exponential import exponential
+from panda_mdp.privacy.audit import Audit, audit
+from panda_mdp.problem import Problem
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Audit",
+    "Domain",
+    "Mechanism",
+    "NoGuarantee",
+    "Problem",
+    "Simulation",
+    "Snap",
+    "__version__",
+    "audit",
+    "exponential",
+]

@@ -1,0 +1,419 @@
+"""The records that a user may have, and how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp._arrays import FloatArray, IntArray, frozen
+from panda_mdp.errors import DomainError, SnapError
+from panda_mdp.metrics import BLOCK_ENTRIES, Euclidean, Haversine, Matrix, Metric, haversine_km
+from panda_mdp.tiles import Tiles, tile
+
+TRIANGLE_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Snap:
+    """The record nearest to a place, and how far it is. Its repr shows neither."""
+
+    record: int
+    distance: float
+
+    def __repr__(self) -> str:
+        return "Snap(record=<hidden>, distance=<hidden>)"
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """A finite set of records with a metric.
+
+    Built by `from_points`, `from_vectors` or `from_matrix`; records are the indices 0..K-1.
+    Distances are computed in blocks, so K = 128,000 places need a few MB.
+
+    >>> home = Domain.from_points([41.90, 41.91], [12.49, 12.50])
+    >>> len(home), home.unit, round(home.distance(0, 1), 3)
+    (2, 'km', 1.386)
+    """
+
+    metric: Metric
+    nodes: IntArray | None = None
+    """The city's node of each record, where the domain was sampled from a city."""
+    merged: IntArray | None = None
+    """For `merge=True`: the domain's record of each record that was given."""
+
+    @classmethod
+    def from_points(cls, lat: npt.ArrayLike, lon: npt.ArrayLike, *, merge: bool = False) -> Domain:
+        """Places by latitude and longitude in degrees; great-circle distance in km."""
+        lats, lons = _column(lat, "lat"), _column(lon, "lon")
+        if len(lats) != len(lons):
+            msg = f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
+            raise DomainError(msg)
+        _refuse_bad(
+            np.asarray(np.abs(lats) > 90), lats, "latitude", "lie in [-90, 90] degrees (swapped?)"
+        )
+        _refuse_bad((lons < -180) | (lons > 360), lons, "longitude", "lie in [-180, 360] degrees")
+        _refuse_few(len(lats))
+        lons = np.where(lons >= 180, lons - 360, lons)
+        # A pole has one place and every longitude.
+        keys = np.stack([lats + 0.0, np.where(np.abs(lats) == 90, 0.0, lons) + 0.0], axis=1)
+        keep, mapping = _distinct(keys, merge)
+        return cls(Haversine(lats[keep], lons[keep]), merged=mapping)
+
+    @classmethod
+    def from_vectors(
+        cls, vectors: npt.ArrayLike, *, unit: str = "unit", merge: bool = False
+    ) -> Domain:
+        """Vectors, shape (K, p), under euclidean distance."""
+        table = np.asarray(vectors, dtype=np.float64)
+        if table.ndim == 1:
+            table = table[:, None]
+        if table.ndim != 2 or table.shape[1] == 0:
+            msg = f"vectors has shape {table.shape}; give a (records, dimensions) table"
+            raise DomainError(msg)
+        _refuse_bad(~np.isfinite(table).all(axis=1), table, "vector", "be finite")
+        _refuse_few(len(table))
+        keep, mapping = _distinct(table + 0.0, merge)
+        return cls(Euclidean(table[keep], unit), merged=mapping)
+
+    @classmethod
+    def from_matrix(
+        cls, distances: npt.ArrayLike, *, unit: str = "unit", merge: bool = False
+    ) -> Domain:
+        """Any metric, as its K x K matrix; the triangle inequality is checked for all triples."""
+        table = np.array(distances, dtype=np.float64)
+        if table.ndim != 2 or table.shape[0] != table.shape[1]:
+            msg = f"the distance matrix has shape {table.shape}; it must be square, K x K"
+            raise DomainError(msg)
+        _refuse_few(len(table))
+        _check_entries(table)
+        mapping: IntArray | None = None
+        if merge:
+            keep, mapping = _merge_zero_distances(table)
+            table = table[np.ix_(keep, keep)]
+            _refuse_few(len(table))
+        _check_matrix(table)
+        return cls(Matrix(table, unit), merged=mapping)
+
+    def __len__(self) -> int:
+        return self.metric.size
+
+    def __repr__(self) -> str:
+        return f"Domain({len(self)} records, {self.metric.kind}, {self.unit})"
+
+    @property
+    def size(self) -> int:
+        """Number of records, K."""
+        return self.metric.size
+
+    @property
+    def unit(self) -> str:
+        """The unit of distances; epsilon is per this unit."""
+        return self.metric.unit
+
+    @property
+    def geographic(self) -> bool:
+        """Whether records are places with latitude and longitude."""
+        return isinstance(self.metric, Haversine)
+
+    @property
+    def lat(self) -> FloatArray:
+        """Latitudes in degrees (geographic domains only)."""
+        return self._haversine("lat").lat
+
+    @property
+    def lon(self) -> FloatArray:
+        """Longitudes in degrees (geographic domains only)."""
+        return self._haversine("lon").lon
+
+    @property
+    def plane(self) -> FloatArray | None:
+        """Planar coordinates, shape (K, 2), where records lie in a plane: exact for vectors of
+        two dimensions, a local projection in km for places within a few degrees; else None."""
+        if isinstance(self.metric, Haversine):
+            small = np.ptp(self.metric.lat) < 10 and np.ptp(self.metric.lon) < 10
+            return self.metric.plane if small and np.abs(self.metric.lat).max() < 80 else None
+        if isinstance(self.metric, Euclidean) and self.metric.vectors.shape[1] == 2:
+            return self.metric.vectors
+        return None
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the records and metric, the name of this domain in certificates."""
+        return self.metric.fingerprint
+
+    def take(self, indices: npt.ArrayLike) -> Domain:
+        """The domain restricted to some of its records, in the given order."""
+        chosen = check_indices(indices, self.size, "records", DomainError)
+        _refuse_few(len(chosen))
+        if len(np.unique(chosen)) != len(chosen):
+            msg = "a record is named twice; a domain's records are distinct"
+            raise DomainError(msg)
+        nodes = None if self.nodes is None else frozen(self.nodes[chosen])
+        return Domain(self.metric.take(chosen), nodes=nodes)
+
+    def with_nodes(self, nodes: IntArray) -> Domain:
+        """The same domain, remembering the city's node of each record."""
+        return replace(self, nodes=frozen(np.asarray(nodes, dtype=np.int64)))
+
+    def distance(self, x: int, x2: int) -> float:
+        """Distance of two records."""
+        pair = check_indices([x, x2], self.size, "records", DomainError)
+        return float(self.metric.pairs(pair[:1], pair[1:])[0])
+
+    def distances(
+        self, rows: npt.ArrayLike | None = None, cols: npt.ArrayLike | None = None
+    ) -> FloatArray:
+        """A block of distances, shape (rows, cols); None means all records."""
+        everything = np.arange(self.size)
+        first = everything if rows is None else check_indices(rows, self.size, "rows", DomainError)
+        second = everything if cols is None else check_indices(cols, self.size, "cols", DomainError)
+        return self.metric.block(first, second)
+
+    def blocks(self, cols: npt.ArrayLike | None = None) -> Iterator[tuple[slice, FloatArray]]:
+        """Row blocks of distances to `cols` (all records by default), each of bounded size."""
+        target = np.arange(self.size) if cols is None else check_indices(cols, self.size, "cols")
+        step = max(1, BLOCK_ENTRIES // max(1, len(target)))
+        for start in range(0, self.size, step):
+            rows = np.arange(start, min(start + step, self.size))
+            yield slice(start, int(rows[-1]) + 1), self.metric.block(rows, target)
+
+    def within(self, record: int, radius: float) -> IntArray:
+        """Records at distance at most `radius` of a record, itself included, ascending."""
+        at = check_indices([record], self.size, "record", DomainError)
+        tree = self.metric.tree
+        if tree is None:
+            near = np.arange(self.size)
+        else:
+            reach = self.metric.embedded_radius(radius)
+            near = np.sort(
+                np.asarray(tree.query_ball_point(self.metric.embedding[at[0]], reach), np.int64)
+            )
+        return np.asarray(near[self.metric.block(at, near)[0] <= radius])
+
+    def pairs_within(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """All pairs i < j at distance at most `radius`, in chunks of (i, j, distance)."""
+        tiles = self.tiles
+        for t in range(tiles.count):
+            rows = tiles.order[tiles.starts[t] : tiles.starts[t + 1]]
+            close = np.flatnonzero(tiles.between[t] <= radius)
+            close = close[close >= t]
+            cols = np.concatenate(
+                [tiles.order[tiles.starts[s] : tiles.starts[s + 1]] for s in close]
+            )
+            block = self.metric.block(rows, cols)
+            block[:, : len(rows)][np.tril_indices(len(rows))] = np.inf
+            a, b = np.nonzero(block <= radius)
+            first, second = rows[a], cols[b]
+            yield np.minimum(first, second), np.maximum(first, second), block[a, b]
+
+    def neighbours(self, count: int) -> tuple[IntArray, FloatArray]:
+        """The `count` nearest other records of every record: indices and distances, (K, count)."""
+        if not 1 <= count < self.size:
+            msg = f"count is {count}; a domain of {self.size} has 1 to {self.size - 1} neighbours"
+            raise DomainError(msg)
+        tree = self.metric.tree
+        indices = np.empty((self.size, count), dtype=np.int64)
+        if tree is not None:
+            found = np.asarray(tree.query(self.metric.embedding, k=count + 1)[1], dtype=np.int64)
+            itself = found == np.arange(self.size)[:, None]
+            # Records closer than rounding may push a record out of its own list.
+            itself[~itself.any(axis=1), -1] = True
+            indices[:] = found[~itself].reshape(self.size, count)
+        else:
+            for rows, block in self.blocks():
+                block[np.arange(len(block)), np.arange(rows.start, rows.stop)] = np.inf
+                part = np.argpartition(block, count - 1, axis=1)[:, :count]
+                indices[rows] = part
+        flat = self.metric.pairs(np.repeat(np.arange(self.size), count), indices.ravel())
+        apart = flat.reshape(self.size, count)
+        order = np.lexsort((indices, apart), axis=1)
+        return np.take_along_axis(indices, order, 1), np.take_along_axis(apart, order, 1)
+
+    def snap(self, lat: float, lon: float, limit: float) -> Snap:
+        """The record nearest to a place, if it lies within `limit` (km).
+
+        Snapping is not covered by the mechanism's guarantee: two places p, p' that snap to x, x'
+        are epsilon (d(p, p') + snap(p) + snap(p'))-indistinguishable, at most
+        epsilon (d(p, p') + 2 limit). Errors name neither the place nor its distance.
+        """
+        metric = self._haversine("snap")
+        if not (np.isfinite([lat, lon]).all() and abs(lat) <= 90 and -180 <= lon <= 360):
+            msg = "the place is not a latitude in [-90, 90] and a longitude in [-180, 360]"
+            raise SnapError(msg)
+        if not limit > 0:
+            msg = f"the snap limit is {limit!r} km; it must be positive"
+            raise SnapError(msg)
+        apart = haversine_km(float(lat), float(lon), metric.lat, metric.lon)
+        nearest = int(apart.argmin())
+        if apart[nearest] > limit:
+            msg = (
+                f"the place lies more than the limit of {limit:g} km from every record; "
+                "it is not covered by this domain: use a domain that covers it or raise the limit"
+            )
+            raise SnapError(msg)
+        return Snap(nearest, float(apart[nearest]))
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """Compact tiles of records, for work over all pairs."""
+        return tile(self.metric)
+
+    @cached_property
+    def diameter(self) -> float:
+        """The largest distance between two records, exactly."""
+        tiles = self.tiles
+        first, second = np.triu_indices(tiles.count)
+        bound = tiles.across[first, second]
+        best = 0.0
+        for k in np.argsort(-bound):
+            if bound[k] <= best:
+                break
+            rows = tiles.order[tiles.starts[first[k]] : tiles.starts[first[k] + 1]]
+            cols = tiles.order[tiles.starts[second[k]] : tiles.starts[second[k] + 1]]
+            best = max(best, float(self.metric.block(rows, cols).max()))
+        return best
+
+    def _haversine(self, what: str) -> Haversine:
+        if not isinstance(self.metric, Haversine):
+            msg = f"{what} needs places, and this domain is {self.metric.kind}; use from_points"
+            raise DomainError(msg)
+        return self.metric
+
+
+def check_indices(
+    values: npt.ArrayLike, size: int, name: str, error: type[Exception] = DomainError
+) -> IntArray:
+    """Whole numbers in 0..size-1 as int64, or an error that names the first offender."""
+    array = np.asarray(values)
+    if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer):
+        numeric = np.issubdtype(array.dtype, np.floating) and bool(np.all(array == np.round(array)))
+        if array.size and not numeric:
+            msg = f"{name} must be whole numbers, indices into the domain; got {array.dtype}"
+            raise error(msg)
+    array = np.atleast_1d(array).astype(np.int64)
+    if array.ndim != 1:
+        msg = f"{name} has shape {array.shape}; give a flat list of indices"
+        raise error(msg)
+    wrong = np.flatnonzero((array < 0) | (array >= size))
+    if len(wrong):
+        msg = f"{name}[{wrong[0]}] is {array[wrong[0]]}; indices lie in 0..{size - 1}"
+        raise error(msg)
+    return array
+
+
+def _column(values: npt.ArrayLike, name: str) -> FloatArray:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1:
+        msg = f"{name} has shape {column.shape}; give a flat list of degrees"
+        raise DomainError(msg)
+    _refuse_bad(~np.isfinite(column), column, name, "be finite")
+    return column
+
+
+def _refuse_few(count: int) -> None:
+    if count < 2:
+        msg = f"the domain has {count} record(s); privacy between records needs at least 2"
+        raise DomainError(msg)
+
+
+def _refuse_bad(bad: npt.NDArray[np.bool_], values: FloatArray, what: str, rule: str) -> None:
+    wrong = np.flatnonzero(bad)
+    if len(wrong):
+        shown: Any = values[wrong[0]]
+        value = f"{shown!r}" if np.ndim(shown) else f"{float(shown)}"
+        more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
+        msg = f"{what} of record {wrong[0]} is {value}; it must {rule}{more}"
+        raise DomainError(msg)
+
+
+def _distinct(keys: FloatArray, merge: bool) -> tuple[IntArray, IntArray | None]:
+    """Indices of distinct rows in order of first appearance, and the map onto them."""
+    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    if not merge:
+        if len(first) < len(keys):
+            repeats = np.flatnonzero(first[inverse] != np.arange(len(keys)))
+            again = int(repeats[0])
+            msg = (
+                f"record {again} repeats record {first[inverse[again]]} ({len(repeats)} repeats); "
+                "merge=True merges equal records and keeps the map"
+            )
+            raise DomainError(msg)
+        return np.arange(len(keys)), None
+    keep = np.sort(first)
+    _refuse_few(len(keep))
+    return keep, frozen(np.searchsorted(keep, first[inverse]))
+
+
+def _merge_zero_distances(table: FloatArray) -> tuple[IntArray, IntArray]:
+    # At distance 0 the triangle inequality makes the relation transitive.
+    representative = (table == 0).argmax(axis=1)
+    keep = np.unique(representative)
+    return keep, frozen(np.searchsorted(keep, representative))
+
+
+def _check_entries(table: FloatArray) -> None:
+    bad = np.argwhere(~np.isfinite(table))
+    if len(bad):
+        i, j = bad[0]
+        msg = f"distance ({i}, {j}) is {table[i, j]}; distances must be finite"
+        raise DomainError(msg)
+    bad = np.argwhere(table < 0)
+    if len(bad):
+        i, j = bad[0]
+        msg = f"distance ({i}, {j}) is {table[i, j]}; distances must not be negative"
+        raise DomainError(msg)
+    diagonal = np.flatnonzero(np.diag(table) != 0)
+    if len(diagonal):
+        i = diagonal[0]
+        msg = f"distance ({i}, {i}) is {table[i, i]}; a record's distance to itself must be 0"
+        raise DomainError(msg)
+    bad = np.argwhere(np.triu(table != table.T))
+    if len(bad):
+        i, j = bad[0]
+        msg = (
+            f"distance ({i}, {j}) is {table[i, j]} but ({j}, {i}) is {table[j, i]}; "
+            "the matrix must be symmetric: take (D + D.T) / 2 if the difference is rounding"
+        )
+        raise DomainError(msg)
+
+
+def _check_matrix(table: FloatArray) -> None:
+    zero = np.argwhere(np.triu(table == 0, k=1))
+    if len(zero):
+        i, j = zero[0]
+        msg = (
+            f"records {i} and {j} are at distance 0; records must be distinct: "
+            "merge=True merges them and keeps the map"
+        )
+        raise DomainError(msg)
+    triple = _broken_triangle(table)
+    if triple is not None:
+        i, j, k = triple
+        msg = (
+            f"the triangle inequality fails for records ({i}, {j}, {k}): "
+            f"d({i}, {j}) = {table[i, j]:.12g} exceeds d({i}, {k}) + d({k}, {j}) = "
+            f"{table[i, k] + table[k, j]:.12g} by more than 1e-9; "
+            "replace the matrix by its shortest-path closure (scipy.sparse.csgraph)"
+        )
+        raise DomainError(msg)
+
+
+def _broken_triangle(table: FloatArray) -> tuple[int, int, int] | None:
+    try:
+        from panda_mdp.kernels.distance import broken_triangle
+    except ImportError:
+        for k in range(len(table)):
+            detour = (table[:, k, None] + table[k]) * (1 + TRIANGLE_TOLERANCE)
+            bad = np.argwhere(table > detour)
+            if len(bad):
+                return int(bad[0][0]), int(bad[0][1]), k
+        return None
+    i, j, k = broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
+    return None if i < 0 else (int(i), int(j), int(k))

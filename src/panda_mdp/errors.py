@@ -1,0 +1,72 @@
+"""Every error that the library raises on purpose.
+
+    PandaError
+    ├── InvalidInputError (ValueError)       a value breaks a rule
+    │   ├── DomainError                      records or distances
+    │   │   └── SnapError                    a place too far from every record
+    │   ├── CityError                        a road network
+    │   ├── ProblemError                     outputs, loss, prior, epsilon
+    │   ├── MethodError                      an option of a method, or a problem it cannot take
+    │   └── PrivacyError                     a guarantee that does not hold, or has none
+    │       └── NotForReleaseError           an attempt to release what has no guarantee
+    ├── FileFormatError (ValueError, OSError) a damaged, truncated or foreign file
+    ├── MissingDependencyError (ImportError) an optional package is not installed
+    └── SolverError (RuntimeError)           a solver ended without an answer
+
+A message names the value, the rule and the remedy. It never contains a user's record or a seed:
+indices that appear in messages come from public inputs (the domain, a matrix, an output list).
+"""
+
+from __future__ import annotations
+
+
+class PandaError(Exception):
+    """Base of all errors raised on purpose by this library."""
+
+
+class InvalidInputError(PandaError, ValueError):
+    """A value breaks a rule."""
+
+
+class DomainError(InvalidInputError):
+    """Records or distances that do not form a metric space of distinct points."""
+
+
+class SnapError(DomainError):
+    """A place lies farther from every record than the snap limit."""
+
+
+class CityError(InvalidInputError):
+    """A road network that cannot be used as it is."""
+
+
+class ProblemError(InvalidInputError):
+    """Outputs, loss, prior or epsilon that do not fit the domain."""
+
+
+class MethodError(InvalidInputError):
+    """An option of a method is out of range, or the method cannot take this problem."""
+
+
+class PrivacyError(InvalidInputError):
+    """A guarantee was asked for that the numbers do not give."""
+
+
+class NotForReleaseError(PrivacyError):
+    """Something without a guarantee, or drawn with a seed, was about to be released."""
+
+
+class FileFormatError(PandaError, ValueError, OSError):
+    """A file is damaged, truncated, of a foreign format or of an unknown version."""
+
+    def __str__(self) -> str:
+        # OSError would render its arguments as an errno pair.
+        return str(self.args[0]) if self.args else ""
+
+
+class MissingDependencyError(PandaError, ImportError):
+    """An optional package is needed for this and is not installed."""
+
+
+class SolverError(PandaError, RuntimeError):
+    """A solver ended without an answer that could be certified."""

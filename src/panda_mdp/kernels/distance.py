@@ -1,0 +1,125 @@
+"""Distances inside compiled loops, for every metric of `panda_mdp.metrics`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Matrix, Metric
+
+HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX = 0, 1, 2, 3
+LOCAL_DEGREES = 8.0
+RADIANS = np.pi / 180
+
+
+class Coordinates(NamedTuple):
+    """A metric in the form that the kernels take; records in the order of `order`."""
+
+    kind: int
+    table: FloatArray
+    order: IntArray
+
+
+def coordinates(metric: Metric, order: IntArray) -> Coordinates:
+    """The metric's numbers, laid out along `order`."""
+    if isinstance(metric, Haversine):
+        lat, lon = metric.lat[order], metric.lon[order]
+        local = np.ptp(lat) < LOCAL_DEGREES and np.ptp(lon) < LOCAL_DEGREES
+        table = np.stack([lat, lon, np.cos(np.deg2rad(lat))])
+        return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
+    if isinstance(metric, Euclidean):
+        return Coordinates(EUCLIDEAN, np.ascontiguousarray(metric.vectors[order]), order)
+    if isinstance(metric, Matrix):
+        return Coordinates(MATRIX, np.asarray(metric.distances), order)
+    msg = f"no kernel for {type(metric).__name__}"
+    raise NotImplementedError(msg)
+
+
+@njit(cache=True, inline="always")
+def _sin_small(x):
+    """sin on |x| <= 0.07 to an ulp or two: the Taylor polynomial, which vectorises."""
+    s = x * x
+    return x * (1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110)))))
+
+
+@njit(cache=True, inline="always")
+def _asin_small(h):
+    """arcsin on [0, 0.1]: nine terms, the first one left out is below 1e-19 relative."""
+    s = h * h
+    p = 6435.0 / 557056
+    p = p * s + 143.0 / 10240
+    p = p * s + 231.0 / 13312
+    p = p * s + 63.0 / 2816
+    p = p * s + 35.0 / 1152
+    p = p * s + 5.0 / 112
+    p = p * s + 3.0 / 40
+    p = p * s + 1.0 / 6
+    return h + h * (s * p)
+
+
+@njit(cache=True)
+def fill(kind, table, order, i, start, stop, out):
+    """out[j - start] = distance of positions i and j, for start <= j < stop."""
+    if kind == LOCAL_HAVERSINE:
+        lat = table[0, i]
+        lon = table[1, i]
+        cosine = table[2, i]
+        for j in range(start, stop):
+            a = _sin_small((lat - table[0, j]) * (RADIANS / 2))
+            b = _sin_small((lon - table[1, j]) * (RADIANS / 2))
+            out[j - start] = (2 * EARTH_RADIUS_KM) * _asin_small(
+                np.sqrt(a * a + cosine * table[2, j] * (b * b))
+            )
+    elif kind == HAVERSINE:
+        for j in range(start, stop):
+            cosines = table[2, i] * table[2, j]
+            a = np.sin((table[0, i] - table[0, j]) * (RADIANS / 2)) ** 2
+            half = (table[1, i] - table[1, j]) * (RADIANS / 2)
+            a += cosines * np.sin(half) ** 2
+            if a <= 0.5:
+                out[j - start] = (2 * EARTH_RADIUS_KM) * np.arcsin(np.sqrt(a))
+            else:
+                b = np.sin((table[0, i] + table[0, j]) * (RADIANS / 2)) ** 2
+                b += cosines * np.cos(half) ** 2
+                out[j - start] = EARTH_RADIUS_KM * (np.pi - 2 * np.arcsin(np.sqrt(min(b, 1.0))))
+    elif kind == EUCLIDEAN:
+        for j in range(start, stop):
+            s = 0.0
+            for p in range(table.shape[1]):
+                t = table[i, p] - table[j, p]
+                s += t * t
+            out[j - start] = np.sqrt(s)
+    else:
+        row = order[i]
+        for j in range(start, stop):
+            out[j - start] = table[row, order[j]]
+
+
+@njit(cache=True, parallel=True)
+def broken_triangle(table, factor):
+    """A triple (i, j, k) with d(i, j) > factor (d(i, k) + d(k, j)), or (-1, -1, -1)."""
+    size = len(table)
+    middle = np.full(size, -1, np.int64)
+    end = np.full(size, -1, np.int64)
+    for i in prange(size):
+        best = np.empty(size)
+        best[:] = np.inf
+        for k in range(size):
+            first = table[i, k]
+            for j in range(size):
+                best[j] = min(best[j], first + table[k, j])
+        for j in range(i + 1, size):
+            if table[i, j] > factor * best[j]:
+                end[i] = j
+                break
+    for i in range(size):
+        if end[i] >= 0:
+            j = end[i]
+            for k in range(size):
+                if table[i, j] > factor * (table[i, k] + table[k, j]):
+                    middle[i] = k
+                    return i, j, k
+    return -1, -1, -1

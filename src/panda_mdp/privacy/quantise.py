@@ -1,0 +1,60 @@
+"""From probabilities to the integers that are sampled and audited.
+
+A row becomes integers that sum to 2^62 exactly, so that a 62-bit uniform draw selects an output
+with exactly the audited probability. Equal rows become equal integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.errors import PrivacyError
+
+BITS = 62
+TOTAL = 1 << BITS
+ROW_TOLERANCE = 1e-6
+_CHUNK = 1 << 20
+
+
+def quantise(matrix: FloatArray) -> IntArray:
+    """Integer weights, shape of `matrix`, each row summing to 2^62.
+
+    An entry moves by at most one unit of 2^-62 and three parts in 2^53; zeros stay zero. Rows must
+    be finite, non-negative and sum to 1 within 1e-6 (they are divided by their sums).
+    """
+    sums = _check_rows(matrix)
+    weights = np.empty(matrix.shape, dtype=np.int64)
+    step = max(1, _CHUNK // matrix.shape[1])
+    for start in range(0, len(matrix), step):
+        part = slice(start, start + step)
+        weights[part] = _quantise_rows(matrix[part] / sums[part, None])
+    return weights
+
+
+def _quantise_rows(rows: FloatArray) -> IntArray:
+    # 2^-50 less than the whole, so that what is missing is never negative.
+    weights = np.floor(rows * (TOTAL * (1 - 2.0**-50))).astype(np.int64)
+    missing = TOTAL - weights.sum(axis=1)
+    weights += np.floor(rows * (missing * (1 - 2.0**-40))[:, None]).astype(np.int64)
+    missing = TOTAL - weights.sum(axis=1)
+    # The last units, fewer than outputs, go one each to the largest entries.
+    rank = np.argsort(-rows, axis=1, kind="stable")
+    units = (np.arange(rows.shape[1]) < (missing % rows.shape[1])[:, None]).astype(np.int64)
+    units += (missing // rows.shape[1])[:, None] * (np.arange(rows.shape[1]) == 0)
+    np.put_along_axis(weights, rank, np.take_along_axis(weights, rank, 1) + units, 1)
+    return weights
+
+
+def _check_rows(matrix: FloatArray) -> FloatArray:
+    bad = np.argwhere(~(np.isfinite(matrix) & (matrix >= 0)))
+    if len(bad):
+        x, y = bad[0]
+        msg = f"matrix[{x}, {y}] is {matrix[x, y]}; probabilities are finite and not negative"
+        raise PrivacyError(msg)
+    sums = np.asarray(matrix.sum(axis=1))
+    wrong = np.flatnonzero(np.abs(sums - 1) > ROW_TOLERANCE)
+    if len(wrong):
+        msg = f"row {wrong[0]} sums to {sums[wrong[0]]:.12g}; every row must sum to 1"
+        raise PrivacyError(msg)
+    return sums

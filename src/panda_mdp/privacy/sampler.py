@@ -1,0 +1,59 @@
+"""Draws from integer weights with the operating system's generator.
+
+A row sums to 2^62, so 62 random bits u select output y exactly when
+w_1 + .. + w_(y-1) <= u < w_1 + .. + w_y. The sums are exact integers; no float is involved, and the
+probabilities are the audited ones to the last bit.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Protocol
+
+import numpy as np
+
+from panda_mdp._arrays import IntArray
+from panda_mdp.privacy.quantise import BITS, TOTAL
+
+
+class BitSource(Protocol):
+    """Where random bits come from."""
+
+    def integers(self, count: int) -> IntArray:
+        """`count` independent uniform integers in [0, 2^62)."""
+
+
+class SystemBits:
+    """The operating system's generator, through `secrets`."""
+
+    def integers(self, count: int) -> IntArray:
+        """Uniform integers in [0, 2^62)."""
+        raw = np.frombuffer(secrets.token_bytes(8 * count), dtype="<u8")
+        return (raw & np.uint64(TOTAL - 1)).astype(np.int64)
+
+
+class SeededBits:
+    """A seeded generator for simulations. Its draws are predictable: never release them."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def integers(self, count: int) -> IntArray:
+        """Uniform integers in [0, 2^62)."""
+        return self._generator.integers(0, TOTAL, size=count, dtype=np.int64)
+
+    def __repr__(self) -> str:
+        return "SeededBits(seed=<hidden>)"
+
+
+def thresholds(weights: IntArray) -> IntArray:
+    """Exact cumulative sums of one row: entry y is the first u that is beyond output y."""
+    return np.cumsum(weights, dtype=np.int64)
+
+
+def choose(weights: IntArray, uniforms: IntArray) -> IntArray:
+    """The column that each uniform integer in [0, 2^62) selects."""
+    return np.searchsorted(thresholds(weights), uniforms, side="right").astype(np.int64)
+
+
+__all__ = ["BITS", "BitSource", "SeededBits", "SystemBits", "choose", "thresholds"]

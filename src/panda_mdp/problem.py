@@ -1,0 +1,149 @@
+"""What is asked: which records, which outputs, what an error costs, and how private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp._arrays import FloatArray, IntArray, frozen
+from panda_mdp.domain import Domain, check_indices
+from panda_mdp.errors import ProblemError
+
+PRIOR_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Choose z (K x m, rows on the simplex) to minimise sum_x p_x sum_y c_xy z_xy subject to
+
+        z(y|x) <= exp(epsilon d(x, x')) z(y|x')    for all records x, x' and outputs y.
+
+    `outputs` are indices into the domain, `loss` is K x m (finite, non-negative, in any unit),
+    `epsilon` is per unit of the domain's metric and `prior` is uniform where it is None.
+    Everything is checked here, once; methods rely on it.
+
+    >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
+    >>> Problem(domain, [0, 2], [[0, 2], [1, 1], [2, 0]], epsilon=1.0)
+    Problem(K=3, m=2, epsilon=1 per unit)
+    """
+
+    domain: Domain
+    outputs: IntArray
+    loss: FloatArray
+    epsilon: float
+    prior: FloatArray = None  # type: ignore[assignment]
+    loss_unit: str | None = None
+    """The unit of the losses, for tables and certificates; the domain's unit where None."""
+    prior_source: str = ""
+    """Where the prior comes from: a table optimised for it is a function of it."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.domain, Domain):
+            msg = f"domain is a {type(self.domain).__name__}; give a panda_mdp.Domain"
+            raise ProblemError(msg)
+        set_ = object.__setattr__
+        size = self.domain.size
+        outputs = check_indices(self.outputs, size, "outputs", ProblemError)
+        _check_outputs(outputs)
+        set_(self, "outputs", frozen(outputs))
+        set_(self, "loss", frozen(_check_loss(self.loss, size, len(outputs))))
+        set_(self, "epsilon", _check_epsilon(self.epsilon))
+        uniform = self.prior is None
+        set_(self, "prior", frozen(_check_prior(self.prior, size)))
+        if not self.prior_source:
+            set_(self, "prior_source", "uniform" if uniform else "given")
+        if self.loss_unit is None:
+            set_(self, "loss_unit", self.domain.unit)
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem(K={self.size}, m={self.outputs_count}, "
+            f"epsilon={self.epsilon:g} per {self.domain.unit})"
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of records, K."""
+        return self.domain.size
+
+    @property
+    def outputs_count(self) -> int:
+        """Number of outputs, m."""
+        return len(self.outputs)
+
+    @cached_property
+    def weighted_loss(self) -> FloatArray:
+        """p_x c_xy, the objective's coefficients."""
+        return frozen(self.prior[:, None] * self.loss)
+
+    @cached_property
+    def best_single_output(self) -> int:
+        """Column of the output that is best when the record is not used at all."""
+        return int(np.argmin(self.prior @ self.loss))
+
+    def expected_loss(self, matrix: FloatArray) -> float:
+        """sum_x p_x sum_y c_xy z_xy."""
+        return float(np.einsum("xy,xy->", self.weighted_loss, matrix))
+
+    def with_epsilon(self, epsilon: float) -> Problem:
+        """The same problem at another epsilon."""
+        return replace(self, epsilon=epsilon)
+
+
+def _check_outputs(outputs: IntArray) -> None:
+    if len(outputs) == 0:
+        msg = "outputs is empty; name at least one record to report"
+        raise ProblemError(msg)
+    values, counts = np.unique(outputs, return_counts=True)
+    if counts.max() > 1:
+        msg = f"output {values[counts.argmax()]} is named {counts.max()} times; name each once"
+        raise ProblemError(msg)
+
+
+def _check_loss(loss: npt.ArrayLike, size: int, count: int) -> FloatArray:
+    table = np.asarray(loss, dtype=np.float64)
+    if table.shape != (size, count):
+        hint = "; transpose it" if table.shape == (count, size) else ""
+        msg = f"loss has shape {table.shape}; it must be (records, outputs) = {size, count}{hint}"
+        raise ProblemError(msg)
+    bad = np.argwhere(~np.isfinite(table) | (table < 0))
+    if len(bad):
+        x, y = bad[0]
+        msg = (
+            f"loss[{x}, {y}] is {table[x, y]}; losses must be finite and not negative "
+            f"({len(bad)} such): unreachable pairs need a large finite loss"
+        )
+        raise ProblemError(msg)
+    return table
+
+
+def _check_epsilon(epsilon: float) -> float:
+    try:
+        value = float(epsilon)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not (np.isfinite(value) and value > 0):
+        msg = f"epsilon is {epsilon!r}; it must be a positive, finite number per unit of distance"
+        raise ProblemError(msg)
+    return value
+
+
+def _check_prior(prior: npt.ArrayLike | None, size: int) -> FloatArray:
+    if prior is None:
+        return np.full(size, 1.0 / size)
+    weights = np.asarray(prior, dtype=np.float64)
+    if weights.shape != (size,):
+        msg = f"prior has shape {weights.shape}; give one probability per record, ({size},)"
+        raise ProblemError(msg)
+    bad = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
+    if len(bad):
+        msg = f"prior[{bad[0]}] is {weights[bad[0]]}; probabilities are finite and not negative"
+        raise ProblemError(msg)
+    total = float(weights.sum())
+    if abs(total - 1) > PRIOR_TOLERANCE:
+        msg = f"the prior sums to {total:.12g}; it must sum to 1: divide it by its sum"
+        raise ProblemError(msg)
+    return weights / total
