@@ -57,7 +57,12 @@ class Domain:
         _refuse_bad(
             np.asarray(np.abs(lats) > 90), lats, "latitude", "lie in [-90, 90] degrees (swapped?)"
         )
-        _refuse_bad((lons < -180) | (lons > 360), lons, "longitude", "lie in [-180, 360] degrees")
+        _refuse_bad(
+            np.asarray((lons < -180) | (lons > 360)),
+            lons,
+            "longitude",
+            "lie in [-180, 360] degrees",
+        )
         _refuse_few(len(lats))
         lons = np.where(lons >= 180, lons - 360, lons)
         # A pole has one place and every longitude.
