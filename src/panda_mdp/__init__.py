@@ -1,6 +1,7 @@
 """Metric differential privacy for finite domains: optimal tables, exact audits, PAnDA."""
 
 from panda_mdp.domain import Domain, Snap
+from panda_mdp.files import load
 from panda_mdp.mechanism import Mechanism, NoGuarantee, Simulation
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.privacy.audit import Audit, audit
@@ -19,4 +20,5 @@ __all__ = [
     "__version__",
     "audit",
     "exponential",
+    "load",
 ]

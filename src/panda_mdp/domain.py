@@ -81,7 +81,7 @@ class Domain:
         if table.ndim != 2 or table.shape[1] == 0:
             msg = f"vectors has shape {table.shape}; give a (records, dimensions) table"
             raise DomainError(msg)
-        _refuse_bad(~np.isfinite(table).all(axis=1), table, "vector", "be finite")
+        _refuse_bad(np.asarray(~np.isfinite(table).all(axis=1)), table, "vector", "be finite")
         _refuse_few(len(table))
         keep, mapping = _distinct(table + 0.0, merge)
         return cls(Euclidean(table[keep], unit), merged=mapping)

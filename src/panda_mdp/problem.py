@@ -13,6 +13,7 @@ from panda_mdp.domain import Domain, check_indices
 from panda_mdp.errors import ProblemError
 
 PRIOR_TOLERANCE = 1e-9
+PRIOR_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,4 +147,5 @@ def _check_prior(prior: npt.ArrayLike | None, size: int) -> FloatArray:
     if abs(total - 1) > PRIOR_TOLERANCE:
         msg = f"the prior sums to {total:.12g}; it must sum to 1: divide it by its sum"
         raise ProblemError(msg)
-    return weights / total
+    # A prior that was normalised before stays as it is to the last bit (files are read back so).
+    return weights if abs(total - 1) <= PRIOR_ROUNDING else weights / total

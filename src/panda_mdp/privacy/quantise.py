@@ -58,3 +58,22 @@ def _check_rows(matrix: FloatArray) -> FloatArray:
         msg = f"row {wrong[0]} sums to {sums[wrong[0]]:.12g}; every row must sum to 1"
         raise PrivacyError(msg)
     return sums
+
+
+def check_weights(weights: IntArray, shape: tuple[int, int]) -> None:
+    """Refuse anything but int64 weights of this shape, none negative, rows summing to 2^62."""
+    if weights.shape != shape or weights.dtype != np.int64:
+        msg = f"weights are {weights.dtype} of shape {weights.shape}; int64 of shape {shape} needed"
+        raise PrivacyError(msg)
+    negative = np.argwhere(weights < 0)
+    if len(negative):
+        x, y = negative[0]
+        msg = f"weights[{x}, {y}] is negative; weights are whole numbers from 0 to 2^{BITS}"
+        raise PrivacyError(msg)
+    # Integer sums are exact modulo 2^64; the float sums rule out that they went round.
+    exact = weights.sum(axis=1) == TOTAL
+    near = np.abs(weights.sum(axis=1, dtype=np.float64) - TOTAL) < TOTAL / 2
+    wrong = np.flatnonzero(~(exact & near))
+    if len(wrong):
+        msg = f"the weights of row {wrong[0]} do not sum to 2^{BITS}; quantise a matrix first"
+        raise PrivacyError(msg)
