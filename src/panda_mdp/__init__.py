@@ -1,7 +1,10 @@
 """Metric differential privacy for finite domains: optimal tables, exact audits, PAnDA."""
 
+from panda_mdp.city import City, load_city
 from panda_mdp.domain import Domain, Snap
 from panda_mdp.files import load
+from panda_mdp.loss import distance_loss, travel_loss
+from panda_mdp.maps.synthetic import synthetic_city
 from panda_mdp.mechanism import Mechanism, NoGuarantee, Simulation
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.privacy.audit import Audit, audit
@@ -11,6 +14,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Audit",
+    "City",
     "Domain",
     "Mechanism",
     "NoGuarantee",
@@ -19,6 +23,10 @@ __all__ = [
     "Snap",
     "__version__",
     "audit",
+    "distance_loss",
     "exponential",
     "load",
+    "load_city",
+    "synthetic_city",
+    "travel_loss",
 ]

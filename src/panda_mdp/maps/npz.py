@@ -1,0 +1,75 @@
+"""Cities as NumPy archives: the project's own format."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from panda_mdp.city import City
+from panda_mdp.errors import CityError, FileFormatError
+
+REQUIRED = ("lat", "lon", "u", "v", "length_m")
+OPTIONAL = ("oneway", "speed_kmh", "osmid")
+
+
+def load_npz(path: Path) -> City:
+    """Read a city from `.npz`; what is missing, damaged or not a network is named."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            missing = [name for name in REQUIRED if name not in archive]
+            if missing:
+                msg = (
+                    f"{path.name} has no array {', '.join(missing)}; "
+                    f"a city holds {', '.join(REQUIRED)}"
+                )
+                raise FileFormatError(msg)
+            arrays = {name: archive[name] for name in REQUIRED}
+            extra = {name: archive[name] for name in OPTIONAL if name in archive}
+            name = str(archive["name"]) if "name" in archive else path.stem
+    except (zipfile.BadZipFile, zlib.error, EOFError, TypeError, AttributeError) as error:
+        msg = f"{path.name} is damaged or not an .npz archive ({error})"
+        raise FileFormatError(msg) from error
+    except ValueError as error:
+        if isinstance(error, FileFormatError):
+            raise
+        msg = f"{path.name} is damaged or holds objects instead of numbers ({error})"
+        raise FileFormatError(msg) from error
+    try:
+        return City(
+            arrays["lat"],
+            arrays["lon"],
+            arrays["u"],
+            arrays["v"],
+            arrays["length_m"],
+            oneway=extra.get("oneway"),
+            speed_kmh=extra.get("speed_kmh"),
+            osmid=extra.get("osmid"),
+            name=name,
+        )
+    except (CityError, TypeError, ValueError) as error:
+        msg = f"{path.name} does not hold a road network: {error}"
+        raise FileFormatError(msg) from error
+
+
+def save_npz(city: City, path: Path) -> Path:
+    """Write a city as compressed `.npz`; a reader never sees half a file."""
+    if path.suffix != ".npz":
+        msg = f"{path.name} does not end in .npz; cities are saved as .npz"
+        raise CityError(msg)
+    arrays = {name: getattr(city, name) for name in REQUIRED}
+    arrays |= {name: getattr(city, name) for name in OPTIONAL if getattr(city, name) is not None}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            np.savez_compressed(stream, allow_pickle=False, name=np.array(city.name), **arrays)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path

@@ -1,0 +1,116 @@
+"""Losses against brute force."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from panda_mdp import City, Domain, distance_loss, synthetic_city, travel_loss
+from panda_mdp.errors import CityError, ProblemError
+from panda_mdp.travel import travel, travel_graph
+
+
+def floyd(city: City) -> np.ndarray:
+    """All shortest paths in km, by the three loops."""
+    best = np.full((city.nodes, city.nodes), np.inf)
+    np.fill_diagonal(best, 0)
+    for a, b, metres in zip(city.u, city.v, city.length_m, strict=True):
+        best[a, b] = min(best[a, b], metres / 1000)
+        best[b, a] = min(best[b, a], metres / 1000)
+    for k in range(city.nodes):
+        best = np.minimum(best, best[:, k, None] + best[k])
+    return best
+
+
+def test_travel_loss_equals_brute_force() -> None:
+    city = synthetic_city(120, seed=4)
+    domain = city.domain(records=60, seed=1)
+    outputs, tasks = [3, 17, 40], [0, 5, 5, 59]
+    shares = np.array([0.1, 0.2, 0.3, 0.4])
+    ways = floyd(city)[np.ix_(domain.nodes, domain.nodes)]
+    expected = np.zeros((60, 3))
+    for t, share in zip(tasks, shares, strict=True):
+        expected += share * np.abs(ways[:, t, None] - ways[outputs, t])
+    found = travel_loss(city, domain, outputs, tasks, shares)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    uniform = travel_loss(city, domain, outputs, tasks)
+    even = travel_loss(city, domain, outputs, tasks, [0.25] * 4)
+    np.testing.assert_allclose(uniform, even, rtol=1e-14)
+    assert found.min() >= 0 and found[3, 0] == 0
+
+
+def test_parallel_streets_do_not_add_up() -> None:
+    city = City([0, 0], [0, 1], [0, 0, 1], [1, 1, 0], [900.0, 400.0, 700.0])
+    assert travel(city, [0], [1]).item() == 0.4
+    assert travel_graph(city).nnz == 2
+
+
+def test_streets_of_length_zero_join_their_ends() -> None:
+    city = City([0, 0, 0], [0, 0, 1], [0, 1], [1, 2], [0.0, 400.0])
+    assert travel(city, [0]).tolist() == [[0.0, 0.0, 0.4]]
+
+
+def test_one_way_streets_and_times() -> None:
+    ring = City(
+        [0, 0, 1], [0, 1, 0], [0, 1, 2], [1, 2, 0], [1000.0] * 3, [True] * 3, [60.0, 30.0, 20.0]
+    )
+    assert travel(ring, [0], directed=True).tolist() == [[0.0, 1.0, 2.0]]
+    assert travel(ring, [0]).tolist() == [[0.0, 1.0, 1.0]]
+    assert travel(ring, [0], by="time", directed=True).tolist() == [[0.0, 1.0, 3.0]]
+    domain = ring.domain(records=None)
+    # Towards task 0: from 1 over 2, from 2 directly.
+    loss = travel_loss(ring, domain, [0], [0], directed=True)
+    assert loss.ravel().tolist() == [0.0, 2.0, 1.0]
+    with pytest.raises(CityError, match="no speeds"):
+        travel(City([0, 0], [0, 1], [0], [1], [1.0]), [0], by="time")
+
+
+def test_cut_off_records_are_named_with_the_remedy() -> None:
+    city = City([0, 0, 1, 1], [0, 1, 0, 1], [0, 2], [1, 3], [1.0, 1.0])
+    assert np.isinf(travel(city, [0], [2])).all()
+    with pytest.raises(CityError, match=r"2 records cannot reach task 0 .*largest_component\(\)"):
+        travel_loss(city, city.domain(records=None), [1], [0])
+
+
+def test_domain_and_city_must_belong_together() -> None:
+    city, other = synthetic_city(100, seed=1), synthetic_city(100, seed=2)
+    domain = city.domain(records=10)
+    with pytest.raises(CityError, match="lie elsewhere"):
+        travel_loss(other, domain, [0], [1])
+    with pytest.raises(CityError, match="does not know its city's nodes"):
+        travel_loss(city, Domain.from_points(city.lat[:5], city.lon[:5]), [0], [1])
+
+
+def test_options_are_checked() -> None:
+    city = synthetic_city(100)
+    domain = city.domain(records=10)
+    with pytest.raises(ProblemError, match=r"tasks\[0\] is 10"):
+        travel_loss(city, domain, [0], [10])
+    with pytest.raises(ProblemError, match="tasks is empty"):
+        travel_loss(city, domain, [0], [])
+    with pytest.raises(ProblemError, match=r"sum to 0\.9"):
+        travel_loss(city, domain, [0], [1], [0.9])
+    with pytest.raises(ProblemError, match="power is 0"):
+        distance_loss(domain, [0], power=0)
+
+
+def test_distance_loss_is_displacement() -> None:
+    domain = synthetic_city(100).domain(records=10)
+    np.testing.assert_array_equal(distance_loss(domain, [2, 3]), domain.distances(None, [2, 3]))
+    np.testing.assert_array_equal(
+        distance_loss(domain, [2], power=2), domain.distances(None, [2]) ** 2
+    )
+
+
+@pytest.mark.data
+def test_london_with_100_tasks_in_seconds(road_maps: Callable[[str], City]) -> None:
+    london = road_maps("london")
+    domain = london.domain(records=None)
+    rng = np.random.default_rng(0)
+    start = time.perf_counter()
+    loss = travel_loss(london, domain, rng.choice(len(domain), 100), rng.choice(len(domain), 100))
+    assert loss.shape == (128203, 100)
+    assert time.perf_counter() - start < 30
