@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,11 @@ from panda_mdp.metrics import BLOCK_ENTRIES, Euclidean, Haversine, Matrix, Metri
 from panda_mdp.tiles import Tiles, tile
 
 TRIANGLE_TOLERANCE = 1e-9
+PAIR_ENTRIES = 1 << 20
+SMALLEST_DEGREES = 1e-100
+SMALLEST_COORDINATE, LARGEST_COORDINATE = 1e-120, 1e140
+SMALLEST_DISTANCE, LARGEST_DISTANCE = 1e-250, 1e250
+"""Between these no square, product or quotient of distances leaves the range of float64."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class Domain:
         )
         _refuse_few(len(lats))
         lons = np.where(lons >= 180, lons - 360, lons)
+        # Squares of such degrees underflow; as a length they are nothing.
+        lats, lons = (np.where(np.abs(c) < SMALLEST_DEGREES, 0.0, c) for c in (lats, lons))
         # A pole has one place and every longitude.
         keys = np.stack([lats + 0.0, np.where(np.abs(lats) == 90, 0.0, lons) + 0.0], axis=1)
         keep, mapping = _distinct(keys, merge)
@@ -81,8 +87,8 @@ class Domain:
         if table.ndim != 2 or table.shape[1] == 0:
             msg = f"vectors has shape {table.shape}; give a (records, dimensions) table"
             raise DomainError(msg)
-        _refuse_bad(np.asarray(~np.isfinite(table).all(axis=1)), table, "vector", "be finite")
         _refuse_few(len(table))
+        _check_coordinates(table)
         keep, mapping = _distinct(table + 0.0, merge)
         return cls(Euclidean(table[keep], unit), merged=mapping)
 
@@ -97,12 +103,13 @@ class Domain:
             raise DomainError(msg)
         _refuse_few(len(table))
         _check_entries(table)
+        _check_triangles(table)
         mapping: IntArray | None = None
         if merge:
             keep, mapping = _merge_zero_distances(table)
             table = table[np.ix_(keep, keep)]
             _refuse_few(len(table))
-        _check_matrix(table)
+        _refuse_zero_distances(table)
         return cls(Matrix(table, unit), merged=mapping)
 
     def __len__(self) -> int:
@@ -182,7 +189,8 @@ class Domain:
 
     def blocks(self, cols: npt.ArrayLike | None = None) -> Iterator[tuple[slice, FloatArray]]:
         """Row blocks of distances to `cols` (all records by default), each of bounded size."""
-        target = np.arange(self.size) if cols is None else check_indices(cols, self.size, "cols")
+        everything = np.arange(self.size)
+        target = everything if cols is None else check_indices(cols, self.size, "cols", DomainError)
         step = max(1, BLOCK_ENTRIES // max(1, len(target)))
         for start in range(0, self.size, step):
             rows = np.arange(start, min(start + step, self.size))
@@ -190,7 +198,8 @@ class Domain:
 
     def within(self, record: int, radius: float) -> IntArray:
         """Records at distance at most `radius` of a record, itself included, ascending."""
-        at = check_indices([record], self.size, "record", DomainError)
+        at = np.array([check_record(record, self.size, DomainError)])
+        _check_radius(radius)
         tree = self.metric.tree
         if tree is None:
             near = np.arange(self.size)
@@ -203,19 +212,26 @@ class Domain:
 
     def pairs_within(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
         """All pairs i < j at distance at most `radius`, in chunks of (i, j, distance)."""
+        _check_radius(radius)
         tiles = self.tiles
         for t in range(tiles.count):
             rows = tiles.order[tiles.starts[t] : tiles.starts[t + 1]]
             close = np.flatnonzero(tiles.between[t] <= radius)
             close = close[close >= t]
-            cols = np.concatenate(
+            near = np.concatenate(
                 [tiles.order[tiles.starts[s] : tiles.starts[s + 1]] for s in close]
             )
-            block = self.metric.block(rows, cols)
-            block[:, : len(rows)][np.tril_indices(len(rows))] = np.inf
-            a, b = np.nonzero(block <= radius)
-            first, second = rows[a], cols[b]
-            yield np.minimum(first, second), np.maximum(first, second), block[a, b]
+            step = max(len(rows), PAIR_ENTRIES // len(rows))
+            for start in range(0, len(near), step):
+                cols = near[start : start + step]
+                block = self.metric.block(rows, cols)
+                chosen = block <= radius
+                if start == 0:
+                    # The tile itself comes first; of its pairs, each counts once.
+                    chosen[:, : len(rows)][np.tril_indices(len(rows))] = False
+                a, b = np.nonzero(chosen)
+                first, second = rows[a], cols[b]
+                yield np.minimum(first, second), np.maximum(first, second), block[a, b]
 
     def neighbours(self, count: int) -> tuple[IntArray, FloatArray]:
         """The `count` nearest other records of every record: indices and distances, (K, count)."""
@@ -248,13 +264,14 @@ class Domain:
         epsilon (d(p, p') + 2 limit). Errors name neither the place nor its distance.
         """
         metric = self._haversine("snap")
-        if not (np.isfinite([lat, lon]).all() and abs(lat) <= 90 and -180 <= lon <= 360):
-            msg = "the place is not a latitude in [-90, 90] and a longitude in [-180, 360]"
-            raise SnapError(msg)
         if not limit > 0:
             msg = f"the snap limit is {limit!r} km; it must be positive"
             raise SnapError(msg)
-        apart = haversine_km(float(lat), float(lon), metric.lat, metric.lon)
+        place = _place(lat, lon)
+        if place is None:
+            msg = "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
+            raise SnapError(msg)
+        apart = haversine_km(*place, metric.lat, metric.lon)
         nearest = int(apart.argmin())
         if apart[nearest] > limit:
             msg = (
@@ -295,21 +312,50 @@ def check_indices(
     values: npt.ArrayLike, size: int, name: str, error: type[Exception] = DomainError
 ) -> IntArray:
     """Whole numbers in 0..size-1 as int64, or an error that names the first offender."""
-    array = np.asarray(values)
-    if array.dtype == np.bool_ or not np.issubdtype(array.dtype, np.integer):
-        numeric = np.issubdtype(array.dtype, np.floating) and bool(np.all(array == np.round(array)))
-        if array.size and not numeric:
-            msg = f"{name} must be whole numbers, indices into the domain; got {array.dtype}"
-            raise error(msg)
-    array = np.atleast_1d(array).astype(np.int64)
+    array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1:
         msg = f"{name} has shape {array.shape}; give a flat list of indices"
+        raise error(msg)
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    whole = np.issubdtype(array.dtype, np.integer) or (
+        np.issubdtype(array.dtype, np.floating) and bool(np.all(array == np.round(array)))
+    )
+    if not whole:
+        msg = f"{name} must be whole numbers, indices into the domain; got {array.dtype}"
         raise error(msg)
     wrong = np.flatnonzero((array < 0) | (array >= size))
     if len(wrong):
         msg = f"{name}[{wrong[0]}] is {array[wrong[0]]}; indices lie in 0..{size - 1}"
         raise error(msg)
-    return array
+    return array.astype(np.int64)
+
+
+def check_record(record: int, size: int, error: type[Exception] = DomainError) -> int:
+    """A record's index as an int; the error never shows the value, which is a user's secret."""
+    try:
+        return int(check_indices([record], size, "record")[0])
+    except (ValueError, TypeError):
+        pass
+    msg = f"the record is not an index of this domain; records are whole numbers 0..{size - 1}"
+    raise error(msg)
+
+
+def _place(lat: float, lon: float) -> tuple[float, float] | None:
+    """Latitude and longitude in the domain's ranges, or None where they are no place."""
+    try:
+        lat, lon = float(lat), float(lon)
+    except (TypeError, ValueError):
+        return None
+    if not (abs(lat) <= 90 and -180 <= lon <= 360):
+        return None
+    return lat, lon - 360 if lon >= 180 else lon
+
+
+def _check_radius(radius: float) -> None:
+    if not radius >= 0:
+        msg = f"the radius is {radius!r}; it must be a number, not negative"
+        raise DomainError(msg)
 
 
 def _column(values: npt.ArrayLike, name: str) -> FloatArray:
@@ -317,23 +363,44 @@ def _column(values: npt.ArrayLike, name: str) -> FloatArray:
     if column.ndim != 1:
         msg = f"{name} has shape {column.shape}; give a flat list of degrees"
         raise DomainError(msg)
-    _refuse_bad(~np.isfinite(column), column, name, "be finite")
+    _refuse_bad(~np.isfinite(column), column, name, "be finite: repair or leave out the record")
     return column
+
+
+def _check_coordinates(table: FloatArray) -> None:
+    size = np.abs(table)
+    bad = np.argwhere(
+        ~np.isfinite(table)
+        | (size > LARGEST_COORDINATE)
+        | ((size < SMALLEST_COORDINATE) & (table != 0))
+    )
+    if len(bad):
+        i, j = bad[0]
+        more = f" ({len(bad)} such)" if len(bad) > 1 else ""
+        rule = (
+            f"be 0 or of a size from {SMALLEST_COORDINATE:g} to {LARGEST_COORDINATE:g}: "
+            "use another unit of length"
+            if np.isfinite(table[i, j])
+            else "be finite: repair or leave out the record"
+        )
+        msg = f"coordinate {j} of record {i} is {table[i, j]}; it must {rule}{more}"
+        raise DomainError(msg)
 
 
 def _refuse_few(count: int) -> None:
     if count < 2:
-        msg = f"the domain has {count} record(s); privacy between records needs at least 2"
+        msg = (
+            f"the domain has {count} distinct record(s); privacy between records needs at least 2: "
+            "add records"
+        )
         raise DomainError(msg)
 
 
 def _refuse_bad(bad: npt.NDArray[np.bool_], values: FloatArray, what: str, rule: str) -> None:
     wrong = np.flatnonzero(bad)
     if len(wrong):
-        shown: Any = values[wrong[0]]
-        value = f"{shown!r}" if np.ndim(shown) else f"{float(shown)}"
         more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
-        msg = f"{what} of record {wrong[0]} is {value}; it must {rule}{more}"
+        msg = f"{what} of record {wrong[0]} is {values[wrong[0]]}; it must {rule}{more}"
         raise DomainError(msg)
 
 
@@ -364,21 +431,21 @@ def _merge_zero_distances(table: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def _check_entries(table: FloatArray) -> None:
-    bad = np.argwhere(~np.isfinite(table))
-    if len(bad):
-        i, j = bad[0]
-        msg = f"distance ({i}, {j}) is {table[i, j]}; distances must be finite"
-        raise DomainError(msg)
-    bad = np.argwhere(table < 0)
-    if len(bad):
-        i, j = bad[0]
-        msg = f"distance ({i}, {j}) is {table[i, j]}; distances must not be negative"
-        raise DomainError(msg)
-    diagonal = np.flatnonzero(np.diag(table) != 0)
-    if len(diagonal):
-        i = diagonal[0]
-        msg = f"distance ({i}, {i}) is {table[i, i]}; a record's distance to itself must be 0"
-        raise DomainError(msg)
+    rules = (
+        (~np.isfinite(table), "be finite: give records without a path a large finite distance"),
+        (table < 0, "not be negative: take absolute values or repair the matrix"),
+        (np.diag(np.diag(table) != 0), "be 0 on the diagonal: np.fill_diagonal(D, 0) sets it"),
+        (
+            (table > LARGEST_DISTANCE) | ((table > 0) & (table < SMALLEST_DISTANCE)),
+            f"be 0 or from {SMALLEST_DISTANCE:g} to {LARGEST_DISTANCE:g}: use another unit",
+        ),
+    )
+    for broken, rule in rules:
+        bad = np.argwhere(broken)
+        if len(bad):
+            i, j = bad[0]
+            msg = f"distance ({i}, {j}) is {table[i, j]}; distances must {rule}"
+            raise DomainError(msg)
     bad = np.argwhere(np.triu(table != table.T))
     if len(bad):
         i, j = bad[0]
@@ -389,7 +456,7 @@ def _check_entries(table: FloatArray) -> None:
         raise DomainError(msg)
 
 
-def _check_matrix(table: FloatArray) -> None:
+def _refuse_zero_distances(table: FloatArray) -> None:
     zero = np.argwhere(np.triu(table == 0, k=1))
     if len(zero):
         i, j = zero[0]
@@ -398,6 +465,9 @@ def _check_matrix(table: FloatArray) -> None:
             "merge=True merges them and keeps the map"
         )
         raise DomainError(msg)
+
+
+def _check_triangles(table: FloatArray) -> None:
     triple = _broken_triangle(table)
     if triple is not None:
         i, j, k = triple

@@ -167,8 +167,8 @@ def _certificate(mechanism: Mechanism) -> dict[str, Any]:
         ),
         "snapping": (
             "A place that is snapped to its nearest record is covered only up to the distances of "
-            f"the snaps: z(y|p) <= exp({problem.epsilon!r} (d(p, p') + s(p) + s(p'))) z(y|p'), at most "
-            "epsilon (d + 2 s) where no place is snapped farther than s."
+            f"the snaps: z(y|p) <= exp({problem.epsilon!r} (d(p, p') + s(p) + s(p'))) z(y|p'), at "
+            "most epsilon (d + 2 s) where no place is snapped farther than s."
         ),
         "stages": [[name, seconds] for name, seconds in mechanism.stages],
         "details": details,

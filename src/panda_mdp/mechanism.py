@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp._arrays import FloatArray, IntArray, frozen
-from panda_mdp.domain import check_indices
+from panda_mdp.domain import check_record
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.quantise import TOTAL, quantise
@@ -214,20 +214,10 @@ class Simulation:
 
 
 def _draw(table: Table, bits: BitSource, record: int, size: int | None) -> int | IntArray:
-    row = _check_record(record, table.problem.size)
+    row = check_record(record, table.problem.size, MethodError)
     if size is not None and size < 0:
         msg = f"size is {size}; it must not be negative"
         raise MethodError(msg)
     columns = choose(table.weights[row], bits.integers(1 if size is None else size))
     outputs = table.problem.outputs[columns]
     return int(outputs[0]) if size is None else outputs
-
-
-def _check_record(record: int, count: int) -> int:
-    """The record as an int; the error never shows the value, which is a user's secret."""
-    try:
-        return int(check_indices([record], count, "record")[0])
-    except (ValueError, TypeError):
-        pass
-    msg = f"the record is not an index of this domain; records are whole numbers 0..{count - 1}"
-    raise MethodError(msg) from None

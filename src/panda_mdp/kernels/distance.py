@@ -8,7 +8,15 @@ import numpy as np
 from numba import njit, prange
 
 from panda_mdp._arrays import FloatArray, IntArray
-from panda_mdp.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Matrix, Metric
+from panda_mdp.metrics import (
+    EARTH_RADIUS_KM,
+    SUM_TERMS,
+    Euclidean,
+    Haversine,
+    Matrix,
+    Metric,
+    latitude_cosine,
+)
 
 HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX = 0, 1, 2, 3
 LOCAL_DEGREES = 8.0
@@ -28,7 +36,7 @@ def coordinates(metric: Metric, order: IntArray) -> Coordinates:
     if isinstance(metric, Haversine):
         lat, lon = metric.lat[order], metric.lon[order]
         local = np.ptp(lat) < LOCAL_DEGREES and np.ptp(lon) < LOCAL_DEGREES
-        table = np.stack([lat, lon, np.cos(np.deg2rad(lat))])
+        table = np.stack([lat, lon, latitude_cosine(lat)])
         return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
     if isinstance(metric, Euclidean):
         return Coordinates(EUCLIDEAN, np.ascontiguousarray(metric.vectors[order]), order)
@@ -77,7 +85,12 @@ def fill(kind, table, order, i, start, stop, out):
         for j in range(start, stop):
             cosines = table[2, i] * table[2, j]
             a = np.sin((table[0, i] - table[0, j]) * (RADIANS / 2)) ** 2
-            half = (table[1, i] - table[1, j]) * (RADIANS / 2)
+            gap = abs(table[1, i] - table[1, j])
+            if gap > 180.0:
+                east = max(table[1, i], table[1, j])
+                west = min(table[1, i], table[1, j])
+                gap = (180.0 - east) + (180.0 + west)
+            half = gap * (RADIANS / 2)
             a += cosines * np.sin(half) ** 2
             if a <= 0.5:
                 out[j - start] = (2 * EARTH_RADIUS_KM) * np.arcsin(np.sqrt(a))
@@ -87,11 +100,18 @@ def fill(kind, table, order, i, start, stop, out):
                 out[j - start] = EARTH_RADIUS_KM * (np.pi - 2 * np.arcsin(np.sqrt(min(b, 1.0))))
     elif kind == EUCLIDEAN:
         for j in range(start, stop):
-            s = 0.0
-            for p in range(table.shape[1]):
-                t = table[i, p] - table[j, p]
-                s += t * t
-            out[j - start] = np.sqrt(s)
+            total = 0.0
+            excess = 0.0
+            for first in range(0, table.shape[1], SUM_TERMS):
+                s = 0.0
+                for p in range(first, min(first + SUM_TERMS, table.shape[1])):
+                    t = table[i, p] - table[j, p]
+                    s += t * t
+                corrected = s - excess
+                raised = total + corrected
+                excess = (raised - total) - corrected
+                total = raised
+            out[j - start] = np.sqrt(total)
     else:
         row = order[i]
         for j in range(start, stop):
