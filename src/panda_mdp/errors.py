@@ -8,7 +8,13 @@
     │   ├── ProblemError                     outputs, loss, prior, epsilon
     │   ├── MethodError                      an option of a method, or a problem it cannot take
     │   └── PrivacyError                     a guarantee that does not hold, or has none
-    │       └── NotForReleaseError           an attempt to release what has no guarantee
+    │       ├── NotForReleaseError           an attempt to release what has no guarantee
+    │       └── InfeasibleError              PAnDA's parameters do not fit (epsilon, delta)
+    │           ├── PhaseOneCostError        choosing anchors alone costs more than epsilon
+    │           ├── ShortfallError           no anchor near enough, more often than delta
+    │           ├── CoverageError            the margin misses likely records, beyond delta
+    │           ├── SurrogateError           neighbours share no row, more often than delta
+    │           └── EmptyAnchorsError        a user drew no anchor at all
     ├── FileFormatError (ValueError, OSError) a damaged, truncated or foreign file
     ├── MissingDependencyError (ImportError) an optional package is not installed
     └── SolverError (RuntimeError)           a solver ended without an answer
@@ -54,6 +60,46 @@ class PrivacyError(InvalidInputError):
 
 class NotForReleaseError(PrivacyError):
     """Something without a guarantee, or drawn with a seed, was about to be released."""
+
+
+class InfeasibleError(PrivacyError):
+    """PAnDA's parameters do not fit (epsilon, delta): `value` exceeds `limit` at `pair`.
+
+    `pair` holds two records of the domain, chosen over all records; no user's record is in it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        value: float = float("nan"),
+        limit: float = float("nan"),
+        pair: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.value = value
+        self.limit = limit
+        self.pair = pair
+
+
+class PhaseOneCostError(InfeasibleError):
+    """Choosing anchors alone tells more than epsilon allows."""
+
+
+class ShortfallError(InfeasibleError):
+    """The chance that no anchor lies within the radius exceeds delta, so no margin suffices."""
+
+
+class CoverageError(InfeasibleError):
+    """The records that a margin covers are less likely than 1 - delta to hold the user's."""
+
+
+class SurrogateError(InfeasibleError):
+    """Two records use rows that are too different, more often than delta, for one anchor set."""
+
+
+class EmptyAnchorsError(InfeasibleError):
+    """A user drew no anchor at all, and so has no row to use."""
 
 
 class FileFormatError(PandaError, ValueError, OSError):
