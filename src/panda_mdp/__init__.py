@@ -7,6 +7,9 @@ from panda_mdp.loss import distance_loss, travel_loss
 from panda_mdp.maps.synthetic import synthetic_city
 from panda_mdp.mechanism import Mechanism, NoGuarantee, Simulation
 from panda_mdp.methods.exponential import exponential
+from panda_mdp.methods.laplace import planar_laplace
+from panda_mdp.methods.loss_exponential import loss_exponential
+from panda_mdp.methods.remap import remap
 from panda_mdp.privacy.audit import Audit, audit
 from panda_mdp.problem import Problem
 
@@ -27,6 +30,9 @@ __all__ = [
     "exponential",
     "load",
     "load_city",
+    "loss_exponential",
+    "planar_laplace",
+    "remap",
     "synthetic_city",
     "travel_loss",
 ]
