@@ -42,7 +42,7 @@ from panda_mdp.errors import (
 )
 from panda_mdp.mechanism import Mechanism
 from panda_mdp.metrics import Matrix
-from panda_mdp.privacy.audit import Audit, audit_weights
+from panda_mdp.privacy.audit import Audit, audit_weights, subject
 from panda_mdp.privacy.quantise import BITS, check_weights
 from panda_mdp.problem import Problem
 
@@ -365,7 +365,7 @@ def _rebuild(certificate: dict[str, Any], members: Mapping[str, bytes], verify: 
     arrays = {name: _array(members, name, shapes[name]) for name in names}
     problem = _problem(certificate, arrays, verify)
     weights = frozen(arrays["weights"])
-    check_weights(weights, (size, count))
+    check_weights(weights, (size, count))  # an audit of anything else would mean nothing
     audit = _audit(certificate, problem, weights, verify)
     lower_bound = certificate["lower_bound"]
     source = "audited again on load" if verify else "taken from the certificate, not verified"
@@ -447,4 +447,5 @@ def _audit(
         unit=problem.domain.unit,
         distance=float(stated["distance"]),
         pairs=int(stated["pairs"]),
+        subject=subject(problem.domain, problem.outputs, weights),
     )

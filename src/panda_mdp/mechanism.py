@@ -23,8 +23,8 @@ import numpy.typing as npt
 from panda_mdp._arrays import FloatArray, IntArray, frozen
 from panda_mdp.domain import check_record
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
-from panda_mdp.privacy.audit import Audit, audit_weights
-from panda_mdp.privacy.quantise import TOTAL, quantise
+from panda_mdp.privacy.audit import Audit, audit_weights, subject
+from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
 from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose
 from panda_mdp.problem import Problem
 
@@ -45,6 +45,7 @@ class Table:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_weights(self.weights, (self.problem.size, self.problem.outputs_count))
         object.__setattr__(self, "weights", frozen(self.weights))
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
 
@@ -130,7 +131,8 @@ class Table:
 class Mechanism(Table):
     """A table that is epsilon-mDP: the audit over all pairs, on its integers, holds.
 
-    The constructor refuses anything else, so an instance of this type is the guarantee:
+    The constructor refuses anything else, an audit of other weights or at another epsilon
+    included, so an instance of this type is the guarantee:
     z(y|x) <= exp(epsilon d(x, x')) z(y|x') for all records x, x' and outputs y.
     """
 
@@ -143,6 +145,10 @@ class Mechanism(Table):
                 f"{self.audit.epsilon:.9g} per {self.audit.unit} at records {x} and {x2}, "
                 f"output {y}; repair the matrix, raise epsilon, or keep it as NoGuarantee"
             )
+            raise PrivacyError(msg)
+        about = subject(self.problem.domain, self.problem.outputs, self.weights)
+        if self.audit.subject != about or self.audit.claimed != self.problem.epsilon:
+            msg = "the audit is of another table or epsilon; audit_weights(...) makes the right one"
             raise PrivacyError(msg)
 
     def __repr__(self) -> str:

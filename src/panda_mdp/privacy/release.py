@@ -45,7 +45,8 @@ def release(
     start = time.perf_counter()
     shares = [0.0, floor] if matrix.min() > 0 else [floor]
     shares += [floor * 10.0**k for k in range(1, 16) if floor * 10.0**k <= MAX_SHARE]
-    rows = matrix / matrix.sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rows = matrix / matrix.sum(axis=1, keepdims=True)  # what is no number is refused below
     for share in shares:
         try:
             mechanism = Mechanism.from_matrix(
