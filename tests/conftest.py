@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,3 +26,23 @@ def road_maps() -> Callable[[str], City]:
         return load_city(path)
 
     return read
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test twice: with the compiled kernels, and where numba cannot be imported."""
+    if request.param == "numpy":
+        block_numba(monkeypatch)
+    return str(request.param)
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes numba impossible to import for one test."""
+    block_numba(monkeypatch)
+
+
+def block_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("panda_mdp.kernels.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
