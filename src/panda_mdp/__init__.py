@@ -9,6 +9,7 @@ from panda_mdp.mechanism import Mechanism, NoGuarantee, Simulation
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
+from panda_mdp.methods.optimal import optimal
 from panda_mdp.methods.remap import remap
 from panda_mdp.privacy.audit import Audit, audit
 from panda_mdp.problem import Problem
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "load_city",
     "loss_exponential",
+    "optimal",
     "planar_laplace",
     "remap",
     "synthetic_city",

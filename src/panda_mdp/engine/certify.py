@@ -1,0 +1,164 @@
+"""From a nearly feasible table to one that is private over all pairs, exactly.
+
+Closure, z_xy <- max_x' z_x'y exp(-eps_in d(x, x')), makes every column log-Lipschitz at eps_in;
+dividing the rows by their sums may break that by the ratio of the sums. Alternating the two drives
+the sums to 1. A floor under all entries keeps zeros out and makes the work local: within a column
+no log ratio exceeds the spread, so far pairs hold by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from panda_mdp._arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.domain import Domain
+from panda_mdp.kernels.closure import close
+from panda_mdp.kernels.distance import coordinates
+from panda_mdp.privacy.audit import largest_rate
+
+FLOOR = 1e-8
+TIGHTENING = 3e-4
+"""The closure runs at epsilon (1 - TIGHTENING): room for what normalising leaves open."""
+ROUNDS = 60
+ATTEMPTS = 4
+NEAR = 8
+MARGIN = 1e-6
+"""What is left of epsilon for quantising to integers."""
+
+
+SETTLED = 1e-7
+"""A row whose sum exceeds 1 by no more than this is not closed again."""
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A table whose audited rate, before it is quantised, is at most epsilon."""
+
+    matrix: FloatArray
+    rounds: int
+    tightening: float
+    """The closure ran at epsilon (1 - tightening)."""
+    common_share: float
+    """Share of a row common to all records that had to be mixed in; 0 as a rule."""
+
+
+class Closure:
+    """Closes tables over all pairs of one domain; works along the domain's tiles."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.tiles = domain.tiles
+        self.order = self.tiles.order
+        self.place = np.argsort(self.order)
+        self.coordinates = coordinates(domain.metric, self.order)
+        count = min(NEAR, domain.size - 1)
+        near, apart = domain.neighbours(count)
+        self.near = self.place[near[self.order]]
+        self.near_apart = apart[self.order]
+
+    def start(self, matrix: FloatArray, floor: float = FLOOR) -> FloatArray:
+        """The matrix along the tiles, rows summing to 1, with a floor of `floor / m`."""
+        z = np.maximum(matrix[self.order], 0).astype(np.float64)
+        sums = z.sum(axis=1, keepdims=True)
+        z /= np.where(sums > 0, sums, 1.0)
+        z = (1 - floor) * z + floor / z.shape[1]
+        return np.ascontiguousarray(z / z.sum(axis=1, keepdims=True))
+
+    def close(self, z: FloatArray, epsilon: float, active: BoolArray | None = None) -> FloatArray:
+        """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled)."""
+        out = np.empty_like(z)
+        kind, table, along = self.coordinates
+        close(
+            z,
+            out,
+            np.ones(len(z), dtype=np.bool_) if active is None else active,
+            epsilon,
+            kind,
+            table,
+            along,
+            self.tiles.starts,
+            self.tiles.between,
+            directed_reach(z, self.tiles.starts),
+        )
+        return out
+
+    def rounds(self, z: FloatArray, epsilon: float) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Tables after closing and normalising once, twice, ..., with the rows' sums before.
+
+        A row that was scaled down leaves the others closed; only itself has to be closed again.
+        """
+        active = np.ones(len(z), dtype=np.bool_)
+        while True:
+            closed = self.close(z, epsilon, active)
+            sums = closed.sum(axis=1)
+            z = closed / sums[:, None]
+            active = sums > 1 + SETTLED
+            yield z, sums
+
+    def excess(self, sums: FloatArray) -> float:
+        """The largest rate by which dividing near records by `sums` may have raised epsilon."""
+        logs = np.log(sums)
+        return float((np.abs(logs[:, None] - logs[self.near]) / self.near_apart).max())
+
+    def rate(self, z: FloatArray) -> float:
+        """The audited epsilon of a positive table along the tiles, before it is quantised."""
+        matrix = np.ascontiguousarray(z[self.place])
+        return largest_rate(self.domain, np.log(matrix), matrix.view(np.int64))[0]
+
+
+def directed_reach(z: FloatArray, starts: IntArray) -> FloatArray:
+    """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
+    highest = np.log(np.maximum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
+    lowest = np.log(np.minimum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
+    reach = np.empty((len(highest), len(highest)))
+    for a in range(len(highest)):
+        reach[a] = (highest - lowest[a]).max(axis=1)
+    return reach
+
+
+def estimate(closure: Closure, matrix: FloatArray, epsilon: float) -> FloatArray:
+    """One round: nearly private, and of nearly the loss that `repair` ends with."""
+    z, _ = next(closure.rounds(closure.start(matrix), epsilon))
+    return np.asarray(z[closure.place])
+
+
+def repair(closure: Closure, matrix: FloatArray, epsilon: float) -> Repaired:
+    """A table near `matrix` that is epsilon-mDP over all pairs, up to what `release` absorbs.
+
+    Closes and normalises until the audited rate is at most epsilon. Where the rounds run out the
+    closure is made tighter by what was still missing, and in the last resort a row common to all
+    records is mixed in with the smallest share that passes, which always ends.
+    """
+    z = closure.start(matrix)
+    tightening = TIGHTENING
+    total = 0
+    for _ in range(ATTEMPTS):
+        within = epsilon * (1 - tightening)
+        rounds = closure.rounds(z, within)
+        for _ in range(ROUNDS):
+            z, sums = next(rounds)
+            total += 1
+            if closure.excess(sums) <= tightening * epsilon:
+                break
+        rate = closure.rate(z)
+        if rate <= epsilon * (1 - MARGIN):
+            return Repaired(z[closure.place], total, tightening, 0.0)
+        tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
+    share = _smallest_share(closure, z, epsilon)
+    mixed = (1 - share) * z + share / z.shape[1]
+    return Repaired(mixed[closure.place], total, tightening, share)
+
+
+def _smallest_share(closure: Closure, z: FloatArray, epsilon: float) -> float:
+    """The least share of the uniform row that makes the audit pass, to 1 %, by bisection."""
+    low, high = 1e-9, 1.0
+    while high / low > 1.01:
+        middle = float(np.sqrt(low * high))
+        if closure.rate((1 - middle) * z + middle / z.shape[1]) <= epsilon * (1 - MARGIN):
+            high = middle
+        else:
+            low = middle
+    return high

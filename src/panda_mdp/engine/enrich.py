@@ -1,0 +1,47 @@
+"""Pairs that the constraint graph lacks and that matter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from panda_mdp._arrays import FloatArray
+from panda_mdp.engine.certify import Closure, directed_reach
+from panda_mdp.engine.graph import MAX_EXPONENT, Graph
+from panda_mdp.kernels.bound import violated_pairs
+
+PER_RECORD = 2
+LEAST_GAIN = 1e-4
+"""Violations by less than this share of a row's mass are left to the repair."""
+
+
+def missing_pairs(
+    closure: Closure, graph: Graph, matrix: FloatArray, epsilon: float, most: int = PER_RECORD
+) -> Graph:
+    """For every record the pairs outside the graph whose constraints `matrix` breaks the most.
+
+    Few at a time: every edge slows the solver, and one edge often mends its neighbours' breaks.
+    """
+    z = closure.start(matrix)
+    kind, table, along = closure.coordinates
+    tiles = closure.tiles
+    partner, _ = violated_pairs(
+        z.astype(np.float32),
+        epsilon,
+        kind,
+        table,
+        along,
+        tiles.starts,
+        tiles.between,
+        directed_reach(z, tiles.starts),
+        most,
+        LEAST_GAIN,
+    )
+    first, column = np.nonzero(partner >= 0)
+    found = np.stack([tiles.order[first], tiles.order[partner[first, column]]], axis=1)
+    found = np.unique(np.sort(found, axis=1), axis=0)
+    size = closure.domain.size
+    old = graph.ends.min(axis=1) * size + graph.ends.max(axis=1)
+    found = found[~np.isin(found[:, 0] * size + found[:, 1], old)]
+    length = closure.domain.metric.pairs(found[:, 0], found[:, 1])
+    short = epsilon * length <= MAX_EXPONENT
+    return Graph(np.ascontiguousarray(found[short]), length[short])

@@ -1,0 +1,23 @@
+"""What a running solve tells those who watch it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a solve stands."""
+
+    seconds: float
+    iterations: int
+    loss: float
+    """Of the best table so far whose audit holds."""
+    lower_bound: float
+    edges: int
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between the best certified loss and the lower bound."""
+        return self.loss / self.lower_bound - 1 if self.lower_bound > 0 else math.inf

@@ -1,0 +1,207 @@
+"""The loop around the solver: iterate, bound, close, audit, keep the best, extend the graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from panda_mdp._arrays import FloatArray
+from panda_mdp.engine.certify import Closure, estimate, repair
+from panda_mdp.engine.enrich import missing_pairs
+from panda_mdp.engine.graph import Graph, all_pairs, constraint_graph
+from panda_mdp.engine.pdhg_cpu import CHECK, CpuSolver
+from panda_mdp.engine.progress import Progress
+from panda_mdp.mechanism import Mechanism
+from panda_mdp.methods.exponential import softmax
+from panda_mdp.privacy.release import release
+from panda_mdp.problem import Problem
+
+FIRST_CHECK = 200
+GROWTH = 1.4
+PATIENCE = 8
+"""Checks without progress after which the solver is taken to have reached its precision."""
+ABSOLUTE_TOLERANCE = 1e-7
+"""Of the loss that ignores the record: a difference below it counts as none."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class Solve:
+    """One run. `best` is always a mechanism whose audit holds, `bound` always a valid bound."""
+
+    problem: Problem
+    gap: float
+    time_limit: float | None = None
+    progress: Callable[[Progress], None] | None = None
+    all_pairs: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    trace: list[tuple[float, int, float, float]] = field(default_factory=list)
+    best: Mechanism | None = None
+    bound: float = 0.0
+    iterations: int = 0
+    edges: int = 0
+    certify_seconds: float = 0.0
+
+    def run(self, initial: FloatArray | None = None) -> Mechanism:
+        """Solve to the gap, or to the time limit, or until interrupted."""
+        self.began = time.perf_counter()
+        problem = self.problem
+        # Without any constraint each record takes its cheapest output.
+        self.bound = float(problem.prior @ problem.loss.min(axis=1)) * (1 - 1e-14)
+        try:
+            stopped = self._loop(initial)
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        ignorant = self._ignorant_loss()
+        if self._loss() > ignorant:
+            with _Stage(self, "audit"):
+                self._offer(one_row(problem), {})
+        return self._result(stopped)
+
+    def _loop(self, initial: FloatArray | None) -> str:
+        problem = self.problem
+        if self._open(self._ignorant_loss()) <= 0:
+            return "gap reached"
+        with _Stage(self, "graph"):
+            closure = Closure(problem.domain)
+            build = all_pairs if self.all_pairs else constraint_graph
+            graph = build(problem.domain, problem.epsilon)
+            table = warm_start(problem, graph) if initial is None else initial
+        self._certify(closure, table)
+        if self._reached():
+            return "gap reached"
+        with _Stage(self, "graph"):
+            solver = CpuSolver(problem, graph, table)
+        target, idle = FIRST_CHECK, 0
+        while True:
+            best_before, bound_before = self._loss(), self.bound
+            with _Stage(self, "solve"):
+                while solver.iterations < target and not self._hurry():
+                    solver.advance(CHECK)
+            self.iterations, self.edges = solver.iterations, solver.graph.count
+            with _Stage(self, "bound"):
+                self.bound = max(self.bound, solver.bound())
+            matrix = solver.matrix()
+            with _Stage(self, "repair"):
+                guess = problem.expected_loss(estimate(closure, matrix, problem.epsilon))
+            last = self._hurry()
+            if self._open(guess) <= 0 or guess < 0.98 * self._loss() or last:
+                self._certify(closure, matrix)
+            self._report()
+            if self._reached():
+                return "gap reached"
+            if last:
+                return "time limit"
+            risen = self.bound - bound_before
+            if not self.all_pairs and risen < 0.5 * self._open(min(guess, self._loss())):
+                with _Stage(self, "graph"):
+                    more = missing_pairs(closure, solver.graph, matrix, problem.epsilon)
+                    if more.count:
+                        solver.extend(more)
+            moved = self._loss() < best_before * (1 - 1e-6) or risen > 1e-6 * self.bound
+            idle = 0 if moved else idle + 1
+            if idle >= PATIENCE:
+                self._certify(closure, matrix)
+                return "gap reached" if self._reached() else "precision reached"
+            target = max(int(GROWTH * solver.iterations), solver.iterations + CHECK)
+
+    def _certify(self, closure: Closure, matrix: FloatArray) -> None:
+        """Repair a table, audit it on its integers, and keep it if it is the best so far."""
+        start = time.perf_counter()
+        with _Stage(self, "repair"):
+            repaired = repair(closure, matrix, self.problem.epsilon)
+        with _Stage(self, "audit"):
+            self._offer(
+                repaired.matrix,
+                {"closure_rounds": repaired.rounds, "common_share": repaired.common_share},
+            )
+        self.certify_seconds = time.perf_counter() - start
+
+    def _offer(self, matrix: FloatArray, details: dict[str, float]) -> None:
+        mechanism = release(self.problem, matrix, method="optimal", details=details)
+        if self.best is None or mechanism.loss < self.best.loss:
+            self.best = mechanism
+
+    def _loss(self) -> float:
+        return np.inf if self.best is None else self.best.loss
+
+    def _open(self, loss: float) -> float:
+        """How far a loss lies beyond what the gap allows."""
+        least = ABSOLUTE_TOLERANCE * self._ignorant_loss()
+        return loss - self.bound - max(self.gap * self.bound, least)
+
+    def _ignorant_loss(self) -> float:
+        """The least loss of a table that ignores the record."""
+        return float((self.problem.prior @ self.problem.loss).min())
+
+    def _reached(self) -> bool:
+        return self._open(self._loss()) <= 0
+
+    def _hurry(self) -> bool:
+        """Whether there is just time enough left to certify what was reached."""
+        if self.time_limit is None:
+            return False
+        spent = time.perf_counter() - self.began
+        return spent + 1.5 * self.certify_seconds + 0.02 > self.time_limit
+
+    def _report(self) -> None:
+        spent = time.perf_counter() - self.began
+        self.trace.append((spent, self.iterations, self._loss(), self.bound))
+        if self.progress is not None:
+            self.progress(Progress(spent, self.iterations, self._loss(), self.bound, self.edges))
+
+    def _result(self, stopped: str) -> Mechanism:
+        best = self.best
+        if best is None:
+            raise KeyboardInterrupt
+        return replace(
+            best,
+            lower_bound=self.bound,
+            stages=tuple(self.seconds.items()),
+            details={
+                **best.details,
+                "stopped": stopped,
+                "iterations": self.iterations,
+                "edges": self.edges,
+                "backend": "cpu",
+                "trace": tuple(self.trace),
+            },
+        )
+
+
+class _Stage:
+    """Adds the time spent inside to a stage of the run."""
+
+    def __init__(self, run: Solve, name: str) -> None:
+        self.run, self.name = run, name
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        spent = time.perf_counter() - self.start
+        self.run.seconds[self.name] = self.run.seconds.get(self.name, 0.0) + spent
+
+
+def one_row(problem: Problem) -> FloatArray:
+    """The best table that ignores the record: private at every epsilon."""
+    matrix = np.zeros((problem.size, problem.outputs_count))
+    matrix[:, problem.best_single_output] = 1.0
+    return matrix
+
+
+def warm_start(problem: Problem, graph: Graph) -> FloatArray:
+    """Weights exp(-epsilon c / (2 L)), L a typical slope of the loss along the graph's edges."""
+    first, second = graph.ends[:, 0], graph.ends[:, 1]
+    step = max(1, graph.count // 4096)
+    rise = np.abs(problem.loss[first[::step]] - problem.loss[second[::step]])
+    slopes = rise / graph.length[::step, None]
+    typical = float(np.quantile(slopes, 0.9)) if graph.count else 0.0
+    if typical <= 0:
+        return one_row(problem)
+    return softmax(-problem.epsilon / (2 * typical) * problem.loss)
