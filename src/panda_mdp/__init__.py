@@ -11,6 +11,7 @@ from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal import optimal
 from panda_mdp.methods.remap import remap
+from panda_mdp.panda.selection import BernoulliAnchors
 from panda_mdp.privacy.audit import Audit, audit
 from panda_mdp.problem import Problem
 
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Audit",
+    "BernoulliAnchors",
     "City",
     "Domain",
     "Mechanism",
