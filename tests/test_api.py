@@ -1,0 +1,95 @@
+"""The public surface, and that it needs nothing but NumPy and SciPy to be imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import panda_mdp as pm
+
+CONTRACT = {
+    "Audit",
+    "City",
+    "Domain",
+    "Mechanism",
+    "NoGuarantee",
+    "Problem",
+    "Simulation",
+    "Snap",
+    "__version__",
+    "audit",
+    "distance_loss",
+    "exponential",
+    "load",
+    "load_city",
+    "loss_exponential",
+    "planar_laplace",
+    "remap",
+    "synthetic_city",
+    "travel_loss",
+}
+
+LEAN = """
+import sys
+
+class Blocked:
+    names = {"numba", "llvmlite", "jax", "highspy", "matplotlib", "typer", "rich", "osmium"}
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.names:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocked())
+import numpy as np
+import panda_mdp as pm
+
+rng = np.random.default_rng(0)
+domain = pm.Domain.from_points(41.8 + 0.2 * rng.random(300), 12.4 + 0.2 * rng.random(300))
+outputs = np.arange(0, 300, 30)
+problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 2.0)
+mechanism = pm.exponential(problem)
+assert pm.audit(mechanism).holds
+assert not pm.audit(mechanism, epsilon=0.5).holds
+assert mechanism.sample(7) in outputs
+assert pm.load(mechanism.save(sys.argv[1])).audit.holds
+pm.Domain.from_matrix(domain.distances())
+assert not Blocked.names & set(sys.modules)
+print("lean")
+"""
+
+
+def test_all_is_curated():
+    assert pm.__all__ == sorted(pm.__all__)
+    assert len(set(pm.__all__)) == len(pm.__all__)
+    assert set(pm.__all__) >= CONTRACT
+    for name in pm.__all__:
+        assert hasattr(pm, name), name
+
+
+def test_nothing_public_is_left_out_of_all():
+    public = {
+        name
+        for name, value in vars(pm).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert public == set(pm.__all__) - {"__version__"}
+
+
+def test_audit_sample_save_load_without_heavy_packages(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LEAN, str(tmp_path / "lean.pmdp")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "lean", done.stderr
+
+
+def test_import_loads_no_heavy_package():
+    code = (
+        "import sys, panda_mdp; "
+        "print(sorted({'numba', 'jax', 'highspy', 'matplotlib', 'typer', 'rich', 'osmium'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
