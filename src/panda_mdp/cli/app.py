@@ -1,0 +1,238 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panda_mdp import __version__
+from panda_mdp.cli.frame import Frame, check_target, output_console, progress_console, write_json
+
+app = typer.Typer(
+    cls=Frame,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Metric differential privacy for finite domains: compare, audit and run mechanisms.",
+)
+
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
+]
+MechanismFile = Annotated[Path, typer.Argument(metavar="FILE", help="A saved mechanism (.pmdp).")]
+
+
+def main() -> None:
+    """The entry point of `panda-mdp`."""
+    app(prog_name="panda-mdp")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"panda-mdp {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the pictures and the results.")
+    ] = Path("out/demo"),
+    json: Json = None,
+) -> None:
+    """Compare all methods on a synthetic city and draw a map and a chart.
+
+    2,000 records, 100 outputs, one task, epsilon 5 per km. Each method runs in a fresh process
+    under a time limit, which the table states where it bites. Peak memory is the largest resident
+    set of that process, interpreter and libraries included; seconds exclude compilation.
+    """
+    from panda_mdp.cli.demo import run_demo
+
+    check_target(json)
+    outcomes = run_demo(out, output_console())
+    write_json(json, [outcome.row() for outcome in outcomes])
+    if any(outcome.failed for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    city: Annotated[
+        str, typer.Argument(metavar="CITY", help="Path of a road map, or the word 'synthetic'.")
+    ],
+    records: Annotated[
+        str, typer.Option(metavar="COUNT", help="Records drawn from the city, or 'all'.")
+    ] = "2000",
+    outputs: Annotated[int, typer.Option(metavar="COUNT", help="Outputs among the records.")] = 100,
+    tasks: Annotated[int, typer.Option(metavar="COUNT", help="Tasks of the travel loss.")] = 1,
+    epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Privacy budget per km.")] = 5.0,
+    methods: Annotated[
+        str,
+        typer.Option(metavar="NAMES", help="Methods, separated by commas, or 'all' that exist."),
+    ] = "all",
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Seed of the draw of records, outputs, tasks.")
+    ] = 0,
+    limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time limit of each method; 0 for none.")
+    ] = 60.0,
+    json: Json = None,
+) -> None:
+    """Compare methods on records, outputs and tasks drawn from a city.
+
+    Each method runs in a fresh process: peak memory is the largest resident set of that process,
+    interpreter and libraries included; seconds exclude compilation.
+    """
+    from panda_mdp.cli.draw import draw_problem, find_city
+    from panda_mdp.cli.runs import run_all
+    from panda_mdp.cli.tables import print_comparison
+    from panda_mdp.methods.registry import choose_methods
+    from panda_mdp.methods.registry import methods as existing
+
+    check_target(json)
+    count = _count_or_all(records, "--records")
+    if not limit >= 0:
+        msg = f"{limit!r} is not a time; give seconds, or 0 for no limit"
+        raise typer.BadParameter(msg, param_hint="--limit")
+    if seed < 0:
+        msg = "seeds are whole numbers from 0"
+        raise typer.BadParameter(msg, param_hint="--seed")
+    chosen = choose_methods(existing() if methods == "all" else methods.split(","))
+    with progress_console().status("drawing the problem"):
+        city_map = find_city(city, count, seed)
+        problem = draw_problem(city_map, count, outputs, tasks, epsilon, seed).problem
+    limits = (limit or None,) * len(chosen)
+    outcomes = list(run_all(chosen, problem, limits))
+    title = (
+        f"{problem.size:,} records, {outputs} outputs, {tasks} task(s), "
+        f"epsilon {epsilon:g} per {problem.domain.unit}"
+    )
+    print_comparison(output_console(), outcomes, title)
+    write_json(json, [outcome.row() for outcome in outcomes])
+    if any(outcome.failed for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    file: MechanismFile,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Audit against this epsilon, not the file's own."),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Audit a saved mechanism over all pairs of records. Exit code 1 where it does not hold."""
+    from panda_mdp.cli.tables import facts
+    from panda_mdp.files import load
+    from panda_mdp.privacy.audit import audit as audit_table
+
+    check_target(json)
+    with progress_console().status("auditing all pairs"):
+        # The audit below is the verification, and its answer is wanted even where it is no.
+        verdict = audit_table(load(file, verify=False), epsilon)
+    first, second, output = verdict.worst
+    rows = [
+        ("holds", "yes" if verdict.holds else "NO"),
+        ("audited epsilon", f"{verdict.epsilon:.9g} per {verdict.unit}"),
+        ("claimed epsilon", f"{verdict.claimed:.9g} per {verdict.unit}"),
+        ("worst pair", f"records {first} and {second}, {verdict.distance:.6g} {verdict.unit}"),
+        ("worst output", output),
+        ("pairs covered", f"{verdict.pairs:,}, all outputs"),
+    ]
+    output_console().print(facts(f"Audit of {file}", rows))
+    write_json(
+        json,
+        {
+            "holds": verdict.holds,
+            "audited_epsilon": verdict.epsilon,
+            "epsilon": verdict.claimed,
+            "unit": verdict.unit,
+            "worst": {"records": [first, second], "output": output},
+            "distance": verdict.distance,
+            "pairs": verdict.pairs,
+        },
+    )
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def perturb(
+    context: typer.Context,
+    file: MechanismFile,
+    snap_limit: Annotated[
+        float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
+    ] = 0.5,
+    json: Json = None,
+) -> None:
+    """Draw one report for a place (`lat,lon`) or a record's index, read from standard input.
+
+    Never from the arguments, which end up in shell histories and process lists. Prints the
+    reported place only (its index where records are not places). A place that is snapped to its
+    nearest record is covered up to the snap limit: epsilon (d + 2 limit). Each further report of
+    the same place spends epsilon again.
+    """
+    from panda_mdp.cli.perturb import read_record, report
+    from panda_mdp.files import load
+
+    if context.args:
+        msg = "the place is read from standard input, never from the arguments; give FILE alone"
+        raise typer.BadParameter(msg)
+    check_target(json)
+    mechanism = load(file)
+    answer = report(mechanism, read_record(mechanism.problem.domain, snap_limit, sys.stdin))
+    typer.echo(answer.text)
+    write_json(json, answer.fields)
+
+
+@app.command()
+def info(file: MechanismFile, json: Json = None) -> None:
+    """Show a saved mechanism's certificate. Checksums are verified, the audit is not repeated."""
+    from panda_mdp.cli.tables import facts
+    from panda_mdp.files import read_certificate
+
+    check_target(json)
+    certificate = read_certificate(file)
+    domain, verdict = certificate["domain"], certificate["audit"]
+    bound = certificate["lower_bound"]
+    unit = certificate["loss_unit"]
+    rows = [
+        ("method", certificate["method"]),
+        ("records", f"{domain['records']:,} ({domain['kind']}, {domain['unit']})"),
+        ("outputs", certificate["outputs"]),
+        ("epsilon", f"{certificate['epsilon']:g} {certificate['epsilon_unit']}"),
+        ("audited epsilon", f"{verdict['epsilon']:.9g} over {verdict['pairs']:,} pairs"),
+        ("expected loss", f"{certificate['loss']:.6g} {unit}"),
+        ("lower bound", "none" if bound is None else f"{bound:.6g} {unit}"),
+        ("prior", certificate["prior_source"]),
+        ("made", f"{certificate['date']} by panda-mdp {certificate['library']}"),
+        ("domain", domain["fingerprint"]),
+        ("guarantee", certificate["guarantee"]),
+        ("snapping", certificate.get("snapping") or "does not apply"),
+    ]
+    output_console().print(facts(str(file), rows))
+    write_json(json, certificate)
+
+
+def _count_or_all(text: str, option: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isascii() or not text.isdigit():
+        msg = f"{text!r} is neither a whole number nor 'all'"
+        raise typer.BadParameter(msg, param_hint=option)
+    return int(text)

@@ -1,0 +1,66 @@
+"""The demo: every method on one synthetic city."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from panda_mdp.cli.draw import draw_problem
+from panda_mdp.cli.frame import progress_console, write_json, write_whole
+from panda_mdp.cli.runs import Outcome, run_all
+from panda_mdp.cli.tables import best_bound, print_comparison
+from panda_mdp.errors import MissingDependencyError
+from panda_mdp.maps.synthetic import synthetic_city
+from panda_mdp.mechanism import Mechanism
+from panda_mdp.methods.registry import methods
+from panda_mdp.privacy.audit import audit_weights
+
+NODES, RECORDS, OUTPUTS, TASKS, EPSILON, SEED = 5000, 2000, 100, 1, 5.0, 0
+
+
+def run_demo(folder: Path, console: Console) -> list[Outcome]:
+    """Run everything, print the table, write pictures, results and the best mechanism."""
+    try:
+        from panda_mdp.cli import pictures
+    except ImportError as error:
+        msg = "the demo draws pictures, and matplotlib is missing; install panda-mdp[plot]"
+        raise MissingDependencyError(msg) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with progress_console().status("building the city"):
+        city = synthetic_city(NODES, SEED)
+        draw = draw_problem(city, RECORDS, OUTPUTS, TASKS, EPSILON, SEED)
+        problem = draw.problem
+    chosen = tuple(methods().values())
+    outcomes = list(run_all(chosen, problem, tuple(m.demo_seconds for m in chosen)))
+    title = (
+        f"Synthetic city: {RECORDS:,} records, {OUTPUTS} outputs, {TASKS} task, "
+        f"epsilon {EPSILON:g} per {problem.domain.unit}"
+    )
+    print_comparison(console, outcomes, title)
+    private = [o for o in outcomes if o.holds and o.loss is not None]
+    ranked = sorted(private, key=lambda o: o.loss or 0.0)
+    shown = [ranked[0]] if len(ranked) == 1 else [_baseline(ranked), ranked[0]]
+    with progress_console().status("drawing"):
+        write_whole(folder / "map.png", pictures.draw_map(city, draw.tasks, shown))
+        write_whole(folder / "chart.png", pictures.draw_chart(outcomes, best_bound(outcomes)))
+    write_json(folder / "results.json", [outcome.row() for outcome in outcomes])
+    saved = _mechanism(ranked[0]).save(folder / "best.pmdp")
+    console.print(f"Wrote map.png, chart.png, results.json and best.pmdp to {folder}.")
+    console.print(f"Try: echo 0 | panda-mdp perturb {saved}", soft_wrap=True)
+    return outcomes
+
+
+def _baseline(ranked: list[Outcome]) -> Outcome:
+    """The exponential mechanism where it is there, else the worst method."""
+    named = [o for o in ranked if o.method.name == "exponential"]
+    return named[0] if named else ranked[-1]
+
+
+def _mechanism(outcome: Outcome) -> Mechanism:
+    weights, problem = outcome.weights, outcome.problem
+    if weights is None:
+        msg = f"{outcome.method.name} returned no table"
+        raise MissingDependencyError(msg)
+    verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
+    return Mechanism(problem, weights, outcome.method.label, verdict, outcome.lower_bound)

@@ -1,0 +1,71 @@
+"""Results as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from panda_mdp.cli.runs import Outcome
+
+
+def best_bound(outcomes: Sequence[Outcome]) -> float | None:
+    """The largest lower bound: every method's holds for the problem, so for all of them."""
+    bounds = [o.lower_bound for o in outcomes if o.lower_bound is not None]
+    return max(bounds, default=None)
+
+
+def print_comparison(console: Console, outcomes: Sequence[Outcome], title: str) -> None:
+    """Print one line per method, and below it what there is to say about single methods."""
+    problem = outcomes[0].problem
+    unit, per = problem.loss_unit, problem.domain.unit
+    bound = best_bound(outcomes)
+    table = Table(title=title, title_justify="left")
+    table.add_column("method", no_wrap=True)
+    for heading in (f"loss\n{unit}", f"audited ε\n/{per}", f"bound\n{unit}", "gap", "s", "MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    best = min((o.loss for o in outcomes if o.loss is not None and o.holds), default=None)
+    for outcome in outcomes:
+        first = outcome.holds and outcome.loss == best
+        table.add_row(
+            outcome.method.label,
+            _number(outcome.loss, 4),
+            _number(outcome.audited_epsilon, 4),
+            _number(outcome.lower_bound, 4),
+            _gap(outcome, bound),
+            _number(outcome.seconds, 2),
+            _number(outcome.peak_mb, 0),
+            style="bold" if first else ("red" if outcome.holds is False else None),
+        )
+    console.print(table)
+    for outcome in outcomes:
+        if outcome.note:
+            console.print(f"{outcome.method.label}: {outcome.note}.", markup=False)
+    console.print(
+        "Audited ε: over all pairs of records, on the integers that are sampled. "
+        "MB: largest resident memory of a process of its own."
+    )
+    if bound is not None:
+        console.print(f"Gap: to {bound:.4f} {unit}, a proven bound below which no mechanism lies.")
+
+
+def facts(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
+    """Two columns: a name and its value."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column("name")
+    table.add_column("value", overflow="fold")
+    for name, value in rows:
+        table.add_row(name, str(value))
+    return table
+
+
+def _gap(outcome: Outcome, bound: float | None) -> str:
+    if bound is None or outcome.loss is None or not outcome.holds or bound <= 0:
+        return ""
+    return f"{100 * (outcome.loss / bound - 1):.1f}%"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
