@@ -1,0 +1,101 @@
+"""Integers that sum exactly, stay close, and are equal where rows are equal."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from panda_mdp.errors import PrivacyError
+from panda_mdp.privacy.quantise import BITS, TOTAL, check_weights, quantise
+
+
+def exact_sums(weights: np.ndarray) -> list[int]:
+    return [sum(int(w) for w in row) for row in weights]
+
+
+def test_bits():
+    assert BITS == 62
+    assert TOTAL == 2**62
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.just(0.0), st.floats(1e-12, 1.0), st.floats(0.0, 1.0)),
+        min_size=1,
+        max_size=12,
+    ).filter(lambda row: sum(row) > 1e-3)
+)
+def test_rows_sum_exactly_and_move_little(row):
+    values = np.array([row]) / np.sum(row)
+    weights = quantise(values)
+    assert exact_sums(weights) == [TOTAL]
+    total = float(values.sum(axis=1)[0])
+    for z, w in zip(values[0], weights[0], strict=True):
+        exact = Fraction(float(z)) / Fraction(total) * TOTAL
+        assert abs(int(w) - exact) <= 2 + exact * Fraction(3, 2**53)
+        assert w > 0 or z * TOTAL < 2
+        if z == 0:
+            assert w == 0
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3, 7, 1000, 20_000])
+def test_large_rows_sum_exactly(outputs):
+    rng = np.random.default_rng(outputs)
+    matrix = rng.random((3, outputs)) ** 8
+    matrix[2] = 1.0
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    weights = quantise(matrix)
+    assert exact_sums(weights) == [TOTAL] * 3
+    assert weights.min() >= 0
+    assert np.ptp(weights[2]) <= 512
+
+
+def test_skewed_rows_sum_exactly():
+    matrix = np.zeros((4, 5))
+    matrix[0, 2] = 1.0
+    matrix[1] = [1 - 4e-300, 1e-300, 1e-300, 1e-300, 1e-300]
+    matrix[2] = [1 - 2.0**-52, 2.0**-52, 0, 0, 0]
+    matrix[3] = [0.2] * 5
+    weights = quantise(matrix)
+    assert exact_sums(weights) == [TOTAL] * 4
+    assert weights[0].tolist() == [0, 0, TOTAL, 0, 0]
+    assert weights[1].tolist() == [TOTAL, 0, 0, 0, 0]
+
+
+def test_equal_rows_give_equal_integers():
+    rng = np.random.default_rng(0)
+    row = rng.random(37)
+    row /= row.sum()
+    matrix = np.tile(row, (50_000, 1))
+    weights = quantise(matrix)
+    assert (weights == weights[0]).all()
+    assert exact_sums(weights[:1]) == [TOTAL]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        ([[0.5, 0.5], [0.5, 0.4]], "row 1 sums to 0.9"),
+        ([[1.5, -0.5]], r"matrix\[0, 1\] is -0.5"),
+        ([[0.5, np.nan]], r"matrix\[0, 1\] is nan"),
+        ([[np.inf, 0.5]], r"matrix\[0, 0\] is inf"),
+    ],
+)
+def test_refusals(matrix, words):
+    with pytest.raises(PrivacyError, match=words):
+        quantise(np.array(matrix, dtype=float))
+
+
+def test_sums_within_the_tolerance_are_scaled():
+    weights = quantise(np.array([[0.5, 0.5 + 5e-7]]))
+    assert exact_sums(weights) == [TOTAL]
+    assert weights[0, 1] / weights[0, 0] == pytest.approx(1 + 1e-6, rel=1e-12)
+
+
+def test_check_weights_accepts_what_quantise_makes():
+    check_weights(quantise(np.array([[0.1, 0.9]])), (1, 2))

@@ -1,0 +1,90 @@
+"""Problems: everything is checked once, and every refusal names value, rule and remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from panda_mdp import Domain, Problem
+from panda_mdp.errors import ProblemError
+
+DOMAIN = Domain.from_vectors([[0.0], [1.0], [2.0]], unit="m")
+LOSS = [[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"domain": [0, 1, 2]}, ["list", "panda_mdp.Domain"]),
+        ({"outputs": []}, ["empty", "at least one"]),
+        ({"outputs": [0, 3]}, ["outputs[1] is 3", "0..2"]),
+        ({"outputs": [0, -1]}, ["outputs[1] is -1", "0..2"]),
+        ({"outputs": [0, 0]}, ["output 0 is named 2 times", "once"]),
+        ({"outputs": [0.5, 1]}, ["whole numbers"]),
+        ({"loss": np.transpose(LOSS)}, ["(2, 3)", "(3, 2)", "transpose"]),
+        ({"loss": [[0.0, 1.0]]}, ["(1, 2)", "(3, 2)"]),
+        ({"loss": [[0, 2], [1, -1], [2, 0]]}, ["loss[1, 1] is -1.0", "not negative"]),
+        ({"loss": [[0, 2], [1, 1], [np.inf, 0]]}, ["loss[2, 0] is inf", "large finite loss"]),
+        ({"loss": [[0, np.nan], [1, 1], [2, 0]]}, ["loss[0, 1] is nan", "finite"]),
+        ({"epsilon": 0.0}, ["epsilon is 0.0", "positive"]),
+        ({"epsilon": -1}, ["epsilon is -1", "positive"]),
+        ({"epsilon": np.nan}, ["epsilon is nan", "positive"]),
+        ({"epsilon": np.inf}, ["epsilon is inf", "finite"]),
+        ({"epsilon": "five"}, ["epsilon is 'five'", "per unit of distance"]),
+        ({"epsilon": None}, ["epsilon is None"]),
+        ({"prior": [0.5, 0.5]}, ["(2,)", "(3,)"]),
+        ({"prior": [0.7, 0.5, -0.2]}, ["prior[2] is -0.2", "not negative"]),
+        ({"prior": [0.5, np.nan, 0.5]}, ["prior[1] is nan", "finite"]),
+        ({"prior": [0.5, 0.5, 0.5]}, ["sums to 1.5", "divide it by its sum"]),
+    ],
+)
+def test_refusals(changes, words):
+    given = {"domain": DOMAIN, "outputs": [0, 2], "loss": LOSS, "epsilon": 1.0, **changes}
+    with pytest.raises(ProblemError) as caught:
+        Problem(**given)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_defaults_and_units():
+    problem = Problem(DOMAIN, [0, 2], LOSS, 1)
+    assert problem.prior.tolist() == [1 / 3] * 3
+    assert problem.prior_source == "uniform"
+    assert problem.loss_unit == "m"
+    assert (problem.size, problem.outputs_count, problem.epsilon) == (3, 2, 1.0)
+    assert repr(problem) == "Problem(K=3, m=2, epsilon=1 per m)"
+    other = Problem(DOMAIN, [0, 2], LOSS, 1, prior=[0.2, 0.3, 0.5], loss_unit="minutes")
+    assert (other.prior_source, other.loss_unit) == ("given", "minutes")
+
+
+def test_expected_loss_and_single_output():
+    problem = Problem(DOMAIN, [0, 2], LOSS, 1.0, prior=[0.5, 0.25, 0.25])
+    matrix = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    assert problem.expected_loss(matrix) == 0.25
+    np.testing.assert_array_equal(problem.weighted_loss, [[0, 1], [0.25, 0.25], [0.5, 0]])
+    assert problem.best_single_output == 0
+
+
+def test_inputs_are_copied_and_frozen():
+    loss = np.array(LOSS)
+    problem = Problem(DOMAIN, [0, 2], loss, 1.0)
+    loss[0, 0] = 9.0
+    assert problem.loss[0, 0] == 0.0
+    for array in (problem.loss, problem.prior, problem.outputs, problem.weighted_loss):
+        assert not array.flags.writeable
+
+
+def test_with_epsilon_keeps_the_rest():
+    problem = Problem(DOMAIN, [0, 2], LOSS, 1.0, prior=[0.2, 0.3, 0.5], prior_source="survey")
+    other = problem.with_epsilon(3.0)
+    assert (other.epsilon, other.prior_source) == (3.0, "survey")
+    np.testing.assert_array_equal(other.prior, problem.prior)
+    with pytest.raises(ProblemError, match="epsilon is -3"):
+        problem.with_epsilon(-3)
+
+
+def test_prior_is_normalised_once():
+    rough = Problem(DOMAIN, [0, 2], LOSS, 1.0, prior=np.array([0.2, 0.3, 0.5]) * (1 + 5e-10)).prior
+    assert abs(rough.sum() - 1) < 1e-15
+    again = Problem(DOMAIN, [0, 2], LOSS, 1.0, prior=rough).prior
+    np.testing.assert_array_equal(rough, again)
