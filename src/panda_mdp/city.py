@@ -69,7 +69,8 @@ class City:
         for name, value in {"lat": lat, "lon": lon, "u": u, "v": v, "length_m": length}.items():
             set_(self, name, frozen(value))
         if self.oneway is not None:
-            set_(self, "oneway", frozen(_per(self.oneway, len(u), "oneway").astype(np.bool_)))
+            oneway = frozen(_per(self.oneway, len(u), "oneway").astype(np.bool_))
+            set_(self, "oneway", oneway if oneway.any() else None)
         if self.speed_kmh is not None:
             speed = _per(self.speed_kmh, len(u), "speed_kmh").astype(np.float64)
             _refuse(~(speed > 0), speed, "speed_kmh", "be positive")
@@ -182,10 +183,17 @@ class City:
         return np.random.default_rng(seed).choice(distinct, size=records, replace=False)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the city as compressed `.npz`, atomically."""
+        """Write the city as compressed `.npz` or as OSMnx's `.graphml`, atomically."""
+        from panda_mdp.maps.graphml import save_graphml
         from panda_mdp.maps.npz import save_npz
 
-        return save_npz(self, Path(path))
+        target = Path(path)
+        if target.suffix == ".npz":
+            return save_npz(self, target)
+        if target.suffix == ".graphml":
+            return save_graphml(self, target)
+        msg = f"{target.name} ends in neither .npz nor .graphml; cities are saved as one of them"
+        raise CityError(msg)
 
 
 def load_city(path: str | os.PathLike[str], options: MapOptions | None = None) -> City:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
 
 import numpy as np
 
+from panda_mdp._atomic import atomic_file
 from panda_mdp.city import City
 from panda_mdp.errors import CityError, FileFormatError
 
@@ -58,18 +57,8 @@ def load_npz(path: Path) -> City:
 
 def save_npz(city: City, path: Path) -> Path:
     """Write a city as compressed `.npz`; a reader never sees half a file."""
-    if path.suffix != ".npz":
-        msg = f"{path.name} does not end in .npz; cities are saved as .npz"
-        raise CityError(msg)
     arrays = {name: getattr(city, name) for name in REQUIRED}
     arrays |= {name: getattr(city, name) for name in OPTIONAL if getattr(city, name) is not None}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            np.savez_compressed(stream, allow_pickle=False, name=np.array(city.name), **arrays)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as stream:
+        np.savez_compressed(stream, allow_pickle=False, name=np.array(city.name), **arrays)
     return path

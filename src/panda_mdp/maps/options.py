@@ -14,13 +14,13 @@ Network = Literal["drive", "walk", "bike"]
 class MapOptions:
     """`network` chooses who travels; `bbox` is (south, west, north, east) in degrees.
 
-    `simplify` contracts chains of nodes that are no junctions; `largest` keeps the largest
-    connected part.
+    `simplify` contracts chains of nodes that are no junctions; None does so for files that still
+    have them. `largest` keeps the largest connected part only.
     """
 
     network: Network = "drive"
     bbox: tuple[float, float, float, float] | None = None
-    simplify: bool = True
+    simplify: bool | None = None
     largest: bool = True
 
     def __post_init__(self) -> None:

@@ -1,0 +1,124 @@
+"""Import of large maps: time and memory, on files generated from a synthetic city.
+
+    python benchmarks/maps.py                 # 130,000 junctions as pbf, xml, graphml, npz
+    python benchmarks/maps.py --nodes 20000
+
+Each import runs in its own process; memory is that process's peak, and what a process takes that
+imports the same packages and reads nothing stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from panda_mdp import City, synthetic_city
+
+KINDS = ("residential", "tertiary", "secondary", "unclassified", "primary")
+READ = """
+import json, resource, sys, time
+from pathlib import Path
+import numpy, scipy.spatial, scipy.sparse.csgraph, osmium
+from panda_mdp.maps import read_map
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+start = time.perf_counter()
+report = read_map(Path(sys.argv[1]))
+seconds = time.perf_counter() - start
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+city = report.city
+print(json.dumps({"nodes": city.nodes, "streets": city.streets, "seconds": seconds,
+                  "base_mb": base, "peak_mb": peak}))
+"""
+
+
+def write_osm(city: City, path: Path, seed: int = 0) -> int:
+    """Write a city as an OpenStreetMap extract with two or three shape points per street.
+
+    Every fifth way carries no road (buildings), as real extracts are full of other things.
+    Returns the number of nodes written.
+    """
+    import osmium
+
+    rng = np.random.default_rng(seed)
+    points = rng.integers(2, 4, len(city.u))
+    writer = osmium.SimpleWriter(str(path), overwrite=True)
+    try:
+        for k, (lat, lon) in enumerate(zip(city.lat.tolist(), city.lon.tolist(), strict=True)):
+            writer.add_node(osmium.osm.mutable.Node(id=k + 1, location=(lon, lat)))
+        number = city.nodes + 1
+        refs: list[list[int]] = []
+        for a, b, count in zip(city.u.tolist(), city.v.tolist(), points.tolist(), strict=True):
+            inner = []
+            for share in np.linspace(0, 1, count + 2)[1:-1].tolist():
+                lat = city.lat[a] + share * (city.lat[b] - city.lat[a])
+                lon = city.lon[a] + share * (city.lon[b] - city.lon[a])
+                place = (float(lon), float(lat))
+                writer.add_node(osmium.osm.mutable.Node(id=number, location=place))
+                inner.append(number)
+                number += 1
+            refs.append([a + 1, *inner, b + 1])
+        for k, nodes in enumerate(refs):
+            tags = {"highway": KINDS[k % len(KINDS)], "name": f"Street {k}", "surface": "asphalt"}
+            if k % 7 == 0:
+                tags["maxspeed"] = "50"
+            writer.add_way(osmium.osm.mutable.Way(id=2 * k + 1, nodes=nodes, tags=tags))
+            if k % 5 == 0:
+                house = {"building": "yes", "addr:housenumber": str(k)}
+                writer.add_way(osmium.osm.mutable.Way(id=2 * k + 2, nodes=nodes, tags=house))
+    finally:
+        writer.close()
+    return number - 1
+
+
+def write_files(city: City, folder: Path) -> dict[str, Path]:
+    """The city in each format that is measured."""
+    files = {kind: folder / f"city.{kind}" for kind in ("osm.pbf", "osm", "graphml", "npz")}
+    write_osm(city, files["osm.pbf"])
+    write_osm(city, files["osm"])
+    city.save(files["graphml"])
+    city.save(files["npz"])
+    return files
+
+
+def measure(path: Path) -> dict[str, float]:
+    """Import one file in a fresh process."""
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(path)], check=True, capture_output=True, text=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--nodes", type=int, default=130_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--files", type=Path, nargs="*", help="measure these files instead")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.files:
+            files = {path.name: path for path in arguments.files}
+        else:
+            start = time.perf_counter()
+            files = write_files(synthetic_city(arguments.nodes), Path(folder))
+            print(f"files written in {time.perf_counter() - start:.0f} s")
+        print("format    file MB   nodes   streets  seconds (best of)  base MB  peak MB")
+        for kind, path in files.items():
+            runs = [measure(path) for _ in range(arguments.repeat)]
+            best = min(runs, key=lambda run: run["seconds"])
+            size = path.stat().st_size / 1e6
+            print(
+                f"{kind:9s} {size:7.1f} {best['nodes']:8,d} {best['streets']:9,d} "
+                f"{best['seconds']:11.2f} ({arguments.repeat}) "
+                f"{best['base_mb']:9.0f} {best['peak_mb']:8.0f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
