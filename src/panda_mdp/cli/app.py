@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from panda_mdp import __version__
-from panda_mdp.cli.frame import Frame, check_target, output_console, progress_console, write_json
+from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
 
 app = typer.Typer(
     cls=Frame,
@@ -112,7 +112,7 @@ def compare(
         msg = "seeds are whole numbers from 0"
         raise typer.BadParameter(msg, param_hint="--seed")
     chosen = choose_methods(existing() if methods == "all" else methods.split(","))
-    with progress_console().status("drawing the problem"):
+    with working("drawing the problem"):
         city_map = find_city(city, count, seed)
         problem = draw_problem(city_map, count, outputs, tasks, epsilon, seed).problem
     limits = (limit or None,) * len(chosen)
@@ -142,7 +142,7 @@ def audit(
     from panda_mdp.privacy.audit import audit as audit_table
 
     check_target(json)
-    with progress_console().status("auditing all pairs"):
+    with working("auditing all pairs"):
         # The audit below is the verification, and its answer is wanted even where it is no.
         verdict = audit_table(load(file, verify=False), epsilon)
     first, second, output = verdict.worst

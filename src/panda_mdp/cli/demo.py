@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from panda_mdp.cli.draw import draw_problem
-from panda_mdp.cli.frame import progress_console, write_json, write_whole
+from panda_mdp.cli.frame import working, write_json, write_whole
 from panda_mdp.cli.runs import Outcome, run_all
 from panda_mdp.cli.tables import best_bound, print_comparison
 from panda_mdp.errors import MissingDependencyError
@@ -27,7 +27,7 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
         msg = "the demo draws pictures, and matplotlib is missing; install panda-mdp[plot]"
         raise MissingDependencyError(msg) from error
     folder.mkdir(parents=True, exist_ok=True)
-    with progress_console().status("building the city"):
+    with working("building the city"):
         city = synthetic_city(NODES, SEED)
         draw = draw_problem(city, RECORDS, OUTPUTS, TASKS, EPSILON, SEED)
         problem = draw.problem
@@ -41,7 +41,7 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
     private = [o for o in outcomes if o.holds and o.loss is not None]
     ranked = sorted(private, key=lambda o: o.loss or 0.0)
     shown = [ranked[0]] if len(ranked) == 1 else [_baseline(ranked), ranked[0]]
-    with progress_console().status("drawing"):
+    with working("drawing"):
         write_whole(folder / "map.png", pictures.draw_map(city, draw.tasks, shown))
         write_whole(folder / "chart.png", pictures.draw_chart(outcomes, best_bound(outcomes)))
     write_json(folder / "results.json", [outcome.row() for outcome in outcomes])

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,12 @@ def output_console() -> Console:
 def progress_console() -> Console:
     """The console for progress, which never mixes with results."""
     return Console(stderr=True, highlight=False)
+
+
+def working(what: str) -> AbstractContextManager[object]:
+    """Says what is going on while it does, to people and not to files."""
+    console = progress_console()
+    return console.status(what) if console.is_terminal else nullcontext()
 
 
 def check_target(path: Path | None) -> None:

@@ -72,14 +72,16 @@ def run_all(
     methods: tuple[Method, ...], problem: Problem, limits: tuple[float | None, ...]
 ) -> Iterator[Outcome]:
     """Run methods one after the other, with progress on standard error."""
+    console = progress_console()
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed} of {task.total}"),
         TimeElapsedColumn(),
-        console=progress_console(),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
     with bar:
         task = bar.add_task("methods", total=len(methods))
@@ -95,7 +97,12 @@ def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, method, problem, limit), daemon=True)
-    process.start()
+    # Ctrl-C reaches the whole group, and only this process answers it; a mask is inherited.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     theirs.close()
     try:
         return _await(ours, method, problem, limit)
@@ -123,9 +130,8 @@ def _await(pipe: Connection, method: Method, problem: Problem, limit: float | No
 
 def _work(pipe: Connection, method: Method, problem: Problem, limit: float | None) -> None:
     """The body of the fresh process."""
-    # Ctrl-C reaches the whole group; the parent decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(PandaError):
+    # What goes wrong here goes wrong again below, where it is reported.
+    with contextlib.suppress(Exception):
         method.run(_tiny(problem))
     _forget_peak()
     pipe.send("ready")
