@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,11 +29,21 @@ def road_maps() -> Callable[[str], City]:
 
 
 @pytest.fixture(params=["compiled", "numpy"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Runs a test twice: with the compiled kernels, and where numba cannot be imported."""
     if request.param == "numpy":
         block_numba(monkeypatch)
-    return str(request.param)
+        yield "numpy"
+        return
+    import numba
+
+    monkeypatch.setattr("panda_mdp.privacy.audit.SMALL_TILES", 0)
+    monkeypatch.setattr("panda_mdp.domain.SMALL_MATRIX", 0)
+    # Thousands of tiny calls: waking threads would take longer than the work.
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield "compiled"
+    numba.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from panda_mdp.metrics import BLOCK_ENTRIES, Euclidean, Haversine, Matrix, Metri
 from panda_mdp.tiles import Tiles, tile
 
 TRIANGLE_TOLERANCE = 1e-9
+SMALL_MATRIX = 128
+"""Up to this many records NumPy is done before compiled threads have started."""
 PAIR_ENTRIES = 1 << 20
 SMALLEST_DEGREES = 1e-100
 SMALLEST_COORDINATE, LARGEST_COORDINATE = 1e-120, 1e140
@@ -481,14 +483,17 @@ def _check_triangles(table: FloatArray) -> None:
 
 
 def _broken_triangle(table: FloatArray) -> tuple[int, int, int] | None:
-    try:
-        from panda_mdp.kernels.distance import broken_triangle
-    except ImportError:
-        for k in range(len(table)):
-            detour = (table[:, k, None] + table[k]) * (1 + TRIANGLE_TOLERANCE)
-            bad = np.argwhere(table > detour)
-            if len(bad):
-                return int(bad[0][0]), int(bad[0][1]), k
-        return None
-    i, j, k = broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
-    return None if i < 0 else (int(i), int(j), int(k))
+    if len(table) > SMALL_MATRIX:
+        try:
+            from panda_mdp.kernels.distance import broken_triangle
+        except ImportError:
+            pass
+        else:
+            i, j, k = broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
+            return None if i < 0 else (int(i), int(j), int(k))
+    for k in range(len(table)):
+        detour = (table[:, k, None] + table[k]) * (1 + TRIANGLE_TOLERANCE)
+        bad = np.argwhere(table > detour)
+        if len(bad):
+            return int(bad[0][0]), int(bad[0][1]), k
+    return None

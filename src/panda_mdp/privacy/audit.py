@@ -30,6 +30,8 @@ LOG_ERROR = 2e-13
 additions around it: 7e-14 where the library's logarithm errs by up to 4 ulp."""
 ARITHMETIC_ERROR = 2e-15
 """Bounds the relative error of the products and divisions around a distance: 9 roundings."""
+SMALL_TILES = 4
+"""Up to this many tiles NumPy is done before compiled threads have started."""
 
 
 @dataclass(frozen=True)
@@ -119,28 +121,41 @@ def largest_rate(domain: Domain, logs: FloatArray, weights: IntArray) -> tuple[f
     sorted_weights = np.ascontiguousarray(weights[order])
     reach = _reach(sorted_logs, tiles.starts)
     shrink = 1 - (domain.metric.relative_error + ARITHMETIC_ERROR)
+    found = None
+    if tiles.count > SMALL_TILES:
+        found = _compiled_worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
+    if found is None:
+        found = _worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
+    value, i, j = found
+    if value == 0.0:
+        return 0.0, 0, 1
+    return value, int(order[i]), int(order[j])
+
+
+def _compiled_worst_pair(
+    domain: Domain, logs: FloatArray, weights: IntArray, reach: FloatArray, shrink: float
+) -> tuple[float, int, int] | None:
+    """The kernel's answer, or None where numba is not installed."""
     try:
         from panda_mdp.kernels.audit import worst_pair
         from panda_mdp.kernels.distance import coordinates
     except ImportError:
-        value, i, j = _worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
-    else:
-        kind, table, along = coordinates(domain.metric, order)
-        value, i, j, _ = worst_pair(
-            sorted_logs,
-            sorted_weights,
-            kind,
-            table,
-            along,
-            tiles.starts,
-            tiles.between,
-            reach,
-            LOG_ERROR,
-            shrink,
-        )
-    if value == 0.0:
-        return 0.0, 0, 1
-    return float(value), int(order[i]), int(order[j])
+        return None
+    tiles = domain.tiles
+    kind, table, along = coordinates(domain.metric, tiles.order)
+    value, i, j, _ = worst_pair(
+        logs,
+        weights,
+        kind,
+        table,
+        along,
+        tiles.starts,
+        tiles.between,
+        reach,
+        LOG_ERROR,
+        shrink,
+    )
+    return float(value), int(i), int(j)
 
 
 def _reach(logs: FloatArray, starts: IntArray) -> FloatArray:
