@@ -21,6 +21,7 @@ import io
 import json
 import os
 import secrets
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -292,7 +293,14 @@ def _open(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = {info.filename: archive.read(info) for info in archive.infolist()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        struct.error,
+        EOFError,
+        RuntimeError,
+        ValueError,
+    ) as error:
         msg = f"the archive cannot be read ({error}); it is damaged"
         raise FileFormatError(msg) from error
     try:
