@@ -12,8 +12,10 @@ from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal import optimal
 from panda_mdp.methods.remap import remap
 from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
 from panda_mdp.problem import Problem
+from panda_mdp.traces import count_visits, load_traces
 
 __version__ = "0.1.0"
 
@@ -24,15 +26,18 @@ __all__ = [
     "Domain",
     "Mechanism",
     "NoGuarantee",
+    "Prior",
     "Problem",
     "Simulation",
     "Snap",
     "__version__",
     "audit",
+    "count_visits",
     "distance_loss",
     "exponential",
     "load",
     "load_city",
+    "load_traces",
     "loss_exponential",
     "optimal",
     "planar_laplace",

@@ -123,7 +123,8 @@ def test_aequilibrae_project(tmp_path: Path) -> None:
             database.execute("INSERT INTO nodes VALUES (?, ?)", (number, blob))
         database.execute(
             "CREATE TABLE links (link_id INTEGER, a_node INTEGER, b_node INTEGER, "
-            "direction INTEGER, distance REAL, modes TEXT, link_type TEXT, speed_ab REAL, speed_ba REAL)"
+            "direction INTEGER, distance REAL, modes TEXT, link_type TEXT, "
+            "speed_ab REAL, speed_ba REAL)"
         )
         database.executemany(
             "INSERT INTO links VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

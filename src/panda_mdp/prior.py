@@ -1,0 +1,161 @@
+"""How likely each record is, and why it is all right to know that.
+
+A table that is optimised for a prior is a function of the people behind the prior, and it is
+handed to everyone. So a prior is either public already, or it is made differentially private
+first; which of the two, and how, is its `source`, and the certificate carries it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp._arrays import FloatArray, IntArray, frozen
+from panda_mdp.domain import Domain
+from panda_mdp.errors import InvalidInputError, PrivacyError
+from panda_mdp.privacy.discrete_laplace import discrete_laplace
+from panda_mdp.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Probabilities of the records, shape (K,), and their provenance.
+
+    >>> Prior.public([3, 1], source="census 2021").weights.tolist()
+    [0.75, 0.25]
+    """
+
+    weights: FloatArray
+    source: str
+    epsilon: float | None = None
+    """Privacy loss of the prior itself per person, in nats; None where it is public."""
+
+    def __post_init__(self) -> None:
+        weights = np.asarray(self.weights, dtype=np.float64)
+        if weights.ndim != 1 or not (np.isfinite(weights).all() and (weights >= 0).all()):
+            msg = "a prior is a flat list of finite, non-negative probabilities"
+            raise InvalidInputError(msg)
+        if abs(weights.sum() - 1) > 1e-9:
+            msg = f"the prior sums to {weights.sum():.12g}; it must sum to 1"
+            raise InvalidInputError(msg)
+        if not self.source:
+            msg = "say where the prior comes from: source='...' goes into certificates"
+            raise InvalidInputError(msg)
+        object.__setattr__(self, "weights", frozen(weights))
+
+    def __repr__(self) -> str:
+        return f"Prior({len(self.weights)} records; {self.source})"
+
+    @classmethod
+    def uniform(cls, domain: Domain) -> Prior:
+        """Every record alike: knows nothing of anyone."""
+        return cls(np.full(domain.size, 1 / domain.size), "uniform")
+
+    @classmethod
+    def public(cls, counts: npt.ArrayLike, *, source: str, smoothing: float = 0.0) -> Prior:
+        """Counts per record that are public already, as their owner says.
+
+        `smoothing` in [0, 1] is the share of the uniform distribution that is mixed in.
+        """
+        if not source:
+            msg = "say where the public counts come from: source='...' goes into certificates"
+            raise InvalidInputError(msg)
+        values = np.asarray(counts, dtype=np.float64)
+        if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
+            msg = "counts are a flat list of finite, non-negative numbers, one per record"
+            raise InvalidInputError(msg)
+        if values.sum() <= 0:
+            msg = "no count is positive, so they tell no prior; use a uniform one (prior=None)"
+            raise InvalidInputError(msg)
+        told = f"public: {source}" + (f"; {smoothing:g} uniform mixed in" if smoothing else "")
+        return cls(_smooth(values / values.sum(), smoothing), told)
+
+    @classmethod
+    def private(
+        cls,
+        domain: Domain,
+        bounded: npt.ArrayLike,
+        *,
+        epsilon: float,
+        contribution: int,
+        source: str,
+        cell_km: float | None = 1.0,
+        smoothing: float = 0.0,
+    ) -> Prior:
+        """A prior that is epsilon-differentially private for each person behind it.
+
+        `bounded` are whole counts per record in which no person counts for more than
+        `contribution`. Counts are summed over square cells of `cell_km` (None: over records), get
+        discrete Laplace noise of scale contribution / epsilon, negative ones become 0, and what a
+        cell has is spread evenly over its records. Adding or removing one person changes the
+        probability of any result by at most exp(epsilon): the counts move by at most
+        `contribution` in all, and what follows the noise uses nothing else. Cells depend on the
+        domain alone. Where nothing is left the prior is uniform.
+        """
+        if not (np.isfinite(epsilon) and epsilon > 0):
+            msg = f"the prior's epsilon is {epsilon!r}; it must be positive and finite"
+            raise PrivacyError(msg)
+        counts = _whole_counts(bounded, domain.size)
+        cell = _cells(domain, cell_km)
+        sums = np.zeros(int(cell.max()) + 1, dtype=np.int64)
+        np.add.at(sums, cell, counts)
+        noisy = sums + discrete_laplace(Fraction(epsilon) / contribution, len(sums))
+        share = np.maximum(noisy, 0) / np.bincount(cell)
+        weights = share[cell]
+        total = float(weights.sum())
+        weights = weights / total if total > 0 else np.full(domain.size, 1 / domain.size)
+        where = "records" if cell_km is None else f"cells of {cell_km:g} km"
+        # Exact counts would undo the noise, so the source names none.
+        told = (
+            f"private: {source}; epsilon={epsilon:g} per person (add or remove one), "
+            f"at most {contribution} visits each, discrete Laplace on {where}"
+        )
+        if smoothing:
+            told += f"; {smoothing:g} uniform mixed in"
+        return cls(_smooth(weights, smoothing), told, epsilon=float(epsilon))
+
+    def on(self, problem: Problem) -> Problem:
+        """The problem with this prior; its source goes into certificates."""
+        return replace(problem, prior=self.weights, prior_source=self.source)
+
+    def sample_users(self, count: int, seed: int) -> IntArray:
+        """Records of made-up users drawn from the prior, for simulations."""
+        if count < 1:
+            msg = f"count is {count}; sample at least 1 user"
+            raise InvalidInputError(msg)
+        generator = np.random.default_rng(seed)
+        return generator.choice(len(self.weights), size=count, p=self.weights)
+
+
+def _smooth(weights: FloatArray, smoothing: float) -> FloatArray:
+    if not 0 <= smoothing <= 1:
+        msg = f"smoothing is {smoothing!r}; it is the share of the uniform prior, in [0, 1]"
+        raise InvalidInputError(msg)
+    mixed = (1 - smoothing) * weights + smoothing / len(weights)
+    return np.asarray(mixed / mixed.sum())
+
+
+def _whole_counts(values: npt.ArrayLike, size: int) -> IntArray:
+    counts = np.asarray(values)
+    whole = np.issubdtype(counts.dtype, np.integer)
+    if counts.shape != (size,) or not whole or (counts < 0).any():
+        msg = f"bounded counts must be {size} whole, non-negative numbers, one per record"
+        raise InvalidInputError(msg)
+    return counts.astype(np.int64)
+
+
+def _cells(domain: Domain, cell_km: float | None) -> IntArray:
+    if cell_km is None:
+        return np.arange(domain.size)
+    if not cell_km > 0:
+        msg = f"cell_km is {cell_km!r}; it must be positive, or None for single records"
+        raise InvalidInputError(msg)
+    plane = domain.plane
+    if plane is None or domain.unit != "km":
+        msg = "cells in km need a domain of places within a few degrees; use cell_km=None"
+        raise InvalidInputError(msg)
+    keys = np.floor(plane / cell_km).astype(np.int64)
+    return np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

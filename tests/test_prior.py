@@ -1,0 +1,132 @@
+"""Priors and the exact noise that makes them private."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from panda_mdp import Domain, synthetic_city
+from panda_mdp.errors import InvalidInputError, PrivacyError
+from panda_mdp.prior import Prior
+from panda_mdp.privacy import discrete_laplace as noise
+
+
+def test_noise_is_discrete_laplace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chi-square over 40,000 draws at significance 1e-6, and exactness of the coin beneath."""
+    rate = Fraction(7, 10)
+    draws = noise.discrete_laplace(rate, 40_000)
+    q = np.exp(-float(rate))
+    values = np.arange(-8, 9)
+    chance = (1 - q) / (1 + q) * q ** np.abs(values)
+    counts = np.array([(draws == value).sum() for value in values])
+    expected = 40_000 * np.append(chance, 1 - chance.sum())
+    observed = np.append(counts, 40_000 - counts.sum())
+    assert stats.chisquare(observed, expected).pvalue > 1e-6
+
+
+def test_the_coin_is_exact() -> None:
+    """exp(-g) is the alternating series of the chances of runs, term by term."""
+    g = Fraction(3, 5)
+    chance, run = Fraction(0), Fraction(1)
+    for k in range(1, 25):
+        # The run stops at step k with chance run * (1 - g/k); odd k counts as heads.
+        if k % 2 == 1:
+            chance += run * (1 - g / k)
+        run *= g / k
+    assert float(chance) == pytest.approx(np.exp(-0.6), rel=1e-14)
+    heads = sum(noise._bernoulli_exp(3, 5) for _ in range(20_000))
+    assert stats.binomtest(heads, 20_000, np.exp(-0.6)).pvalue > 1e-6
+    assert all(noise._bernoulli_exp(0, 5) for _ in range(100))
+    with pytest.raises(PrivacyError, match="rate"):
+        noise.discrete_laplace(Fraction(0), 1)
+
+
+@pytest.fixture
+def domain() -> Domain:
+    return synthetic_city(600).domain(records=300)
+
+
+def test_noise_scale_is_contribution_over_epsilon(
+    domain: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def silent(rate: Fraction, count: int) -> np.ndarray:
+        asked.append((rate, count))
+        return np.zeros(count, dtype=np.int64)
+
+    monkeypatch.setattr("panda_mdp.prior.discrete_laplace", silent)
+    counts = np.arange(300)
+    exact = Prior.private(domain, counts, epsilon=0.25, contribution=8, source="x", cell_km=None)
+    assert asked[0] == (Fraction(1, 32), 300)
+    np.testing.assert_allclose(exact.weights, counts / counts.sum(), rtol=1e-12)
+    coarse = Prior.private(domain, counts, epsilon=0.25, contribution=8, source="x", cell_km=2.0)
+    plane = domain.plane
+    assert plane is not None
+    cell = [tuple(key) for key in np.floor(plane / 2.0).astype(int).tolist()]
+    assert asked[1] == (Fraction(1, 32), len(set(cell)))
+    for key in set(cell):
+        members = [k for k in range(300) if cell[k] == key]
+        assert len(set(coarse.weights[members].tolist())) == 1
+        assert coarse.weights[members].sum() == pytest.approx(counts[members].sum() / counts.sum())
+
+
+def test_negative_counts_vanish_and_nothing_left_is_uniform(
+    domain: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "panda_mdp.prior.discrete_laplace", lambda rate, count: np.full(count, -(10**6))
+    )
+    prior = Prior.private(
+        domain, np.ones(300, dtype=int), epsilon=1, contribution=1, source="x", smoothing=0.1
+    )
+    np.testing.assert_allclose(prior.weights, 1 / 300, rtol=1e-14)
+    assert "0.1 uniform mixed in" in prior.source
+
+
+def test_smoothing_and_sampling(domain: Domain) -> None:
+    prior = Prior.public([1, 0, 3], source="x", smoothing=0.3)
+    np.testing.assert_allclose(prior.weights, [0.275, 0.1, 0.625])
+    users = Prior.public([0, 1, 1], source="x").sample_users(200, seed=1)
+    assert set(users.tolist()) == {1, 2}
+    assert Prior.uniform(domain).source == "uniform"
+
+
+@pytest.mark.parametrize(
+    ("counts", "options", "message"),
+    [
+        ([1, -1], {}, "non-negative"),
+        ([0, 0], {}, "no count is positive"),
+        ([[1]], {}, "flat list"),
+        ([1, 1], {"smoothing": 2}, "smoothing is 2"),
+        ([1, 1], {"source": ""}, "say where"),
+    ],
+)
+def test_bad_public_priors(counts: list[int], options: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Prior.public(counts, **{"source": "x", **options})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 0}, "epsilon is 0"),
+        ({"epsilon": np.inf}, "epsilon is inf"),
+        ({"bounded": np.ones(300)}, "whole"),
+        ({"bounded": np.ones(3, dtype=int)}, "300 whole"),
+        ({"cell_km": -1}, "cell_km is -1"),
+    ],
+)
+def test_bad_private_priors(domain: Domain, change: dict[str, object], message: str) -> None:
+    options = {
+        "bounded": np.ones(300, dtype=int),
+        "epsilon": 1.0,
+        "contribution": 1,
+        "source": "x",
+        **change,
+    }
+    with pytest.raises(InvalidInputError, match=message):
+        Prior.private(domain, **options)
