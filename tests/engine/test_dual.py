@@ -5,11 +5,11 @@ from __future__ import annotations
 import mpmath as mp
 import numpy as np
 import pytest
-from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
 from panda_mdp.engine.dual import dual_bound, growth, total_from_below
 from panda_mdp.engine.graph import Graph, all_pairs
 from panda_mdp.methods.reference import solve_highs

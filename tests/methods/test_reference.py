@@ -1,4 +1,4 @@
-"""The LP by HiGHS: known optima, a bound of its own, and what happens when HiGHS does not finish."""
+"""The LP by HiGHS: known optima, a bound of its own, and what happens where HiGHS does not end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import displacement_problem, random_domain
 
+from helpers import displacement_problem, random_domain
 from panda_mdp import Domain, Mechanism, optimal
 from panda_mdp.engine.highs import Lp
 from panda_mdp.errors import MethodError, MissingDependencyError, PrivacyError, SolverError

@@ -1,0 +1,177 @@
+"""LP+CA: cells, sound budgets, the paper's unsound ones, and the count of what they break."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from helpers import KINDS, displacement_problem, random_domain
+from panda_mdp import Domain, Mechanism, NoGuarantee, Problem, coarse, optimal
+from panda_mdp.errors import MethodError, NotForReleaseError
+from panda_mdp.methods.coarse import (
+    cell_problem,
+    clusters,
+    grid_cells,
+    least_distances,
+    shortest_paths,
+)
+from panda_mdp.methods.reference import solve_highs
+
+
+def town(size: int = 60, outputs: int = 6, epsilon: float = 2.0):
+    domain = random_domain("haversine", size, seed=4)
+    rng = np.random.default_rng(1)
+    prior = rng.random(size) * (rng.random(size) < 0.8)
+    return displacement_problem(
+        domain, np.arange(0, size, size // outputs)[:outputs], epsilon, prior / prior.sum()
+    )
+
+
+def broken(matrix: np.ndarray, domain: Domain, epsilon: float) -> tuple[float, float]:
+    """Shares of broken pairs and constraints by brute force over ordered pairs."""
+    logs = np.log(matrix)
+    over = logs[:, None, :] - logs[None] > epsilon * domain.distances()[:, :, None] + 1e-9
+    size = len(matrix)
+    pairs = (over.any(axis=2) | over.any(axis=2).T).sum() / (size * (size - 1))
+    return pairs, over.sum() / (size * (size - 1) * matrix.shape[1])
+
+
+def test_grid_cells_are_the_rectangles_that_hold_records():
+    points = np.array([[0.0, 0.0], [0.9, 0.1], [1.1, 0.0], [4.0, 4.0], [3.9, 0.0]])
+    cover = grid_cells(Domain.from_vectors(points), 4)
+    assert cover.cell[0] == cover.cell[1]
+    assert len({int(cover.cell[k]) for k in (0, 2, 3, 4)}) == cover.count == 4
+    np.testing.assert_allclose(cover.between[cover.cell[0], cover.cell[2]], 1.0)
+    np.testing.assert_allclose(cover.between[cover.cell[0], cover.cell[3]], np.hypot(3, 3))
+
+
+def test_records_on_a_line_make_a_row_of_cells():
+    line = np.stack([np.arange(6.0), np.zeros(6)], axis=1)
+    assert grid_cells(Domain.from_vectors(line), 3).cell.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("kind", ["euclidean", "matrix"])
+def test_clusters_cover_domains_without_a_plane(kind):
+    domain = random_domain(kind, 40)
+    assert domain.plane is None
+    cover = grid_cells(domain, 3)
+    assert 1 < cover.count <= 9
+    members = list(cover.members())
+    assert sorted(np.concatenate(members).tolist()) == list(range(40))
+    assert all(len(part) for part in members)
+    assert [int(cover.cell[part[0]]) for part in members] == list(range(cover.count))
+
+
+def test_as_many_clusters_as_records_are_the_records():
+    domain = random_domain("matrix", 7)
+    assert clusters(domain, 100).count == 7
+
+
+def test_clusters_find_well_separated_groups():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.eye(4) * 50, 10, axis=0) + rng.normal(size=(40, 4))
+    cover = clusters(Domain.from_vectors(groups), 4)
+    assert cover.count == 4
+    assert len(np.unique(cover.cell.reshape(4, 10), axis=1).ravel()) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_least_distances_by_brute_force_and_their_closure(kind):
+    domain = random_domain(kind, 30)
+    cover = grid_cells(domain, 3)
+    least = least_distances(domain, cover)
+    apart = domain.distances()
+    for a in range(cover.count):
+        for b in range(cover.count):
+            block = apart[np.ix_(cover.cell == a, cover.cell == b)]
+            assert least[a, b] == pytest.approx(block.min(), rel=1e-12)
+    closed = shortest_paths(least)
+    assert np.all(closed <= least)
+    assert np.all(closed <= (closed[:, :, None] + closed[None]).min(axis=1) * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sound_passes_the_audit_and_shares_rows(kind):
+    domain = random_domain(kind, 50, seed=2)
+    problem = displacement_problem(domain, [0, 10, 20, 30], 3.0)
+    mechanism = coarse(problem, cells=3)
+    assert isinstance(mechanism, Mechanism)
+    cell = grid_cells(domain, 3).cell
+    for c in range(cell.max() + 1):
+        assert len(np.unique(mechanism.weights[cell == c], axis=0)) == 1
+    assert mechanism.details["cells"] == cell.max() + 1
+    assert mechanism.details["sound"] is True
+    assert mechanism.lower_bound is None
+    assert mechanism.loss <= mechanism.details["cells_lower_bound"] * 1.0101
+    assert mechanism.loss >= optimal(problem).lower_bound
+
+
+def test_loss_of_the_cells_is_the_loss_of_the_records():
+    problem = town()
+    cover = grid_cells(problem.domain, 3)
+    budgets = shortest_paths(least_distances(problem.domain, cover))
+    small = cell_problem(problem, cover, budgets)
+    rows = np.random.default_rng(0).dirichlet(np.ones(6), cover.count)
+    padded = np.concatenate([rows, np.full((6, 6), 1 / 6)])
+    assert small.expected_loss(padded) == pytest.approx(problem.expected_loss(rows[cover.cell]))
+
+
+def test_records_that_only_carry_outputs_change_no_optimum():
+    problem = town(outputs=4)
+    cover = grid_cells(problem.domain, 3)
+    budgets = shortest_paths(least_distances(problem.domain, cover))
+    padded = cell_problem(problem, cover, budgets)
+    # Here cells are enough to name the outputs; only the loss table says what an output is.
+    plain = Problem(
+        Domain.from_matrix(budgets),
+        np.arange(4),
+        padded.loss[: cover.count],
+        2.0,
+        prior=padded.prior[: cover.count],
+    )
+    found, expected = (solve_highs(p, "all", "simplex").lower_bound for p in (padded, plain))
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_unsound_is_the_paper_and_counts_what_it_breaks():
+    problem = town(epsilon=4.0)
+    table = coarse(problem, cells=3, sound=False)
+    assert isinstance(table, NoGuarantee)
+    assert not table.audit.holds
+    pairs, constraints = broken(table.matrix, problem.domain, 4.0)
+    assert pairs > 0
+    assert table.details["violated_pairs"] == pytest.approx(pairs)
+    assert table.details["violated_constraints"] == pytest.approx(constraints)
+    with pytest.raises(NotForReleaseError):
+        table.sample(0)
+    # The wider budgets are worth something: that is why the unsound table looks better.
+    assert table.loss < coarse(problem, cells=3).loss
+
+
+def test_more_cells_than_records_is_the_optimum():
+    problem = town(size=30, outputs=5)
+    fine = coarse(problem, cells=500)
+    assert fine.details["cells"] == 30
+    best = optimal(problem)
+    assert best.lower_bound <= fine.loss <= best.lower_bound * 1.021
+
+
+def test_one_cell_reports_the_best_single_output():
+    problem = town()
+    mechanism = coarse(problem, cells=1)
+    assert mechanism.details["cells"] == 1
+    assert mechanism.details["least_budget"] == 0.0
+    single = float((problem.prior @ problem.loss).min())
+    assert mechanism.loss == pytest.approx(single, rel=1e-6)
+
+
+def test_a_time_limit_still_gives_a_private_table():
+    mechanism = coarse(town(), cells=4, time_limit=1e-6)
+    assert mechanism.audit.holds
+    assert mechanism.details["stopped"] in ("time limit", "gap reached")
+
+
+@pytest.mark.parametrize("cells", [0, -1, 2.5, "8"])
+def test_cells_is_checked(cells):
+    with pytest.raises(MethodError, match="cells is"):
+        coarse(town(), cells=cells)
