@@ -86,15 +86,13 @@ def draw_chart(outcomes: Sequence[Outcome], bound: float | None) -> bytes:
         [f"{o.loss:.3f}  ({o.seconds:.1f} s)" for o in done],
         padding=4,
     )
+    title = "Expected loss of mechanisms that keep the same epsilon"
     if bound is not None:
         axes.axvline(bound, color=ORANGE, linestyle="--", linewidth=2)
-        axes.plot([], [], color=ORANGE, linestyle="--", linewidth=2,
-                  label=f"no mechanism is below {bound:.3f} {problem.loss_unit}")  # fmt: skip
-        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        title += f"\ndashed: no mechanism is below {bound:.3f} {problem.loss_unit}"
     if not all(o.holds for o in done):
-        axes.set_title("Expected loss (hatched: no privacy guarantee)", loc="left")
-    else:
-        axes.set_title("Expected loss of mechanisms that are equally private", loc="left")
+        title += "\nhatched: no privacy guarantee"
+    axes.set_title(title, loc="left")
     axes.set_xlim(0, 1.22 * max(losses, default=1.0))
     axes.set_xlabel(
         f"expected loss [{problem.loss_unit}], epsilon {problem.epsilon:g} per "
