@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,9 @@ from panda_mdp._arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.metrics import BLOCK_ENTRIES, Euclidean, Haversine, Matrix, Metric, haversine_km
 from panda_mdp.tiles import Tiles, tile
+
+if TYPE_CHECKING:
+    from panda_mdp.city import City
 
 TRIANGLE_TOLERANCE = 1e-9
 SMALL_MATRIX = 128
@@ -113,6 +117,26 @@ class Domain:
             _refuse_few(len(table))
         _refuse_zero_distances(table)
         return cls(Matrix(table, unit), merged=mapping)
+
+    @classmethod
+    def from_graph(
+        cls,
+        city: City,
+        records: int | IntArray | None = None,
+        *,
+        seed: int = 0,
+        by: Literal["length", "time"] = "length",
+    ) -> Domain:
+        """Nodes of a city under road distance in km, or travel time in minutes by `time`.
+
+        `records` are nodes, a number of nodes to draw, or None for all. Streets count as open both
+        ways. Methods and audits need the K x K table, so K is limited (`metrics_road`).
+        """
+        from panda_mdp.metrics_road import Road, road_domain_nodes
+
+        nodes = road_domain_nodes(city, records, seed)
+        _refuse_few(len(nodes))
+        return cls(Road.from_city(city, nodes, by), nodes=frozen(nodes))
 
     def __len__(self) -> int:
         return self.metric.size
