@@ -14,6 +14,7 @@ from scipy.spatial import Delaunay, QhullError, cKDTree
 
 from panda_mdp._arrays import FloatArray, IntArray
 from panda_mdp.domain import Domain
+from panda_mdp.metrics_road import Road
 
 CONES = 8
 NEIGHBOURS = 16
@@ -40,11 +41,13 @@ class Graph:
 
 
 def constraint_graph(domain: Domain, epsilon: float, cones: int = CONES) -> Graph:
-    """Delaunay plus the nearest record in each cone for records in a plane, else the nearest
-    neighbours; all pairs for small domains."""
+    """Delaunay plus the nearest record in each cone for records in a plane, the pairs that imply
+    all others for road distance, else the nearest neighbours; all pairs for small domains."""
     if domain.size <= ALL_PAIRS_RECORDS:
         return all_pairs(domain, epsilon)
-    if domain.plane is not None:
+    if isinstance(domain.metric, Road):
+        pairs = domain.metric.generating_pairs
+    elif domain.plane is not None:
         pairs = np.concatenate([delaunay(domain.plane), yao(domain.plane, cones)])
     else:
         near, _ = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
