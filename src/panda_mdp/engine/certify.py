@@ -125,7 +125,9 @@ def estimate(closure: Closure, matrix: FloatArray, epsilon: float) -> FloatArray
     return np.asarray(z[closure.place])
 
 
-def repair(closure: Closure, matrix: FloatArray, epsilon: float) -> Repaired:
+def repair(
+    closure: Closure, matrix: FloatArray, epsilon: float, tightening: float = TIGHTENING
+) -> Repaired:
     """A table near `matrix` that is epsilon-mDP over all pairs, up to what `release` absorbs.
 
     Closes and normalises until the audited rate is at most epsilon. Where the rounds run out the
@@ -133,7 +135,6 @@ def repair(closure: Closure, matrix: FloatArray, epsilon: float) -> Repaired:
     records is mixed in with the smallest share that passes, which always ends.
     """
     z = closure.start(matrix)
-    tightening = TIGHTENING
     total = 0
     for _ in range(ATTEMPTS):
         within = epsilon * (1 - tightening)

@@ -29,6 +29,8 @@ from panda_mdp.privacy.release import release
 from panda_mdp.problem import Problem
 
 Pairs = Literal["graph", "all"]
+TIGHTENING = 5e-6
+"""HiGHS's tables are accurate, so the closure needs little room for what normalising leaves."""
 
 
 def solve_highs(
@@ -178,7 +180,7 @@ class _Run:
         except ImportError as error:
             msg = "the exact repair of HiGHS's table needs numba: pip install numba"
             raise MissingDependencyError(msg) from error
-        repaired = repair(Closure(self.problem.domain), table, self.problem.epsilon)
+        repaired = repair(Closure(self.problem.domain), table, self.problem.epsilon, TIGHTENING)
         self._stage("repair")
         mechanism = release(
             self.problem,
