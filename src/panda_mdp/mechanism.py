@@ -139,11 +139,9 @@ class Mechanism(Table):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.audit.holds:
-            x, x2, y = self.audit.worst
             msg = (
-                f"not {self.audit.claimed:g}-mDP: the audit finds epsilon "
-                f"{self.audit.epsilon:.9g} per {self.audit.unit} at records {x} and {x2}, "
-                f"output {y}; repair the matrix, raise epsilon, or keep it as NoGuarantee"
+                f"{self.audit.shortfall}; repair the matrix, raise epsilon, or keep it as "
+                "NoGuarantee"
             )
             raise PrivacyError(msg)
         about = subject(self.problem.domain, self.problem.outputs, self.weights)

@@ -90,3 +90,37 @@ def test_mixing_never_raises_the_audited_epsilon():
 def test_mix_with_a_given_row():
     got = mix(np.array([[1.0, 0.0]]), 0.5, np.array([0.25, 0.75]))
     np.testing.assert_allclose(got, [[0.625, 0.375]])
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-15, 1e-300])
+def test_epsilon_below_rounding_gives_one_row_for_all(epsilon):
+    problem = displacement_problem(random_domain("euclidean", 9), [0, 3, 6], epsilon)
+    matrix = normalise(np.exp(-epsilon / 2 * problem.loss) * np.array([1.0, 2.0, 3.0]))
+    matrix[0, :2] += [1e-15, -1e-15]
+    mechanism = release(problem, matrix, method="m")
+    assert mechanism.audit.epsilon <= epsilon
+    assert mechanism.details.get("common_row") or epsilon == 1e-12
+    np.testing.assert_allclose(mechanism.matrix, matrix, rtol=1e-11)
+
+
+def test_a_leak_is_never_averaged_away():
+    """Rows that differ by more than rounding are refused, however small epsilon is."""
+    problem = displacement_problem(random_domain("euclidean", 9), [0, 3, 6], 1e-15)
+    matrix = np.full((9, 3), 1 / 3)
+    matrix[4] = [0.3, 0.3, 0.4]
+    with pytest.raises(PrivacyError, match="not 1e-15-mDP"):
+        release(problem, matrix, method="m")
+
+
+def test_records_too_near_for_rounding_are_named():
+    domain = Domain.from_points([41.9, 41.9 + 1e-14, 42.0], [12.4, 12.4, 12.5])
+    problem = Problem(domain, [0, 2], np.zeros((3, 2)), epsilon=1e-3)
+    matrix = np.array([[0.5, 0.5], [0.5 + 1e-15, 0.5 - 1e-15], [0.5, 0.5]])
+    with pytest.raises(PrivacyError, match=r"records [01] and [01].*merge records this near"):
+        release(problem, matrix, method="m")
+
+
+def test_a_floor_above_the_ladder_is_still_tried():
+    matrix = np.array([[1.0, 0.0], [1.0, 0.0], [0.9, 0.1]])
+    mechanism = release(PROBLEM, matrix, method="m", floor=0.01)
+    assert mechanism.details["uniform_share"] == 0.01

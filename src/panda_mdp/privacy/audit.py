@@ -55,6 +55,15 @@ class Audit:
     subject: str = ""
     """Digest of the domain, outputs and weights that were audited."""
 
+    @property
+    def shortfall(self) -> str:
+        """In words, what is wrong with a table whose audit does not hold."""
+        x, x2, y = self.worst
+        return (
+            f"not {self.claimed:g}-mDP: the audit finds epsilon {self.epsilon:.9g} per {self.unit} "
+            f"at records {x} and {x2}, output {y}"
+        )
+
     def __repr__(self) -> str:
         x, x2, y = self.worst
         verdict = "holds" if self.holds else "DOES NOT HOLD"

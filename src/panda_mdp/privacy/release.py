@@ -10,8 +10,7 @@ beyond `MAX_SHARE`: what needs more than that was not private in the first place
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,17 @@ import numpy as np
 from panda_mdp._arrays import FloatArray
 from panda_mdp.errors import PrivacyError
 from panda_mdp.mechanism import Mechanism
+from panda_mdp.privacy.audit import audit_weights
+from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
 
 FLOOR_SHARE = 1e-8
 MAX_SHARE = 1e-3
+ROUNDING_NATS = 1e-11
+"""Log ratios below this are within the reach of rounding: 1e-12 of the audit, and the method's."""
+COMMON_NATS = 1e-6
+"""Where epsilon times the diameter is below this, one row for all records costs no more than this
+share of the loss."""
 
 
 def mix(matrix: FloatArray, share: float, common: FloatArray | None = None) -> FloatArray:
@@ -41,28 +47,57 @@ def release(
     details: Mapping[str, Any] | None = None,
     floor: float = FLOOR_SHARE,
 ) -> Mechanism:
-    """Quantise, audit and hand out a matrix that is epsilon-mDP up to rounding."""
+    """Quantise, audit and hand out a matrix that is epsilon-mDP up to rounding.
+
+    Where epsilon times the diameter is below 1e-6 and rounding breaks it between near records,
+    every record gets the rows' mean under the prior. A matrix that misses epsilon by more than
+    rounding is refused with `PrivacyError`, and so are records too near for float64.
+    """
     start = time.perf_counter()
-    shares = [0.0, floor] if matrix.min() > 0 else [floor]
-    shares += [floor * 10.0**k for k in range(1, 16) if floor * 10.0**k <= MAX_SHARE]
     with np.errstate(invalid="ignore", divide="ignore"):
-        rows = matrix / matrix.sum(axis=1, keepdims=True)  # what is no number is refused below
-    for share in shares:
+        rows = matrix / matrix.sum(axis=1, keepdims=True)
+    for table, facts in _attempts(problem, rows, floor):
         try:
-            mechanism = Mechanism.from_matrix(
-                problem,
-                mix(rows, share) if share else rows,
-                method=method,
-                lower_bound=lower_bound,
-                details={**(details or {}), "uniform_share": share},
-            )
+            weights = quantise(table)
         except PrivacyError as error:
-            failure = error
-            continue
-        seconds = time.perf_counter() - start
-        return replace(mechanism, stages=(*stages, ("quantise and audit", seconds)))
-    msg = f"{method} gave a matrix that is not private: {failure}"
+            msg = f"{method} gave a matrix that is not private: {error}"
+            raise PrivacyError(msg) from error
+        result = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
+        if result.holds:
+            return Mechanism(
+                problem=problem,
+                weights=weights,
+                method=method,
+                audit=result,
+                lower_bound=lower_bound,
+                stages=(*stages, ("quantise and audit", time.perf_counter() - start)),
+                details={**(details or {}), **facts},
+            )
+    msg = f"{method} gave a matrix that is not private: {result.shortfall}"
+    if problem.epsilon * result.distance < ROUNDING_NATS:
+        msg += (
+            f"; at {result.distance:.3g} {result.unit} and epsilon {problem.epsilon:g} these two "
+            "may differ by less than rounding does: merge records this near, or raise epsilon"
+        )
     raise PrivacyError(msg)
+
+
+def _attempts(
+    problem: Problem, rows: FloatArray, floor: float
+) -> Iterator[tuple[FloatArray, dict[str, float | bool]]]:
+    """What may be handed out for these rows, from the nearest to them on."""
+    if rows.min() > 0:
+        yield rows, {"uniform_share": 0.0}
+    higher = [floor * 10.0**k for k in range(1, 16)]
+    for share in [floor, *(share for share in higher if share <= MAX_SHARE)]:
+        yield mix(rows, share), {"uniform_share": share}
+    nats = problem.epsilon * problem.domain.diameter
+    if nats < COMMON_NATS and rows.min() > 0:
+        # A matrix that breaks its own limit between far records is a leak, not rounding.
+        spread = np.log(rows.max(axis=0) / rows.min(axis=0)).max()
+        if spread <= nats + ROUNDING_NATS:
+            mean = problem.prior @ rows
+            yield np.tile(mean, (len(rows), 1)), {"uniform_share": 0.0, "common_row": True}
 
 
 def normalise(weights: FloatArray) -> FloatArray:
