@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import panda_mdp as pm
 from panda_mdp.cli import app
-from panda_mdp.cli.frame import write_json, write_whole
+from panda_mdp.cli.frame import write_json
 
 ROW = {
     "method",
@@ -289,9 +289,9 @@ def test_a_write_that_fails_leaves_the_old_file(
     def fail(handle: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("panda_mdp.cli.frame.os.fsync", fail)
+    monkeypatch.setattr("panda_mdp._atomic.os.fsync", fail)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(target, b"new")
+        write_json(target, "new")
     assert target.read_text() == "old"
     assert listing(tmp_path) == ["x.json"]
 

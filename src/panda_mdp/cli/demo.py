@@ -6,8 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from panda_mdp._atomic import atomic_file
 from panda_mdp.cli.draw import draw_problem
-from panda_mdp.cli.frame import working, write_json, write_whole
+from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.runs import Outcome, run_all
 from panda_mdp.cli.tables import best_bound, print_comparison
 from panda_mdp.errors import MissingDependencyError
@@ -42,8 +43,12 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
     ranked = sorted(private, key=lambda o: o.loss or 0.0)
     shown = [ranked[0]] if len(ranked) == 1 else [_baseline(ranked), ranked[0]]
     with working("drawing"):
-        write_whole(folder / "map.png", pictures.draw_map(city, draw.tasks, shown))
-        write_whole(folder / "chart.png", pictures.draw_chart(outcomes, best_bound(outcomes)))
+        for name, picture in (
+            ("map.png", pictures.draw_map(city, draw.tasks, shown)),
+            ("chart.png", pictures.draw_chart(outcomes, best_bound(outcomes))),
+        ):
+            with atomic_file(folder / name) as stream:
+                stream.write(picture)
     write_json(folder / "results.json", [outcome.row() for outcome in outcomes])
     saved = _mechanism(ranked[0]).save(folder / "best.pmdp")
     console.print(f"Wrote map.png, chart.png, results.json and best.pmdp to {folder}.")

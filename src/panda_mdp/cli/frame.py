@@ -9,7 +9,6 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -19,6 +18,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from panda_mdp._atomic import atomic_file
 from panda_mdp.errors import PandaError
 
 BAD_INPUT = 2
@@ -92,26 +92,8 @@ def write_json(path: Path | None, value: Any) -> None:
     """Write JSON atomically; infinities, which JSON lacks, become null."""
     if path is not None:
         text = json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
-        write_whole(path, text.encode())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file in one step: a reader sees the old one or all of the new one."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.resolve().parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes files private; results are as open as the user's mask says.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        with atomic_file(path) as stream:
+            stream.write(text.encode())
 
 
 def _plain(value: Any) -> Any:

@@ -97,19 +97,20 @@ def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, method, problem, limit), daemon=True)
-    # Ctrl-C reaches the whole group, and only this process answers it; a mask is inherited.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    theirs.close()
-    try:
+        # Ctrl-C reaches the whole group, and only this process answers it; a mask is inherited.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        theirs.close()
         return _await(ours, method, problem, limit)
     finally:
         # Also on Ctrl-C: nothing is left running.
-        process.kill()
-        process.join()
+        if process.pid is not None:
+            process.kill()
+            process.join()
         ours.close()
 
 

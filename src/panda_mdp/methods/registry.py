@@ -75,7 +75,7 @@ METHODS = (
     Method("loss_exponential", "loss exponential", _LOSS_EM),
     Method("loss_exponential_tight", "loss exponential, tight", _LOSS_EM, options=_TIGHT),
     Method("constopt", "ConstOPT", f"{_HOME}.constopt:constopt", "LP+EM"),
-    Method("coarse", "coarse grid", f"{_HOME}.coarse:coarse", "LP+CA"),
+    Method("coarse", "coarse grid", f"{_HOME}.coarse:coarse", "LP+CA", timed=True),
     Method("benders", "Benders", f"{_HOME}.benders:benders", "LP+BD", timed=True),
     Method("optimal", "optimal", f"{_HOME}.optimal:optimal", "LP", timed=True, demo_seconds=20.0),
 )
