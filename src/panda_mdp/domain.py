@@ -84,9 +84,17 @@ class Domain:
 
     @classmethod
     def from_vectors(
-        cls, vectors: npt.ArrayLike, *, unit: str = "unit", merge: bool = False
+        cls,
+        vectors: npt.ArrayLike,
+        *,
+        metric: Literal["euclidean", "angular"] = "euclidean",
+        unit: str = "unit",
+        merge: bool = False,
     ) -> Domain:
-        """Vectors, shape (K, p), under euclidean distance."""
+        """Vectors, shape (K, p), under euclidean distance, or by the angle between them (rad)."""
+        if metric not in ("euclidean", "angular"):
+            msg = f"metric is {metric!r}; choose 'euclidean' or 'angular'"
+            raise DomainError(msg)
         table = np.asarray(vectors, dtype=np.float64)
         if table.ndim == 1:
             table = table[:, None]
@@ -95,7 +103,15 @@ class Domain:
             raise DomainError(msg)
         _refuse_few(len(table))
         _check_coordinates(table)
+        if metric == "angular":
+            from panda_mdp.metrics_angular import Angular, check_directions, unit_vectors
+
+            table = unit_vectors(table)
         keep, mapping = _distinct(table + 0.0, merge)
+        if metric == "angular":
+            angles = Angular(table[keep])
+            check_directions(angles)
+            return cls(angles, merged=mapping)
         return cls(Euclidean(table[keep], unit), merged=mapping)
 
     @classmethod

@@ -61,6 +61,7 @@ _CERTIFICATE = "certificate.json"
 _METRIC_ARRAYS = {
     "haversine": ("lat", "lon"),
     "euclidean": ("vectors",),
+    "angular": ("vectors",),
     "matrix": ("distances",),
 }
 _INTEGERS = frozenset({"weights", "outputs", "nodes"})
@@ -146,7 +147,9 @@ def _certificate(mechanism: Mechanism) -> dict[str, Any]:
             "unit": domain.unit,
             "records": domain.size,
             "dimensions": (
-                domain.metric.embedding.shape[1] if domain.metric.kind == "euclidean" else None
+                domain.metric.embedding.shape[1]
+                if domain.metric.kind in ("euclidean", "angular")
+                else None
             ),
             "nodes": domain.nodes is not None,
             "fingerprint": domain.fingerprint,
@@ -419,6 +422,8 @@ def _problem(
         domain = Domain.from_points(arrays["lat"], arrays["lon"])
     elif kind == "euclidean":
         domain = Domain.from_vectors(arrays["vectors"], unit=unit)
+    elif kind == "angular":
+        domain = Domain.from_vectors(arrays["vectors"], metric="angular")
     elif verify:
         # The audit passes over far pairs by the triangle inequality, so that is checked first.
         domain = Domain.from_matrix(arrays["distances"], unit=unit)

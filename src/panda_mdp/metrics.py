@@ -196,8 +196,8 @@ class Euclidean(Metric):
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
         first, second = self.vectors[rows], self.vectors[cols]
-        total = _CompensatedSum((len(rows), len(cols)))
-        for part in _terms(self.vectors.shape[1]):
+        total = CompensatedSum((len(rows), len(cols)))
+        for part in sum_slices(self.vectors.shape[1]):
             total.add(np.asarray(cdist(first[:, part], second[:, part], "sqeuclidean")))
         return np.asarray(np.sqrt(total.value))
 
@@ -207,8 +207,8 @@ class Euclidean(Metric):
         for start in range(0, len(first), step):
             part = slice(start, start + step)
             difference = self.vectors[first[part]] - self.vectors[second[part]]
-            total = _CompensatedSum((len(difference),))
-            for terms in _terms(self.vectors.shape[1]):
+            total = CompensatedSum((len(difference),))
+            for terms in sum_slices(self.vectors.shape[1]):
                 total.add(np.einsum("ij,ij->i", difference[:, terms], difference[:, terms]))
             out[part] = np.sqrt(total.value)
         return out
@@ -224,7 +224,7 @@ class Euclidean(Metric):
         return {"vectors": self.vectors}
 
 
-class _CompensatedSum:
+class CompensatedSum:
     """A running sum of arrays whose error does not grow with their number (Kahan)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -241,7 +241,8 @@ class _CompensatedSum:
         self.value = total
 
 
-def _terms(dimensions: int) -> list[slice]:
+def sum_slices(dimensions: int) -> list[slice]:
+    """Slices of coordinates whose squares are added plainly."""
     return [slice(start, start + SUM_TERMS) for start in range(0, dimensions, SUM_TERMS)]
 
 

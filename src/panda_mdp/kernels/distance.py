@@ -17,8 +17,9 @@ from panda_mdp.metrics import (
     Metric,
     latitude_cosine,
 )
+from panda_mdp.metrics_angular import Angular
 
-HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX = 0, 1, 2, 3
+HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
 LOCAL_DEGREES = 8.0
 RADIANS = np.pi / 180
 
@@ -40,6 +41,8 @@ def coordinates(metric: Metric, order: IntArray) -> Coordinates:
         return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
     if isinstance(metric, Euclidean):
         return Coordinates(EUCLIDEAN, np.ascontiguousarray(metric.vectors[order]), order)
+    if isinstance(metric, Angular):
+        return Coordinates(ANGULAR, np.ascontiguousarray(metric.vectors[order]), order)
     if isinstance(metric, Matrix):
         return Coordinates(MATRIX, np.asarray(metric.distances), order)
     msg = f"no kernel for {type(metric).__name__}"
@@ -66,6 +69,23 @@ def _asin_small(h):
     p = p * s + 3.0 / 40
     p = p * s + 1.0 / 6
     return h + h * (s * p)
+
+
+@njit(cache=True)
+def _squares(table, i, j, sign):
+    """|u + sign v|^2 with compensated summation beyond the first terms."""
+    total = 0.0
+    excess = 0.0
+    for first in range(0, table.shape[1], SUM_TERMS):
+        s = 0.0
+        for p in range(first, min(first + SUM_TERMS, table.shape[1])):
+            t = table[i, p] + sign * table[j, p]
+            s += t * t
+        corrected = s - excess
+        raised = total + corrected
+        excess = (raised - total) - corrected
+        total = raised
+    return total
 
 
 @njit(cache=True)
@@ -112,6 +132,11 @@ def fill(kind, table, order, i, start, stop, out):
                 excess = (raised - total) - corrected
                 total = raised
             out[j - start] = np.sqrt(total)
+    elif kind == ANGULAR:
+        for j in range(start, stop):
+            out[j - start] = 2 * np.arctan2(
+                np.sqrt(_squares(table, i, j, -1.0)), np.sqrt(_squares(table, i, j, 1.0))
+            )
     else:
         row = order[i]
         for j in range(start, stop):
