@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import mpmath as mp
 import numpy as np
@@ -23,8 +24,10 @@ from helpers import (
 )
 from panda_mdp import Audit, Domain, Mechanism, NoGuarantee, Problem, audit, exponential
 from panda_mdp.errors import PrivacyError, ProblemError
+from panda_mdp.metrics import EARTH_RADIUS_KM, SUM_TERMS, Euclidean, Haversine
 from panda_mdp.privacy.audit import ARITHMETIC_ERROR, LOG_ERROR, audit_weights
 from panda_mdp.privacy.quantise import TOTAL, quantise
+from panda_mdp.tiles import TILE
 
 BOTH = settings(
     max_examples=60,
@@ -341,3 +344,15 @@ def test_fallback_memory_does_not_grow_with_outputs_squared():
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.split()[1]) < 600
+
+
+def test_the_document_states_the_constants_in_use():
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    assert f"`LOG_ERROR` = {LOG_ERROR:g}".replace("e-0", "e-") in text
+    assert f"`ARITHMETIC_ERROR` = {ARITHMETIC_ERROR:g}" in text
+    assert f"| haversine | {Haversine.relative_error:g} |" in text
+    assert f"radius {EARTH_RADIUS_KM} km" in text
+    assert f"tiles of at most {TILE}" in text
+    for count in (3, SUM_TERMS, 500):
+        stated = (min(count, 32) / 2 + 6) * 2.0**-53
+        assert Euclidean(np.zeros((2, count))).relative_error == stated
