@@ -145,6 +145,15 @@ def test_demo_writes_pictures_results_and_the_best_mechanism(
     assert best.loss == pytest.approx(min(row["loss"] for row in rows), rel=1e-12)
 
 
+def test_demo_without_matplotlib_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "panda_mdp.cli.pictures", None)
+    monkeypatch.delattr("panda_mdp.cli.pictures", raising=False)
+    assert "panda-mdp[plot]" in refused(call("demo", "--out", tmp_path / "new"))
+    assert listing(tmp_path) == []
+
+
 def test_audit_reports_the_library_answer(
     saved: Path, places: pm.Mechanism, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from panda_mdp._atomic import atomic_file
@@ -11,7 +12,7 @@ from panda_mdp.cli.draw import draw_problem
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.runs import Outcome, run_all
 from panda_mdp.cli.tables import best_bound, print_comparison
-from panda_mdp.errors import MissingDependencyError
+from panda_mdp.errors import MissingDependencyError, SolverError
 from panda_mdp.maps.synthetic import synthetic_city
 from panda_mdp.mechanism import Mechanism
 from panda_mdp.methods.registry import methods
@@ -39,8 +40,10 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
         f"epsilon {EPSILON:g} per {problem.domain.unit}"
     )
     print_comparison(console, outcomes, title)
-    private = [o for o in outcomes if o.holds and o.loss is not None]
-    ranked = sorted(private, key=lambda o: o.loss or 0.0)
+    ranked = sorted((o for o in outcomes if o.holds), key=lambda o: o.loss or 0.0)
+    if not ranked:
+        msg = "no method gave a private table in its time; the lines above say why"
+        raise SolverError(msg)
     shown = [ranked[0]] if len(ranked) == 1 else [_baseline(ranked), ranked[0]]
     with working("drawing"):
         for name, picture in (
@@ -63,9 +66,7 @@ def _baseline(ranked: list[Outcome]) -> Outcome:
 
 
 def _mechanism(outcome: Outcome) -> Mechanism:
-    weights, problem = outcome.weights, outcome.problem
-    if weights is None:
-        msg = f"{outcome.method.name} returned no table"
-        raise MissingDependencyError(msg)
+    problem = outcome.problem
+    weights = np.asarray(outcome.weights)
     verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
     return Mechanism(problem, weights, outcome.method.label, verdict, outcome.lower_bound)

@@ -58,12 +58,12 @@ class Frame(TyperGroup):
 
 def output_console() -> Console:
     """The console for results. Made when used: tests and pipes replace the streams."""
-    return Console(highlight=False)
+    return Console(highlight=False, markup=False)
 
 
 def progress_console() -> Console:
     """The console for progress, which never mixes with results."""
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False)
 
 
 def working(what: str) -> AbstractContextManager[object]:

@@ -42,7 +42,7 @@ def print_comparison(console: Console, outcomes: Sequence[Outcome], title: str) 
     console.print(table)
     for outcome in outcomes:
         if outcome.note:
-            console.print(f"{outcome.method.label}: {outcome.note}.", markup=False)
+            console.print(f"{outcome.method.label}: {outcome.note}.")
     console.print(
         "Audited ε: over all pairs of records, on the integers that are sampled. "
         "MB: largest resident memory of a process of its own."
