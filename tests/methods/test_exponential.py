@@ -158,3 +158,12 @@ def test_prior_that_misses_the_sample_is_survived(monkeypatch) -> None:
 def test_bad_constants_are_refused(constant: float) -> None:
     with pytest.raises(MethodError, match=r"positive, finite number of km per km"):
         loss_exponential(places(50, 4, 1.0), lipschitz=constant)
+
+
+@pytest.mark.data
+def test_rome_loss_exponential_is_far_below_the_remapped_exponential(road_maps) -> None:
+    from panda_mdp import remap
+    from panda_mdp.cli.draw import draw_problem
+
+    problem = draw_problem(road_maps("rome"), 1000, 100, 1, 5.0, seed=0).problem
+    assert loss_exponential(problem).loss <= 0.6 * remap(exponential(problem)).loss
