@@ -102,7 +102,7 @@ class Domain:
             msg = f"vectors has shape {table.shape}; give a (records, dimensions) table"
             raise DomainError(msg)
         _refuse_few(len(table))
-        _check_coordinates(table)
+        _check_coordinates(table, any_size=metric == "angular")
         if metric == "angular":
             from panda_mdp.metrics_angular import Angular, check_directions, unit_vectors
 
@@ -409,13 +409,12 @@ def _column(values: npt.ArrayLike, name: str) -> FloatArray:
     return column
 
 
-def _check_coordinates(table: FloatArray) -> None:
-    size = np.abs(table)
-    bad = np.argwhere(
-        ~np.isfinite(table)
-        | (size > LARGEST_COORDINATE)
-        | ((size < SMALLEST_COORDINATE) & (table != 0))
-    )
+def _check_coordinates(table: FloatArray, any_size: bool) -> None:
+    wrong = ~np.isfinite(table)
+    if not any_size:
+        size = np.abs(table)
+        wrong |= (size > LARGEST_COORDINATE) | ((size < SMALLEST_COORDINATE) & (table != 0))
+    bad = np.argwhere(wrong)
     if len(bad):
         i, j = bad[0]
         more = f" ({len(bad)} such)" if len(bad) > 1 else ""

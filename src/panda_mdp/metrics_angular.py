@@ -17,7 +17,7 @@ from panda_mdp.metrics import (
     sum_slices,
 )
 
-SAME_DIRECTION = 1e-8
+SAME_DIRECTION = 1e-7
 """Vectors at a smaller angle count as the same direction: rounding of their lengths to 1 would
 show in the angle."""
 
@@ -35,10 +35,10 @@ class Angular(Metric):
     def __init__(self, vectors: FloatArray) -> None:
         self.vectors = frozen(vectors)
         """Unit vectors, shape (K, p)."""
-        # As for euclidean sums, twice, with an arctangent of up to 4 ulp. Unit lengths hold to
-        # 2e-15, which changes an angle of t by (4e-15 / t)^2 / 8 of itself: 2e-14 at 1e-8.
+        # As for euclidean sums, twice, with an arctangent of up to 4 ulp. Squared lengths are 1 to
+        # 2e-15, so lengths differ by D <= 2e-15 and an angle t by D^2 / (2 t^2): 2e-16 at 1e-7.
         terms = min(vectors.shape[1], SUM_TERMS)
-        self.relative_error = (terms / 2 + 20) * 2.0**-53 + 4e-14
+        self.relative_error = (terms / 2 + 20) * 2.0**-53 + 4e-16
 
     @property
     def size(self) -> int:
