@@ -22,6 +22,7 @@ from panda_mdp.metrics_angular import Angular
 HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
 LOCAL_DEGREES = 8.0
 RADIANS = np.pi / 180
+DETOUR_ROWS, DETOUR_COLUMNS = 32, 512
 
 
 class Coordinates(NamedTuple):
@@ -145,26 +146,35 @@ def fill(kind, table, order, i, start, stop, out):
 
 @njit(cache=True, parallel=True)
 def broken_triangle(table, factor):
-    """A triple (i, j, k) with d(i, j) > factor (d(i, k) + d(k, j)), or (-1, -1, -1)."""
+    """A triple (i, j, k) with d(i, j) > factor (d(i, k) + d(k, j)), or (-1, -1, -1).
+
+    Shortest detours are found for blocks of rows and columns that stay in the cache, so the table
+    is read once per block of rows and not once per row.
+    """
     size = len(table)
-    middle = np.full(size, -1, np.int64)
     end = np.full(size, -1, np.int64)
-    for i in prange(size):
-        best = np.empty(size)
-        best[:] = np.inf
-        for k in range(size):
-            first = table[i, k]
-            for j in range(size):
-                best[j] = min(best[j], first + table[k, j])
-        for j in range(i + 1, size):
-            if table[i, j] > factor * best[j]:
-                end[i] = j
-                break
+    for block in prange((size + DETOUR_ROWS - 1) // DETOUR_ROWS):
+        top = block * DETOUR_ROWS
+        bottom = min(size, top + DETOUR_ROWS)
+        best = np.empty((DETOUR_ROWS, DETOUR_COLUMNS))
+        # The matrix is symmetric: columns left of the block belong to other blocks.
+        for left in range(top, size, DETOUR_COLUMNS):
+            right = min(size, left + DETOUR_COLUMNS)
+            best[:] = np.inf
+            for k in range(size):
+                onward = table[k, left:right]
+                for i in range(bottom - top):
+                    first = table[top + i, k]
+                    shortest = best[i, : right - left]
+                    for j in range(len(onward)):
+                        shortest[j] = min(shortest[j], first + onward[j])
+            for i in range(top, bottom):
+                for j in range(left, right):
+                    if end[i] < 0 and table[i, j] > factor * best[i - top, j - left]:
+                        end[i] = j
     for i in range(size):
         if end[i] >= 0:
-            j = end[i]
             for k in range(size):
-                if table[i, j] > factor * (table[i, k] + table[k, j]):
-                    middle[i] = k
-                    return i, j, k
+                if table[i, end[i]] > factor * (table[i, k] + table[k, end[i]]):
+                    return i, end[i], k
     return -1, -1, -1
