@@ -16,7 +16,7 @@ from panda_mdp._arrays import FloatArray, IntArray
 from panda_mdp.domain import Domain
 from panda_mdp.metrics_road import Road
 
-CONES = 8
+CONES = 12
 NEIGHBOURS = 16
 ALL_PAIRS_RECORDS = 40
 MAX_EXPONENT = 30.0

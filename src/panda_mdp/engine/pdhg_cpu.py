@@ -6,9 +6,9 @@ Solves, over the edges of a constraint graph,
                                     (z_iy, z_jy) in C_ij for every edge (i, j) and output y,
 
 with C_ij = {a <= e^t b, b <= e^t a}, t = epsilon d(i, j). Each edge holds a copy of its two rows
-and one dual vector in the polar cone, so both inequalities are projected on at once. Steps are
-diagonal (Pock and Chambolle 2011): 1 / (degree + r) for a record, 1 for an edge, r / m for the
-price of a row sum. The iteration is r2HPDHG (Lu and Yang 2024), restarted on the fixed-point
+and one dual vector in the polar cone, so both inequalities are projected on at once. The table is
+scaled by the root of a first guess (kernels/pdhg.py); steps are diagonal (Pock and Chambolle
+2011). The iteration is r2HPDHG (Lu and Yang 2024), restarted on the fixed-point
 residual, with the primal weight balanced at restarts. No matrix is formed; float32 throughout:
 what is certified is computed in float64 from whatever the iterates are.
 """
@@ -27,26 +27,32 @@ from panda_mdp.problem import Problem
 
 CHECK = 40
 ROW_PULL = 5.0
-START_WEIGHT = 0.3
+START_WEIGHT = 1.0
+SMALLEST = 3e-3
+"""Entries below this share of a row are scaled alike: they carry little of the loss."""
 SUFFICIENT, NECESSARY, ARTIFICIAL = 0.2, 0.8, 0.36
 
 
 class CpuSolver:
-    """Iterates on one problem; graph and state can be extended while it runs."""
+    """Iterates on one problem; the graph can be extended while it runs."""
 
     def __init__(self, problem: Problem, graph: Graph, start: FloatArray) -> None:
         self.problem = problem
         self.order = problem.domain.tiles.order
         self.place = np.argsort(self.order)
-        cost = problem.weighted_loss[self.order]
-        self._cost64 = np.ascontiguousarray(cost)
+        self._cost64 = np.ascontiguousarray(problem.weighted_loss[self.order])
         # Costs of order 1 make one starting weight fit all problems.
-        self._scale = float(cost.mean()) or 1.0
-        self._cost = np.ascontiguousarray(cost / self._scale, dtype=np.float32)
-        self._z = np.ascontiguousarray(start[self.order], dtype=np.float32)
+        self._unit = float(self._cost64.mean()) or 1.0
+        self._cost = np.ascontiguousarray(self._cost64 / self._unit, dtype=np.float32)
+        z = start[self.order]
+        scale = np.sqrt(np.maximum(z, SMALLEST))
+        scale = np.ascontiguousarray(scale / scale.mean(), dtype=np.float32)
+        self._scale, self._inverse = scale, 1 / scale
+        self._scale_sums = scale.sum(axis=1)
+        self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
         self._mu = np.zeros(problem.size, dtype=np.float32)
         self._u = np.zeros((0, 2, problem.outputs_count), dtype=np.float32)
-        self._mid = np.empty_like(self._z)
+        self._mid = np.empty_like(self._x)
         self.weight = START_WEIGHT
         self.iterations = 0
         self.residual = math.inf
@@ -58,25 +64,26 @@ class CpuSolver:
         joined = self.graph.join(graph.ends, graph.length)
         ends = np.sort(self.place[joined.ends], axis=1)
         along = np.lexsort((ends[:, 1], ends[:, 0]))
-        known = self._u.shape[0]
-        u = np.zeros((joined.count, 2, self._u.shape[2]), dtype=np.float32)
-        old = along < known
+        u = np.zeros((joined.count, 2, self._x.shape[1]), dtype=np.float32)
+        old = along < len(self._u)
+        swap = self.place[joined.ends[:, 0]] > self.place[joined.ends[:, 1]]
         u[old] = self._u[along[old]]
         self._u = u
-        self.graph = Graph(joined.ends[along], joined.length[along])
+        # Sides follow the order in space, so that an old edge keeps its two rows.
+        ordered = np.where(swap[:, None], joined.ends[:, ::-1], joined.ends)
+        self.graph = Graph(ordered[along], joined.length[along])
         self._ends = np.ascontiguousarray(ends[along])
         exponent = self.problem.epsilon * self.graph.length
-        self._alpha = (1 / np.sqrt(1 + np.exp(2 * exponent))).astype(np.float32)
-        self._beta = (1 / np.sqrt(1 + np.exp(-2 * exponent))).astype(np.float32)
+        self._growth32 = np.exp(exponent).astype(np.float32)
         # Upper bounds on exp(epsilon d): a looser constraint keeps the lower bound rigorous.
         error = self.problem.domain.metric.relative_error + 4e-16
-        self._growth = np.exp(exponent * (1 + error)) * (1 + 4e-16)
+        self._growth = np.exp(exponent * (1 + error)) * (1 + 1e-15)
         self._start, self._slot = incidence(self._ends, self.problem.size)
         self._degree = np.diff(self._start)
         self._restart()
 
     def _restart(self) -> None:
-        self._z0, self._mu0, self._u0 = self._z.copy(), self._mu.copy(), self._u.copy()
+        self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
         self._since = 0
         self._first: float | None = None
         self._last: float | None = None
@@ -88,27 +95,28 @@ class CpuSolver:
             self._block()
 
     def _block(self) -> None:
-        outputs = self._z.shape[1]
         moved = np.zeros(3)
         run(
             CHECK,
             self._since,
-            self._z,
-            self._z0,
+            self._x,
+            self._x0,
             self._mid,
             self._mu,
             self._mu0,
             self._u,
             self._u0,
             self._cost,
+            self._scale,
+            self._inverse,
             self._start,
             self._slot,
             self._ends,
-            self._alpha,
-            self._beta,
-            (1 / (self.weight * (self._degree + ROW_PULL))).astype(np.float32),
+            self._growth32,
+            (self.weight * self._degree).astype(np.float32),
             np.float32(self.weight),
-            np.float32(self.weight * ROW_PULL / outputs),
+            np.float32(self.weight * ROW_PULL),
+            (self.weight * ROW_PULL / self._scale_sums).astype(np.float32),
             moved,
         )
         self.iterations += CHECK
@@ -129,22 +137,31 @@ class CpuSolver:
 
     def _balance(self) -> None:
         """Move the primal weight towards equal travel of primal and dual since the restart."""
-        step = self._z - self._z0
-        primal = math.sqrt(float(np.einsum("ij,ij->i", step, step) @ (self._degree + ROW_PULL)))
-        rise = float(np.sum((self._mu - self._mu0) ** 2, dtype=np.float64))
-        turn = squared_distance(self._u, self._u0)
-        dual = math.sqrt(turn + rise * self._z.shape[1] / ROW_PULL)
+        step = self._x - self._x0
+        stiff = self._degree[:, None] + ROW_PULL * self._scale
+        primal = math.sqrt(float(np.einsum("ij,ij,ij->", step, step, stiff)))
+        rise = (self._mu - self._mu0).astype(np.float64)
+        row = float(rise**2 @ self._scale_sums) / ROW_PULL
+        dual = math.sqrt(squared_distance(self._u, self._u0) + row)
         if primal > 1e-12 and dual > 1e-12:
             self.weight = math.sqrt(self.weight * dual / primal)
 
     def matrix(self) -> FloatArray:
         """The current table in the domain's order: non-negative, rows near 1, nearly feasible."""
-        return np.maximum(self._z, 0)[self.place].astype(np.float64)
+        z = np.maximum(self._x, 0) * self._scale
+        return z[self.place].astype(np.float64)
 
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
         least = least_reduced_costs(
-            self._cost64, self._u, self._start, self._slot, self._growth, self._scale
+            self._cost64,
+            self._u,
+            self._inverse,
+            self._ends,
+            self._start,
+            self._slot,
+            self._growth,
+            self._unit,
         )
         total = math.fsum(least)
         return total - 1e-15 * abs(total)

@@ -17,16 +17,17 @@ def _multiplier(own, other, growth, scale):
     On the polar cone's ray own = l, other = -growth l. Off it, any value >= 0 gives a valid bound;
     the smaller of the two readings moves neither reduced cost further than the pair does.
     """
-    return scale * max(0.0, min(np.float64(own), -np.float64(other) / growth))
+    return scale * max(0.0, min(own, -other / growth))
 
 
 @njit(cache=True, parallel=True)
-def least_reduced_costs(cost, u, start, slot, growth, scale):
+def least_reduced_costs(cost, u, inverse, ends, start, slot, growth, scale):
     """min_y of the reduced costs of every record, rounding errors subtracted.
 
     For any multipliers l >= 0 of the constraints z_i <= g z_j (g an upper bound on exp(eps d)),
     h_iy = cost_iy + sum over edges (l_ij - g l_ji) and every feasible z has
-    sum cost z >= sum_i min_y h_iy, because rows sum to 1.
+    sum cost z >= sum_i min_y h_iy, because rows sum to 1. `inverse` takes the multipliers u of
+    the scaled problem back to the unscaled one.
     """
     records, outputs = cost.shape
     least = np.empty(records)
@@ -41,10 +42,14 @@ def least_reduced_costs(cost, u, start, slot, growth, scale):
             side = slot[k] & 1
             own = u[edge, side]
             other = u[edge, 1 - side]
+            own_inverse = inverse[i]
+            other_inverse = inverse[ends[edge, 1 - side]]
             g = growth[edge]
             for y in range(outputs):
-                up = _multiplier(own[y], other[y], g, scale)
-                down = g * _multiplier(other[y], own[y], g, scale)
+                mine = np.float64(own[y]) * np.float64(own_inverse[y])
+                theirs = np.float64(other[y]) * np.float64(other_inverse[y])
+                up = _multiplier(mine, theirs, g, scale)
+                down = g * _multiplier(theirs, mine, g, scale)
                 h[y] += up - down
                 size[y] += up + down
         terms = 2.0 * (start[i + 1] - start[i]) + 6.0

@@ -3,11 +3,15 @@
 Arrays are (records or edges) x outputs with outputs contiguous: the inner loops over outputs
 vectorise, threads take records in the primal pass and edges in the dual pass.
 
+The table is scaled, z = D x, with D near the square root of the table that is expected: entries
+span many orders of magnitude, and steps that fit all of them must grow with the entry.
 The problem is split by edges. Edge e = (i, j) keeps a copy of its two rows in the cone
-C_e = {(a, b): a <= e^t b, b <= e^t a}, t = epsilon d(i, j), one cone for every output; its
-multiplier u_e = (u_ei, u_ej) lies in the polar cone, spanned by (alpha, -beta) and (-beta, alpha)
-with alpha = 1 / sqrt(1 + e^2t), beta = 1 / sqrt(1 + e^-2t). Both inequalities of an edge are
-projected on together: with one multiplier for each the two would pull against each other.
+
+    x_i <= g x_j,  x_j <= h x_i,   g = e^t D_j / D_i,  h = e^t D_i / D_j,  t = epsilon d(i, j),
+
+one cone for every output. Its multiplier lies in the polar cone, spanned by (1, -g) and (-h, 1).
+Both inequalities are projected on together: with a multiplier for each, the two would pull against
+each other and halve the steps.
 """
 
 from __future__ import annotations
@@ -19,50 +23,44 @@ F = np.float32
 CHUNK = 32
 
 
-@njit(cache=True, inline="always")
-def _polar(v, other, a, b):
-    """This side's half of the projection of (v, other) on the polar cone."""
-    first = max(a * v - b * other, F(0))
-    second = max(a * other - b * v, F(0))
-    apex = (b * v + a * other <= F(0)) & (a * v + b * other <= F(0))
-    return v if apex else a * first - b * second
-
-
 @njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
 def run(
     steps,
     done,
-    z,
-    z0,
+    x,
+    x0,
     mid,
     mu,
     mu0,
     u,
     u0,
     cost,
+    scale,
+    inverse,
     start,
     slot,
     ends,
-    alpha,
-    beta,
+    growth,
     primal_step,
     dual_step,
+    row_pull,
     row_step,
     moved,
 ):
-    """`steps` reflected Halpern iterations from the anchor (z0, mu0, u0); `done` were made before.
+    """`steps` reflected Halpern iterations from the anchor (x0, mu0, u0); `done` were made before.
 
-    z, mu and u are updated in place. `moved` (3,) receives the squared, step-weighted movement of
-    z, mu and u in the last iteration: the fixed-point residual.
+    x, mu and u are updated in place. `moved` (3,) receives the squared, step-weighted movement of
+    x, mu and u in the last iteration: the fixed-point residual. The step of entry (i, y) is
+    1 / (primal_step_i + row_pull D_iy), that of an edge `dual_step`, of a row sum `row_step_i`.
 
     The loops over outputs are many and short because each then has few enough streams for the
     compiler to prove them apart and vectorise; a row stays in the first-level cache meanwhile.
     """
-    records, outputs = z.shape
+    records, outputs = x.shape
     edges = len(ends)
     record_chunks = (records + CHUNK - 1) // CHUNK
     edge_chunks = (edges + CHUNK - 1) // CHUNK
-    move_z = np.zeros(record_chunks)
+    move_x = np.zeros(record_chunks)
     move_mu = np.zeros(record_chunks)
     move_u = np.zeros(edge_chunks)
     for step in range(steps):
@@ -71,47 +69,59 @@ def run(
         measure = step == steps - 1
         for chunk in prange(record_chunks):
             grad = np.empty(outputs, np.float32)
-            square_z = 0.0
+            square_x = 0.0
             square_mu = 0.0
             for i in range(chunk * CHUNK, min(records, (chunk + 1) * CHUNK)):
-                tau = primal_step[i]
                 price = mu[i]
+                stiff = primal_step[i]
                 cost_i = cost[i]
-                z_i = z[i]
-                z0_i = z0[i]
+                scale_i = scale[i]
+                x_i = x[i]
+                x0_i = x0[i]
                 mid_i = mid[i]
                 for y in range(outputs):
-                    grad[y] = cost_i[y] - price
+                    grad[y] = scale_i[y] * (cost_i[y] - price)
                 for k in range(start[i], start[i + 1]):
                     row = u[slot[k] >> 1, slot[k] & 1]
                     for y in range(outputs):
                         grad[y] += row[y]
+                for y in range(outputs):
+                    tau = F(1) / (stiff + row_pull * scale_i[y])
+                    mid_i[y] = F(2) * max(F(0), x_i[y] - tau * grad[y]) - x_i[y]
                 total = F(0)
                 for y in range(outputs):
-                    both = F(2) * max(F(0), z_i[y] - tau * grad[y]) - z_i[y]
-                    mid_i[y] = both
-                    total += both
+                    total += scale_i[y] * mid_i[y]
                 if measure:
                     square = F(0)
                     for y in range(outputs):
-                        square += (mid_i[y] - z_i[y]) * (mid_i[y] - z_i[y])
-                    square_z += 0.25 * square / tau
-                    square_mu += row_step * (F(1) - total) * (F(1) - total)
+                        change = mid_i[y] - x_i[y]
+                        square += change * change * (stiff + row_pull * scale_i[y])
+                    square_x += 0.25 * square
+                    square_mu += row_step[i] * (F(1) - total) * (F(1) - total)
                 for y in range(outputs):
-                    z_i[y] = keep * mid_i[y] + pull * z0_i[y]
-                raised = price + row_step * (F(1) - total)
+                    x_i[y] = keep * mid_i[y] + pull * x0_i[y]
+                raised = price + row_step[i] * (F(1) - total)
                 mu[i] = keep * (F(2) * raised - price) + pull * mu0[i]
-            move_z[chunk] = square_z
+            move_x[chunk] = square_x
             move_mu[chunk] = square_mu
         for chunk in prange(edge_chunks):
             vi = np.empty(outputs, np.float32)
             vj = np.empty(outputs, np.float32)
+            g = np.empty(outputs, np.float32)
+            h = np.empty(outputs, np.float32)
+            first = np.empty(outputs, np.float32)
+            second = np.empty(outputs, np.float32)
             square_u = 0.0
             for e in range(chunk * CHUNK, min(edges, (chunk + 1) * CHUNK)):
-                mid_i = mid[ends[e, 0]]
-                mid_j = mid[ends[e, 1]]
-                a = alpha[e]
-                b = beta[e]
+                i = ends[e, 0]
+                j = ends[e, 1]
+                grow = growth[e]
+                mid_i = mid[i]
+                mid_j = mid[j]
+                scale_i = scale[i]
+                scale_j = scale[j]
+                inverse_i = inverse[i]
+                inverse_j = inverse[j]
                 u_i = u[e, 0]
                 u_j = u[e, 1]
                 u0_i = u0[e, 0]
@@ -120,22 +130,32 @@ def run(
                     vi[y] = u_i[y] + dual_step * mid_i[y]
                 for y in range(outputs):
                     vj[y] = u_j[y] + dual_step * mid_j[y]
+                for y in range(outputs):
+                    g[y] = grow * scale_j[y] * inverse_i[y]
+                for y in range(outputs):
+                    h[y] = grow * scale_i[y] * inverse_j[y]
+                for y in range(outputs):
+                    first[y] = max(vi[y] - g[y] * vj[y], F(0)) / (F(1) + g[y] * g[y])
+                for y in range(outputs):
+                    second[y] = max(vj[y] - h[y] * vi[y], F(0)) / (F(1) + h[y] * h[y])
+                # At the apex of the cone the multiplier is all of v.
+                for y in range(outputs):
+                    apex = (g[y] * vi[y] + vj[y] <= F(0)) & (vi[y] + h[y] * vj[y] <= F(0))
+                    new = vi[y] if apex else first[y] - h[y] * second[y]
+                    h[y] = vj[y] if apex else second[y] - g[y] * first[y]
+                    vi[y] = new
                 if measure:
                     square = F(0)
                     for y in range(outputs):
-                        change = _polar(vi[y], vj[y], a, b) - u_i[y]
-                        square += change * change
+                        square += (vi[y] - u_i[y]) * (vi[y] - u_i[y])
                     for y in range(outputs):
-                        change = _polar(vj[y], vi[y], a, b) - u_j[y]
-                        square += change * change
+                        square += (h[y] - u_j[y]) * (h[y] - u_j[y])
                     square_u += square / dual_step
                 for y in range(outputs):
-                    new = _polar(vi[y], vj[y], a, b)
-                    u_i[y] = keep * (F(2) * new - u_i[y]) + pull * u0_i[y]
+                    u_i[y] = keep * (F(2) * vi[y] - u_i[y]) + pull * u0_i[y]
                 for y in range(outputs):
-                    new = _polar(vj[y], vi[y], a, b)
-                    u_j[y] = keep * (F(2) * new - u_j[y]) + pull * u0_j[y]
+                    u_j[y] = keep * (F(2) * h[y] - u_j[y]) + pull * u0_j[y]
             move_u[chunk] = square_u
-    moved[0] = move_z.sum()
+    moved[0] = move_x.sum()
     moved[1] = move_mu.sum()
     moved[2] = move_u.sum()
