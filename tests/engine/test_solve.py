@@ -1,0 +1,114 @@
+"""The loop around the solver: what it keeps, when it ends, what it reports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from helpers import displacement_problem, random_domain
+from panda_mdp import Mechanism
+from panda_mdp.engine import solve as loop
+from panda_mdp.engine.graph import Graph, constraint_graph
+from panda_mdp.engine.pdhg_cpu import CpuSolver
+from panda_mdp.engine.progress import Progress
+from panda_mdp.engine.solve import Solve, one_row, warm_start
+
+
+def town(size: int = 60):
+    domain = random_domain("haversine", size, seed=6)
+    near = float(np.median(domain.neighbours(1)[1]))
+    return displacement_problem(domain, np.arange(0, size, 10), 1.0 / near)
+
+
+def test_one_row_is_the_best_single_output():
+    problem = town()
+    matrix = one_row(problem)
+    assert (matrix == matrix[0]).all()
+    assert problem.expected_loss(matrix) == pytest.approx(
+        float((problem.prior @ problem.loss).min())
+    )
+
+
+def test_warm_start_is_a_table_that_favours_cheap_outputs():
+    problem = town()
+    table = warm_start(problem, constraint_graph(problem.domain, problem.epsilon))
+    np.testing.assert_allclose(table.sum(axis=1), 1)
+    np.testing.assert_array_equal(table.argmax(axis=1), problem.loss.argmin(axis=1))
+
+
+def test_warm_start_without_edges_or_slope_ignores_the_record():
+    problem = town()
+    none = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
+    np.testing.assert_array_equal(warm_start(problem, none), one_row(problem))
+    flat = replace(problem, loss=np.ones_like(problem.loss))
+    graph = constraint_graph(problem.domain, problem.epsilon)
+    np.testing.assert_array_equal(warm_start(flat, graph), one_row(flat))
+
+
+def test_what_was_certified_is_never_lost(monkeypatch):
+    # A solver that only gets worse: the first table stays, and the loop gives up in time.
+    def spoil(self, iterations):
+        self.iterations += iterations
+        self._z[:] = 1 / self._z.shape[1]
+
+    problem = town()
+    monkeypatch.setattr(CpuSolver, "advance", spoil)
+    run = Solve(problem, gap=1e-6)
+    mechanism = run.run()
+    graph = constraint_graph(problem.domain, problem.epsilon)
+    first = Solve(problem, gap=1e-6)
+    first._certify(loop.Closure(problem.domain), warm_start(problem, graph))
+    assert mechanism.loss <= first.best.loss
+    assert mechanism.details["stopped"] == "precision reached"
+    assert mechanism.audit.holds
+
+
+def test_a_bound_that_is_no_number_is_not_taken(monkeypatch):
+    monkeypatch.setattr(CpuSolver, "bound", lambda self: math.nan)
+    problem = town()
+    mechanism = Solve(problem, gap=0.01, time_limit=1).run()
+    trivial = float(problem.prior @ problem.loss.min(axis=1))
+    assert mechanism.lower_bound == pytest.approx(trivial, rel=1e-9)
+
+
+def test_a_problem_that_needs_no_record_needs_no_solver(monkeypatch):
+    def refuse(*_: object) -> None:
+        msg = "the solver was started"
+        raise AssertionError(msg)
+
+    monkeypatch.setattr(loop, "CpuSolver", refuse)
+    problem = town()
+    loss = np.tile(np.arange(1.0, 7.0), (60, 1))
+    mechanism = Solve(replace(problem, loss=loss), gap=0.01).run()
+    assert mechanism.loss == pytest.approx(1.0, rel=1e-6)
+    assert mechanism.details["stopped"] == "gap reached"
+    assert mechanism.details["iterations"] == 0
+
+
+def test_pairs_are_added_while_it_runs(monkeypatch):
+    problem = town()
+    sparse = constraint_graph(problem.domain, problem.epsilon, cones=4)
+    few = Graph(sparse.ends[::3], sparse.length[::3])
+    monkeypatch.setattr(loop, "constraint_graph", lambda *_: few)
+    mechanism = Solve(problem, gap=0.01).run()
+    assert mechanism.details["stopped"] == "gap reached"
+    assert mechanism.details["edges"] > few.count
+
+
+def test_seconds_of_a_stage_add_up():
+    run = Solve(town(), gap=0.01)
+    for _ in range(3):
+        with loop._Stage(run, "wait"):
+            pass
+    assert list(run.seconds) == ["wait"]
+    mechanism = run.run()
+    assert isinstance(mechanism, Mechanism)
+    assert sum(dict(mechanism.stages).values()) == pytest.approx(mechanism.seconds)
+
+
+def test_progress_knows_its_gap():
+    assert Progress(1.0, 10, 1.02, 1.0, 5).gap == pytest.approx(0.02)
+    assert Progress(1.0, 10, 1.02, 0.0, 5).gap == math.inf
