@@ -12,6 +12,7 @@ from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal import optimal
 from panda_mdp.methods.remap import remap
+from panda_mdp.panda.plan import PandaPlan
 from panda_mdp.panda.selection import BernoulliAnchors
 from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
@@ -27,6 +28,7 @@ __all__ = [
     "Domain",
     "Mechanism",
     "NoGuarantee",
+    "PandaPlan",
     "Prior",
     "Problem",
     "Simulation",

@@ -1,0 +1,235 @@
+"""Safety margins over many pairs of records, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+
+@njit(cache=True)
+def upper_quantile(values, mass, count, slack):
+    """The largest value v with mass{values >= v} > slack; the smallest value if there is none.
+
+    A weighted quickselect, largest side first: linear in `count`, and sums only what lies above,
+    so that a slack of 1e-7 is compared with sums of that size. Reorders both arrays.
+    """
+    low = 0
+    high = count
+    above = 0.0
+    while high - low > 1:
+        a = values[low]
+        b = values[(low + high) // 2]
+        c = values[high - 1]
+        pivot = max(min(a, b), min(max(a, b), c))
+        # Three parts: [low, i) larger, [i, k) equal, [j, high) smaller.
+        i = low
+        k = low
+        j = high
+        larger = 0.0
+        equal = 0.0
+        while k < j:
+            v = values[k]
+            m = mass[k]
+            if v > pivot:
+                values[k] = values[i]
+                mass[k] = mass[i]
+                values[i] = v
+                mass[i] = m
+                larger += m
+                i += 1
+                k += 1
+            elif v < pivot:
+                j -= 1
+                values[k] = values[j]
+                mass[k] = mass[j]
+                values[j] = v
+                mass[j] = m
+            else:
+                equal += m
+                k += 1
+        if above + larger > slack:
+            high = i
+        elif above + larger + equal > slack or j == high:
+            return pivot
+        else:
+            above += larger + equal
+            low = j
+    return values[low]
+
+
+@njit(cache=True)
+def pack(i, start, near, budgets, block):
+    """block[k, a] = budget of near candidate a of row i against k, candidates contiguous."""
+    begin = start[i]
+    for a in range(start[i + 1] - begin):
+        place = near[begin + a]
+        for k in range(budgets.shape[1]):
+            block[k, a] = budgets[place, k]
+
+
+@njit(cache=True, fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
+def _above(block, width, place, own, law, begin):
+    """Mass of row i's candidates whose value against `place` exceeds `own`, and the largest.
+
+    All values are finite and the sum is over positive terms, so its order may be the machine's.
+    """
+    total = 0.0
+    top = -1e300
+    for a in range(width):
+        value = block[place, a]
+        total += law[begin + a] if value > own else 0.0
+        top = value if value > top else top
+    return total, top
+
+
+@njit(cache=True, fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
+def _heavy(block, width, place, least, law, begin):
+    """The largest value of row i's candidates against `place` whose mass exceeds `least`."""
+    top = -1e300
+    for a in range(width):
+        value = block[place, a] if law[begin + a] > least else -1e300
+        top = value if value > top else top
+    return top
+
+
+@njit(cache=True)
+def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, values, mass):
+    """The margin of two rows, or `floor` (at least 0) where it is not above that.
+
+    `own` is the budget of the rows' own records; block[line[b], a] the budget of row j's
+    candidate b against row i's candidate a. Where the shortfall exceeds delta the largest
+    candidate value stands in.
+    """
+    slack = delta - (missed[i] + missed[j] - missed[i] * missed[j])
+    begin = start[i]
+    width = start[i + 1] - begin
+    level = own + floor
+    failing = 0.0
+    top = -np.inf
+    for b in range(start[j], start[j + 1]):
+        part, largest = _above(block, width, line[b], level, law, begin)
+        failing += part * law[b]
+        top = max(top, largest)
+    if slack < 0.0:
+        return max(floor, top - own)
+    if failing <= slack:
+        return floor
+    # A value that alone outweighs the slack is a lower bound, and mostly the answer.
+    for b in range(start[j], start[j + 1]):
+        if law[b] > slack:
+            level = max(level, _heavy(block, width, line[b], slack / law[b], law, begin))
+    failing = 0.0
+    for b in range(start[j], start[j + 1]):
+        part, largest = _above(block, width, line[b], level, law, begin)
+        failing += part * law[b]
+    if failing <= slack:
+        return level - own
+    count = 0
+    for b in range(start[j], start[j + 1]):
+        place = line[b]
+        for a in range(width):
+            value = block[place, a]
+            if value > level:
+                values[count] = value
+                mass[count] = law[begin + a] * law[b]
+                count += 1
+    return upper_quantile(values, mass, count, slack) - own
+
+
+@njit(cache=True)
+def _unsafe(i, j, start, line, law, missed, own, block):
+    """The failure probability without any margin: mass above `own`, and the shortfall."""
+    failing = missed[i] + missed[j] - missed[i] * missed[j]
+    width = start[i + 1] - start[i]
+    for b in range(start[j], start[j + 1]):
+        part, _ = _above(block, width, line[b], own, law, start[i])
+        failing += part * law[b]
+    return failing
+
+
+@njit(cache=True, parallel=True)
+def margin_matrix(start, near, law, missed, budgets, places, delta, widest):
+    """Margins between all rows, (n, n), symmetric, at least 0; with a negative delta instead the
+    failure probabilities without any margin.
+
+    `near` are positions in `budgets` of the near candidates of each row, `law` their surrogate
+    probabilities v, `places` the positions of the rows themselves.
+    """
+    rows = len(start) - 1
+    out = np.empty((rows, rows))
+    for half in prange((rows + 1) // 2):
+        values = np.empty(widest * widest)
+        mass = np.empty(widest * widest)
+        # A short row of the triangle and a long one together, so that threads share evenly.
+        short = np.int64(half)
+        for i in (short, rows - 1 - short):
+            block = np.empty((budgets.shape[1], start[i + 1] - start[i]))
+            pack(i, start, near, budgets, block)
+            for j in range(i + 1):
+                own = budgets[places[i], places[j]]
+                if delta < 0.0:
+                    out[i, j] = _unsafe(i, j, start, near, law, missed, own, block)
+                else:
+                    out[i, j] = pair_margin(
+                        i, j, start, near, law, missed, own, 0.0, delta, block, values, mass
+                    )
+    for i in prange(rows):
+        for j in range(i + 1, rows):
+            out[i, j] = out[j, i]
+    return out
+
+
+@njit(cache=True, parallel=True)
+def window_max(table, windows):
+    """max of table[x, x'] over x in windows[a] and x' in windows[b], for all a and b."""
+    count, width = windows.shape
+    half = np.empty((count, table.shape[1]))
+    for a in prange(count):
+        half[a] = table[windows[a, 0]]
+        for k in range(1, width):
+            row = table[windows[a, k]]
+            for x in range(table.shape[1]):
+                half[a, x] = max(half[a, x], row[x])
+    out = np.empty((count, count))
+    for a in prange(count):
+        for b in range(count):
+            best = half[a, windows[b, 0]]
+            for k in range(1, width):
+                best = max(best, half[a, windows[b, k]])
+            out[a, b] = best
+    return out
+
+
+@njit(cache=True, parallel=True)
+def refine(
+    first, second, windows, deltas, unsafe, upper, start, near, law, missed, budgets, places, widest
+):
+    """Window maxima at a delta of their own for the pairs (first[k], second[k]) of windows.
+
+    `unsafe` are failure probabilities without margin and `upper` bounds on the margins of all
+    pairs of rows: a pair that is safe without, or whose bound does not beat the best value so
+    far, is passed over.
+    """
+    line = np.empty(len(near), np.int64)
+    for i in prange(len(start) - 1):
+        for b in range(start[i], start[i + 1]):
+            line[b] = b - start[i]
+    out = np.empty(len(first))
+    for k in prange(len(first)):
+        block = np.empty((widest, widest))
+        values = np.empty(widest * widest)
+        mass = np.empty(widest * widest)
+        best = 0.0
+        for x in windows[first[k]]:
+            for y in windows[second[k]]:
+                if unsafe[x, y] <= deltas[k] or upper[x, y] <= best:
+                    continue
+                for b in range(start[y], start[y + 1]):
+                    for a in range(start[x], start[x + 1]):
+                        block[line[b], line[a]] = budgets[near[b], near[a]]
+                own = budgets[places[x], places[y]]
+                best = pair_margin(
+                    x, y, start, line, law, missed, own, best, deltas[k], block, values, mass
+                )
+        out[k] = best
+    return out

@@ -1,0 +1,294 @@
+"""What Phase II may spend between any two anchors: leakage, estimated margins, budgets."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp._arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.errors import MethodError
+from panda_mdp.panda.feasibility import Feasibility, feasibility, nearest_records, uncovered
+from panda_mdp.panda.law import AnchorLaw
+from panda_mdp.panda.margin import check_delta
+from panda_mdp.panda.selection import BernoulliAnchors, check_anchors
+from panda_mdp.panda.surrogate import near_laws
+from panda_mdp.panda.tails import cost_table
+from panda_mdp.problem import Problem
+
+NEIGHBOURS = 20
+"""Gamma of the paper, which uses 5 to 20."""
+MOST_RECORDS = 9_000
+"""Pairwise tables of more records than this would not fit into a small machine's memory."""
+
+
+@dataclass(frozen=True)
+class BudgetShares:
+    """How eps d is spent between anchors, on average over pairs; the three sum to 1."""
+
+    selection: float
+    """Phase I: the cost of choosing anchors."""
+    margin: float
+    """Phase II: the safety margin."""
+    remaining: float
+    """Phase II: what the table may use."""
+
+
+@dataclass(frozen=True, eq=False)
+class PandaPlan:
+    """Leakage, margins and budgets between all anchors of a set (Eq. 37 and 41 of the paper).
+
+        budget(a, a') = max(0, eps d(a, a') - L(a, a') - xi_hat(a, a')),
+
+    L the cost of Phase I in nats, xi_hat the largest margin h^-1(1 - delta_aa') over the pairs of
+    records nearest to a and to a', delta_aa' = (delta - U) / (1 - U) with U the probability that
+    those records miss the users' (Bayes). The budgets do not depend on anybody's record, nor on
+    which anchors were drawn.
+
+    Where `feasibility.fits` is false the numbers are for study: a pair whose coverage is out of
+    reach uses delta itself (as if coverage were 1), and a pair whose shortfall exceeds delta uses
+    the largest candidate margin. How many is in `uncovered_pairs` and `unreached_pairs`.
+    """
+
+    problem: Problem
+    selection: BernoulliAnchors
+    delta: float
+    delta_selection: float
+    neighbours: int
+    anchors: IntArray
+    distance: FloatArray
+    """(n, n), in the domain's unit."""
+    leakage: FloatArray
+    """(n, n) cost of Phase I, nats."""
+    margin: FloatArray
+    """(n, n) estimated margins, nats, not negative."""
+    feasibility: Feasibility
+    uncovered_pairs: int
+    unreached_pairs: int
+    stages: tuple[tuple[str, float], ...]
+
+    @classmethod
+    def over(
+        cls,
+        problem: Problem,
+        selection: BernoulliAnchors,
+        anchors: npt.ArrayLike,
+        delta: float = 1e-7,
+        *,
+        neighbours: int = NEIGHBOURS,
+        delta_selection: float = 0.0,
+        enforce: bool = True,
+    ) -> PandaPlan:
+        """Plan for the anchors of all users together.
+
+        `delta_selection` is the share of delta that Phase I may use (delta_1); the margins then
+        use the rest. With `enforce`, raises what does not fit before any pair is computed.
+        """
+        check_delta(delta)
+        if not 0 <= delta_selection <= delta:
+            msg = f"delta_selection is {delta_selection!r}; it is a share of delta, {delta:g}"
+            raise MethodError(msg)
+        if neighbours < 1:
+            msg = f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
+            raise MethodError(msg)
+        clock = time.perf_counter()
+        law = selection.on(problem.domain)
+        chosen = check_anchors(law, anchors)
+        rest = delta - delta_selection
+        fit = feasibility(law, problem.epsilon, rest, problem.prior, neighbours, delta_selection)
+        stages = [("feasibility", time.perf_counter() - clock)]
+        if enforce:
+            fit.check()
+        clock = time.perf_counter()
+        windows = nearest_records(problem.domain, chosen, neighbours)
+        pairs = _Pairs.build(law, chosen, windows, problem.epsilon, delta_selection)
+        stages.append(("leakage", time.perf_counter() - clock))
+        clock = time.perf_counter()
+        missing = _either(uncovered(law, chosen, windows, problem.prior))
+        out_of_reach = missing > rest
+        # rest < 1, so what is within reach misses less than everything.
+        deltas = np.where(out_of_reach, rest, (rest - missing) / (1.0 - np.minimum(missing, rest)))
+        margin, unreached = pairs.estimated_margins(deltas)
+        stages.append(("margins", time.perf_counter() - clock))
+        off = np.triu(np.ones_like(out_of_reach), k=1)
+        return cls(
+            problem=problem,
+            selection=selection,
+            delta=delta,
+            delta_selection=delta_selection,
+            neighbours=neighbours,
+            anchors=frozen(chosen),
+            distance=frozen(pairs.apart[np.ix_(pairs.own, pairs.own)]),
+            leakage=frozen(pairs.cost[np.ix_(pairs.own, pairs.own)]),
+            margin=frozen(margin),
+            feasibility=fit,
+            uncovered_pairs=int((out_of_reach & off).sum()),
+            unreached_pairs=int((unreached & off).sum()),
+            stages=tuple(stages),
+        )
+
+    def __repr__(self) -> str:
+        state = "fits" if self.feasibility.fits else "DOES NOT FIT, for study only"
+        return (
+            f"PandaPlan({len(self.anchors)} anchors, epsilon {self.problem.epsilon:g} per "
+            f"{self.problem.domain.unit}, delta {self.delta:g}: {state}; {self.clipped:,} of "
+            f"{self.pair_count:,} pairs have nothing left to spend)"
+        )
+
+    @property
+    def pair_count(self) -> int:
+        """Pairs of anchors."""
+        return len(self.anchors) * (len(self.anchors) - 1) // 2
+
+    @cached_property
+    def unclipped(self) -> FloatArray:
+        """eps d - L - xi_hat, possibly negative."""
+        return frozen(self.problem.epsilon * self.distance - self.leakage - self.margin)
+
+    @cached_property
+    def budgets(self) -> FloatArray:
+        """What the table may spend between two anchors, (n, n), in nats; not yet a metric."""
+        table = np.maximum(0.0, self.unclipped)
+        np.fill_diagonal(table, 0.0)
+        return frozen(table)
+
+    @cached_property
+    def clipped(self) -> int:
+        """Pairs of anchors whose budget was negative and became 0: their rows are equal."""
+        return int((np.triu(self.unclipped, k=1) < 0).sum())
+
+    @cached_property
+    def shares(self) -> BudgetShares:
+        """Average shares of eps d over pairs of anchors (section 4.4 of the paper)."""
+        upper = np.triu_indices(len(self.anchors), k=1)
+        whole = self.problem.epsilon * self.distance[upper]
+        if not len(whole):
+            return BudgetShares(0.0, 0.0, 1.0)
+        first = np.minimum(1.0, self.leakage[upper] / whole)
+        second = np.minimum(1.0 - first, self.margin[upper] / whole)
+        return BudgetShares(
+            float(first.mean()), float(second.mean()), float((1.0 - first - second).mean())
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairwise tables over the anchors, the records that they cover and those records' anchors."""
+
+    places: IntArray
+    """Positions of the covered records in the tables."""
+    own: IntArray
+    """Positions of the anchors in the tables."""
+    windows: IntArray | None
+    """S_a as positions among the covered records."""
+    start: IntArray
+    near: IntArray
+    """Near candidates of each covered record, as positions in the tables."""
+    law: FloatArray
+    missed: FloatArray
+    apart: FloatArray
+    cost: FloatArray
+    budgets: FloatArray
+    """eps d - L between all of them, before margins."""
+
+    @classmethod
+    def build(
+        cls,
+        law: AnchorLaw,
+        anchors: IntArray,
+        windows: IntArray | None,
+        epsilon: float,
+        delta_selection: float,
+    ) -> _Pairs:
+        domain = law.domain
+        covered = np.arange(domain.size) if windows is None else np.unique(windows)
+        # Neighbours in space become neighbours in memory.
+        rank = np.empty(domain.size, dtype=np.int64)
+        rank[domain.tiles.order] = np.arange(domain.size)
+        covered = covered[np.argsort(rank[covered])]
+        rows = law.rows(covered)
+        involved = np.union1d(covered, rows.anchor)
+        if len(involved) > MOST_RECORDS:
+            msg = (
+                f"the margins of these anchors involve {len(involved):,} records, and pairwise "
+                f"tables are kept to {MOST_RECORDS:,}: choose a smaller tail probability, a public "
+                "candidate set, fewer neighbours or fewer users"
+            )
+            raise MethodError(msg)
+        involved = involved[np.argsort(rank[involved])]
+        place = np.full(domain.size, -1, dtype=np.int64)
+        place[involved] = np.arange(len(involved))
+        among = np.full(domain.size, -1, dtype=np.int64)
+        among[covered] = np.arange(len(covered))
+        apart = domain.distances(involved, involved)
+        np.fill_diagonal(apart, 0.0)
+        cost = cost_table(law, law.rows(involved), apart, delta_selection)
+        anchors_near, v = near_laws(rows)
+        return cls(
+            places=place[covered],
+            own=place[anchors],
+            windows=None if windows is None else among[windows],
+            start=rows.start,
+            near=place[anchors_near],
+            law=v,
+            missed=rows.missed,
+            apart=apart,
+            cost=cost,
+            budgets=epsilon * apart - cost,
+        )
+
+    def margins(self, delta: float) -> FloatArray:
+        """Margins between all covered records at one delta, at least 0."""
+        from panda_mdp.kernels.margins import margin_matrix
+
+        return np.asarray(margin_matrix(*self._tables(), delta, self._widest))
+
+    def unsafe(self) -> FloatArray:
+        """Failure probabilities of all pairs of covered records without any margin."""
+        from panda_mdp.kernels.margins import margin_matrix
+
+        return np.asarray(margin_matrix(*self._tables(), -1.0, self._widest))
+
+    def estimated_margins(self, deltas: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """xi_hat of every pair of anchors at its own delta, and where the shortfall exceeds it.
+
+        Margins fall as delta grows, so those at the least delta bound all others; where deltas
+        differ, only pairs that are not safe without a margin are computed at their own delta.
+        """
+        count = len(self.own)
+        if self.windows is None:
+            # Everything is covered, so all deltas are equal and all windows are everything.
+            missed = np.full(count, self.missed.max())
+            largest = float(self.margins(float(deltas.max())).max())
+            return np.full((count, count), largest), _either(missed) > deltas
+        from panda_mdp.kernels.margins import refine, window_max
+
+        missed = self.missed[self.windows].max(axis=1)
+        upper = self.margins(float(deltas.min()))
+        estimate = np.asarray(window_max(upper, self.windows))
+        if deltas.min() < deltas.max():
+            unsafe = self.unsafe()
+            needed = (np.asarray(window_max(unsafe, self.windows)) > deltas) & (estimate > 0)
+            estimate[~needed] = 0.0
+            first, second = np.nonzero(np.triu(needed))
+            own = deltas[first, second]
+            found = refine(
+                first, second, self.windows, own, unsafe, upper, *self._tables(), self._widest
+            )
+            estimate[first, second] = estimate[second, first] = found
+        return estimate, _either(missed) > deltas
+
+    def _tables(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray, IntArray]:
+        return self.start, self.near, self.law, self.missed, self.budgets, self.places
+
+    @property
+    def _widest(self) -> int:
+        return max(1, int(np.diff(self.start).max()))
+
+
+def _either(values: FloatArray) -> FloatArray:
+    """1 - (1 - u)(1 - u') for all pairs."""
+    return np.asarray(values[:, None] + values - values[:, None] * values)

@@ -1,0 +1,79 @@
+"""Quantiles of the leakage against enumeration of all sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import panda_mdp as pm
+from panda_mdp.panda import tails
+from panda_mdp.panda.tails import cost_table, leakage_quantile
+
+LEAN = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def failure(brute, x: int, x2: int, level: float) -> float:
+    """The larger, over the two hypotheses, of Pr[|l| > level], by enumeration."""
+    beyond = np.abs(brute.ratio(x, x2)) > level
+    return float(max(brute.probabilities[x][beyond].sum(), brute.probabilities[x2][beyond].sum()))
+
+
+@given(data=st.data())
+@LEAN
+def test_quantiles_hold_and_are_the_least_that_do(data, small_cases, brute_force) -> None:
+    domain, selection = data.draw(small_cases)
+    brute = brute_force(domain, selection)
+    law = selection.on(domain)
+    delta = data.draw(st.sampled_from([1e-7, 1e-3, 0.1, 0.4]))
+    table = cost_table(law, law.all_rows, domain.distances(), delta)
+    for x in range(domain.size):
+        for x2 in range(x):
+            found = leakage_quantile(law, x, x2, delta)
+            assert failure(brute, x, x2, found + 1e-9) <= delta * (1 + 1e-9)
+            if found > 1e-6:
+                assert failure(brute, x, x2, found - 1e-7) > delta * (1 - 1e-9)
+            # Chernoff's bound over all pairs is above the quantile and below the supremum.
+            assert found - 1e-9 <= table[x, x2] <= brute.leakage(x, x2) * (1 + 1e-12)
+
+
+@given(data=st.data())
+@LEAN
+def test_convolution_is_an_upper_bound_and_close(data, small_cases) -> None:
+    domain, selection = data.draw(small_cases)
+    w = selection.probability(domain)[:, selection.on(domain).candidates]
+    x, x2 = 0, domain.size - 1
+    differ = w[x] != w[x2]
+    if not differ.any():
+        return
+    mine, other = w[x][differ], w[x2][differ]
+    for delta in (1e-7, 1e-2, 0.3):
+        exact = tails._enumerated(mine, other, delta)
+        bound = tails._convolved(mine, other, delta)
+        room = (
+            len(mine)
+            * np.abs(np.log(mine / other) - np.log((1 - mine) / (1 - other))).sum()
+            / tails.GRID
+        )
+        # The grid may also move a set across delta's step, hence the next value above.
+        assert bound >= exact - 1e-9
+        assert bound <= tails._enumerated(mine, other, delta * (1 - 1e-9)) + room + 1e-9
+
+
+def test_no_failure_probability_means_the_supremum() -> None:
+    domain = pm.Domain.from_vectors(np.random.default_rng(0).normal(size=(9, 2)))
+    selection = pm.BernoulliAnchors("logistic", radius=1.0)
+    law = selection.on(domain)
+    assert leakage_quantile(law, 2, 5, 0.0) == pytest.approx(selection.leakage(domain, 2, 5))
+
+
+def test_many_candidates_go_through_the_grid() -> None:
+    domain = pm.Domain.from_vectors(np.random.default_rng(0).normal(size=(60, 2)))
+    selection = pm.BernoulliAnchors("exponential", alpha=0.9, rate=0.5, radius=1.5)
+    law = selection.on(domain)
+    found = [leakage_quantile(law, 0, 1, delta) for delta in (1e-9, 1e-5, 1e-2, 0.2)]
+    assert np.all(np.diff(found) < 0)
+    assert found[0] < selection.leakage(domain, 0, 1)
