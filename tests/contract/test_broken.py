@@ -61,10 +61,12 @@ def a_zero_entry(kind: str) -> Table:
 
 
 def two_swapped_rows(kind: str) -> Table:
+    """The two records whose rows differ most."""
     mechanism = tight(kind)
     weights = mechanism.weights.copy()
-    apart = mechanism.problem.domain.distances()
-    x, x2 = np.unravel_index(apart.argmax(), apart.shape)
+    logs = np.log(mechanism.matrix)
+    gaps = np.abs(logs[:, None] - logs).max(axis=2)
+    x, x2 = np.unravel_index(gaps.argmax(), gaps.shape)
     weights[[x, x2]] = weights[[x2, x]]
     return mechanism.problem, weights
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.kernels.compiling import njit
 from panda_mdp.metrics import (
     EARTH_RADIUS_KM,
     SUM_TERMS,

@@ -20,9 +20,9 @@ _CHUNK = 1 << 20
 def quantise(matrix: FloatArray) -> IntArray:
     """Integer weights, shape of `matrix`, each row summing to 2^62.
 
-    Beside the division by the row's sum (which all entries of a row share), an entry moves by at
-    most two units of 2^-62 and three parts in 2^53; zeros stay zero. Rows must be finite,
-    non-negative and sum to 1 within 1e-6.
+    An entry moves from its exact share of the row, z_xy / sum z_x, by at most two units of 2^-62
+    and four parts in 2^53; zeros stay zero. Rows must be finite, non-negative and sum to 1 within
+    1e-6.
 
     >>> quantise(np.array([[0.25, 0.75]])).tolist() == [[2**60, 3 * 2**60]]
     True
