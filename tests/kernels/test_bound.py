@@ -53,12 +53,17 @@ def exact_bound(solver: CpuSolver) -> mp.mpf:
     problem = solver.problem
     with mp.workdps(DIGITS):
         h = [[mp.mpf(float(v)) for v in row] for row in problem.weighted_loss]
-        scale = mp.mpf(solver._scale)
-        for e, (i, j) in enumerate(solver.order[solver._ends]):
-            g = mp.mpf(float(solver._growth[e]))
+        scale = mp.mpf(solver.unit)
+        for e, (i, j) in enumerate(solver.order[solver.ends]):
+            g = mp.mpf(float(solver.growth_above[e]))
             true = mp.exp(mp.mpf(problem.epsilon) * exact_distance(problem.domain, i, j))
             for y in range(problem.outputs_count):
-                first, second = (mp.mpf(float(v)) for v in solver._u[e, :, y])
+                # Back from the scaled problem to the unscaled one.
+                first, second = (
+                    mp.mpf(float(solver._u[e, side, y]))
+                    * mp.mpf(float(solver._inverse[solver.ends[e, side], y]))
+                    for side in (0, 1)
+                )
                 up = scale * max(0, min(first, -second / g))
                 down = scale * max(0, min(second, -first / g))
                 h[i][y] += up - true * down

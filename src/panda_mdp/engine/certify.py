@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from panda_mdp._arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.domain import Domain
-from panda_mdp.kernels.closure import close
-from panda_mdp.kernels.distance import coordinates
 from panda_mdp.privacy.audit import largest_rate
+
+if TYPE_CHECKING:
+    from panda_mdp.kernels.distance import Coordinates
 
 FLOOR = 1e-8
 TIGHTENING = 3e-4
@@ -27,8 +30,6 @@ ATTEMPTS = 4
 NEAR = 8
 MARGIN = 1e-6
 """What is left of epsilon for quantising to integers."""
-
-
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
 
@@ -53,11 +54,17 @@ class Closure:
         self.tiles = domain.tiles
         self.order = self.tiles.order
         self.place = np.argsort(self.order)
-        self.coordinates = coordinates(domain.metric, self.order)
         count = min(NEAR, domain.size - 1)
         near, apart = domain.neighbours(count)
         self.near = self.place[near[self.order]]
         self.near_apart = apart[self.order]
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """The metric as the compiled loops take it."""
+        from panda_mdp.kernels.distance import coordinates
+
+        return coordinates(self.domain.metric, self.order)
 
     def start(self, matrix: FloatArray, floor: float = FLOOR) -> FloatArray:
         """The matrix along the tiles, rows summing to 1, with a floor of `floor / m`."""
@@ -69,6 +76,8 @@ class Closure:
 
     def close(self, z: FloatArray, epsilon: float, active: BoolArray | None = None) -> FloatArray:
         """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled)."""
+        from panda_mdp.kernels.closure import close
+
         out = np.empty_like(z)
         kind, table, along = self.coordinates
         close(
@@ -108,6 +117,32 @@ class Closure:
         matrix = np.ascontiguousarray(z[self.place])
         return largest_rate(self.domain, np.log(matrix), matrix.view(np.int64))[0]
 
+    def host(self, z: FloatArray) -> FloatArray:
+        """A table along the tiles as a NumPy array in the domain's order."""
+        return np.asarray(z)[self.place]
+
+    def violated(
+        self, z: FloatArray, epsilon: float, most: int, least_gain: float
+    ) -> tuple[IntArray, FloatArray]:
+        """For every position up to `most` partners (-1 for none) whose constraint it misses by the
+        most mass, sum_y max(0, z_x'y exp(-epsilon d) - z_xy) > least_gain, and that mass."""
+        from panda_mdp.kernels.bound import violated_pairs
+
+        kind, table, along = self.coordinates
+        partner, gain = violated_pairs(
+            z.astype(np.float32),
+            epsilon,
+            kind,
+            table,
+            along,
+            self.tiles.starts,
+            self.tiles.between,
+            directed_reach(z, self.tiles.starts),
+            most,
+            least_gain,
+        )
+        return partner, gain
+
 
 def directed_reach(z: FloatArray, starts: IntArray) -> FloatArray:
     """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
@@ -122,7 +157,7 @@ def directed_reach(z: FloatArray, starts: IntArray) -> FloatArray:
 def estimate(closure: Closure, matrix: FloatArray, epsilon: float) -> FloatArray:
     """One round: nearly private, and of nearly the loss that `repair` ends with."""
     z, _ = next(closure.rounds(closure.start(matrix), epsilon))
-    return np.asarray(z[closure.place])
+    return closure.host(z)
 
 
 def repair(
@@ -146,11 +181,11 @@ def repair(
                 break
         rate = closure.rate(z)
         if rate <= epsilon * (1 - MARGIN):
-            return Repaired(z[closure.place], total, tightening, 0.0)
+            return Repaired(closure.host(z), total, tightening, 0.0)
         tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
     share = _smallest_share(closure, z, epsilon)
-    mixed = (1 - share) * z + share / z.shape[1]
-    return Repaired(mixed[closure.place], total, tightening, share)
+    mixed = (1 - share) * z + share / z.shape[-1]
+    return Repaired(closure.host(mixed), total, tightening, share)
 
 
 def _smallest_share(closure: Closure, z: FloatArray, epsilon: float) -> float:
@@ -158,7 +193,7 @@ def _smallest_share(closure: Closure, z: FloatArray, epsilon: float) -> float:
     low, high = 1e-9, 1.0
     while high / low > 1.01:
         middle = float(np.sqrt(low * high))
-        if closure.rate((1 - middle) * z + middle / z.shape[1]) <= epsilon * (1 - MARGIN):
+        if closure.rate((1 - middle) * z + middle / z.shape[-1]) <= epsilon * (1 - MARGIN):
             high = middle
         else:
             low = middle

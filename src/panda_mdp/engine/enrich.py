@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp._arrays import FloatArray
-from panda_mdp.engine.certify import Closure, directed_reach
+from panda_mdp.engine.certify import Closure
 from panda_mdp.engine.graph import MAX_EXPONENT, Graph
-from panda_mdp.kernels.bound import violated_pairs
 
 PER_RECORD = 2
-LEAST_GAIN = 1e-4
+LEAST_GAIN = 3e-5
 """Violations by less than this share of a row's mass are left to the repair."""
 
 
@@ -21,21 +20,8 @@ def missing_pairs(
 
     Few at a time: every edge slows the solver, and one edge often mends its neighbours' breaks.
     """
-    z = closure.start(matrix)
-    kind, table, along = closure.coordinates
+    partner, _ = closure.violated(closure.start(matrix), epsilon, most, LEAST_GAIN)
     tiles = closure.tiles
-    partner, _ = violated_pairs(
-        z.astype(np.float32),
-        epsilon,
-        kind,
-        table,
-        along,
-        tiles.starts,
-        tiles.between,
-        directed_reach(z, tiles.starts),
-        most,
-        LEAST_GAIN,
-    )
     first, column = np.nonzero(partner >= 0)
     found = np.stack([tiles.order[first], tiles.order[partner[first, column]]], axis=1)
     found = np.unique(np.sort(found, axis=1), axis=0)

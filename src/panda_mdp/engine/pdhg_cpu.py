@@ -1,104 +1,42 @@
-"""The structured first-order solver on the CPU: restarted, reflected Halpern PDHG.
-
-Solves, over the edges of a constraint graph,
-
-    min sum_x p_x c_xy z_xy   s.t.  sum_y z_xy = 1,  z >= 0,
-                                    (z_iy, z_jy) in C_ij for every edge (i, j) and output y,
-
-with C_ij = {a <= e^t b, b <= e^t a}, t = epsilon d(i, j). Each edge holds a copy of its two rows
-and one dual vector in the polar cone, so both inequalities are projected on at once. The table is
-scaled by the root of a first guess (kernels/pdhg.py); steps are diagonal (Pock and Chambolle
-2011). The iteration is r2HPDHG (Lu and Yang 2024), restarted on the fixed-point
-residual, with the primal weight balanced at restarts. No matrix is formed; float32 throughout:
-what is certified is computed in float64 from whatever the iterates are.
-"""
+"""The first-order method on the CPU: compiled loops over records and edges, all cores."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
 from panda_mdp._arrays import Float32Array, FloatArray, IntArray
-from panda_mdp.engine.graph import Graph
+from panda_mdp.engine.halpern import ROW_PULL, Halpern, summed
 from panda_mdp.kernels.bound import least_reduced_costs
 from panda_mdp.kernels.pdhg import run
-from panda_mdp.problem import Problem
-
-CHECK = 40
-ROW_PULL = 5.0
-START_WEIGHT = 1.0
-SMALLEST = 3e-3
-"""Entries below this share of a row are scaled alike: they carry little of the loss."""
-SUFFICIENT, NECESSARY, ARTIFICIAL = 0.2, 0.8, 0.36
 
 
-class CpuSolver:
-    """Iterates on one problem; the graph can be extended while it runs."""
+class CpuSolver(Halpern):
+    """Iterates in float32 with outputs contiguous (kernels/pdhg.py)."""
 
-    def __init__(self, problem: Problem, graph: Graph, start: FloatArray) -> None:
-        self.problem = problem
-        self.order = problem.domain.tiles.order
-        self.place = np.argsort(self.order)
-        self._cost64 = np.ascontiguousarray(problem.weighted_loss[self.order])
-        # Costs of order 1 make one starting weight fit all problems.
-        self._unit = float(self._cost64.mean()) or 1.0
-        self._cost = np.ascontiguousarray(self._cost64 / self._unit, dtype=np.float32)
-        z = start[self.order]
-        scale = np.sqrt(np.maximum(z, SMALLEST))
-        scale = np.ascontiguousarray(scale / scale.mean(), dtype=np.float32)
-        self._scale, self._inverse = scale, 1 / scale
-        self._scale_sums = scale.sum(axis=1)
+    def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
+        self._cost64 = cost
+        self._cost = np.ascontiguousarray(cost / self.unit, dtype=np.float32)
+        self._scale = scale.astype(np.float32)
+        self._inverse = 1 / self._scale
         self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
-        self._mu = np.zeros(problem.size, dtype=np.float32)
-        self._u = np.zeros((0, 2, problem.outputs_count), dtype=np.float32)
+        self._mu = np.zeros(len(z), dtype=np.float32)
+        self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
         self._mid = np.empty_like(self._x)
-        self.weight = START_WEIGHT
-        self.iterations = 0
-        self.residual = math.inf
-        self.graph = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
-        self.extend(graph)
 
-    def extend(self, graph: Graph) -> None:
-        """Constrain the edges of `graph` as well; what was reached so far is kept."""
-        joined = self.graph.join(graph.ends, graph.length)
-        ends = np.sort(self.place[joined.ends], axis=1)
-        along = np.lexsort((ends[:, 1], ends[:, 0]))
-        u = np.zeros((joined.count, 2, self._x.shape[1]), dtype=np.float32)
-        old = along < len(self._u)
-        swap = self.place[joined.ends[:, 0]] > self.place[joined.ends[:, 1]]
-        u[old] = self._u[along[old]]
+    def _connect(self, source: IntArray) -> None:
+        u = np.zeros((len(source), 2, self._x.shape[1]), dtype=np.float32)
+        u[source >= 0] = self._u[source[source >= 0]]
         self._u = u
-        # Sides follow the order in space, so that an old edge keeps its two rows.
-        ordered = np.where(swap[:, None], joined.ends[:, ::-1], joined.ends)
-        self.graph = Graph(ordered[along], joined.length[along])
-        self._ends = np.ascontiguousarray(ends[along])
-        exponent = self.problem.epsilon * self.graph.length
-        self._growth32 = np.exp(exponent).astype(np.float32)
-        # Upper bounds on exp(epsilon d): a looser constraint keeps the lower bound rigorous.
-        error = self.problem.domain.metric.relative_error + 4e-16
-        self._growth = np.exp(exponent * (1 + error)) * (1 + 1e-15)
-        self._start, self._slot = incidence(self._ends, self.problem.size)
-        self._degree = np.diff(self._start)
-        self._restart()
+        self._growth = self.growth.astype(np.float32)
 
-    def _restart(self) -> None:
+    def _anchor(self) -> None:
         self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
-        self._since = 0
-        self._first: float | None = None
-        self._last: float | None = None
 
-    def advance(self, iterations: int) -> None:
-        """At least `iterations` more iterations, in blocks of a few dozen."""
-        target = self.iterations + iterations
-        while self.iterations < target:
-            self._block()
-
-    def _block(self) -> None:
+    def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
         run(
-            CHECK,
-            self._since,
+            steps,
+            since,
             self._x,
             self._x0,
             self._mid,
@@ -109,42 +47,25 @@ class CpuSolver:
             self._cost,
             self._scale,
             self._inverse,
-            self._start,
-            self._slot,
-            self._ends,
-            self._growth32,
-            (self.weight * self._degree).astype(np.float32),
+            self.start,
+            self.slot,
+            self.ends,
+            self._growth,
+            (self.weight * self.degree).astype(np.float32),
             np.float32(self.weight),
             np.float32(self.weight * ROW_PULL),
-            (self.weight * ROW_PULL / self._scale_sums).astype(np.float32),
+            (self.weight * ROW_PULL / self.scale_sums).astype(np.float32),
             moved,
         )
-        self.iterations += CHECK
-        self._since += CHECK
-        residual = self.residual = math.sqrt(moved.sum())
-        if self._first is None:
-            self._first = residual
-        stalled = self._last is not None and residual > self._last
-        if (
-            residual <= SUFFICIENT * self._first
-            or (residual <= NECESSARY * self._first and stalled)
-            or self._since >= ARTIFICIAL * self.iterations
-        ):
-            self._balance()
-            self._restart()
-        else:
-            self._last = residual
+        return float(moved.sum())
 
-    def _balance(self) -> None:
-        """Move the primal weight towards equal travel of primal and dual since the restart."""
+    def _travel(self) -> tuple[float, float]:
         step = self._x - self._x0
-        stiff = self._degree[:, None] + ROW_PULL * self._scale
-        primal = math.sqrt(float(np.einsum("ij,ij,ij->", step, step, stiff)))
+        stiff = self.degree[:, None] + ROW_PULL * self._scale
         rise = (self._mu - self._mu0).astype(np.float64)
-        row = float(rise**2 @ self._scale_sums) / ROW_PULL
-        dual = math.sqrt(squared_distance(self._u, self._u0) + row)
-        if primal > 1e-12 and dual > 1e-12:
-            self.weight = math.sqrt(self.weight * dual / primal)
+        row = float(rise**2 @ self.scale_sums) / ROW_PULL
+        primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
+        return primal, squared_distance(self._u, self._u0) + row
 
     def matrix(self) -> FloatArray:
         """The current table in the domain's order: non-negative, rows near 1, nearly feasible."""
@@ -153,18 +74,18 @@ class CpuSolver:
 
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
-        least = least_reduced_costs(
-            self._cost64,
-            self._u,
-            self._inverse,
-            self._ends,
-            self._start,
-            self._slot,
-            self._growth,
-            self._unit,
+        return summed(
+            least_reduced_costs(
+                self._cost64,
+                self._u,
+                self._inverse,
+                self.ends,
+                self.start,
+                self.slot,
+                self.growth_above,
+                self.unit,
+            )
         )
-        total = math.fsum(least)
-        return total - 1e-15 * abs(total)
 
 
 def squared_distance(first: Float32Array, second: Float32Array) -> float:
@@ -174,11 +95,3 @@ def squared_distance(first: Float32Array, second: Float32Array) -> float:
         step = (a - b).ravel()
         total += float(step @ step)
     return total
-
-
-def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
-    """CSR lists of edge slots (2 edge + side) by record: offsets and slots."""
-    flat = ends.ravel()
-    slot = np.argsort(flat, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(flat, minlength=records))])
-    return start.astype(np.int64), slot.astype(np.int64)

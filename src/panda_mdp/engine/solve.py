@@ -10,10 +10,11 @@ from typing import TypeVar
 import numpy as np
 
 from panda_mdp._arrays import FloatArray
+from panda_mdp.engine.backends import Engine
 from panda_mdp.engine.certify import Closure, estimate, repair
 from panda_mdp.engine.enrich import missing_pairs
 from panda_mdp.engine.graph import Graph, all_pairs, constraint_graph
-from panda_mdp.engine.pdhg_cpu import CHECK, CpuSolver
+from panda_mdp.engine.halpern import CHECK
 from panda_mdp.engine.progress import Progress
 from panda_mdp.mechanism import Mechanism
 from panda_mdp.methods.exponential import softmax
@@ -36,6 +37,7 @@ class Solve:
 
     problem: Problem
     gap: float
+    engine: Engine
     time_limit: float | None = None
     progress: Callable[[Progress], None] | None = None
     all_pairs: bool = False
@@ -68,7 +70,7 @@ class Solve:
         if self._open(self._ignorant_loss()) <= 0:
             return "gap reached"
         with _Stage(self, "graph"):
-            closure = Closure(problem.domain)
+            closure = self.engine.closure(problem)
             build = all_pairs if self.all_pairs else constraint_graph
             graph = build(problem.domain, problem.epsilon)
             table = warm_start(problem, graph) if initial is None else initial
@@ -76,7 +78,7 @@ class Solve:
         if self._reached():
             return "gap reached"
         with _Stage(self, "graph"):
-            solver = CpuSolver(problem, graph, table)
+            solver = self.engine.solver(problem, graph, table)
         target, idle = FIRST_CHECK, 0
         while True:
             best_before, bound_before = self._loss(), self.bound
@@ -170,7 +172,7 @@ class Solve:
                 "stopped": stopped,
                 "iterations": self.iterations,
                 "edges": self.edges,
-                "backend": "cpu",
+                "backend": self.engine.name,
                 "trace": tuple(self.trace),
             },
         )

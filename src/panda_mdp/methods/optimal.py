@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp._arrays import FloatArray
 from panda_mdp.engine.progress import Progress
-from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.errors import MethodError
 from panda_mdp.mechanism import Mechanism
 from panda_mdp.problem import Problem
 
-Backend = Literal["auto", "cpu", "highs"]
+Backend = Literal["auto", "cpu", "jax", "highs"]
 
 
 def optimal(
@@ -27,6 +27,7 @@ def optimal(
     progress: Callable[[Progress], None] | None = None,
     pairs: Literal["graph", "all"] = "graph",
     algorithm: Literal["ipm", "simplex", "pdlp"] = "ipm",
+    devices: Sequence[Any] | None = None,
 ) -> Mechanism:
     """The table of least expected loss among all epsilon-mDP tables, to a certified gap.
 
@@ -41,9 +42,10 @@ def optimal(
     Guarantee: epsilon-mDP over all pairs, by audit; loss <= (1 + gap) optimum where
     `details["stopped"]` is "gap reached", and loss <= (1 + mechanism.gap) optimum always.
 
-    `backend`: "cpu" is the compiled solver, "highs" hands the same LP to HiGHS with `algorithm`
-    over the graph or all `pairs` (reference, small cases). `initial` is a K x m table to start
-    from. Memory grows as (edges + records) x outputs.
+    `backend`: "cpu" is the compiled solver on all cores; "jax" runs on accelerators (`devices`,
+    all by default, outputs split over them); "auto" takes those where there are any; "highs" hands
+    the same LP to HiGHS with `algorithm` over the graph or all `pairs` (reference, small cases).
+    `initial` is a K x m table to start from. Memory grows as (edges + records) x outputs.
 
     >>> from panda_mdp import Domain
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
@@ -58,20 +60,19 @@ def optimal(
     if time_limit is not None and not time_limit > 0:
         msg = f"time_limit is {time_limit!r}; it must be positive, in seconds, or None"
         raise MethodError(msg)
-    if backend not in ("auto", "cpu", "highs"):
-        msg = f"backend is {backend!r}; it must be 'auto', 'cpu' or 'highs'"
+    if backend not in ("auto", "cpu", "jax", "highs"):
+        msg = f"backend is {backend!r}; it must be 'auto', 'cpu', 'jax' or 'highs'"
         raise MethodError(msg)
     start_table = None if initial is None else _check_initial(problem, initial)
     if backend == "highs":
         from panda_mdp.methods.reference import solve_highs
 
         return solve_highs(problem, pairs=pairs, algorithm=algorithm, time_limit=time_limit)
-    try:
-        from panda_mdp.engine.solve import Solve
-    except ImportError as error:
-        msg = "optimal needs numba on the CPU: pip install numba, or use backend='highs'"
-        raise MissingDependencyError(msg) from error
-    return Solve(problem, gap, time_limit, progress, pairs == "all").run(start_table)
+    from panda_mdp.engine.backends import choose
+    from panda_mdp.engine.solve import Solve
+
+    engine = choose(backend, devices)
+    return Solve(problem, gap, engine, time_limit, progress, pairs == "all").run(start_table)
 
 
 def _check_initial(problem: Problem, initial: npt.ArrayLike) -> FloatArray:

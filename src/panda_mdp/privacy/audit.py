@@ -133,6 +133,8 @@ def largest_rate(domain: Domain, logs: FloatArray, weights: IntArray) -> tuple[f
     found = None
     if tiles.count > SMALL_TILES:
         found = _compiled_worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
+        if found is None:
+            found = _device_worst_pair(domain, sorted_logs, sorted_weights)
     if found is None:
         found = _worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
     value, i, j = found
@@ -165,6 +167,20 @@ def _compiled_worst_pair(
         shrink,
     )
     return float(value), int(i), int(j)
+
+
+def _device_worst_pair(
+    domain: Domain, logs: FloatArray, weights: IntArray
+) -> tuple[float, int, int] | None:
+    """An accelerator's answer, or None where there is none."""
+    from panda_mdp.engine.backends import accelerator
+
+    if not accelerator():
+        return None
+    from panda_mdp.engine.closure_jax import JaxClosure
+    from panda_mdp.engine.device import make_mesh
+
+    return JaxClosure(domain, make_mesh(), logs.shape[1]).largest(logs, weights)
 
 
 def _reach(logs: FloatArray, starts: IntArray) -> FloatArray:

@@ -1,0 +1,94 @@
+"""Which machine solves: the CPU's cores (numba) or accelerators (JAX)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from panda_mdp._arrays import FloatArray
+from panda_mdp.engine.certify import Closure
+from panda_mdp.engine.graph import Graph
+from panda_mdp.engine.halpern import Halpern
+from panda_mdp.errors import MissingDependencyError
+from panda_mdp.problem import Problem
+
+
+class Engine(ABC):
+    """Makes the solver and the closure of one machine."""
+
+    name: str
+
+    @abstractmethod
+    def closure(self, problem: Problem) -> Closure:
+        """What closes tables of the problem over all pairs."""
+
+    @abstractmethod
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+        """What iterates on the problem."""
+
+
+class CpuEngine(Engine):
+    """All cores of this machine, compiled by numba."""
+
+    name = "cpu"
+
+    def __init__(self) -> None:
+        try:
+            import numba  # noqa: F401
+        except ImportError as error:
+            msg = (
+                "optimal needs numba on the CPU: pip install numba, "
+                "or use backend='jax' or backend='highs'"
+            )
+            raise MissingDependencyError(msg) from error
+
+    def closure(self, problem: Problem) -> Closure:
+        return Closure(problem.domain)
+
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+        from panda_mdp.engine.pdhg_cpu import CpuSolver
+
+        return CpuSolver(problem, graph, start)
+
+
+class JaxEngine(Engine):
+    """The devices that JAX sees, or those given; outputs are split over them."""
+
+    name = "jax"
+
+    def __init__(self, devices: Sequence[Any] | None = None) -> None:
+        try:
+            from panda_mdp.engine.device import make_mesh
+        except ImportError as error:
+            msg = "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
+            raise MissingDependencyError(msg) from error
+        self.mesh = make_mesh(devices)
+
+    def closure(self, problem: Problem) -> Closure:
+        from panda_mdp.engine.closure_jax import JaxClosure
+
+        return JaxClosure(problem.domain, self.mesh, problem.outputs_count)
+
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+        from panda_mdp.engine.pdhg_jax import JaxSolver
+
+        return JaxSolver(problem, graph, start, self.mesh)
+
+
+def choose(backend: Literal["auto", "cpu", "jax"], devices: Sequence[Any] | None) -> Engine:
+    """The engine of a name; "auto" takes an accelerator where JAX sees one, else the CPU."""
+    if backend == "cpu":
+        return CpuEngine()
+    if backend == "jax" or devices is not None or accelerator():
+        return JaxEngine(devices)
+    return CpuEngine()
+
+
+def accelerator() -> bool:
+    """Whether JAX is installed and sees something faster than this CPU."""
+    try:
+        import jax
+    except ImportError:
+        return False
+    return bool(jax.default_backend() != "cpu")

@@ -1,0 +1,303 @@
+"""Closure, audit and violated pairs on accelerators: all pairs of tiles within reach, in JAX.
+
+float64 throughout. The lists of tile pairs are made on the host from bounds that come back from the
+devices, so pairs out of reach cost nothing and no K x K object exists anywhere.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from panda_mdp._arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.domain import Domain
+from panda_mdp.engine.certify import Closure
+from panda_mdp.engine.device import (
+    AXIS,
+    Array,
+    Placement,
+    TileGrid,
+    distance_error,
+    ladder,
+    precise,
+)
+from panda_mdp.privacy.audit import ARITHMETIC_ERROR, LOG_ERROR
+from panda_mdp.tiles import TILE
+
+WHOLE = PartitionSpec()
+TILES = PartitionSpec(None, None, AXIS)
+CHUNK_BYTES = 1 << 28
+"""Temporaries of one chunk of tile pairs."""
+
+
+class JaxClosure(Closure):
+    """`Closure` on the devices of a mesh. Tables are (T, 64, m) arrays there, padded."""
+
+    def __init__(self, domain: Domain, mesh: Mesh, outputs: int) -> None:
+        super().__init__(domain)
+        self._on = Placement(mesh, outputs)
+        with precise():
+            self._grid = TileGrid.build(domain.metric, self.tiles, self._on)
+        self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
+        # A chunk holds (64, 64) factors and (64, m) results for each of its pairs.
+        each = 8 * TILE * (2 * TILE + 2 * self._on.width)
+        self._chunk = max(8, min(1024, CHUNK_BYTES // each))
+
+    def start(self, matrix: FloatArray, floor: float = 1e-8) -> Any:
+        z = super().start(matrix, floor)
+        with precise():
+            return self._on.sharded(self._grid.spread(z, 1.0), 1.0)
+
+    def host(self, z: Any) -> FloatArray:
+        with precise():
+            rows = self._on.host(z).reshape(-1, self._on.outputs)
+        flat = np.empty((self.domain.size, self._on.outputs))
+        real = self._grid.members.ravel() >= 0
+        flat[self._grid.members.ravel()[real]] = rows[real]
+        return flat[self.place]
+
+    def close(self, z: Any, epsilon: float, active: BoolArray | None = None) -> Any:
+        with precise():
+            reach = np.asarray(_compiled_reach(self._on.mesh)(z, self._grid.real))
+            wanted = reach > epsilon * self.tiles.between
+            np.fill_diagonal(wanted, True)
+            if active is not None:
+                some = np.maximum.reduceat(active, self.tiles.starts[:-1])
+                wanted &= some[:, None]
+            first, second = np.nonzero(wanted)
+            run = _compiled_close(self._on.mesh, self._grid.apart, self._chunk)
+            return run(z, self._grid.tables, self._grid.real, *self._list(first, second), epsilon)
+
+    def rounds(self, z: Any, epsilon: float) -> Any:
+        active = np.ones(self.domain.size, dtype=np.bool_)
+        outputs = self._on.whole(np.arange(self._on.width) < self._on.outputs)
+        while True:
+            closed = self.close(z, epsilon, active)
+            with precise():
+                z, sums = _normalise(closed, outputs, self._grid.real)
+                real = self._grid.members >= 0
+                rows = np.empty(self.domain.size)
+                rows[self._grid.members[real]] = np.asarray(sums)[real]
+            active = rows > 1 + 1e-7
+            yield z, rows
+
+    def rate(self, z: Any) -> float:
+        with precise():
+            return self._largest(jnp.log(z), z)[0]
+
+    def largest(self, logs: FloatArray, weights: IntArray) -> tuple[float, int, int]:
+        """The audit's value and pair (positions) for a table along the tiles."""
+        with precise():
+            spread_logs = self._on.sharded(self._grid.spread(logs, 0.0), 0.0)
+            keys = self._on.sharded(self._grid.spread(weights, 0), 0)
+            return self._largest(spread_logs, keys)
+
+    def _largest(self, logs: Any, keys: Any) -> tuple[float, int, int]:
+        tiles = self.tiles
+        run = _compiled_worst(self._on.mesh, self._grid.apart, self._chunk)
+        best, where = 0.0, (0, 0)
+
+        def scan(first: IntArray, second: IntArray) -> None:
+            nonlocal best, where
+            if not len(first):
+                return
+            pairs = self._list(first, second)
+            value, pair, at = run(
+                logs, keys, self._grid.tables, self._grid.real, *pairs, self._shrink
+            )
+            if float(value) > best:
+                best = float(value)
+                i, j = divmod(int(at), TILE)
+                members = self._grid.members
+                a, b = (int(tile[int(pair)]) for tile in (first, second))
+                where = (int(members[a, i]), int(members[b, j]))
+
+        scan(np.arange(tiles.count), np.arange(tiles.count))
+        reach = np.asarray(_compiled_log_reach(self._on.mesh)(logs, self._grid.real))
+        first, second = np.triu_indices(tiles.count, k=1)
+        open_ = (
+            np.maximum(reach, reach.T)[first, second] + LOG_ERROR
+            > best * tiles.between[first, second] * self._shrink
+        )
+        scan(first[open_], second[open_])
+        return best, *where
+
+    def violated(
+        self, z: Any, epsilon: float, most: int, least_gain: float
+    ) -> tuple[IntArray, FloatArray]:
+        with precise():
+            reach = np.asarray(_compiled_reach(self._on.mesh)(z, self._grid.real))
+            first, second = np.nonzero(reach > epsilon * self.tiles.between)
+            run = _compiled_violated(self._on.mesh, self._grid.apart, self._chunk)
+            gain, which = run(
+                z, self._grid.tables, self._grid.real, *self._list(first, second), epsilon
+            )
+            gains = np.asarray(gain)[: len(first)]
+            partners = np.asarray(which)[: len(first)]
+        members = self._grid.members
+        pair, row = np.nonzero((gains > least_gain) & (members[first] >= 0))
+        record = members[first[pair], row]
+        partner = members[second[pair], partners[pair, row]]
+        value = gains[pair, row]
+        rank = np.lexsort((-value, record))
+        record, partner, value = record[rank], partner[rank], value[rank]
+        turn = np.arange(len(record)) - np.searchsorted(record, record)
+        chosen = turn < most
+        found = np.full((self.domain.size, most), -1, dtype=np.int64)
+        best = np.zeros((self.domain.size, most))
+        found[record[chosen], turn[chosen]] = partner[chosen]
+        best[record[chosen], turn[chosen]] = value[chosen]
+        return found, best
+
+    def _list(self, first: IntArray, second: IntArray) -> tuple[Array, Array, Any]:
+        """Tile pairs padded to whole chunks on the ladder, and the number of chunks in use."""
+        chunks = -(-len(first) // self._chunk)
+        pad = ladder(chunks) * self._chunk - len(first)
+        # Padding repeats the last pair: nothing that it finds is new.
+        return (
+            self._on.whole(np.pad(first, (0, pad), mode="edge").astype(np.int32)),
+            self._on.whole(np.pad(second, (0, pad), mode="edge").astype(np.int32)),
+            np.int32(chunks),
+        )
+
+
+@jax.jit
+def _normalise(closed: Array, outputs: Array, real: Array) -> Any:
+    sums = jnp.sum(closed * outputs, axis=2)
+    sums = jnp.where(real, sums, 1.0)
+    return jnp.where(outputs, closed / sums[:, :, None], closed), sums
+
+
+def _spans(highest: Array, lowest: Array) -> Array:
+    def row(low: Array) -> Array:
+        return jnp.max(highest - low, axis=1)
+
+    return jax.lax.pmax(jax.lax.map(row, lowest, batch_size=16), AXIS)
+
+
+@cache
+def _compiled_reach(mesh: Mesh) -> Any:
+    """Upper bounds on log(z_x'y / z_xy), x in tile a and x' in tile b."""
+
+    def reach(z: Array, real: Array) -> Array:
+        logs = jnp.log(z)
+        high = jnp.max(jnp.where(real[:, :, None], logs, -jnp.inf), axis=1)
+        low = jnp.min(jnp.where(real[:, :, None], logs, jnp.inf), axis=1)
+        return _spans(high, low)
+
+    return _mapped(mesh, reach, (TILES, WHOLE), WHOLE)
+
+
+@cache
+def _compiled_log_reach(mesh: Mesh) -> Any:
+    def reach(logs: Array, real: Array) -> Array:
+        high = jnp.max(jnp.where(real[:, :, None], logs, -jnp.inf), axis=1)
+        low = jnp.min(jnp.where(real[:, :, None], logs, jnp.inf), axis=1)
+        return _spans(high, low)
+
+    return _mapped(mesh, reach, (TILES, WHOLE), WHOLE)
+
+
+@cache
+def _compiled_close(mesh: Mesh, apart: Any, chunk: int) -> Any:
+    def close(
+        z: Array, tables: Any, real: Array, first: Array, second: Array, chunks: Array, epsilon: Any
+    ) -> Array:
+        def body(k: Array, out: Array) -> Array:
+            a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
+            b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
+            factor = jnp.exp(-epsilon * apart(tables, a, b)) * real[b][:, None, :]
+            best = jnp.max(factor[:, :, :, None] * z[b][:, None, :, :], axis=2)
+            return out.at[a].max(best)
+
+        return jax.lax.fori_loop(0, chunks, body, z)
+
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, close, specs, TILES)
+
+
+@cache
+def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
+    """max over listed tile pairs of (max_y |log ratio| + error) / (shrunk distance)."""
+
+    def worst(
+        logs: Array,
+        keys: Array,
+        tables: Any,
+        real: Array,
+        first: Array,
+        second: Array,
+        chunks: Array,
+        shrink: Any,
+    ) -> Any:
+        later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
+
+        def body(k: Array, found: Any) -> Any:
+            best, pair, at = found
+            a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
+            b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
+            gap = jnp.max(jnp.abs(logs[a][:, :, None, :] - logs[b][:, None, :, :]), axis=3)
+            differ = jnp.any(keys[a][:, :, None, :] != keys[b][:, None, :, :], axis=3)
+            gap = jax.lax.pmax(gap, AXIS)
+            differ = jax.lax.pmax(differ.astype(jnp.int32), AXIS) > 0
+            counts = real[a][:, :, None] & real[b][:, None, :] & differ
+            counts &= (a != b)[:, None, None] | later
+            rate = (gap + LOG_ERROR) / (apart(tables, a, b) * shrink)
+            rate = jnp.where(counts, rate, 0.0).reshape(chunk, -1)
+            top = jnp.max(rate, axis=1)
+            which = jnp.argmax(top)
+            better = top[which] > best
+            return (
+                jnp.where(better, top[which], best),
+                jnp.where(better, k * chunk + which, pair),
+                jnp.where(better, jnp.argmax(rate[which]), at),
+            )
+
+        nothing = (jnp.float64(0), jnp.int64(0), jnp.int64(0))
+        return jax.lax.fori_loop(0, chunks.astype(jnp.int64), body, nothing)
+
+    specs = (TILES, TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, worst, specs, (WHOLE, WHOLE, WHOLE))
+
+
+@cache
+def _compiled_violated(mesh: Mesh, apart: Any, chunk: int) -> Any:
+    """For every listed tile pair and row of the first, the worst partner in the second."""
+
+    def violated(
+        z: Array, tables: Any, real: Array, first: Array, second: Array, chunks: Array, epsilon: Any
+    ) -> Any:
+        itself = jnp.eye(TILE, dtype=bool)
+
+        def body(k: Array, found: Any) -> Any:
+            gains, partners = found
+            a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
+            b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
+            factor = jnp.exp(-epsilon * apart(tables, a, b))
+            over = factor[:, :, :, None] * z[b][:, None, :, :] - z[a][:, :, None, :]
+            gain = jax.lax.psum(jnp.sum(jnp.maximum(over, 0.0), axis=3), AXIS)
+            own = (a == b)[:, None, None] & itself
+            gain = jnp.where(real[b][:, None, :] & ~own, gain, 0.0)
+            return (
+                jax.lax.dynamic_update_slice_in_dim(gains, jnp.max(gain, axis=2), k * chunk, 0),
+                jax.lax.dynamic_update_slice_in_dim(
+                    partners, jnp.argmax(gain, axis=2), k * chunk, 0
+                ),
+            )
+
+        shape = (len(first), TILE)
+        nothing = (jnp.zeros(shape), jnp.zeros(shape, dtype=jnp.int64))
+        return jax.lax.fori_loop(0, chunks, body, nothing)
+
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, violated, specs, (WHOLE, WHOLE))
+
+
+def _mapped(mesh: Mesh, function: Any, inputs: Any, outputs: Any) -> Any:
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+    return jax.jit(mapped)
