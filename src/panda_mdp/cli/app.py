@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from panda_mdp import __version__
+from panda_mdp.cli.city import city_app
 from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
 
 app = typer.Typer(
@@ -18,6 +19,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Metric differential privacy for finite domains: compare, audit and run mechanisms.",
 )
+
+app.add_typer(city_app, name="city")
 
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")

@@ -1,0 +1,35 @@
+"""Pictures of cities, mechanisms and what they cost.
+
+Every `draw_...` returns a matplotlib figure, which `save_figure` writes; `write_map` writes an
+interactive map as one HTML file that needs nothing else.
+"""
+
+from panda_mdp.plot.curves import Point, draw_privacy_loss, draw_trade_off, trade_off
+from panda_mdp.plot.html import write_map
+from panda_mdp.plot.maps import draw_city, draw_expected_loss, draw_local_epsilon, draw_record
+from panda_mdp.plot.measures import (
+    LossCurve,
+    expected_losses,
+    local_epsilons,
+    privacy_loss_curve,
+    radius_of_share,
+)
+from panda_mdp.plot.style import save_figure
+
+__all__ = [
+    "LossCurve",
+    "Point",
+    "draw_city",
+    "draw_expected_loss",
+    "draw_local_epsilon",
+    "draw_privacy_loss",
+    "draw_record",
+    "draw_trade_off",
+    "expected_losses",
+    "local_epsilons",
+    "privacy_loss_curve",
+    "radius_of_share",
+    "save_figure",
+    "trade_off",
+    "write_map",
+]

@@ -1,0 +1,110 @@
+"""An interactive map as one HTML file: no outside tiles, scripts or fonts."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panda_mdp._arrays import FloatArray
+from panda_mdp._atomic import atomic_file
+from panda_mdp.city import City
+from panda_mdp.errors import InvalidInputError
+from panda_mdp.mechanism import Table
+from panda_mdp.plot.measures import expected_losses, local_epsilons
+from panda_mdp.plot.places import places_of, plane_of
+
+TABLE_ENTRIES = 4_000_000
+"""The largest table that is put into a page, 8 MB of numbers."""
+METRES = 1000.0
+
+
+def write_map(
+    path: str | os.PathLike[str],
+    *,
+    city: City | None = None,
+    table: Table | None = None,
+    title: str = "",
+) -> Path:
+    """Write a map to look around in: the city, where each record goes, losses, local epsilons.
+
+    Give the city, a table, or both. The page holds the whole table (which is public), and nothing
+    that is clicked leaves it: its content policy forbids any connection.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        msg = f"{target.name} does not end in .html"
+        raise InvalidInputError(msg)
+    data = map_data(city, table)
+    heading = title or (city.name if city is not None and city.name else "Map")
+    template = resources.files("panda_mdp.plot").joinpath("map.html").read_text(encoding="utf-8")
+    # A tag inside a string could end the script.
+    payload = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    head, tail = template.replace("__TITLE__", html.escape(heading)).split("__DATA__", 1)
+    page = head + payload + tail
+    with atomic_file(target) as stream:
+        stream.write(page.encode("utf-8"))
+    return target
+
+
+def map_data(city: City | None, table: Table | None) -> dict[str, Any]:
+    """What the page shows, as plain values; arrays are little-endian numbers in base 64."""
+    if city is None and table is None:
+        msg = "there is nothing to show; give a city, a table or both"
+        raise InvalidInputError(msg)
+    data: dict[str, Any] = {"city": None, "records": None}
+    if table is not None:
+        lat, lon = places_of(table.problem.domain, city)
+        plane = plane_of(lat, lon)
+    elif city is not None:
+        plane = plane_of(city.lat, city.lon)
+    if city is not None:
+        a, b, _ = city.pairs
+        data["city"] = {
+            "name": city.name,
+            "nodes": city.nodes,
+            "streets": city.streets,
+            "km": round(city.total_km, 1),
+            "places": _packed(METRES * plane.km(city.lat, city.lon), "<f4"),
+            "ends": _packed(np.stack([a, b], axis=1), "<u4"),
+        }
+    if table is not None:
+        data["records"] = _records(table, METRES * plane.km(lat, lon))
+    return data
+
+
+def _records(table: Table, places: FloatArray) -> dict[str, Any]:
+    problem = table.problem
+    if problem.size * problem.outputs_count > TABLE_ENTRIES:
+        msg = (
+            f"the table has {problem.size:,} x {problem.outputs_count:,} entries; a page holds at "
+            f"most {TABLE_ENTRIES:,}: draw a sample of the records, or use draw_record"
+        )
+        raise InvalidInputError(msg)
+    epsilons = local_epsilons(table)
+    return {
+        "count": problem.size,
+        "outputs": problem.outputs.tolist(),
+        "method": table.method,
+        "guarantee": bool(table.audit.holds),
+        "epsilon": problem.epsilon,
+        "audited": float(table.audit.epsilon) if np.isfinite(table.audit.epsilon) else None,
+        "unit": problem.domain.unit,
+        "loss": table.loss,
+        "loss_unit": problem.loss_unit,
+        "places": _packed(places, "<f4"),
+        "losses": _packed(expected_losses(table), "<f4"),
+        "epsilons": _packed(np.where(np.isfinite(epsilons), epsilons, -1.0), "<f4"),
+        # Probabilities in steps of 1/65535: enough for the eye.
+        "shares": _packed(np.rint(table.matrix * 65535), "<u2"),
+    }
+
+
+def _packed(values: Any, kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).astype(kind).tobytes()).decode("ascii")

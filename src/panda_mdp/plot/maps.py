@@ -1,0 +1,220 @@
+"""Pictures on the map: a city, where a record goes, what each record loses and tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp._arrays import FloatArray
+from panda_mdp.city import City
+from panda_mdp.domain import Domain, check_indices
+from panda_mdp.errors import MethodError
+from panda_mdp.mechanism import Table
+from panda_mdp.plot.measures import expected_losses, local_epsilons, radius_of_share
+from panda_mdp.plot.places import Plane, places_of, plane_of
+from panda_mdp.plot.style import (
+    BLUE,
+    INK,
+    ORANGE,
+    PALE,
+    SEQUENCE,
+    VERMILION,
+    draw_streets,
+    map_axes,
+    new_figure,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHARE = 0.8
+LEGEND_SIZES = (12, 80, 120, 60)
+
+
+def draw_city(city: City, *, domain: Domain | None = None, title: str = "") -> Figure:
+    """The streets of a city, and the records of a domain on them where one is given."""
+    figure = new_figure(7, 7)
+    axes = figure.subplots()
+    plane = plane_of(city.lat, city.lon)
+    nodes = plane.km(city.lat, city.lon)
+    draw_streets(axes, nodes, city.u, city.v, strong=domain is None)
+    if domain is not None:
+        records = plane.km(*places_of(domain, city))
+        size = float(np.clip(4000 / len(records), 1.5, 30))
+        axes.scatter(
+            records[:, 0],
+            records[:, 1],
+            s=size,
+            color=BLUE,
+            zorder=3,
+            label=f"{len(records):,} records",
+        )
+        axes.legend(loc="upper right", framealpha=0.95)
+    map_axes(axes, nodes)
+    told = f"{city.nodes:,} junctions, {city.streets:,} streets, {city.total_km:,.0f} km of road"
+    axes.set_title(f"{title or city.name or 'City'}\n{told}", loc="left", color=INK)
+    return figure
+
+
+def draw_record(
+    table: Table,
+    record: int,
+    *,
+    city: City | None = None,
+    tasks: npt.ArrayLike | None = None,
+    title: str = "",
+) -> Figure:
+    """Where a record goes: the area of a circle is the probability that its place is reported.
+
+    The dashed ring holds 80 % of the reports (for distances along a straight line).
+    """
+    problem = table.problem
+    try:
+        row = int(check_indices([record], problem.size, "record")[0])
+    except ValueError:
+        # The value is left out: a record may be somebody's.
+        msg = f"the record is not one of 0..{problem.size - 1}"
+        raise MethodError(msg) from None
+    lat, lon = places_of(problem.domain, city)
+    plane = plane_of(lat, lon)
+    points = plane.km(lat, lon)
+    reports, home = points[problem.outputs], points[row]
+    share = table.matrix[row]
+    from matplotlib.collections import PathCollection
+
+    figure = new_figure(7.2, 7.4)
+    axes = figure.subplots()
+    _draw_ground(axes, plane, city)
+    axes.scatter(reports[:, 0], reports[:, 1], s=8, color=PALE, zorder=2, label="possible report")
+    axes.scatter(
+        reports[:, 0],
+        reports[:, 1],
+        s=5000 * share,
+        color=BLUE,
+        alpha=0.72,
+        linewidth=0,
+        zorder=3,
+        label="probability (area)",
+    )
+    axes.scatter(
+        home[0],
+        home[1],
+        s=260,
+        marker="*",
+        color=VERMILION,
+        edgecolor="white",
+        zorder=6,
+        label="true place",
+    )
+    if tasks is not None:
+        goals = points[check_indices(tasks, problem.size, "tasks")]
+        axes.scatter(
+            goals[:, 0],
+            goals[:, 1],
+            s=70,
+            marker="s",
+            color=ORANGE,
+            edgecolor=INK,
+            zorder=5,
+            label="task",
+        )
+    told = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"
+    if problem.domain.geographic:
+        radius = radius_of_share(table, row, SHARE)
+        told += f", {SHARE:.0%} of reports within {radius:.3g} km"
+        angle = np.linspace(0, 2 * np.pi, 200)
+        ring = home + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        axes.plot(ring[:, 0], ring[:, 1], color=VERMILION, linewidth=1.2, linestyle="--", zorder=4)
+    map_axes(axes, points)
+    heading = title or f"Where one record goes: {table.method}"
+    axes.set_title(f"{heading}, epsilon {_epsilon(table)}\n{told}", loc="left", color=INK)
+    legend = axes.legend(loc="upper right", framealpha=0.95)
+    for handle, size in zip(legend.legend_handles, LEGEND_SIZES, strict=False):
+        if isinstance(handle, PathCollection):
+            handle.set_sizes([size])
+    return figure
+
+
+def draw_expected_loss(table: Table, *, city: City | None = None, title: str = "") -> Figure:
+    """The expected loss of each record on the map."""
+    unit = table.problem.loss_unit
+    mean = f"mean under the prior {table.loss:.3g} {unit}"
+    heading = title or f"Expected loss of each record: {table.method}, epsilon {_epsilon(table)}"
+    return _draw_values(
+        table, expected_losses(table), city, f"{heading}\n{mean}", f"expected loss [{unit}]"
+    )
+
+
+def draw_local_epsilon(table: Table, *, city: City | None = None, title: str = "") -> Figure:
+    """The epsilon that each record really has, on the map: at most the one that was promised."""
+    unit = table.problem.domain.unit
+    heading = title or f"Epsilon that each record really has: {table.method}"
+    told = f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} per {unit}"
+    return _draw_values(
+        table, local_epsilons(table), city, f"{heading}\n{told}", f"local epsilon [1/{unit}]"
+    )
+
+
+def _draw_values(
+    table: Table, values: FloatArray, city: City | None, title: str, label: str
+) -> Figure:
+    lat, lon = places_of(table.problem.domain, city)
+    plane = plane_of(lat, lon)
+    points = plane.km(lat, lon)
+    figure = new_figure(7.8, 7)
+    axes = figure.subplots()
+    _draw_ground(axes, plane, city)
+    finite = np.isfinite(values)
+    low, high = _range(values[finite])
+    size = float(np.clip(36000 / len(points), 4, 60))
+    # High values last: they are what one looks for.
+    order = np.flatnonzero(finite)[np.argsort(values[finite], kind="stable")]
+    marks = axes.scatter(
+        points[order, 0],
+        points[order, 1],
+        s=size,
+        c=values[order],
+        cmap=SEQUENCE,
+        vmin=low,
+        vmax=high,
+        linewidth=0,
+        zorder=3,
+    )
+    if not finite.all():
+        axes.scatter(
+            points[~finite, 0],
+            points[~finite, 1],
+            s=size,
+            marker="x",
+            color=VERMILION,
+            zorder=4,
+            label="unbounded",
+        )
+        axes.legend(loc="upper right", framealpha=0.95)
+    map_axes(axes, points)
+    axes.set_title(title, loc="left", color=INK)
+    bar = figure.colorbar(marks, ax=axes, shrink=0.72, pad=0.01, extend="both")
+    bar.set_label(label)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _range(values: FloatArray) -> tuple[float, float]:
+    """The scale: between the 1st and 99th percentiles, so that one record does not take all the
+    colours."""
+    if len(values) == 0:
+        return 0.0, 1.0
+    low, high = np.percentile(values, [1, 99])
+    return float(low), float(high) if high > low else float(low) + 1e-12
+
+
+def _draw_ground(axes: Axes, plane: Plane, city: City | None) -> None:
+    if city is not None:
+        draw_streets(axes, plane.km(city.lat, city.lon), city.u, city.v)
+
+
+def _epsilon(table: Table) -> str:
+    return f"{table.epsilon:g} per {table.problem.domain.unit}"

@@ -1,0 +1,121 @@
+"""What the pictures show, as numbers: per record, and per distance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from panda_mdp._arrays import FloatArray
+from panda_mdp.errors import MethodError
+from panda_mdp.mechanism import Table
+from panda_mdp.privacy.quantise import TOTAL
+
+CURVE_RECORDS = 1500
+
+
+def expected_losses(table: Table) -> FloatArray:
+    """sum_y c_xy z_xy of each record, shape (K,), in the unit of the losses."""
+    return np.asarray(np.einsum("xy,xy->x", table.problem.loss, table.matrix))
+
+
+def local_epsilons(table: Table) -> FloatArray:
+    """The smallest epsilon that holds for every pair with the record, shape (K,).
+
+        max over x' and y of |log z_xy - log z_x'y| / d(x, x')
+
+    Its maximum over the records is the audited epsilon (up to rounding). Infinite where an output
+    is possible for the record and impossible for another, or the other way round.
+    """
+    zero = table.weights == 0
+    kept = ~zero.all(axis=0)
+    if zero[:, kept].any():
+        # In such a column every record has one of the other kind.
+        return np.full(table.problem.size, np.inf)
+    logs = np.ascontiguousarray(np.log(table.weights[:, kept].astype(np.float64)))
+    spread = float(np.ptp(logs, axis=0).max())
+    metric = table.problem.domain.metric
+    order = np.arange(table.problem.size)
+    try:
+        from panda_mdp.kernels.distance import coordinates
+        from panda_mdp.kernels.local import local_rates
+    except ImportError:
+        return _local_rates(table, logs)
+    kind, numbers, along = coordinates(metric, order)
+    return np.asarray(local_rates(logs, spread, kind, numbers, along))
+
+
+def _local_rates(table: Table, logs: FloatArray) -> FloatArray:
+    """The compiled kernel's answer in NumPy."""
+    rates = np.zeros(len(logs))
+    for rows, apart in table.problem.domain.blocks():
+        for k, i in enumerate(range(rows.start, rows.stop)):
+            gap = np.abs(logs - logs[i]).max(axis=1)
+            gap[i], apart[k, i] = 0.0, 1.0
+            rates[i] = (gap / apart[k]).max()
+    return rates
+
+
+def radius_of_share(table: Table, record: int, share: float) -> float:
+    """The radius around a record within which its report falls with probability `share`."""
+    if not 0 < share <= 1:
+        msg = f"share is {share!r}; it must lie in (0, 1]"
+        raise MethodError(msg)
+    apart = table.problem.domain.distances([record], table.problem.outputs)[0]
+    order = np.argsort(apart, kind="stable")
+    reached = np.cumsum(table.weights[record][order].astype(object))
+    needed = share * TOTAL * (1 - 1e-12)
+    return float(apart[order][np.argmax(reached >= needed)])
+
+
+@dataclass(frozen=True)
+class LossCurve:
+    """Privacy loss against distance: bins of distance, and the loss over the pairs in each."""
+
+    distance: FloatArray
+    """Upper end of each bin."""
+    largest: FloatArray
+    """Largest max_y |log z_xy / z_x'y| over the pairs of the bin, in nats; NaN for empty bins."""
+    median: FloatArray
+    pairs: int
+    sampled: bool
+    """Whether the pairs are those of a sample of the records."""
+
+
+def privacy_loss_curve(
+    table: Table, *, bins: int = 40, reach: float | None = None, seed: int = 0
+) -> LossCurve:
+    """How much two records at a distance can be told apart, beside what epsilon allows.
+
+    Takes all pairs of up to 1,500 records (drawn with `seed` where there are more) within `reach`,
+    a third of the diameter by default. For a statement over all pairs use the audit.
+    """
+    domain = table.problem.domain
+    size = domain.size
+    chosen = np.arange(size)
+    if size > CURVE_RECORDS:
+        chosen = np.random.default_rng(seed).choice(size, CURVE_RECORDS, replace=False)
+    limit = domain.diameter / 3 if reach is None else reach
+    edges = np.linspace(0, limit, bins + 1)
+    weights = table.weights[chosen]
+    kept = (weights > 0).any(axis=0)
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights[:, kept].astype(np.float64))
+    gaps: list[FloatArray] = []
+    distances: list[FloatArray] = []
+    for k in range(len(chosen) - 1):
+        apart = domain.metric.block(chosen[k : k + 1], chosen[k + 1 :])[0]
+        near = np.flatnonzero(apart <= limit)
+        with np.errstate(invalid="ignore"):
+            gap = np.abs(logs[k + 1 :][near] - logs[k])
+        # Two impossible outcomes tell nothing apart.
+        gaps.append(np.where(np.isnan(gap), 0.0, gap).max(axis=1, initial=0.0))
+        distances.append(apart[near])
+    gap, apart = np.concatenate(gaps), np.concatenate(distances)
+    which = np.clip(np.ceil(apart / limit * bins).astype(np.int64) - 1, 0, bins - 1)
+    largest, median = np.full(bins, np.nan), np.full(bins, np.nan)
+    for k in range(bins):
+        inside = gap[which == k]
+        if len(inside):
+            largest[k], median[k] = inside.max(), np.median(inside)
+    return LossCurve(edges[1:], largest, median, len(gap), sampled=size > CURVE_RECORDS)

@@ -1,0 +1,111 @@
+"""What all pictures share: colours that everyone can tell apart, scale bars, files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from panda_mdp._arrays import FloatArray
+from panda_mdp._atomic import atomic_file
+from panda_mdp.errors import InvalidInputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, told apart by all kinds of colour vision.
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, BLACK = "#CC79A7", "#56B4E9", "#1A1A1A"
+PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+STREET, INK, PALE = "#B9BEC5", "#22262B", "#6B7280"
+SEQUENCE = "cividis_r"
+"""A colour scale that darkens evenly, is read alike by all kinds of colour vision, and survives
+grey printing."""
+SUFFIXES = (".png", ".svg", ".pdf")
+DPI = 100
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure in inches, without any global state."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        msg = "pictures need matplotlib, which is not installed: pip install 'panda-mdp[plot]'"
+        raise MissingDependencyError(msg) from error
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write a figure as PNG, SVG or PDF, as the suffix says, atomically."""
+    target = Path(path)
+    if target.suffix.lower() not in SUFFIXES:
+        msg = f"{target.name} ends in none of {', '.join(SUFFIXES)}"
+        raise InvalidInputError(msg)
+    with atomic_file(target) as stream:
+        figure.savefig(stream, format=target.suffix[1:].lower())
+    return target
+
+
+def map_axes(axes: Axes, points: FloatArray) -> None:
+    """Make axes a map: no frame, equal scale, a little room around the points, a scale bar."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = 0.03 * float((high - low).max() or 1.0)
+    axes.set_xlim(low[0] - room, high[0] + room)
+    # The scale bar lies below what is drawn.
+    axes.set_ylim(low[1] - room - 0.06 * float((high - low).max() or 1.0), high[1] + room)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    draw_scale_bar(axes)
+
+
+def draw_scale_bar(axes: Axes) -> None:
+    """A bar of a round length in the lower left corner."""
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    length = round_length((right - left) / 4)
+    x, y = left + 0.03 * (right - left), bottom + 0.035 * (top - bottom)
+    tick = 0.008 * (top - bottom)
+    axes.plot([x, x + length], [y, y], color=INK, linewidth=2, solid_capstyle="butt", zorder=9)
+    for end in (x, x + length):
+        axes.plot([end, end], [y - tick, y + tick], color=INK, linewidth=2, zorder=9)
+    label = f"{length:g} km" if length >= 1 else f"{1000 * length:g} m"
+    axes.text(x + length / 2, y + 1.6 * tick, label, ha="center", va="bottom", color=INK, zorder=9)
+
+
+def round_length(length: float) -> float:
+    """The largest of 1, 2, 5 times a power of ten that is not above `length`.
+
+    >>> round_length(7.3), round_length(0.43)
+    (5.0, 0.2)
+    """
+    power = 10.0 ** np.floor(np.log10(length))
+    return float(max(step * power for step in (1, 2, 5) if step * power <= length * (1 + 1e-12)))
+
+
+def draw_streets(axes: Axes, nodes: FloatArray, u: Any, v: Any, *, strong: bool = False) -> None:
+    """Streets as thin lines under everything else; thinner where there are many."""
+    from matplotlib.collections import LineCollection
+
+    width = float(np.clip(60 / np.sqrt(len(u)), 0.15, 1.0))
+    axes.add_collection(
+        LineCollection(
+            list(np.stack([nodes[u], nodes[v]], axis=1)),
+            colors=INK if strong else STREET,
+            linewidths=width,
+            zorder=1,
+        )
+    )
+
+
+def plain_axes(axes: Axes) -> None:
+    """Axes of a chart: no box, a faint grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, color="#E3E6EA", linewidth=0.8)
+    axes.set_axisbelow(True)

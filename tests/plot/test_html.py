@@ -1,0 +1,106 @@
+"""The interactive map is one file that asks for nothing, and holds the right numbers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from panda_mdp import City, Mechanism, Problem, exponential, synthetic_city, travel_loss
+from panda_mdp.errors import InvalidInputError
+from panda_mdp.plot import expected_losses, local_epsilons, write_map
+from panda_mdp.plot.html import map_data
+
+
+@pytest.fixture(scope="module")
+def city() -> City:
+    return synthetic_city(300, seed=2)
+
+
+@pytest.fixture(scope="module")
+def mechanism(city: City) -> Mechanism:
+    domain = city.domain(120)
+    outputs = np.arange(0, 120, 10)
+    return exponential(Problem(domain, outputs, travel_loss(city, domain, outputs, [7]), 3.0))
+
+
+def unpack(text: str, kind: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype=kind)
+
+
+def test_data_are_those_of_the_table(city: City, mechanism: Mechanism) -> None:
+    data = map_data(city, mechanism)
+    records = data["records"]
+    shares = unpack(records["shares"], "<u2").reshape(120, 12) / 65535
+    np.testing.assert_allclose(shares, mechanism.matrix, atol=1e-5)
+    np.testing.assert_allclose(
+        unpack(records["losses"], "<f4"), expected_losses(mechanism), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        unpack(records["epsilons"], "<f4"), local_epsilons(mechanism), rtol=1e-6
+    )
+    ends = unpack(data["city"]["ends"], "<u4").reshape(-1, 2)
+    assert len(ends) == city.streets and ends.max() < city.nodes
+    places = unpack(records["places"], "<f4").reshape(-1, 2)
+    apart = np.linalg.norm(places[3] - places[50]) / 1000
+    assert apart == pytest.approx(mechanism.problem.domain.distance(3, 50), rel=1e-3)
+
+
+def test_page_needs_nothing_else(city: City, mechanism: Mechanism, tmp_path: Path) -> None:
+    page = write_map(tmp_path / "map.html", city=city, table=mechanism, title="A & <b>").read_text()
+    assert "default-src 'none'" in page
+    assert re.findall(r"(?:src|href)\s*=\s*[\"']?(?!data:)[^\"'>\s]+", page) == []
+    assert "http://" not in page.replace("http-equiv", "") and "https://" not in page
+    assert "A &amp; &lt;b&gt;" in page and "__DATA__" not in page
+    payload = re.search(r"const data = (\{.*\});\n", page)
+    assert payload is not None and json.loads(payload[1])["records"]["count"] == 120
+
+
+def test_names_cannot_break_out(tmp_path: Path) -> None:
+    base = synthetic_city(30)
+    name = "</script><script>alert(1)</script>"
+    city = City(base.lat, base.lon, base.u, base.v, base.length_m, name=name)
+    page = write_map(tmp_path / "map.html", city=city).read_text()
+    assert "<script>alert" not in page and page.count("</script>") == 1
+
+
+def test_wrong_calls(city: City, mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError, match="does not end in"):
+        write_map("map.png", city=city)
+    with pytest.raises(InvalidInputError, match="nothing to show"):
+        write_map("map.html")
+    monkeypatch.setattr("panda_mdp.plot.html.TABLE_ENTRIES", 100)
+    with pytest.raises(InvalidInputError, match="120 x 12 entries"):
+        write_map("map.html", table=mechanism)
+
+
+def test_page_runs_in_a_browser(city: City, mechanism: Mechanism, tmp_path: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed")
+    path = write_map(tmp_path / "map.html", city=city, table=mechanism)
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    done = subprocess.run(
+        [
+            browser,
+            *flags,
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--virtual-time-budget=2000",
+            "--dump-dom",
+            f"{path.as_uri()}#losses",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    # The script ran to its end: panels are filled from the data.
+    assert "Expected loss [km]" in done.stdout
+    assert "exponential, epsilon 3 per km, 120 records, 12 outputs" in done.stdout

@@ -1,0 +1,101 @@
+"""What the pictures show, against brute force."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+import pytest
+
+from panda_mdp import Domain, Mechanism, NoGuarantee, Problem, distance_loss, exponential
+from panda_mdp.errors import MethodError
+from panda_mdp.plot import expected_losses, local_epsilons, privacy_loss_curve, radius_of_share
+
+
+@pytest.fixture(scope="module")
+def mechanism() -> Mechanism:
+    rng = np.random.default_rng(0)
+    domain = Domain.from_points(rng.uniform(41.8, 41.9, 90), rng.uniform(12.4, 12.5, 90))
+    outputs = np.arange(0, 90, 9)
+    return exponential(Problem(domain, outputs, distance_loss(domain, outputs), 2.0))
+
+
+def brute_rates(mechanism: Mechanism) -> np.ndarray:
+    logs = np.log(mechanism.matrix)
+    gaps = np.abs(logs[:, None] - logs).max(axis=2)
+    apart = mechanism.problem.domain.distances()
+    np.fill_diagonal(apart, np.inf)
+    return gaps / apart
+
+
+def test_expected_losses_average_to_the_loss(mechanism: Mechanism) -> None:
+    losses = expected_losses(mechanism)
+    assert losses @ mechanism.problem.prior == pytest.approx(mechanism.loss, rel=1e-12)
+    row = (mechanism.problem.loss[4] * mechanism.matrix[4]).sum()
+    assert losses[4] == pytest.approx(row, rel=1e-12)
+
+
+def test_local_epsilons_are_the_audit_seen_from_each_record(mechanism: Mechanism) -> None:
+    local = local_epsilons(mechanism)
+    np.testing.assert_allclose(local, brute_rates(mechanism).max(axis=1), rtol=1e-9)
+    assert local.max() == pytest.approx(mechanism.audit.epsilon, rel=1e-9)
+
+
+def test_local_epsilons_without_numba(
+    mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = local_epsilons(mechanism)
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **options: Any) -> Any:
+        if name.startswith("panda_mdp.kernels"):
+            raise ImportError(name)
+        return real(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    np.testing.assert_allclose(local_epsilons(mechanism), compiled, rtol=1e-12)
+
+
+def test_zeros_make_epsilons_infinite_unless_they_are_everywhere() -> None:
+    domain = Domain.from_vectors([[0.0], [1.0], [3.0]])
+    problem = Problem(domain, [0, 1, 2], np.ones((3, 3)), 1.0)
+    mixed = NoGuarantee.from_matrix(problem, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.4, 0.1]])
+    assert np.isinf(local_epsilons(mixed)).all()
+    unused = NoGuarantee.from_matrix(problem, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0.4, 0.6, 0]])
+    expected = np.log(0.5 / 0.4) / np.array([3, 2, 2])
+    np.testing.assert_allclose(local_epsilons(unused), expected, rtol=1e-9)
+
+
+def test_radius_of_share() -> None:
+    domain = Domain.from_vectors([[0.0], [1.0], [3.0]])
+    problem = Problem(domain, [0, 1, 2], np.ones((3, 3)), 5.0)
+    row = [0.5, 0.3, 0.2]
+    table = Mechanism.from_matrix(problem, [row] * 3)
+    assert [radius_of_share(table, 0, share) for share in (0.5, 0.51, 0.8, 1.0)] == [0, 1, 1, 3]
+    with pytest.raises(MethodError, match="share is 0"):
+        radius_of_share(table, 0, 0)
+
+
+def test_privacy_loss_curve_over_all_pairs(mechanism: Mechanism) -> None:
+    curve = privacy_loss_curve(mechanism, bins=8, reach=6.0)
+    assert not curve.sampled
+    domain = mechanism.problem.domain
+    apart = domain.distances()[np.triu_indices(90, 1)]
+    rates = brute_rates(mechanism)[np.triu_indices(90, 1)]
+    assert curve.pairs == (apart <= 6.0).sum()
+    inside = (apart > 0.75) & (apart <= 1.5)
+    gaps = rates[inside] * apart[inside]
+    assert curve.largest[1] == pytest.approx(gaps.max(), rel=1e-9)
+    assert curve.median[1] == pytest.approx(np.median(gaps), rel=1e-9)
+    # Nowhere above what epsilon allows at the bin's far end.
+    fine = np.isfinite(curve.largest)
+    assert (curve.largest[fine] <= 2.0 * curve.distance[fine]).all()
+
+
+def test_large_domains_are_sampled_and_say_so(
+    mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("panda_mdp.plot.measures.CURVE_RECORDS", 30)
+    curve = privacy_loss_curve(mechanism, reach=1000.0)
+    assert curve.sampled and curve.pairs == 30 * 29 // 2
