@@ -103,11 +103,21 @@ def test_epsilon_below_rounding_gives_one_row_for_all(epsilon):
     np.testing.assert_allclose(mechanism.matrix, matrix, rtol=1e-11)
 
 
-def test_a_leak_is_never_averaged_away():
+def test_one_row_for_all_may_have_impossible_outputs():
+    problem = displacement_problem(random_domain("euclidean", 9), [0, 3, 6], 1e-15)
+    matrix = np.tile([0.0, 0.25, 0.75], (9, 1))
+    matrix[0, 1:] += [1e-15, -1e-15]
+    mechanism = release(problem, matrix, method="m")
+    assert mechanism.details["common_row"]
+    assert mechanism.matrix[0, 0] == pytest.approx(FLOOR_SHARE / 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("row", [[0.3, 0.3, 0.4], [0.0, 0.5, 0.5], [1 / 3 + 1e-10, 1 / 3, 1 / 3]])
+def test_a_leak_is_never_averaged_away(row):
     """Rows that differ by more than rounding are refused, however small epsilon is."""
     problem = displacement_problem(random_domain("euclidean", 9), [0, 3, 6], 1e-15)
     matrix = np.full((9, 3), 1 / 3)
-    matrix[4] = [0.3, 0.3, 0.4]
+    matrix[4] = row
     with pytest.raises(PrivacyError, match="not 1e-15-mDP"):
         release(problem, matrix, method="m")
 
@@ -115,7 +125,7 @@ def test_a_leak_is_never_averaged_away():
 def test_records_too_near_for_rounding_are_named():
     domain = Domain.from_points([41.9, 41.9 + 1e-14, 42.0], [12.4, 12.4, 12.5])
     problem = Problem(domain, [0, 2], np.zeros((3, 2)), epsilon=1e-3)
-    matrix = np.array([[0.5, 0.5], [0.5 + 1e-15, 0.5 - 1e-15], [0.5, 0.5]])
+    matrix = np.array([[0.5, 0.5], [0.5 + 1e-15, 0.5 - 1e-15], [0.501, 0.499]])
     with pytest.raises(PrivacyError, match=r"records [01] and [01].*merge records this near"):
         release(problem, matrix, method="m")
 

@@ -27,8 +27,8 @@ MAX_SHARE = 1e-3
 ROUNDING_NATS = 1e-11
 """Log ratios below this are within the reach of rounding: 1e-12 of the audit, and the method's."""
 COMMON_NATS = 1e-6
-"""Where epsilon times the diameter is below this, one row for all records costs no more than this
-share of the loss."""
+"""Where the rows differ by less than this, one row for all records costs no more than this share of
+the loss."""
 
 
 def mix(matrix: FloatArray, share: float, common: FloatArray | None = None) -> FloatArray:
@@ -49,8 +49,8 @@ def release(
 ) -> Mechanism:
     """Quantise, audit and hand out a matrix that is epsilon-mDP up to rounding.
 
-    Where epsilon times the diameter is below 1e-6 and rounding breaks it between near records,
-    every record gets the rows' mean under the prior. A matrix that misses epsilon by more than
+    Where all rows differ by less than 1e-6 and rounding breaks epsilon between near records, every
+    record gets the rows' mean under the prior. A matrix that misses epsilon by more than
     rounding is refused with `PrivacyError`, and so are records too near for float64.
     """
     start = time.perf_counter()
@@ -91,13 +91,14 @@ def _attempts(
     higher = [floor * 10.0**k for k in range(1, 16)]
     for share in [floor, *(share for share in higher if share <= MAX_SHARE)]:
         yield mix(rows, share), {"uniform_share": share}
+    share = 0.0 if rows.min() > 0 else floor
+    lifted = mix(rows, share)
+    spread = np.log(lifted.max(axis=0) / lifted.min(axis=0)).max()
+    # Rows that differ by more than any two records may are a leak, not rounding.
     nats = problem.epsilon * problem.domain.diameter
-    if nats < COMMON_NATS and rows.min() > 0:
-        # A matrix that breaks its own limit between far records is a leak, not rounding.
-        spread = np.log(rows.max(axis=0) / rows.min(axis=0)).max()
-        if spread <= nats + ROUNDING_NATS:
-            mean = problem.prior @ rows
-            yield np.tile(mean, (len(rows), 1)), {"uniform_share": 0.0, "common_row": True}
+    if spread < COMMON_NATS and spread <= nats + ROUNDING_NATS:
+        mean = problem.prior @ lifted
+        yield np.tile(mean, (len(rows), 1)), {"uniform_share": share, "common_row": True}
 
 
 def normalise(weights: FloatArray) -> FloatArray:
