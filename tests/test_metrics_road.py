@@ -154,6 +154,6 @@ def test_optimum_on_a_part_of_rome(road_maps: Callable[[str], City]) -> None:
     domain = Domain.from_graph(part)
     assert 80 < domain.size < 300
     outputs = np.arange(0, domain.size, 8)
-    problem = Problem(domain, outputs, travel_loss(part, domain, outputs, [3]), 5.0)
+    problem = Problem(domain, outputs, travel_loss(part, domain, outputs, [3]), 20.0)
     best = optimal(problem, gap=0.05, time_limit=20)
     assert best.audit.holds and best.gap is not None and best.gap <= 0.05
