@@ -66,9 +66,9 @@ class JaxEngine(Engine):
         self.mesh = make_mesh(devices)
 
     def closure(self, problem: Problem) -> Closure:
-        from panda_mdp.engine.closure_jax import JaxClosure
+        from panda_mdp.engine.closure_jax import closure_for
 
-        return JaxClosure(problem.domain, self.mesh, problem.outputs_count)
+        return closure_for(problem.domain, self.mesh, problem.outputs_count)
 
     def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
         from panda_mdp.engine.pdhg_jax import JaxSolver

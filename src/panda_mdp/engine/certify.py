@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 FLOOR = 1e-8
 TIGHTENING = 3e-4
 """The closure runs at epsilon (1 - TIGHTENING): room for what normalising leaves open."""
-ROUNDS = 60
-ATTEMPTS = 4
+ROUNDS = 400
+"""Rows that are closed again become few: most of these rounds cost next to nothing."""
+ATTEMPTS = 3
 NEAR = 8
 MARGIN = 1e-6
 """What is left of epsilon for quantising to integers."""
@@ -54,10 +55,6 @@ class Closure:
         self.tiles = domain.tiles
         self.order = self.tiles.order
         self.place = np.argsort(self.order)
-        count = min(NEAR, domain.size - 1)
-        near, apart = domain.neighbours(count)
-        self.near = self.place[near[self.order]]
-        self.near_apart = apart[self.order]
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -65,6 +62,12 @@ class Closure:
         from panda_mdp.kernels.distance import coordinates
 
         return coordinates(self.domain.metric, self.order)
+
+    @cached_property
+    def near(self) -> tuple[IntArray, FloatArray]:
+        """Positions of the nearest records of every position, and their distances."""
+        near, apart = self.domain.neighbours(min(NEAR, self.domain.size - 1))
+        return self.place[near[self.order]], apart[self.order]
 
     def start(self, matrix: FloatArray, floor: float = FLOOR) -> FloatArray:
         """The matrix along the tiles, rows summing to 1, with a floor of `floor / m`."""
@@ -110,7 +113,8 @@ class Closure:
     def excess(self, sums: FloatArray) -> float:
         """The largest rate by which dividing near records by `sums` may have raised epsilon."""
         logs = np.log(sums)
-        return float((np.abs(logs[:, None] - logs[self.near]) / self.near_apart).max())
+        near, apart = self.near
+        return float((np.abs(logs[:, None] - logs[near]) / apart).max())
 
     def rate(self, z: FloatArray) -> float:
         """The audited epsilon of a positive table along the tiles, before it is quantised."""

@@ -6,7 +6,7 @@ devices, so pairs out of reach cost nothing and no K x K object exists anywhere.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from panda_mdp._arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.domain import Domain
-from panda_mdp.engine.certify import Closure
+from panda_mdp.engine.certify import FLOOR, SETTLED, Closure
 from panda_mdp.engine.device import (
     AXIS,
     Array,
@@ -33,6 +33,8 @@ WHOLE = PartitionSpec()
 TILES = PartitionSpec(None, None, AXIS)
 CHUNK_BYTES = 1 << 28
 """Temporaries of one chunk of tile pairs."""
+PER_TILE = 4
+"""Partners that one tile may give a record at a time."""
 
 
 class JaxClosure(Closure):
@@ -48,7 +50,7 @@ class JaxClosure(Closure):
         each = 8 * TILE * (2 * TILE + 2 * self._on.width)
         self._chunk = max(8, min(1024, CHUNK_BYTES // each))
 
-    def start(self, matrix: FloatArray, floor: float = 1e-8) -> Any:
+    def start(self, matrix: FloatArray, floor: float = FLOOR) -> Any:
         z = super().start(matrix, floor)
         with precise():
             return self._on.sharded(self._grid.spread(z, 1.0), 1.0)
@@ -63,7 +65,7 @@ class JaxClosure(Closure):
 
     def close(self, z: Any, epsilon: float, active: BoolArray | None = None) -> Any:
         with precise():
-            reach = np.asarray(_compiled_reach(self._on.mesh)(z, self._grid.real))
+            reach = np.asarray(_compiled_reach(self._on.mesh)(jnp.log(z), self._grid.real))
             wanted = reach > epsilon * self.tiles.between
             np.fill_diagonal(wanted, True)
             if active is not None:
@@ -83,21 +85,21 @@ class JaxClosure(Closure):
                 real = self._grid.members >= 0
                 rows = np.empty(self.domain.size)
                 rows[self._grid.members[real]] = np.asarray(sums)[real]
-            active = rows > 1 + 1e-7
+            active = rows > 1 + SETTLED
             yield z, rows
 
     def rate(self, z: Any) -> float:
         with precise():
-            return self._largest(jnp.log(z), z)[0]
+            return self._largest(jnp.log(z), self._on.whole(self._grid.members))[0]
 
     def largest(self, logs: FloatArray, weights: IntArray) -> tuple[float, int, int]:
         """The audit's value and pair (positions) for a table along the tiles."""
         with precise():
-            spread_logs = self._on.sharded(self._grid.spread(logs, 0.0), 0.0)
-            keys = self._on.sharded(self._grid.spread(weights, 0), 0)
-            return self._largest(spread_logs, keys)
+            spread = self._on.sharded(self._grid.spread(logs, 0.0), 0.0)
+            same = equal_rows(weights)[np.maximum(self._grid.members, 0)]
+            return self._largest(spread, self._on.whole(same))
 
-    def _largest(self, logs: Any, keys: Any) -> tuple[float, int, int]:
+    def _largest(self, logs: Any, same: Any) -> tuple[float, int, int]:
         tiles = self.tiles
         run = _compiled_worst(self._on.mesh, self._grid.apart, self._chunk)
         best, where = 0.0, (0, 0)
@@ -108,7 +110,7 @@ class JaxClosure(Closure):
                 return
             pairs = self._list(first, second)
             value, pair, at = run(
-                logs, keys, self._grid.tables, self._grid.real, *pairs, self._shrink
+                logs, same, self._grid.tables, self._grid.real, *pairs, self._shrink
             )
             if float(value) > best:
                 best = float(value)
@@ -118,7 +120,7 @@ class JaxClosure(Closure):
                 where = (int(members[a, i]), int(members[b, j]))
 
         scan(np.arange(tiles.count), np.arange(tiles.count))
-        reach = np.asarray(_compiled_log_reach(self._on.mesh)(logs, self._grid.real))
+        reach = np.asarray(_compiled_reach(self._on.mesh)(logs, self._grid.real))
         first, second = np.triu_indices(tiles.count, k=1)
         open_ = (
             np.maximum(reach, reach.T)[first, second] + LOG_ERROR
@@ -131,21 +133,24 @@ class JaxClosure(Closure):
         self, z: Any, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
         with precise():
-            reach = np.asarray(_compiled_reach(self._on.mesh)(z, self._grid.real))
+            logs = jnp.log(z)
+            reach = np.asarray(_compiled_reach(self._on.mesh)(logs, self._grid.real))
             first, second = np.nonzero(reach > epsilon * self.tiles.between)
-            run = _compiled_violated(self._on.mesh, self._grid.apart, self._chunk)
+            run = _compiled_violated(
+                self._on.mesh, self._grid.apart, self._chunk, min(most, PER_TILE)
+            )
             gain, which = run(
                 z, self._grid.tables, self._grid.real, *self._list(first, second), epsilon
             )
             gains = np.asarray(gain)[: len(first)]
             partners = np.asarray(which)[: len(first)]
         members = self._grid.members
-        pair, row = np.nonzero((gains > least_gain) & (members[first] >= 0))
+        pair, row, rank = np.nonzero((gains > least_gain) & (members[first] >= 0)[:, :, None])
         record = members[first[pair], row]
-        partner = members[second[pair], partners[pair, row]]
-        value = gains[pair, row]
-        rank = np.lexsort((-value, record))
-        record, partner, value = record[rank], partner[rank], value[rank]
+        partner = members[second[pair], partners[pair, row, rank]]
+        value = gains[pair, row, rank]
+        sort = np.lexsort((-value, record))
+        record, partner, value = record[sort], partner[sort], value[sort]
         turn = np.arange(len(record)) - np.searchsorted(record, record)
         chosen = turn < most
         found = np.full((self.domain.size, most), -1, dtype=np.int64)
@@ -166,6 +171,19 @@ class JaxClosure(Closure):
         )
 
 
+@lru_cache(maxsize=2)
+def closure_for(domain: Domain, mesh: Mesh, outputs: int) -> JaxClosure:
+    """The closure of a domain, kept: audits of one domain follow each other."""
+    return JaxClosure(domain, mesh, outputs)
+
+
+def equal_rows(weights: IntArray) -> IntArray:
+    """A number for every row; equal rows, and only those, get equal numbers."""
+    rows = np.ascontiguousarray(weights)
+    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    return np.unique(keys, return_inverse=True)[1].reshape(-1)
+
+
 @jax.jit
 def _normalise(closed: Array, outputs: Array, real: Array) -> Any:
     sums = jnp.sum(closed * outputs, axis=2)
@@ -182,19 +200,8 @@ def _spans(highest: Array, lowest: Array) -> Array:
 
 @cache
 def _compiled_reach(mesh: Mesh) -> Any:
-    """Upper bounds on log(z_x'y / z_xy), x in tile a and x' in tile b."""
+    """Upper bounds on log z_x'y - log z_xy, x in tile a and x' in tile b, from the logarithms."""
 
-    def reach(z: Array, real: Array) -> Array:
-        logs = jnp.log(z)
-        high = jnp.max(jnp.where(real[:, :, None], logs, -jnp.inf), axis=1)
-        low = jnp.min(jnp.where(real[:, :, None], logs, jnp.inf), axis=1)
-        return _spans(high, low)
-
-    return _mapped(mesh, reach, (TILES, WHOLE), WHOLE)
-
-
-@cache
-def _compiled_log_reach(mesh: Mesh) -> Any:
     def reach(logs: Array, real: Array) -> Array:
         high = jnp.max(jnp.where(real[:, :, None], logs, -jnp.inf), axis=1)
         low = jnp.min(jnp.where(real[:, :, None], logs, jnp.inf), axis=1)
@@ -227,7 +234,7 @@ def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
 
     def worst(
         logs: Array,
-        keys: Array,
+        same: Array,
         tables: Any,
         real: Array,
         first: Array,
@@ -242,9 +249,8 @@ def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
             gap = jnp.max(jnp.abs(logs[a][:, :, None, :] - logs[b][:, None, :, :]), axis=3)
-            differ = jnp.any(keys[a][:, :, None, :] != keys[b][:, None, :, :], axis=3)
             gap = jax.lax.pmax(gap, AXIS)
-            differ = jax.lax.pmax(differ.astype(jnp.int32), AXIS) > 0
+            differ = same[a][:, :, None] != same[b][:, None, :]
             counts = real[a][:, :, None] & real[b][:, None, :] & differ
             counts &= (a != b)[:, None, None] | later
             rate = (gap + LOG_ERROR) / (apart(tables, a, b) * shrink)
@@ -261,13 +267,13 @@ def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
         nothing = (jnp.float64(0), jnp.int64(0), jnp.int64(0))
         return jax.lax.fori_loop(0, chunks.astype(jnp.int64), body, nothing)
 
-    specs = (TILES, TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
     return _mapped(mesh, worst, specs, (WHOLE, WHOLE, WHOLE))
 
 
 @cache
-def _compiled_violated(mesh: Mesh, apart: Any, chunk: int) -> Any:
-    """For every listed tile pair and row of the first, the worst partner in the second."""
+def _compiled_violated(mesh: Mesh, apart: Any, chunk: int, most: int) -> Any:
+    """For every listed tile pair and row of the first, the worst partners in the second."""
 
     def violated(
         z: Array, tables: Any, real: Array, first: Array, second: Array, chunks: Array, epsilon: Any
@@ -283,15 +289,14 @@ def _compiled_violated(mesh: Mesh, apart: Any, chunk: int) -> Any:
             gain = jax.lax.psum(jnp.sum(jnp.maximum(over, 0.0), axis=3), AXIS)
             own = (a == b)[:, None, None] & itself
             gain = jnp.where(real[b][:, None, :] & ~own, gain, 0.0)
+            top, which = jax.lax.top_k(gain, most)
             return (
-                jax.lax.dynamic_update_slice_in_dim(gains, jnp.max(gain, axis=2), k * chunk, 0),
-                jax.lax.dynamic_update_slice_in_dim(
-                    partners, jnp.argmax(gain, axis=2), k * chunk, 0
-                ),
+                jax.lax.dynamic_update_slice_in_dim(gains, top, k * chunk, 0),
+                jax.lax.dynamic_update_slice_in_dim(partners, which, k * chunk, 0),
             )
 
-        shape = (len(first), TILE)
-        nothing = (jnp.zeros(shape), jnp.zeros(shape, dtype=jnp.int64))
+        shape = (len(first), TILE, most)
+        nothing = (jnp.zeros(shape), jnp.zeros(shape, dtype=jnp.int32))
         return jax.lax.fori_loop(0, chunks, body, nothing)
 
     specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)

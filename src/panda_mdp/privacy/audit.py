@@ -177,10 +177,10 @@ def _device_worst_pair(
 
     if not accelerator():
         return None
-    from panda_mdp.engine.closure_jax import JaxClosure
+    from panda_mdp.engine.closure_jax import closure_for
     from panda_mdp.engine.device import make_mesh
 
-    return JaxClosure(domain, make_mesh(), logs.shape[1]).largest(logs, weights)
+    return closure_for(domain, make_mesh(), logs.shape[1]).largest(logs, weights)
 
 
 def _reach(logs: FloatArray, starts: IntArray) -> FloatArray:
