@@ -68,7 +68,11 @@ def draw_trade_off(
     bounds = _best_bounds(curves)
     if bounds:
         axes.fill_between(
-            list(bounds), list(bounds.values()), color="#E3E6EA", zorder=0, label="no table can be"
+            list(bounds),
+            list(bounds.values()),
+            color="#E3E6EA",
+            zorder=0,
+            label="below the bound: no table",
         )
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)

@@ -21,9 +21,10 @@ from panda_mdp.plot.style import (
     PALE,
     SEQUENCE,
     VERMILION,
+    circle_areas,
     draw_streets,
     map_axes,
-    new_figure,
+    map_figure,
 )
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ LEGEND_SIZES = (12, 80, 120, 60)
 
 def draw_city(city: City, *, domain: Domain | None = None, title: str = "") -> Figure:
     """The streets of a city, and the records of a domain on them where one is given."""
-    figure = new_figure(7, 7)
-    axes = figure.subplots()
     plane = plane_of(city.lat, city.lon)
     nodes = plane.km(city.lat, city.lon)
+    told = f"{city.nodes:,} junctions, {city.streets:,} streets, {city.total_km:,.0f} km of road"
+    figure, axes = map_figure(nodes, f"{title or city.name or 'City'}\n{told}")
     draw_streets(axes, nodes, city.u, city.v, strong=domain is None)
     if domain is not None:
         records = plane.km(*places_of(domain, city))
@@ -54,8 +55,6 @@ def draw_city(city: City, *, domain: Domain | None = None, title: str = "") -> F
         )
         axes.legend(loc="upper right", framealpha=0.95)
     map_axes(axes, nodes)
-    told = f"{city.nodes:,} junctions, {city.streets:,} streets, {city.total_km:,.0f} km of road"
-    axes.set_title(f"{title or city.name or 'City'}\n{told}", loc="left", color=INK)
     return figure
 
 
@@ -85,14 +84,18 @@ def draw_record(
     share = table.matrix[row]
     from matplotlib.collections import PathCollection
 
-    figure = new_figure(7.2, 7.4)
-    axes = figure.subplots()
+    heading = title or f"Where one record goes: {table.method}"
+    told = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"
+    radius = radius_of_share(table, row, SHARE) if problem.domain.geographic else None
+    if radius is not None:
+        told += f", {SHARE:.0%} of reports within {radius:.3g} km"
+    figure, axes = map_figure(points, f"{heading}, epsilon {_epsilon(table)}\n{told}")
     _draw_ground(axes, plane, city)
     axes.scatter(reports[:, 0], reports[:, 1], s=8, color=PALE, zorder=2, label="possible report")
     axes.scatter(
         reports[:, 0],
         reports[:, 1],
-        s=5000 * share,
+        s=circle_areas(share),
         color=BLUE,
         alpha=0.72,
         linewidth=0,
@@ -121,16 +124,11 @@ def draw_record(
             zorder=5,
             label="task",
         )
-    told = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"
-    if problem.domain.geographic:
-        radius = radius_of_share(table, row, SHARE)
-        told += f", {SHARE:.0%} of reports within {radius:.3g} km"
+    if radius is not None:
         angle = np.linspace(0, 2 * np.pi, 200)
         ring = home + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
         axes.plot(ring[:, 0], ring[:, 1], color=VERMILION, linewidth=1.2, linestyle="--", zorder=4)
     map_axes(axes, points)
-    heading = title or f"Where one record goes: {table.method}"
-    axes.set_title(f"{heading}, epsilon {_epsilon(table)}\n{told}", loc="left", color=INK)
     legend = axes.legend(loc="upper right", framealpha=0.95)
     for handle, size in zip(legend.legend_handles, LEGEND_SIZES, strict=False):
         if isinstance(handle, PathCollection):
@@ -164,8 +162,7 @@ def _draw_values(
     lat, lon = places_of(table.problem.domain, city)
     plane = plane_of(lat, lon)
     points = plane.km(lat, lon)
-    figure = new_figure(7.8, 7)
-    axes = figure.subplots()
+    figure, axes = map_figure(points, title, beside=0.9)
     _draw_ground(axes, plane, city)
     finite = np.isfinite(values)
     low, high = _range(values[finite])
@@ -195,7 +192,6 @@ def _draw_values(
         )
         axes.legend(loc="upper right", framealpha=0.95)
     map_axes(axes, points)
-    axes.set_title(title, loc="left", color=INK)
     bar = figure.colorbar(marks, ax=axes, shrink=0.72, pad=0.01, extend="both")
     bar.set_label(label)
     bar.outline.set_visible(False)

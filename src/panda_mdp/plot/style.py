@@ -42,6 +42,17 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def map_figure(points: FloatArray, title: str, *, beside: float = 0.0) -> tuple[Figure, Axes]:
+    """A figure in the shape of the places that it shows; `beside` inches are for a colour bar."""
+    wide, high = np.ptp(points, axis=0) + 1e-9
+    width = float(np.clip(6.4 * wide / high, 5.2, 9.5))
+    height = float(np.clip(width * high / wide, 4.0, 6.6))
+    figure = new_figure(width + beside, height + 0.9)
+    # A title of the whole figure starts at its edge, however narrow the map is.
+    figure.suptitle(title, x=0.015, ha="left", color=INK, fontsize=11.5)
+    return figure, figure.subplots()
+
+
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure as PNG, SVG or PDF, as the suffix says, atomically."""
     target = Path(path)
@@ -102,6 +113,11 @@ def draw_streets(axes: Axes, nodes: FloatArray, u: Any, v: Any, *, strong: bool 
             zorder=1,
         )
     )
+
+
+def circle_areas(share: FloatArray) -> FloatArray:
+    """Areas of circles in proportion to probabilities, the largest of them no blot."""
+    return np.asarray(share * min(5000.0, 1600.0 / max(float(share.max()), 1e-300)))
 
 
 def plain_axes(axes: Axes) -> None:

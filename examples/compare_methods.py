@@ -1,0 +1,60 @@
+"""Compare all methods: what privacy costs under each, over a range of epsilons.
+
+    python examples/compare_methods.py [FOLDER]
+
+Draws loss against epsilon with the bound that no method can pass (compare_methods.png), and how
+well two records can be told apart under some of them (compare_methods_privacy.png).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import panda_mdp as pm
+from panda_mdp import plot
+from panda_mdp.methods.registry import choose_methods
+
+NAMES = ("exponential", "exponential_remap", "planar_laplace", "loss_exponential", "optimal")
+
+
+def main(
+    out: Path = Path("out/examples"),
+    records: int = 500,
+    epsilons: Sequence[float] = (1, 2, 5, 10, 20),
+    seconds: float = 15,
+) -> Path:
+    city = pm.synthetic_city(nodes=max(1000, 2 * records), seed=0)
+    domain = city.domain(records=records, seed=0)
+    rng = np.random.default_rng(0)
+    outputs = rng.choice(domain.size, min(50, records // 2), replace=False)
+    tasks = rng.choice(domain.size, 1)
+    problem = pm.Problem(domain, outputs, pm.travel_loss(city, domain, outputs, tasks), 5.0)
+
+    chosen = choose_methods(NAMES)
+    curves = plot.trade_off(
+        problem,
+        {method.label: partial(method.run, time_limit=seconds) for method in chosen},
+        epsilons,
+    )
+    for name, points in curves.items():
+        losses = "  ".join(f"{point.loss:6.3f}" for point in points)
+        print(f"{name:24s} {losses} km")
+
+    tables = {
+        method.label: method.run(problem, seconds)
+        for method in chosen
+        if method.name in ("exponential", "loss_exponential", "optimal")
+    }
+    figure = plot.draw_privacy_loss(tables, reach=3.0)
+    plot.save_figure(figure, out / "compare_methods_privacy.png")
+    figure = plot.draw_trade_off(curves, loss_unit="km", unit="km")
+    return plot.save_figure(figure, out / "compare_methods.png")
+
+
+if __name__ == "__main__":
+    print("drawn to", main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("out/examples")))

@@ -1,0 +1,55 @@
+"""Every example runs, at a small size, and draws its picture."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+SMALL: dict[str, dict[str, Any]] = {
+    "first_steps": {"records": 120, "seconds": 5},
+    "my_own_map": {"records": 150},
+    "compare_methods": {"records": 80, "epsilons": (2, 8), "seconds": 5},
+    "choose_epsilon": {"records": 80, "epsilons": (1, 10)},
+    "words": {"words": 60},
+    "road_metric": {"records": 90, "seconds": 5},
+}
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_listed() -> None:
+    assert {path.stem for path in FOLDER.glob("*.py")} == set(SMALL)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_example_runs_and_draws(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "my_own_map":
+        pytest.importorskip("osmium")
+    picture = load(name).main(tmp_path, **SMALL[name])
+    assert picture == tmp_path / f"{name}.png"
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 10_000
+    assert capsys.readouterr().out.strip()
+
+
+def test_own_vectors_and_own_maps_are_taken(tmp_path: Path) -> None:
+    words = tmp_path / "vectors.txt"
+    rows = [f"word{k} " + " ".join(str((k * j) % 7 - 3.1) for j in range(1, 6)) for k in range(7)]
+    words.write_text("\n".join(rows))
+    assert load("words").main(tmp_path, str(words)).exists()
+    from panda_mdp import synthetic_city
+
+    city = synthetic_city(400).save(tmp_path / "town.npz")
+    assert load("my_own_map").main(tmp_path, str(city), records=150).exists()
