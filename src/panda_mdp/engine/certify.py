@@ -31,6 +31,8 @@ ATTEMPTS = 3
 NEAR = 8
 MARGIN = 1e-6
 """What is left of epsilon for quantising to integers."""
+SMALL_SHARE = 0.01
+"""A share of a common row that is mixed in rather than closing tighter."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
 
@@ -175,21 +177,33 @@ def repair(
     """
     z = closure.start(matrix)
     total = 0
+    mixed, least = z, 1.0
     for _ in range(ATTEMPTS):
         within = epsilon * (1 - tightening)
         rounds = closure.rounds(z, within)
+        stalled = True
         for _ in range(ROUNDS):
             z, sums = next(rounds)
             total += 1
             if closure.excess(sums) <= tightening * epsilon:
+                stalled = False
                 break
         rate = closure.rate(z)
         if rate <= epsilon * (1 - MARGIN):
             return Repaired(closure.host(z), total, tightening, 0.0)
+        if stalled:
+            # Rows whose neighbours force their sums above 1 come back in every round, and a tighter
+            # closure forces more: a small share of a common row costs less.
+            share = _smallest_share(closure, z, epsilon)
+            if share < least:
+                mixed, least = (1 - share) * z + share / z.shape[-1], share
+            if share <= SMALL_SHARE:
+                break
         tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
-    share = _smallest_share(closure, z, epsilon)
-    mixed = (1 - share) * z + share / z.shape[-1]
-    return Repaired(closure.host(mixed), total, tightening, share)
+    if least == 1.0:
+        least = _smallest_share(closure, z, epsilon)
+        mixed = (1 - least) * z + least / z.shape[-1]
+    return Repaired(closure.host(mixed), total, tightening, least)
 
 
 def _smallest_share(closure: Closure, z: FloatArray, epsilon: float) -> float:
