@@ -12,7 +12,12 @@ from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal import optimal
 from panda_mdp.methods.remap import remap
+from panda_mdp.panda.audit import PandaAudit, audit_panda
+from panda_mdp.panda.ball import BallAnchors
+from panda_mdp.panda.compose import Guarantee, compose
 from panda_mdp.panda.plan import PandaPlan
+from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
+from panda_mdp.panda.run import panda
 from panda_mdp.panda.selection import BernoulliAnchors
 from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
@@ -23,19 +28,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Audit",
+    "BallAnchors",
     "BernoulliAnchors",
     "City",
     "Domain",
+    "Guarantee",
     "Mechanism",
     "NoGuarantee",
+    "PandaAudit",
+    "PandaNoGuarantee",
     "PandaPlan",
+    "PandaResult",
     "Prior",
     "Problem",
     "Simulation",
     "Snap",
     "__version__",
     "audit",
+    "audit_panda",
     "coarse",
+    "compose",
     "count_visits",
     "distance_loss",
     "exponential",
@@ -44,6 +56,7 @@ __all__ = [
     "load_traces",
     "loss_exponential",
     "optimal",
+    "panda",
     "planar_laplace",
     "remap",
     "synthetic_city",

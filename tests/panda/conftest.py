@@ -101,3 +101,8 @@ def brute_force() -> type[BruteForce]:
 @pytest.fixture(scope="session")
 def small_cases() -> st.SearchStrategy[tuple[pm.Domain, BernoulliAnchors]]:
     return cases()
+
+
+@pytest.fixture(scope="session")
+def tiny_cases() -> st.SearchStrategy[tuple[pm.Domain, BernoulliAnchors]]:
+    return cases(most=5)

@@ -48,9 +48,9 @@ def test_coverage_is_bayes(data, small_cases) -> None:
 
 
 @given(data=st.data())
-@settings(LEAN, max_examples=12)
-def test_estimated_margins_are_suprema_over_the_nearest_records(data, small_cases) -> None:
-    domain, selection = data.draw(small_cases)
+@settings(LEAN, max_examples=20)
+def test_estimated_margins_are_suprema_over_the_nearest_records(data, tiny_cases) -> None:
+    domain, selection = data.draw(tiny_cases)
     law = selection.on(domain)
     delta = data.draw(st.sampled_from([1e-7, 0.05, 0.4, 0.9]))
     count = data.draw(st.integers(1, domain.size))

@@ -20,8 +20,8 @@ import numpy as np
 from panda_mdp._arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.panda.law import AnchorLaw, Rows
 
-SPLIT_SLACK = 1 + 1e-9
-"""Distances obey the triangle inequality up to rounding, so a little more than two radii."""
+SPLIT_SLACK = 1 + 4e-9
+"""The triangle inequality holds up to 1e-9 (given matrices), so a little more than two radii."""
 
 
 def favour(w: FloatArray, other: FloatArray) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,8 +19,7 @@ from panda_mdp.panda.surrogate import near_laws
 from panda_mdp.panda.tails import cost_table
 from panda_mdp.problem import Problem
 
-NEIGHBOURS = 20
-"""Gamma of the paper, which uses 5 to 20."""
+TRIM = 1e-11
 MOST_RECORDS = 9_000
 """Pairwise tables of more records than this would not fit into a small machine's memory."""
 
@@ -78,12 +77,13 @@ class PandaPlan:
         anchors: npt.ArrayLike,
         delta: float = 1e-7,
         *,
-        neighbours: int = NEIGHBOURS,
+        neighbours: int | None = None,
         delta_selection: float = 0.0,
         enforce: bool = True,
     ) -> PandaPlan:
         """Plan for the anchors of all users together.
 
+        `neighbours` (Gamma, 5 to 20 in the paper) is the selection's own where it is None.
         `delta_selection` is the share of delta that Phase I may use (delta_1); the margins then
         use the rest. With `enforce`, raises what does not fit before any pair is computed.
         """
@@ -91,6 +91,7 @@ class PandaPlan:
         if not 0 <= delta_selection <= delta:
             msg = f"delta_selection is {delta_selection!r}; it is a share of delta, {delta:g}"
             raise MethodError(msg)
+        neighbours = selection.neighbours if neighbours is None else neighbours
         if neighbours < 1:
             msg = f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
             raise MethodError(msg)
@@ -138,6 +139,21 @@ class PandaPlan:
             f"{self.pair_count:,} pairs have nothing left to spend)"
         )
 
+    def restricted(self, anchors: IntArray) -> PandaPlan:
+        """The same plan for some of its anchors."""
+        at = np.searchsorted(self.anchors, anchors)
+        if not np.array_equal(self.anchors[np.minimum(at, len(self.anchors) - 1)], anchors):
+            msg = "some anchors are not part of this plan"
+            raise MethodError(msg)
+        square = np.ix_(at, at)
+        return replace(
+            self,
+            anchors=frozen(anchors),
+            distance=frozen(self.distance[square]),
+            leakage=frozen(self.leakage[square]),
+            margin=frozen(self.margin[square]),
+        )
+
     @property
     def pair_count(self) -> int:
         """Pairs of anchors."""
@@ -150,8 +166,13 @@ class PandaPlan:
 
     @cached_property
     def budgets(self) -> FloatArray:
-        """What the table may spend between two anchors, (n, n), in nats; not yet a metric."""
-        table = np.maximum(0.0, self.unclipped)
+        """What the table may spend between two anchors, (n, n), in nats; not yet a metric.
+
+        Less a trifle (1e-11 relative and absolute) that covers the rounding of distances, leakage
+        and margins, so that what is proved about budgets holds for the numbers in use.
+        """
+        scale = 1.0 + self.problem.epsilon * self.distance + self.leakage + self.margin
+        table = np.maximum(0.0, self.unclipped - TRIM * scale)
         np.fill_diagonal(table, 0.0)
         return frozen(table)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -60,6 +59,8 @@ class BernoulliAnchors:
     radius: float | None = None
     tail: float | Literal["clip"] = "clip"
     candidates: IntArray | None = None
+    neighbours: int = 20
+    """Gamma: how many records nearest to an anchor its estimated margin covers."""
 
     def __post_init__(self) -> None:
         if self.decay not in ("power", "exponential", "logistic"):
@@ -85,6 +86,9 @@ class BernoulliAnchors:
                 f"tail is {self.tail!r}; it must be 'clip' or a probability strictly between 0 and "
                 "1: an anchor that far records never select gives near ones away"
             )
+            raise MethodError(msg)
+        if not (isinstance(self.neighbours, int | np.integer) and self.neighbours >= 1):
+            msg = f"neighbours is {self.neighbours!r}; the margin must cover at least the anchor"
             raise MethodError(msg)
         if self.candidates is not None:
             chosen = np.asarray(self.candidates)
@@ -203,7 +207,3 @@ def _records(domain: Domain, records: npt.ArrayLike) -> IntArray:
     except (ValueError, TypeError):
         msg = f"a record is not an index of this domain; records are 0..{domain.size - 1}"
         raise MethodError(msg) from None
-
-
-constant_anchors = partial(BernoulliAnchors, "exponential", rate=0.0)
-"""Selection without regard to the record: no leakage, and no locality either."""

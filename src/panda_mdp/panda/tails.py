@@ -8,7 +8,7 @@ x' is the smallest t such that, whichever of the two records is the true one,
 the probability being over the set A that the true record draws. l is a sum of independent terms
 with two values each. For few candidates all sets are enumerated; for many the terms are rounded
 outward to a grid and convolved, which moves the quantile up by at most `candidates` x step, never
-down. Over all pairs Chernoff's bound is used, min over s of (log E exp(s l) + log(2 / delta_1)) / s,
+down. Over all pairs Chernoff's bound is used, min over s of (log E exp(s l) + log(2 / delta_1))/s,
 and never more than the supremum. All three are upper bounds on the quantile.
 """
 
