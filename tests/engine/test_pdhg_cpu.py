@@ -9,7 +9,8 @@ import pytest
 
 from helpers import KINDS, displacement_problem, random_domain
 from panda_mdp.engine.graph import Graph, all_pairs, constraint_graph
-from panda_mdp.engine.pdhg_cpu import CpuSolver, incidence, squared_distance
+from panda_mdp.engine.halpern import incidence
+from panda_mdp.engine.pdhg_cpu import CpuSolver, squared_distance
 from panda_mdp.methods import reference
 from panda_mdp.methods.reference import solve_highs
 

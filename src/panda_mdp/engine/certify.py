@@ -8,6 +8,7 @@ no log ratio exceeds the spread, so far pairs hold by themselves.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,11 +29,13 @@ TIGHTENING = 3e-4
 ROUNDS = 400
 """Rows that are closed again become few: most of these rounds cost next to nothing."""
 ATTEMPTS = 3
+FRESH_REACH = 16
 NEAR = 8
 MARGIN = 1e-6
 """What is left of epsilon for quantising to integers."""
-SMALL_SHARE = 0.01
-"""A share of a common row that is mixed in rather than closing tighter."""
+STALLED = 8
+"""Rounds in a row that do not bring the excess below 0.9 of the least one so far."""
+CENTRED_ROUNDS = 80
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
 
@@ -79,8 +82,21 @@ class Closure:
         z = (1 - floor) * z + floor / z.shape[1]
         return np.ascontiguousarray(z / z.sum(axis=1, keepdims=True))
 
-    def close(self, z: FloatArray, epsilon: float, active: BoolArray | None = None) -> FloatArray:
-        """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled)."""
+    def reach(self, z: FloatArray) -> FloatArray:
+        """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
+        return directed_reach(z, self.tiles.starts)
+
+    def close(
+        self,
+        z: FloatArray,
+        epsilon: float,
+        active: BoolArray | None = None,
+        reach: FloatArray | None = None,
+    ) -> FloatArray:
+        """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled).
+
+        Rows that are not `active` stay as they are; `reach` may be passed where it is known.
+        """
         from panda_mdp.kernels.closure import close
 
         out = np.empty_like(z)
@@ -95,21 +111,51 @@ class Closure:
             along,
             self.tiles.starts,
             self.tiles.between,
-            directed_reach(z, self.tiles.starts),
+            self.reach(z) if reach is None else reach,
         )
         return out
+
+    def normalise(self, closed: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The rows divided by their sums, and the sums by position."""
+        sums = closed.sum(axis=1)
+        return closed / sums[:, None], sums
 
     def rounds(self, z: FloatArray, epsilon: float) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Tables after closing and normalising once, twice, ..., with the rows' sums before.
 
         A row that was scaled down leaves the others closed; only itself has to be closed again.
+        After the first round an entry falls by at most the row's sum and rises by at most the
+        largest sum before, so the reach of the tiles moves by no more than their logarithms.
         """
-        active = np.ones(len(z), dtype=np.bool_)
-        while True:
-            closed = self.close(z, epsilon, active)
-            sums = closed.sum(axis=1)
-            z = closed / sums[:, None]
+        active = np.ones(self.domain.size, dtype=np.bool_)
+        slack = before = 0.0
+        for count in itertools.count():
+            if count <= 2 or count % FRESH_REACH == 0:
+                reach, slack = self.reach(z), 0.0
+            closed = self.close(z, epsilon, active, reach + slack if slack else reach)
+            z, sums = self.normalise(closed)
+            largest = float(np.log(sums.max()))
+            slack += largest + before
+            before = largest
             active = sums > 1 + SETTLED
+            yield z, sums
+
+    def centre(self, z: FloatArray, epsilon: float) -> FloatArray:
+        """The table half way, in logarithms, between the least log-Lipschitz one above z and the
+        greatest one below: log-Lipschitz too (rows unscaled)."""
+        return np.asarray(np.sqrt(self.close(z, epsilon) / self.close(1 / z, epsilon)))
+
+    def centred_rounds(
+        self, z: FloatArray, epsilon: float
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """As `rounds`, closing from both sides.
+
+        What is added to a row is taken from others, so rows whose neighbours force their sums above
+        1, where `rounds` goes in circles, come to rest. Only for tables that are nearly closed:
+        tiny entries that are not would pull all others down.
+        """
+        while True:
+            z, sums = self.normalise(self.centre(z, epsilon))
             yield z, sums
 
     def excess(self, sums: FloatArray) -> float:
@@ -143,7 +189,7 @@ class Closure:
             along,
             self.tiles.starts,
             self.tiles.between,
-            directed_reach(z, self.tiles.starts),
+            self.reach(z),
             most,
             least_gain,
         )
@@ -171,39 +217,50 @@ def repair(
 ) -> Repaired:
     """A table near `matrix` that is epsilon-mDP over all pairs, up to what `release` absorbs.
 
-    Closes and normalises until the audited rate is at most epsilon. Where the rounds run out the
-    closure is made tighter by what was still missing, and in the last resort a row common to all
-    records is mixed in with the smallest share that passes, which always ends.
+    Closes and normalises until the audited rate is at most epsilon, from above as long as that gets
+    nearer and from both sides then. Where the rounds run out the closure is made tighter by what
+    was still missing, and in the last resort a row common to all records is mixed in with the
+    smallest share that passes, which always ends.
     """
     z = closure.start(matrix)
     total = 0
-    mixed, least = z, 1.0
     for _ in range(ATTEMPTS):
         within = epsilon * (1 - tightening)
-        rounds = closure.rounds(z, within)
-        stalled = True
-        for _ in range(ROUNDS):
-            z, sums = next(rounds)
-            total += 1
-            if closure.excess(sums) <= tightening * epsilon:
-                stalled = False
+        for rounds, most in (
+            (closure.rounds, ROUNDS),
+            (closure.centred_rounds, CENTRED_ROUNDS),
+        ):
+            z, count, done = _settle(closure, rounds(z, within), most, tightening * epsilon)
+            total += count
+            if done:
                 break
         rate = closure.rate(z)
         if rate <= epsilon * (1 - MARGIN):
             return Repaired(closure.host(z), total, tightening, 0.0)
-        if stalled:
-            # Rows whose neighbours force their sums above 1 come back in every round, and a tighter
-            # closure forces more: a small share of a common row costs less.
-            share = _smallest_share(closure, z, epsilon)
-            if share < least:
-                mixed, least = (1 - share) * z + share / z.shape[-1], share
-            if share <= SMALL_SHARE:
-                break
         tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
-    if least == 1.0:
-        least = _smallest_share(closure, z, epsilon)
-        mixed = (1 - least) * z + least / z.shape[-1]
-    return Repaired(closure.host(mixed), total, tightening, least)
+    share = _smallest_share(closure, z, epsilon)
+    mixed = (1 - share) * z + share / z.shape[-1]
+    return Repaired(closure.host(mixed), total, tightening, share)
+
+
+def _settle(
+    closure: Closure,
+    rounds: Iterator[tuple[FloatArray, FloatArray]],
+    most: int,
+    allowed: float,
+) -> tuple[FloatArray, int, bool]:
+    """Rounds until the excess is allowed, no longer falls, or there were `most` of them."""
+    least, idle = np.inf, 0
+    for count in range(1, most + 1):
+        z, sums = next(rounds)
+        excess = closure.excess(sums)
+        if excess <= allowed:
+            return z, count, True
+        idle = 0 if excess < 0.9 * least else idle + 1
+        least = min(least, excess)
+        if idle >= STALLED:
+            break
+    return z, count, False
 
 
 def _smallest_share(closure: Closure, z: FloatArray, epsilon: float) -> float:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from panda_mdp._arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.domain import Domain
-from panda_mdp.engine.certify import FLOOR, SETTLED, Closure
+from panda_mdp.engine.certify import FLOOR, Closure
 from panda_mdp.engine.device import (
     AXIS,
     Array,
@@ -45,6 +45,7 @@ class JaxClosure(Closure):
         self._on = Placement(mesh, outputs)
         with precise():
             self._grid = TileGrid.build(domain.metric, self.tiles, self._on)
+            self._outputs = self._on.whole(np.arange(self._on.width) < outputs)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
         # A chunk holds (64, 64) factors and (64, m) results for each of its pairs.
         each = 8 * TILE * (2 * TILE + 2 * self._on.width)
@@ -63,30 +64,43 @@ class JaxClosure(Closure):
         flat[self._grid.members.ravel()[real]] = rows[real]
         return flat[self.place]
 
-    def close(self, z: Any, epsilon: float, active: BoolArray | None = None) -> Any:
+    def reach(self, z: Any) -> FloatArray:
         with precise():
-            reach = np.asarray(_compiled_reach(self._on.mesh)(jnp.log(z), self._grid.real))
-            wanted = reach > epsilon * self.tiles.between
-            np.fill_diagonal(wanted, True)
-            if active is not None:
-                some = np.maximum.reduceat(active, self.tiles.starts[:-1])
-                wanted &= some[:, None]
-            first, second = np.nonzero(wanted)
+            return np.asarray(_compiled_reach(self._on.mesh)(jnp.log(z), self._grid.real))
+
+    def close(
+        self,
+        z: Any,
+        epsilon: float,
+        active: BoolArray | None = None,
+        reach: FloatArray | None = None,
+    ) -> Any:
+        wanted = (self.reach(z) if reach is None else reach) > epsilon * self.tiles.between
+        np.fill_diagonal(wanted, True)
+        if active is not None:
+            wanted &= np.maximum.reduceat(active, self.tiles.starts[:-1])[:, None]
+        first, second = np.nonzero(wanted)
+        if not len(first):
+            return z
+        with precise():
             run = _compiled_close(self._on.mesh, self._grid.apart, self._chunk)
             return run(z, self._grid.tables, self._grid.real, *self._list(first, second), epsilon)
 
-    def rounds(self, z: Any, epsilon: float) -> Any:
-        active = np.ones(self.domain.size, dtype=np.bool_)
-        outputs = self._on.whole(np.arange(self._on.width) < self._on.outputs)
-        while True:
-            closed = self.close(z, epsilon, active)
-            with precise():
-                z, sums = _normalise(closed, outputs, self._grid.real)
-                real = self._grid.members >= 0
-                rows = np.empty(self.domain.size)
-                rows[self._grid.members[real]] = np.asarray(sums)[real]
-            active = rows > 1 + SETTLED
-            yield z, rows
+    def centre(self, z: Any, epsilon: float) -> Any:
+        above = self.close(z, epsilon)
+        with precise():
+            inverse = 1 / z
+        below = self.close(inverse, epsilon)
+        with precise():
+            return jnp.sqrt(above / below)
+
+    def normalise(self, closed: Any) -> tuple[Any, FloatArray]:
+        with precise():
+            z, sums = _normalise(closed, self._outputs, self._grid.real)
+            real = self._grid.members >= 0
+            rows = np.empty(self.domain.size)
+            rows[self._grid.members[real]] = np.asarray(sums)[real]
+        return z, rows
 
     def rate(self, z: Any) -> float:
         with precise():
@@ -132,10 +146,8 @@ class JaxClosure(Closure):
     def violated(
         self, z: Any, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
+        first, second = np.nonzero(self.reach(z) > epsilon * self.tiles.between)
         with precise():
-            logs = jnp.log(z)
-            reach = np.asarray(_compiled_reach(self._on.mesh)(logs, self._grid.real))
-            first, second = np.nonzero(reach > epsilon * self.tiles.between)
             run = _compiled_violated(
                 self._on.mesh, self._grid.apart, self._chunk, min(most, PER_TILE)
             )

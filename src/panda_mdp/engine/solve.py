@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -25,10 +24,10 @@ FIRST_CHECK = 200
 GROWTH = 1.4
 PATIENCE = 8
 """Checks without progress after which the solver is taken to have reached its precision."""
+ROUNDS_WORTH = 12
+"""Rounds of the repair that certifying takes about as long as, before it was timed."""
 ABSOLUTE_TOLERANCE = 1e-7
 """Of the loss that ignores the record: a difference below it counts as none."""
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -48,10 +47,14 @@ class Solve:
     iterations: int = 0
     edges: int = 0
     certify_seconds: float = 0.0
+    markup: float = 1.0
+    """What the whole repair costs beyond its first round, as a factor, when last seen."""
+    closure: Closure | None = None
+    candidate: FloatArray | None = None
 
     def run(self, initial: FloatArray | None = None) -> Mechanism:
         """Solve to the gap, or to the time limit, or until interrupted."""
-        self.began = time.perf_counter()
+        self.began = self.certified_at = time.perf_counter()
         problem = self.problem
         # Without any constraint each record takes its cheapest output.
         self.bound = float(problem.prior @ problem.loss.min(axis=1)) * (1 - 1e-14)
@@ -59,8 +62,10 @@ class Solve:
             stopped = self._loop(initial)
         except KeyboardInterrupt:
             stopped = "interrupted"
-        ignorant = self._ignorant_loss()
-        if self._loss() > ignorant:
+            # A second interrupt while the last table is being certified ends it at once.
+            if self.closure is not None and self.candidate is not None:
+                self._certify(self.candidate)
+        if self._loss() > self._ignorant_loss():
             with _Stage(self, "audit"):
                 self._offer(one_row(problem), {})
         return self._result(stopped)
@@ -70,15 +75,11 @@ class Solve:
         if self._open(self._ignorant_loss()) <= 0:
             return "gap reached"
         with _Stage(self, "graph"):
-            closure = self.engine.closure(problem)
+            closure = self.closure = self.engine.closure(problem)
             build = all_pairs if self.all_pairs else constraint_graph
             graph = build(problem.domain, problem.epsilon)
-            table = warm_start(problem, graph) if initial is None else initial
-        self._certify(closure, table)
-        if self._reached():
-            return "gap reached"
-        with _Stage(self, "graph"):
-            solver = self.engine.solver(problem, graph, table)
+            start = warm_start(problem, graph) if initial is None else initial
+            solver = self.engine.solver(problem, graph, start)
         target, idle = FIRST_CHECK, 0
         while True:
             best_before, bound_before = self._loss(), self.bound
@@ -88,12 +89,12 @@ class Solve:
             self.iterations, self.edges = solver.iterations, solver.graph.count
             with _Stage(self, "bound"):
                 self.bound = max(self.bound, solver.bound())
-            matrix = solver.matrix()
+            matrix = self.candidate = solver.matrix()
             with _Stage(self, "repair"):
-                guess = problem.expected_loss(estimate(closure, matrix, problem.epsilon))
-            last = self._hurry()
-            if self._open(guess) <= 0 or guess < 0.98 * self._loss() or last:
-                self._certify(closure, matrix)
+                first = self._estimate(matrix)
+            guess, last = self.markup * first, self._hurry()
+            if self._open(guess) <= 0 or self._due(guess) or last:
+                self._certify(matrix, first)
             self._report()
             if self._reached():
                 return "gap reached"
@@ -110,26 +111,50 @@ class Solve:
             moved = self._loss() < best_before * (1 - 1e-6) or risen > 1e-6 * self.bound
             idle = 0 if moved else idle + 1
             if idle >= PATIENCE:
-                self._certify(closure, matrix)
+                self._certify(matrix)
                 return "gap reached" if self._reached() else "precision reached"
             target = max(int(GROWTH * solver.iterations), solver.iterations + CHECK)
 
-    def _certify(self, closure: Closure, matrix: FloatArray) -> None:
-        """Repair a table, audit it on its integers, and keep it if it is the best so far."""
+    def _estimate(self, matrix: FloatArray) -> float:
+        """The loss after one round of the repair, and from its time what a whole one takes."""
+        if self.closure is None:
+            return np.inf
+        start = time.perf_counter()
+        loss = self.problem.expected_loss(estimate(self.closure, matrix, self.problem.epsilon))
+        if self.best is None:
+            self.certify_seconds = ROUNDS_WORTH * (time.perf_counter() - start)
+        return loss
+
+    def _due(self, guess: float) -> bool:
+        """Whether it is time to certify on the way: it costs little, and much is to be had."""
+        since = time.perf_counter() - self.certified_at
+        return since > 4 * self.certify_seconds and guess < 0.98 * self._loss()
+
+    def _certify(self, matrix: FloatArray, first: float = 0.0) -> None:
+        """Repair a table, audit it on its integers, and keep it if it is the best so far.
+
+        `first` is the loss after the repair's first round, where it is known.
+        """
+        if self.closure is None:
+            return
         start = time.perf_counter()
         with _Stage(self, "repair"):
-            repaired = repair(closure, matrix, self.problem.epsilon)
+            repaired = repair(self.closure, matrix, self.problem.epsilon)
         with _Stage(self, "audit"):
-            self._offer(
+            loss = self._offer(
                 repaired.matrix,
                 {"closure_rounds": repaired.rounds, "common_share": repaired.common_share},
             )
-        self.certify_seconds = time.perf_counter() - start
+        if first > 0:
+            self.markup = max(1.0, loss / first)
+        self.certified_at = time.perf_counter()
+        self.certify_seconds = self.certified_at - start
 
-    def _offer(self, matrix: FloatArray, details: dict[str, float]) -> None:
+    def _offer(self, matrix: FloatArray, details: dict[str, float]) -> float:
         mechanism = release(self.problem, matrix, method="optimal", details=details)
         if self.best is None or mechanism.loss < self.best.loss:
             self.best = mechanism
+        return mechanism.loss
 
     def _loss(self) -> float:
         return np.inf if self.best is None else self.best.loss
