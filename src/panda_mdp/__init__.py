@@ -6,6 +6,7 @@ from panda_mdp.files import load
 from panda_mdp.loss import distance_loss, travel_loss
 from panda_mdp.maps.synthetic import synthetic_city
 from panda_mdp.mechanism import Mechanism, NoGuarantee, Simulation
+from panda_mdp.methods.benders import benders
 from panda_mdp.methods.coarse import coarse
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.laplace import planar_laplace
@@ -46,6 +47,7 @@ __all__ = [
     "__version__",
     "audit",
     "audit_panda",
+    "benders",
     "coarse",
     "compose",
     "count_visits",

@@ -38,8 +38,6 @@ def dual_bound(problem: Problem, graph: Graph, multipliers: FloatArray) -> float
     z_j <= g z_i. Edges need not be all pairs: those left out have multipliers 0.
     """
     cost = problem.weighted_loss
-    if graph.count == 0:
-        return total_from_below(cost.min(axis=1) - 4 * UNIT_ROUNDOFF * cost.max(axis=1))
     reduced, size = reduced_costs(cost, graph.ends, growth(problem, graph), multipliers)
     terms = 2.0 * np.bincount(graph.ends.ravel(), minlength=problem.size) + 8.0
     least = (reduced - UNIT_ROUNDOFF * terms[:, None] * size).min(axis=1)
@@ -56,7 +54,7 @@ def reduced_costs(
     column = np.concatenate([edges, edges + len(ends)])
     shape = (len(cost), 2 * len(ends))
     both = np.concatenate([growths, growths])
-    flat = multipliers.reshape(shape[1], -1)
+    flat = multipliers.reshape(shape[1], cost.shape[1])
     up = sparse.csr_array((np.ones(shape[1]), (own, column)), shape=shape)
     down = sparse.csr_array((both, (other, column)), shape=shape)
     reduced = cost + (up - down) @ flat

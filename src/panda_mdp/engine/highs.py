@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -188,6 +189,13 @@ def import_highspy() -> Any:
         msg = "this needs HiGHS: pip install highspy"
         raise MissingDependencyError(msg) from error
     return highspy
+
+
+def require_numba(purpose: str) -> None:
+    """An error that says how to get numba, where it is missing."""
+    if find_spec("numba") is None:
+        msg = f"{purpose} needs numba: pip install numba"
+        raise MissingDependencyError(msg)
 
 
 def privacy_rows(

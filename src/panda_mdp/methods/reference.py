@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from panda_mdp._arrays import FloatArray
+from panda_mdp.engine.certify import Closure, repair
 from panda_mdp.engine.dual import dual_bound, total_from_below
 from panda_mdp.engine.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.engine.highs import (
@@ -20,9 +21,10 @@ from panda_mdp.engine.highs import (
     cost_scale,
     multipliers,
     privacy_rows,
+    require_numba,
     sum_rows,
 )
-from panda_mdp.errors import MethodError, MissingDependencyError, PrivacyError, SolverError
+from panda_mdp.errors import MethodError, PrivacyError, SolverError
 from panda_mdp.mechanism import Mechanism
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.privacy.release import release
@@ -175,11 +177,7 @@ class _Run:
         return min(found, key=lambda mechanism: mechanism.loss)
 
     def _repaired(self, table: FloatArray) -> Mechanism:
-        try:
-            from panda_mdp.engine.certify import Closure, repair
-        except ImportError as error:
-            msg = "the exact repair of HiGHS's table needs numba: pip install numba"
-            raise MissingDependencyError(msg) from error
+        require_numba("the exact repair of HiGHS's table")
         repaired = repair(Closure(self.problem.domain), table, self.problem.epsilon, TIGHTENING)
         self._stage("repair")
         mechanism = release(
