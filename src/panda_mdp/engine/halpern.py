@@ -29,6 +29,9 @@ from panda_mdp.problem import Problem
 CHECK = 40
 ROW_PULL = 5.0
 START_WEIGHT = 1.0
+MOST_WEIGHT = 30.0
+"""Where the primal has come to rest its travel is rounding alone; a weight that follows it without
+limit (thousands were seen) drowns the multipliers in rounding."""
 SMALLEST = 3e-3
 """Entries below this share of a row are scaled alike: they carry little of the loss."""
 SUFFICIENT, NECESSARY, ARTIFICIAL = 0.2, 0.8, 0.36
@@ -138,7 +141,8 @@ class Halpern(ABC):
         """Move the primal weight towards equal travel of primal and dual since the restart."""
         primal, dual = self._travel()
         if primal > 1e-24 and dual > 1e-24:
-            self.weight = math.sqrt(self.weight * math.sqrt(dual / primal))
+            weight = math.sqrt(self.weight * math.sqrt(dual / primal))
+            self.weight = min(max(weight, 1 / MOST_WEIGHT), MOST_WEIGHT)
 
 
 def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
