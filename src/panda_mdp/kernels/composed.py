@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from panda_mdp.kernels.compiling import njit
 from panda_mdp.kernels.distance import fill
 
 
