@@ -7,6 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# Workers share the cores already: threads of their own would only wait for each other. numba reads
+# this once, when it is first imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+
 import pytest
 
 from panda_mdp.city import City, load_city
