@@ -15,11 +15,14 @@ from panda_mdp.methods.optimal import optimal
 from panda_mdp.methods.remap import remap
 from panda_mdp.panda.audit import PandaAudit, audit_panda
 from panda_mdp.panda.ball import BallAnchors
+from panda_mdp.panda.calibrate import Calibration, calibrate
 from panda_mdp.panda.compose import Guarantee, compose
 from panda_mdp.panda.plan import PandaPlan
 from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
 from panda_mdp.panda.run import panda
 from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.panda.trajectory import trajectory
+from panda_mdp.panda.users import reoptimise
 from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
 from panda_mdp.problem import Problem
@@ -31,6 +34,7 @@ __all__ = [
     "Audit",
     "BallAnchors",
     "BernoulliAnchors",
+    "Calibration",
     "City",
     "Domain",
     "Guarantee",
@@ -48,6 +52,7 @@ __all__ = [
     "audit",
     "audit_panda",
     "benders",
+    "calibrate",
     "coarse",
     "compose",
     "count_visits",
@@ -61,6 +66,8 @@ __all__ = [
     "panda",
     "planar_laplace",
     "remap",
+    "reoptimise",
     "synthetic_city",
+    "trajectory",
     "travel_loss",
 ]

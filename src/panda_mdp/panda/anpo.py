@@ -29,6 +29,10 @@ MERGED = 1e-6
 """Budgets below this many nats become 0: the rows are then equal, which is stricter."""
 
 
+SCALED = 1e-6
+"""Budgets within this share of eps d are treated as eps d, shrunk by as much."""
+
+
 class Solve(Protocol):
     """Anything that solves a problem to a gap, possibly from a start."""
 
@@ -147,6 +151,34 @@ def anchor_problem(
     )
 
 
+def scaled_problem(
+    problem: Problem, anchors: IntArray, budgets: FloatArray, weights: FloatArray
+) -> Problem | None:
+    """AnPO over the domain's own geometry, where budgets are all but eps d; else None.
+
+    Then eps is shrunk to the least budget per distance, at most 1e-6 below, and no closure is
+    needed. Outputs are only labels here, so there must be as many anchors.
+    """
+    if len(anchors) < max(2, problem.outputs_count) or weights.sum() <= 0:
+        return None
+    apart = problem.domain.distances(anchors, anchors)
+    np.fill_diagonal(apart, 1.0)
+    rates = budgets / apart
+    np.fill_diagonal(rates, np.inf)
+    least = float(rates.min())
+    if least < (1 - SCALED) * problem.epsilon:
+        return None
+    return Problem(
+        problem.domain.take(anchors),
+        np.arange(problem.outputs_count),
+        problem.loss[anchors],
+        least * (1 - 1e-12),
+        prior=weights / weights.sum(),
+        loss_unit=problem.loss_unit,
+        prior_source="weights of the anchors",
+    )
+
+
 def solve_anchors(
     problem: Problem,
     anchors: IntArray,
@@ -163,15 +195,19 @@ def solve_anchors(
     `start` gives rows to begin with for anchors (a previous solution), one row per anchor.
     """
     clock = time.perf_counter()
-    group, closed = merge(budgets)
-    anpo = anchor_problem(problem, anchors, weights, group, closed)
+    anpo = scaled_problem(problem, anchors, budgets, weights)
+    if anpo is not None:
+        group, count = np.arange(len(anchors)), len(anchors)
+    else:
+        group, closed = merge(budgets)
+        anpo, count = anchor_problem(problem, anchors, weights, group, closed), len(closed)
     stages = [("close budgets", time.perf_counter() - clock)]
     initial = None
     if start is not None:
         rows = start(anchors)
         initial = np.full((anpo.size, anpo.outputs_count), 1.0 / anpo.outputs_count)
-        members = np.bincount(group, minlength=len(closed))
-        initial[: len(closed)] = 0.0
+        members = np.bincount(group, minlength=count)
+        initial[:count] = 0.0
         np.add.at(initial, group, rows / members[group][:, None])
     clock = time.perf_counter()
     mechanism = solver_of(solver)(anpo, gap, time_limit=time_limit, initial=initial)

@@ -123,13 +123,12 @@ def audit_panda(
 
 def audit_set(run: PandaRun, anchors: IntArray, table: AnchorTable) -> SetAudit:
     """The composed mechanism's loss for one anchor set, over all pairs of records."""
-    domain = run.problem.domain
+    domain, epsilon = run.problem.domain, run.problem.epsilon
     likelihood = set_likelihoods(run, anchors)
     row, logs = _rows(run, anchors, table)
-    problem = run.problem
-    total = _scan(domain, likelihood, row, logs, problem.epsilon)
-    alone = _scan(domain, likelihood, np.zeros_like(row), logs[:1] * 0.0, problem.epsilon)
-    report = _scan(domain, np.zeros_like(likelihood), row, logs, problem.epsilon)
+    total = _scan(domain, likelihood, row, logs, epsilon)
+    alone = _scan(domain, likelihood, np.zeros_like(row), np.zeros_like(logs[:1]), epsilon)
+    report = _scan(domain, np.zeros_like(likelihood), row, logs, epsilon)
     return SetAudit(
         epsilon=total[0],
         worst=total[1],
@@ -138,6 +137,13 @@ def audit_set(run: PandaRun, anchors: IntArray, table: AnchorTable) -> SetAudit:
         selection_epsilon=alone[0],
         report_epsilon=report[0],
     )
+
+
+def report_epsilon(run: PandaRun, anchors: IntArray, table: AnchorTable) -> float:
+    """What a report from a given set costs per unit of distance, over all pairs of records."""
+    row, logs = _rows(run, anchors, table)
+    domain = run.problem.domain
+    return _scan(domain, np.zeros(domain.size), row, logs, run.problem.epsilon)[0]
 
 
 def set_likelihoods(run: PandaRun, anchors: IntArray) -> FloatArray:

@@ -34,8 +34,13 @@ def run_balls(
     clock: Clock,
     *,
     seeded: bool,
+    sets: tuple[IntArray, ...] | None = None,
+    table: Mechanism | None = None,
 ) -> PandaResult:
-    """Both phases. The table is public and the same for everyone; only the ball is drawn."""
+    """Both phases. The table is public and the same for everyone; only the ball is drawn.
+
+    `sets` and `table` are those of a run before, where it goes on from one.
+    """
     unit = problem.domain.unit
     if not selection.epsilon < problem.epsilon:
         msg = (
@@ -51,15 +56,16 @@ def run_balls(
         raise ShortfallError(msg, value=selection.delta, limit=delta)
     law = selection.on(problem.domain)
     clock.lap("centres and radius")
-    if selection.outside == "nearest":
+    nearest = selection.outside == "nearest"
+    if table is None and nearest:
         table = ball_table(problem, selection.table_epsilon(problem.epsilon), options)
-        # (eps - eps_1) / 2 twice is eps - eps_1 up to rounding, which the table leaves room for.
-        second = Guarantee(problem.epsilon - selection.epsilon, selection.delta, unit)
-    else:
+    elif table is None:
         table = extended_table(problem, law, selection.epsilon, options)
-        second = Guarantee(problem.epsilon - selection.epsilon, 0.0, unit)
+    left = problem.epsilon - selection.epsilon
+    second = Guarantee(left, selection.delta if nearest else 0.0, unit)
     clock.lap(f"table over the domain ({options.solver})")
-    sets = tuple(selection.draw(problem.domain, int(record), bits) for record in records)
+    if sets is None:
+        sets = tuple(selection.draw(problem.domain, int(record), bits) for record in records)
     clock.lap("draw balls")
     weights = np.stack(
         [
@@ -90,6 +96,7 @@ def run_balls(
         reasons=(),
         stages=tuple(clock.stages),
         seeded=seeded,
+        options=options,
         ball=law,
         details={
             "radius": law.radius,
@@ -99,6 +106,7 @@ def run_balls(
             "expected_anchors": law.expected_size(problem.prior),
         },
         _weights=weights,
+        _records=records,
     )
 
 

@@ -149,9 +149,7 @@ def run_bernoulli(
         clustering_coefficient(problem.domain, law.radius, union),
     )
     clock.lap("clustering")
-    details: dict[str, object] = {"clipped_pairs": plan.clipped, "pairs": plan.pair_count}
-    if proved.certificate is not None:
-        details["certified_delta"] = proved.certificate.violation
+    details = {"clipped_pairs": plan.clipped, "pairs": plan.pair_count}
     kind = PandaNoGuarantee if reasons else PandaResult
     guarantee = None if reasons else Guarantee(problem.epsilon, delta, problem.domain.unit)
     return kind(
@@ -168,10 +166,13 @@ def run_bernoulli(
         stages=tuple(clock.stages),
         seeded=seeded,
         plan=plan,
+        options=options,
         full_plan=proved.plan,
+        certificate=proved.certificate,
         clustering=clustering,
         details=details,
         _weights=weights,
+        _records=records,
     )
 
 

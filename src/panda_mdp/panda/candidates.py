@@ -30,5 +30,13 @@ def spread_out(domain: Domain, count: int) -> IntArray:
     return np.sort(np.array(chosen, dtype=np.int64))
 
 
+def covering_radius(domain: Domain, chosen: IntArray) -> float:
+    """The largest distance of a record from the nearest of the chosen ones."""
+    nearest = _column(domain, int(chosen[0]))
+    for record in chosen[1:]:
+        np.minimum(nearest, _column(domain, int(record)), out=nearest)
+    return float(nearest.max())
+
+
 def _column(domain: Domain, record: int) -> FloatArray:
     return domain.metric.pairs(np.arange(domain.size), np.full(domain.size, record))

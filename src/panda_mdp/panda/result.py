@@ -19,7 +19,9 @@ import numpy as np
 from panda_mdp._arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable
+from panda_mdp.panda.certify import Certificate
 from panda_mdp.panda.compose import Guarantee
+from panda_mdp.panda.options import Options
 from panda_mdp.panda.plan import BudgetShares, PandaPlan
 from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.problem import Problem
@@ -59,15 +61,20 @@ class PandaRun:
     """Why there is no guarantee; empty where there is one."""
     stages: tuple[tuple[str, float], ...]
     seeded: bool
+    options: Options = field(default_factory=Options)
     plan: PandaPlan | None = None
     """Budgets between the anchors of all users."""
     full_plan: PandaPlan | None = field(default=None, repr=False)
     """Budgets between all candidates, where they were computed: they bound every set's table."""
+    certificate: Certificate | None = None
+    """The bound on every pair's violation probability that the guarantee rests on."""
     ball: BallLaw | None = None
     clustering: Clustering | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     _weights: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64), repr=False)
     """The integer row that each user reports from: derived from true records, so never shown."""
+    _records: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+    """The users' true records: kept for simulations, never shown."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))

@@ -105,6 +105,8 @@ class BernoulliAnchors:
             parts.append(f"tail={self.tail:.6g}")
         if self.candidates is not None:
             parts.append(f"{len(self.candidates)} candidates")
+        if self.neighbours != 20:
+            parts.append(f"neighbours={self.neighbours}")
         return f"BernoulliAnchors({', '.join(parts)})"
 
     def h(self, distance: npt.ArrayLike) -> FloatArray:

@@ -317,4 +317,6 @@ def _paper(run: PandaRun, losses: Losses, pair: IntArray, apart: float) -> Viola
     effective = float(np.array(values)[order[over.argmax()]]) / apart if over.any() else 0.0
     if missing + rest > run.delta:
         effective = float("inf")
-    return Violation(low + missing, high + missing + rest, effective, "surrogate pairs")
+    return Violation(
+        float(low + missing), float(high + missing + rest), effective, "surrogate pairs"
+    )

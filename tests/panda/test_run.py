@@ -1,0 +1,308 @@
+"""Both phases together: what is returned, what raises, and what never shows."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import panda_mdp as pm
+from panda_mdp.errors import (
+    EmptyAnchorsError,
+    MethodError,
+    NotForReleaseError,
+    PhaseOneCostError,
+    PrivacyError,
+    SurrogateError,
+)
+from panda_mdp.panda.clustering import clustering_coefficient
+from panda_mdp.panda.surrogate import surrogates
+from panda_mdp.panda.violation import violation
+
+SIZE = 40
+
+
+@pytest.fixture(scope="module")
+def problem() -> pm.Problem:
+    rng = np.random.default_rng(11)
+    domain = pm.Domain.from_vectors(rng.normal(size=(SIZE, 2)) * 2, unit="km")
+    outputs = rng.choice(SIZE, 6, replace=False)
+    return pm.Problem(domain, outputs, domain.distances(None, outputs), 2.0)
+
+
+@pytest.fixture(scope="module")
+def everything() -> pm.BernoulliAnchors:
+    """Anchors drawn without regard to the record: the whole domain, almost surely."""
+    return pm.BernoulliAnchors("exponential", alpha=1 - 2e-8, rate=0.0, neighbours=SIZE)
+
+
+@pytest.fixture(scope="module")
+def sparse() -> pm.BernoulliAnchors:
+    return pm.BernoulliAnchors("exponential", radius=1.5, tail=0.02)
+
+
+def test_a_run_that_fits_has_the_guarantee_and_the_optimal_loss(problem, everything) -> None:
+    run = pm.panda(problem, [3, 17, 3, 29], everything)
+    assert isinstance(run, pm.PandaResult)
+    assert run.guarantee == pm.Guarantee(2.0, 1e-7, "km")
+    best = pm.optimal(problem)
+    assert run.anchor_loss <= best.loss * 1.02
+    assert run.lower_bound <= best.loss
+    assert 1.0 <= run.ratio < 1.02
+    own = (problem.loss[[3, 17, 3, 29]] * run.tables[0].rows(np.array([3, 17, 3, 29]))).sum(axis=1)
+    assert run.loss == pytest.approx(own.mean(), rel=1e-12)
+    audit = pm.audit_panda(run)
+    assert audit.holds
+    assert audit.violation <= 1e-7
+    assert all(found.violations == 0 for found in audit.sets)
+    assert run.sample(2) in problem.outputs
+
+
+def test_a_public_candidate_set_fits_with_a_margin(problem) -> None:
+    """Surrogates are the nearest of few candidates; the margin pays for the distance."""
+    chosen = np.arange(0, SIZE, 2)
+    selection = pm.BernoulliAnchors(
+        "exponential",
+        alpha=1 - 2e-8,
+        rate=0.0,
+        radius=12.0,
+        candidates=chosen,
+        neighbours=SIZE,
+    )
+    run = pm.panda(problem, range(8), selection)
+    assert isinstance(run, pm.PandaResult)
+    assert run.shares.margin > 0.1
+    assert pm.audit_panda(run).holds
+
+
+def test_the_papers_defaults_raise_and_tell_what_to_do(problem) -> None:
+    with pytest.raises(PhaseOneCostError) as caught:
+        pm.panda(problem, [1, 2], pm.BernoulliAnchors())
+    text = str(caught.value)
+    for word in ("Phase I costs", "epsilon is 2", "calibrate", "BallAnchors", "enforce=False"):
+        assert word in text
+    assert isinstance(caught.value, ValueError)
+
+
+def test_without_enforcement_there_is_a_result_that_says_what_it_is(problem, sparse, tmp_path):
+    run = pm.panda(problem, [1, 2, 30], sparse, enforce=False)
+    assert isinstance(run, pm.PandaNoGuarantee)
+    assert "NO PRIVACY GUARANTEE" in repr(run)
+    assert run.guarantee is None
+    assert run.reasons
+    with pytest.raises(NotForReleaseError):
+        run.save(tmp_path / "no.pmdp")
+    with pytest.raises(NotForReleaseError):
+        run.sample(0)
+    assert not list(tmp_path.iterdir())
+    assert not pm.audit_panda(run).holds
+
+
+def test_a_guarantee_cannot_be_made_up(problem, sparse) -> None:
+    run = pm.panda(problem, [1, 2], sparse, enforce=False, relaxed=False, seed=1)
+    fields = {name: getattr(run, name) for name in run.__dataclass_fields__}
+    with pytest.raises(PrivacyError, match="no guarantee"):
+        pm.PandaResult(**fields)
+
+
+def test_nothing_shows_records_or_seeds(problem, sparse, everything) -> None:
+    users, seed = [37, 38], 987654321
+    run = pm.panda(problem, users, sparse, enforce=False, relaxed=False, seed=seed)
+    safe = pm.panda(problem, users, everything, relaxed=False, seed=seed)
+    for shown in (repr(run), repr(safe), repr(run.selection), repr(pm.audit_panda(run))):
+        assert not re.search(r"\b(37|38)\b", shown)
+        assert str(seed) not in shown
+    for bad in ([4711], [-5], [0.5], ["x"]):
+        with pytest.raises(MethodError) as caught:
+            pm.panda(problem, bad, everything)
+        assert "4711" not in str(caught.value)
+        assert "-5" not in str(caught.value)
+
+
+def test_a_seeded_run_is_repeatable_and_not_for_release(problem, everything, tmp_path) -> None:
+    first = pm.panda(problem, [1, 2], everything, relaxed=False, seed=4)
+    again = pm.panda(problem, [1, 2], everything, relaxed=False, seed=4)
+    for one, two in zip(first.anchor_sets, again.anchor_sets, strict=True):
+        assert np.array_equal(one, two)
+    assert "NOT FOR RELEASE" in repr(first)
+    with pytest.raises(NotForReleaseError):
+        first.save(tmp_path / "seeded.pmdp")
+    with pytest.raises(NotForReleaseError):
+        first.sample(0)
+
+
+def test_a_saved_run_is_audited_again_on_load(problem, everything, tmp_path) -> None:
+    run = pm.panda(problem, [1, 2], everything, relaxed=False)
+    loaded = pm.load(run.save(tmp_path / "panda.pmdp"))
+    assert loaded.audit.holds
+    claim = loaded.details["panda"]
+    assert claim["epsilon"] == 2.0
+    assert claim["delta"] == 1e-7
+    assert len(claim["anchors"]) == SIZE
+    assert "users" not in str(claim)
+
+
+def test_the_table_does_not_depend_on_the_records(problem, sparse) -> None:
+    """Same anchors, other records: the server computes the same table."""
+    from panda_mdp.panda.bernoulli import promise, run_bernoulli
+    from panda_mdp.panda.options import Clock, Options
+
+    options = Options(relaxed=False)
+    sets = (np.array([1, 4, 9]), np.array([4, 20, 31]))
+    proved = promise(problem, sparse, 1e-7, options, enforce=False)
+    runs = [
+        run_bernoulli(
+            problem,
+            np.array(records),
+            sets,
+            sparse,
+            1e-7,
+            options,
+            proved,
+            Clock(),
+            enforce=False,
+            seeded=False,
+        )
+        for records in ([1, 4], [20, 39])
+    ]
+    first, second = (run.tables[0].mechanism.weights for run in runs)
+    assert np.array_equal(first, second)
+
+
+def test_own_pairs_give_every_user_a_table_and_never_a_worse_one(problem) -> None:
+    """Fewer constraints: the table over the own set alone is at least as good for it."""
+    selection = pm.BernoulliAnchors("exponential", alpha=0.5, rate=0.05, radius=1.0, tail=0.4)
+    options = {"enforce": False, "seed": 6, "gap": 0.005}
+    union = pm.panda(problem, range(5), selection, 0.1, **options)
+    own = pm.panda(problem, range(5), selection, 0.1, pairs="own", **options)
+    assert len(own.tables) == 5
+    for n, chosen in enumerate(own.anchor_sets):
+        prior = np.full(len(chosen), 1 / len(chosen))
+        losses = [
+            prior @ (problem.loss[chosen] * run.download(n)).sum(axis=1) for run in (own, union)
+        ]
+        assert losses[0] <= losses[1] * 1.006
+        at = np.searchsorted(own.plan.anchors, chosen)
+        logs = np.log(own.download(n))
+        spread = np.abs(logs[:, None] - logs).max(axis=2)
+        assert np.all(spread <= own.plan.budgets[np.ix_(at, at)] + 1e-9)
+    with pytest.raises(NotForReleaseError, match="tell their anchors"):
+        everything = pm.BernoulliAnchors("exponential", alpha=1 - 2e-8, rate=0, neighbours=SIZE)
+        pm.panda(problem, [1, 2], everything, pairs="own", relaxed=False).save("nowhere")
+
+
+def test_solvers_agree(problem, sparse) -> None:
+    selection = pm.BernoulliAnchors("exponential", alpha=0.6, rate=0.02, radius=1.0, tail=0.5)
+    losses = {
+        solver: pm.panda(
+            problem, range(6), selection, 0.3, enforce=False, seed=3, solver=solver, gap=0.01
+        ).anchor_loss
+        for solver in ("optimal", "benders", "highs")
+    }
+    best = min(losses.values())
+    assert max(losses.values()) <= best * 1.021
+
+
+def test_weights_of_the_objective(problem) -> None:
+    selection = pm.BernoulliAnchors("exponential", alpha=0.6, rate=0.02, radius=1.0, tail=0.5)
+    plain = pm.panda(problem, range(6), selection, 0.3, enforce=False, seed=3, relaxed=False)
+    other = pm.panda(
+        problem, range(6), selection, 0.3, enforce=False, seed=3, relaxed=False, weights="surrogate"
+    )
+    assert plain.anchor_loss <= other.anchor_loss * 1.011
+
+
+def test_loss_goes_through_the_surrogate(problem, sparse) -> None:
+    users = np.array([5, 6, 7])
+    run = pm.panda(problem, users, sparse, enforce=False, relaxed=False, seed=8)
+    expected = []
+    for n, (record, chosen) in enumerate(zip(users, run.anchor_sets, strict=True)):
+        at = surrogates(problem.domain, chosen, np.array([record]))[0]
+        expected.append(run.download(n)[at] @ problem.loss[record])
+    assert run.loss == pytest.approx(np.mean(expected), rel=1e-12)
+
+
+def test_empty_sets_are_named_by_position_only(problem) -> None:
+    selection = pm.BernoulliAnchors("exponential", alpha=1e-6, rate=0.1, tail=1e-9, neighbours=SIZE)
+    with pytest.raises(EmptyAnchorsError, match="no user drew any anchor"):
+        pm.panda(problem, [37], selection, 0.5, enforce=False)
+
+
+def test_a_set_that_is_empty_reports_without_the_record(problem) -> None:
+    selection = pm.BernoulliAnchors("exponential", alpha=0.3, rate=0.1, radius=0.5, tail=0.01)
+    run = pm.panda(problem, range(20), selection, 0.5, enforce=False, relaxed=False, seed=1)
+    empty = [n for n, chosen in enumerate(run.anchor_sets) if not len(chosen)]
+    assert empty
+    assert any("drew no anchor" in reason for reason in run.reasons)
+
+
+def test_the_papers_margin_does_not_imply_the_standard_definition() -> None:
+    """Five records on a line: the paper's violation is within delta, one user's is not."""
+    places = np.array([0.16, 0.51, 0.98, 1.76, 2.48])
+    domain = pm.Domain.from_vectors(places[:, None], unit="km")
+    problem = pm.Problem(domain, range(5), domain.distances(), 10.0)
+    selection = pm.BernoulliAnchors("exponential", alpha=0.95, rate=0.1, radius=50.0, neighbours=5)
+    with pytest.raises(SurrogateError, match="independent sets") as caught:
+        pm.panda(problem, [1], selection, 0.1)
+    assert caught.value.value > caught.value.limit == 0.1
+    assert caught.value.pair == (1, 3)
+    users = np.repeat(np.arange(5), 8)
+    run = pm.panda(problem, users, selection, 0.1, enforce=False, relaxed=False, seed=1)
+    assert len(run.anchors) == 5
+    assert run.plan.clipped == 0
+    one_user = violation(run, 1, 3)
+    two_users = violation(run, 1, 3, definition="paper")
+    assert two_users.upper <= 0.1 < one_user.lower == one_user.upper
+    assert isinstance(run, pm.PandaNoGuarantee)
+
+
+def test_options_are_checked(problem, sparse) -> None:
+    for options, word in (
+        ({"pairs": "some"}, "pairs"),
+        ({"weights": "mine"}, "weights"),
+        ({"solver": "magic"}, "solver"),
+        ({"delta": 2.0}, "delta"),
+    ):
+        with pytest.raises(MethodError, match=word):
+            pm.panda(problem, [1], sparse, **options)
+    with pytest.raises(MethodError, match="empty"):
+        pm.panda(problem, [], sparse)
+    with pytest.raises(MethodError, match="selection is a str"):
+        pm.panda(problem, [1], "ball")
+    run = pm.panda(problem, [1], sparse, enforce=False, relaxed=False)
+    with pytest.raises(MethodError, match="no user 5"):
+        run.download(5)
+
+
+def test_stages_are_timed(problem, sparse) -> None:
+    run = pm.panda(problem, [1, 2], sparse, enforce=False)
+    names = [name for name, _ in run.stages]
+    assert names[:2] == ["feasibility and certificate", "draw anchors"]
+    assert any("AnPO" in name for name in names)
+    assert run.seconds > 0
+
+
+def test_clustering_coefficients() -> None:
+    triangle = pm.Domain.from_vectors([[0.0, 0.0], [1.0, 0.0], [0.5, 0.8], [5.0, 5.0], [6.0, 5.0]])
+    assert clustering_coefficient(triangle, 1.2) == pytest.approx(3 / 5)
+    assert clustering_coefficient(triangle, 1.2, np.array([0, 1, 2])) == 1.0
+    assert clustering_coefficient(triangle, 0.1) == 0.0
+    path = pm.Domain.from_vectors([[0.0], [1.0], [2.0]])
+    assert clustering_coefficient(path, 1.0) == 0.0
+
+
+@pytest.mark.data
+def test_the_papers_parameters_on_rome_raise(road_maps) -> None:
+    city = road_maps("rome")
+    domain = city.domain(1000, seed=0)
+    outputs = np.arange(100)
+    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 5.0)
+    users = np.arange(50)
+    for decay in ("power", "exponential", "logistic"):
+        with pytest.raises(PhaseOneCostError) as caught:
+            pm.panda(problem, users, pm.BernoulliAnchors(decay))
+        x, x2 = caught.value.pair
+        rate = pm.BernoulliAnchors(decay).leakage(domain, x, x2) / domain.distance(x, x2)
+        assert caught.value.value == pytest.approx(rate, rel=1e-9)
+        assert caught.value.value > 5.0
