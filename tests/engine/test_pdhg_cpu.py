@@ -11,6 +11,7 @@ from helpers import KINDS, displacement_problem, random_domain
 from panda_mdp.engine.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.engine.halpern import incidence
 from panda_mdp.engine.pdhg_cpu import CpuSolver, squared_distance
+from panda_mdp.engine.solve import warm_start
 from panda_mdp.methods import reference
 from panda_mdp.methods.reference import solve_highs
 
@@ -31,7 +32,7 @@ def test_kkt_on_the_graph(kind):
     problem = dense_town(kind)
     graph = constraint_graph(problem.domain, problem.epsilon)
     optimum = solve_highs(problem, "graph", "simplex").details["highs_objective"]
-    solver = CpuSolver(problem, graph, uniform(problem))
+    solver = CpuSolver(problem, graph, warm_start(problem, graph))
     solver.advance(6000)
     z = solver.matrix()
     # Primal: rows on the simplex, every edge and output near its cone.

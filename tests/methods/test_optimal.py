@@ -50,7 +50,7 @@ def random_problem(seed: int) -> Problem:
 @pytest.mark.parametrize("seed", range(60))
 def test_bound_optimum_loss_in_this_order(seed):
     problem = random_problem(seed)
-    mechanism = optimal(problem, time_limit=5)
+    mechanism = optimal(problem, time_limit=3)
     exact = solve_highs(problem, pairs="all", algorithm="simplex")
     assert exact.details["stopped"] == "solved"
     assert isinstance(mechanism, Mechanism)
@@ -61,15 +61,14 @@ def test_bound_optimum_loss_in_this_order(seed):
     assert exact.lower_bound <= mechanism.loss + slack
     assert mechanism.lower_bound <= mechanism.loss + slack
     optimum = exact.details["highs_objective"]
-    scale = float(problem.prior @ problem.loss.max(axis=1))
-    assert mechanism.lower_bound <= optimum + 1e-6 * scale
-    assert mechanism.loss >= optimum - 1e-6 * scale
-    if optimum > 1e-4 * scale:
+    ignorant = float((problem.prior @ problem.loss).min())
+    slack = 1e-6 * float(problem.prior @ problem.loss.max(axis=1))
+    assert mechanism.lower_bound <= optimum + slack
+    assert optimum - slack <= mechanism.loss <= 1.01 * optimum + 1e-3 * ignorant + slack
+    if optimum > 1e-2 * ignorant:
+        # A hundredth of next to nothing is beyond single precision.
         assert mechanism.details["stopped"] == "gap reached"
         assert mechanism.gap <= 0.01
-    else:
-        # A hundredth of next to nothing is beyond single precision; near the optimum all the same.
-        assert mechanism.loss <= optimum + 1e-6 * scale
 
 
 @pytest.mark.parametrize("n", [5, 7])
@@ -149,22 +148,30 @@ def test_time_limit(seconds):
     assert 0 <= mechanism.lower_bound <= mechanism.loss
 
 
-@pytest.mark.parametrize("place", ["solver", "bound", "certify", "graph"])
-def test_an_interrupt_returns_the_best_certified_table(place, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("place", ["graph", "solver", "bound", "repair", "audit"])
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_interrupt_returns_the_best_certified_table(place, call, monkeypatch):
+    owner, name = {
+        "graph": (loop, "constraint_graph"),
+        "solver": (CpuSolver, "advance"),
+        "bound": (CpuSolver, "bound"),
+        "repair": (loop, "repair"),
+        "audit": (loop, "release"),
+    }[place]
+    original = getattr(owner, name)
+    calls = []
 
-    if place == "solver":
-        monkeypatch.setattr(CpuSolver, "advance", interrupt)
-    elif place == "bound":
-        monkeypatch.setattr(CpuSolver, "bound", interrupt)
-    elif place == "certify":
-        monkeypatch.setattr(loop, "repair", interrupt)
-    else:
-        monkeypatch.setattr(loop, "constraint_graph", interrupt)
+    def interrupt(*args: object, **options: object) -> object:
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return original(*args, **options)
+
+    monkeypatch.setattr(owner, name, interrupt)
     problem = grid(6)
-    mechanism = optimal(problem)
-    assert mechanism.details["stopped"] == "interrupted"
+    mechanism = optimal(problem, gap=1e-3, time_limit=1)
+    if len(calls) >= call:
+        assert mechanism.details["stopped"] == "interrupted"
     assert mechanism.audit.holds
     assert mechanism.lower_bound <= mechanism.loss
     assert mechanism.loss <= float((problem.prior @ problem.loss).min()) * (1 + 1e-6)
