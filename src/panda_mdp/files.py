@@ -58,7 +58,7 @@ _SEAL_LENGTH = len(_SEAL) + 64
 _END_RECORD = 22
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _CERTIFICATE = "certificate.json"
-_METRIC_ARRAYS = {
+METRIC_ARRAYS = {
     "haversine": ("lat", "lon"),
     "euclidean": ("vectors",),
     "angular": ("vectors",),
@@ -77,7 +77,7 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str]) -> Path:
         raise NotForReleaseError(msg)
     target = Path(path)
     members = {f"arrays/{name}.npy": _npy(array) for name, array in _arrays(mechanism).items()}
-    certificate = _certificate(mechanism)
+    certificate = describe(mechanism)
     certificate["sha256"] = _checksum(certificate, members)
     text = json.dumps(certificate, indent=1, sort_keys=True, allow_nan=False)
     _write_atomically(target, _archive({_CERTIFICATE: text.encode(), **members}))
@@ -123,7 +123,8 @@ def _arrays(mechanism: Mechanism) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def _certificate(mechanism: Mechanism) -> dict[str, Any]:
+def describe(mechanism: Mechanism) -> dict[str, Any]:
+    """What a certificate says about a mechanism: plain values for JSON."""
     from panda_mdp import __version__
 
     problem, result = mechanism.problem, mechanism.audit
@@ -351,8 +352,8 @@ def _check_seal(data: bytes) -> None:
 def _rebuild(certificate: dict[str, Any], members: Mapping[str, bytes], verify: bool) -> Mechanism:
     claims = certificate["domain"]
     kind, size, count = claims["kind"], int(claims["records"]), int(certificate["outputs"])
-    if kind not in _METRIC_ARRAYS:
-        msg = f"a metric of kind {kind!r}; this library knows {', '.join(_METRIC_ARRAYS)}"
+    if kind not in METRIC_ARRAYS:
+        msg = f"a metric of kind {kind!r}; this library knows {', '.join(METRIC_ARRAYS)}"
         raise FileFormatError(msg)
     if certificate["bits"] != BITS:
         msg = f"weights of {certificate['bits']!r} bits; this library reads {BITS}"
@@ -368,7 +369,7 @@ def _rebuild(certificate: dict[str, Any], members: Mapping[str, bytes], verify: 
         "loss": (size, count),
         "weights": (size, count),
     }
-    names = [*_METRIC_ARRAYS[kind], "outputs", "prior", "loss", "weights"]
+    names = [*METRIC_ARRAYS[kind], "outputs", "prior", "loss", "weights"]
     names += ["nodes"] if claims["nodes"] else []
     if {f"arrays/{name}.npy" for name in names} != set(members):
         msg = f"the archive holds {sorted(members)}; expected the arrays {sorted(names)}"
@@ -416,7 +417,24 @@ def _array(members: Mapping[str, bytes], name: str, shape: tuple[int, ...]) -> n
 def _problem(
     certificate: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]], verify: bool
 ) -> Problem:
-    claims = certificate["domain"]
+    return Problem(
+        build_domain(certificate["domain"], arrays, verify),
+        arrays["outputs"],
+        arrays["loss"],
+        float(certificate["epsilon"]),
+        prior=arrays["prior"],
+        loss_unit=str(certificate["loss_unit"]),
+        prior_source=str(certificate["prior_source"]),
+    )
+
+
+def build_domain(
+    claims: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], verify: bool
+) -> Domain:
+    """The domain that a certificate names, from its arrays; it must have the same fingerprint.
+
+    `verify=False` takes the triangle inequality of a distance matrix on trust.
+    """
     kind, unit = claims["kind"], str(claims["unit"])
     if kind == "haversine":
         domain = Domain.from_points(arrays["lat"], arrays["lon"])
@@ -432,17 +450,7 @@ def _problem(
     if domain.fingerprint != claims["fingerprint"] or domain.unit != unit:
         msg = "the domain is not the one that the certificate names"
         raise FileFormatError(msg)
-    if "nodes" in arrays:
-        domain = domain.with_nodes(arrays["nodes"])
-    return Problem(
-        domain,
-        arrays["outputs"],
-        arrays["loss"],
-        float(certificate["epsilon"]),
-        prior=arrays["prior"],
-        loss_unit=str(certificate["loss_unit"]),
-        prior_source=str(certificate["prior_source"]),
-    )
+    return domain.with_nodes(arrays["nodes"]) if "nodes" in arrays else domain
 
 
 def _audit(
