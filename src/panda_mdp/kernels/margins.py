@@ -136,21 +136,9 @@ def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, values
     return upper_quantile(values, mass, count, slack) - own
 
 
-@njit(cache=True)
-def _unsafe(i, j, start, line, law, missed, own, block):
-    """The failure probability without any margin: mass above `own`, and the shortfall."""
-    failing = missed[i] + missed[j] - missed[i] * missed[j]
-    width = start[i + 1] - start[i]
-    for b in range(start[j], start[j + 1]):
-        part, _ = _above(block, width, line[b], own, law, start[i])
-        failing += part * law[b]
-    return failing
-
-
 @njit(cache=True, parallel=True)
 def margin_matrix(start, near, law, missed, budgets, places, delta, widest):
-    """Margins between all rows, (n, n), symmetric, at least 0; with a negative delta instead the
-    failure probabilities without any margin.
+    """Margins between all rows, (n, n), symmetric, at least 0.
 
     `near` are positions in `budgets` of the near candidates of each row, `law` their surrogate
     probabilities v, `places` the positions of the rows themselves.
@@ -167,12 +155,9 @@ def margin_matrix(start, near, law, missed, budgets, places, delta, widest):
             pack(i, start, near, budgets, block)
             for j in range(i + 1):
                 own = budgets[places[i], places[j]]
-                if delta < 0.0:
-                    out[i, j] = _unsafe(i, j, start, near, law, missed, own, block)
-                else:
-                    out[i, j] = pair_margin(
-                        i, j, start, near, law, missed, own, 0.0, delta, block, values, mass
-                    )
+                out[i, j] = pair_margin(
+                    i, j, start, near, law, missed, own, 0.0, delta, block, values, mass
+                )
     for i in prange(rows):
         for j in range(i + 1, rows):
             out[i, j] = out[j, i]
@@ -202,13 +187,12 @@ def window_max(table, windows):
 
 @njit(cache=True, parallel=True)
 def refine(
-    first, second, windows, deltas, unsafe, upper, start, near, law, missed, budgets, places, widest
+    first, second, windows, deltas, least, upper, start, near, law, missed, budgets, places, widest
 ):
     """Window maxima at a delta of their own for the pairs (first[k], second[k]) of windows.
 
-    `unsafe` are failure probabilities without margin and `upper` bounds on the margins of all
-    pairs of rows: a pair that is safe without, or whose bound does not beat the best value so
-    far, is passed over.
+    `least` bounds each result from below, `upper` the margins of all pairs of rows from above: a
+    pair of rows whose bound does not beat the best value so far is passed over.
     """
     line = np.empty(len(near), np.int64)
     for i in prange(len(start) - 1):
@@ -219,10 +203,10 @@ def refine(
         block = np.empty((widest, widest))
         values = np.empty(widest * widest)
         mass = np.empty(widest * widest)
-        best = 0.0
+        best = least[k]
         for x in windows[first[k]]:
             for y in windows[second[k]]:
-                if unsafe[x, y] <= deltas[k] or upper[x, y] <= best:
+                if upper[x, y] <= best:
                     continue
                 for b in range(start[y], start[y + 1]):
                     for a in range(start[x], start[x + 1]):

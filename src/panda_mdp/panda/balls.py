@@ -18,7 +18,7 @@ from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.sampler import BitSource
 from panda_mdp.problem import Problem
 
-SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+SHARES = (1.0, 0.9, 0.8, 0.75, 0.7, 0.6, 0.5)
 """Shares of eps - eps_1 that a table with extended rows is tried at; 0.5 is always enough."""
 MOST_EXTENDED = 2_000
 """Every ball's extension is audited over all pairs, which is for domains of this size."""

@@ -20,6 +20,8 @@ from panda_mdp.panda.tails import cost_table
 from panda_mdp.problem import Problem
 
 TRIM = 1e-11
+LEVEL_WORK = 20_000_000
+"""Pairs of records times levels of delta, at which margins are computed for all pairs."""
 MOST_RECORDS = 9_000
 """Pairwise tables of more records than this would not fit into a small machine's memory."""
 
@@ -267,17 +269,12 @@ class _Pairs:
 
         return np.asarray(margin_matrix(*self._tables(), delta, self._widest))
 
-    def unsafe(self) -> FloatArray:
-        """Failure probabilities of all pairs of covered records without any margin."""
-        from panda_mdp.kernels.margins import margin_matrix
-
-        return np.asarray(margin_matrix(*self._tables(), -1.0, self._widest))
-
     def estimated_margins(self, deltas: FloatArray) -> tuple[FloatArray, BoolArray]:
         """xi_hat of every pair of anchors at its own delta, and where the shortfall exceeds it.
 
-        Margins fall as delta grows, so those at the least delta bound all others; where deltas
-        differ, only pairs that are not safe without a margin are computed at their own delta.
+        Margins fall in steps as delta grows. They are computed for all records at a few levels of
+        delta; a pair of anchors whose two levels agree is done, the others are computed at their
+        own delta, where only records whose levels differ have to be looked at.
         """
         count = len(self.own)
         if self.windows is None:
@@ -288,18 +285,29 @@ class _Pairs:
         from panda_mdp.kernels.margins import refine, window_max
 
         missed = self.missed[self.windows].max(axis=1)
-        upper = self.margins(float(deltas.min()))
-        estimate = np.asarray(window_max(upper, self.windows))
-        if deltas.min() < deltas.max():
-            unsafe = self.unsafe()
-            needed = (np.asarray(window_max(unsafe, self.windows)) > deltas) & (estimate > 0)
-            estimate[~needed] = 0.0
-            first, second = np.nonzero(np.triu(needed))
-            own = deltas[first, second]
+        steps = int(np.clip(LEVEL_WORK // len(self.places) ** 2, 1, 16))
+        levels = np.unique(np.quantile(deltas, np.linspace(0, 1, steps + 1)))
+        upper = self.margins(float(levels[0]))
+        above = np.asarray(window_max(upper, self.windows))
+        estimate = above.copy()
+        for low, high in zip(levels[:-1], levels[1:], strict=True):
+            lower = self.margins(float(high))
+            below = np.asarray(window_max(lower, self.windows))
+            here = (deltas > low) & (deltas <= high)
+            estimate[here] = below[here]
+            first, second = np.nonzero(np.triu(here & (below < above) & (deltas < high)))
             found = refine(
-                first, second, self.windows, own, unsafe, upper, *self._tables(), self._widest
+                first,
+                second,
+                self.windows,
+                deltas[first, second],
+                below[first, second],
+                upper,
+                *self._tables(),
+                self._widest,
             )
             estimate[first, second] = estimate[second, first] = found
+            upper, above = lower, below
         return estimate, _either(missed) > deltas
 
     def _tables(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray, IntArray]:
