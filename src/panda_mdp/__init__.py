@@ -8,6 +8,7 @@ from panda_mdp.maps.synthetic import synthetic_city
 from panda_mdp.mechanism import Mechanism, NoGuarantee, Simulation
 from panda_mdp.methods.benders import benders
 from panda_mdp.methods.coarse import coarse
+from panda_mdp.methods.constopt import constopt
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
@@ -55,6 +56,7 @@ __all__ = [
     "calibrate",
     "coarse",
     "compose",
+    "constopt",
     "count_visits",
     "distance_loss",
     "exponential",

@@ -1,0 +1,182 @@
+"""LP+EM: between the exponential mechanism and the full LP, private by audit."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from helpers import KINDS, displacement_problem, random_domain
+from panda_mdp import Mechanism, Problem, constopt, exponential, optimal
+from panda_mdp.engine.highs import Lp
+from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.methods.constopt import restricted_form
+from panda_mdp.methods.reference import solve_highs
+
+
+def town(kind: str = "haversine", size: int = 40, seed: int = 9) -> Problem:
+    """Ten outputs, so that four near ones leave six to the exponential form."""
+    domain = random_domain(kind, size, seed=seed)
+    near = float(np.median(domain.neighbours(1)[1]))
+    rng = np.random.default_rng(seed)
+    outputs = np.arange(0, size, size // 10)
+    loss = domain.distances(None, outputs) * rng.uniform(0.5, 1.5, len(outputs))
+    return Problem(domain, outputs, loss, 1.0 / near, prior=rng.dirichlet(np.ones(size)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_lies_between_the_exponential_mechanism_and_the_optimum(kind, weighted):
+    problem = town(kind)
+    mechanism = constopt(problem, weighted=weighted)
+    assert isinstance(mechanism, Mechanism)
+    assert mechanism.audit.holds
+    assert mechanism.details["stopped"] == "solved"
+    assert mechanism.lower_bound is None
+    # The repair runs a little below epsilon.
+    assert mechanism.loss <= exponential(problem).loss * 1.001
+    assert mechanism.loss >= optimal(problem).lower_bound
+
+
+def test_more_freedom_is_never_worse():
+    problem = town()
+    radii = np.quantile(problem.domain.distances(None, problem.outputs), [0.05, 0.2, 0.5, 1.0])
+    losses = [constopt(problem, radius=float(radius)).loss for radius in radii]
+    for before, after in itertools.pairwise(losses):
+        assert after <= before * 1.001
+    fixed = constopt(problem, radius=float(radii[1]), weighted=False).loss
+    assert losses[1] <= fixed * 1.001
+
+
+def test_a_radius_of_the_diameter_is_the_full_lp():
+    problem = town()
+    mechanism = constopt(problem, radius=problem.domain.diameter)
+    assert mechanism.details["near_share"] == 1.0
+    full = solve_highs(problem, "graph", "ipm")
+    assert mechanism.details["highs_objective"] == pytest.approx(
+        full.details["highs_objective"], rel=1e-6
+    )
+
+
+def test_the_lp_is_the_restriction_that_it_claims_to_be():
+    """Against the same LP written with all K m variables and equations for the far entries."""
+    from scipy.optimize import linprog
+
+    problem = town(size=20)
+    apart = problem.domain.distances(None, problem.outputs)
+    radius = float(np.quantile(apart, 0.3))
+    size, outputs = apart.shape
+    em = np.exp(-0.5 * problem.epsilon * apart)
+    em /= em.sum(axis=1, keepdims=True)
+    count = size * outputs
+    equal, right, below = [], [], []
+    for x in range(size):
+        row = np.zeros(count + outputs)
+        row[x * outputs : (x + 1) * outputs] = 1
+        equal.append(row)
+        right.append(1.0)
+        for y in range(outputs):
+            if apart[x, y] > radius:
+                row = np.zeros(count + outputs)
+                row[x * outputs + y], row[count + y] = 1, -em[x, y]
+                equal.append(row)
+                right.append(0.0)
+            for other in range(size):
+                exponent = problem.epsilon * problem.domain.distance(x, other)
+                if other != x and exponent <= 30:
+                    row = np.zeros(count + outputs)
+                    row[x * outputs + y] = np.exp(-exponent)
+                    row[other * outputs + y] = -1
+                    below.append(row)
+    cost = np.concatenate([problem.weighted_loss.ravel(), np.zeros(outputs)])
+    direct = linprog(cost, np.array(below), np.zeros(len(below)), np.array(equal), np.array(right))
+    mechanism = constopt(problem, radius=radius, algorithm="simplex")
+    assert mechanism.details["highs_objective"] == pytest.approx(direct.fun, rel=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_exponential_mechanism_is_a_point_of_the_form(weighted):
+    rng = np.random.default_rng(0)
+    em = rng.dirichlet(np.ones(4), 6)
+    near = rng.random((6, 4)) < 0.4
+    form = restricted_form(near, em, weighted=weighted)
+    values = np.concatenate([em[near], np.ones(4)]) if weighted else em[near]
+    np.testing.assert_allclose(form.table(values), em)
+    if weighted:
+        values[-4:] = [2, 3, 4, 5]
+        expected = np.where(near, em, em * [2, 3, 4, 5])
+        np.testing.assert_allclose(form.table(values), expected)
+    assert form.matrix.shape == (24, len(values))
+
+
+def test_radius_zero_frees_the_outputs_own_records():
+    problem = town()
+    mechanism = constopt(problem, radius=0.0)
+    assert mechanism.details["near_pairs"] == problem.outputs_count
+    assert mechanism.audit.holds
+
+
+def test_four_outputs_of_a_record_are_near_by_default():
+    mechanism = constopt(town())
+    assert mechanism.details["near_share"] == pytest.approx(0.4, abs=0.01)
+    names = [name for name, _ in mechanism.stages]
+    assert names == ["form", "build", "solve", "repair", "quantise and audit"]
+
+
+def test_no_time_gives_the_exponential_mechanism():
+    problem = town()
+    mechanism = constopt(problem, time_limit=1e-9)
+    assert mechanism.details["stopped"] == "time limit"
+    assert mechanism.details["table"] == "exponential"
+    assert mechanism.loss == pytest.approx(exponential(problem).loss, rel=1e-3)
+
+
+def test_an_interrupt_or_a_failure_gives_something_private(monkeypatch):
+    from dataclasses import replace
+
+    solve = Lp.solve
+
+    def interrupt(self, time_limit=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lp, "solve", interrupt)
+    mechanism = constopt(town())
+    assert mechanism.details["stopped"] == "interrupted"
+    assert mechanism.audit.holds
+
+    monkeypatch.setattr(
+        Lp, "solve", lambda self, t=None: replace(solve(self), optimal=False, status="Solve error")
+    )
+    mechanism = constopt(town())
+    assert mechanism.details["stopped"] == "failed"
+    assert mechanism.details["table"] == "LP"
+    assert mechanism.audit.holds
+
+
+def test_degenerate_cases():
+    domain = random_domain("matrix", 20)
+    assert (constopt(displacement_problem(domain, [3], 1.0)).matrix == 1.0).all()
+    everything = constopt(displacement_problem(domain, np.arange(20), 1.0))
+    assert everything.audit.holds
+    tiny = constopt(displacement_problem(domain, [0, 5], 1e-9 / domain.diameter))
+    assert np.ptp(tiny.matrix, axis=0).max() <= 2e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"radius": -1.0}, "radius is -1.0"),
+        ({"radius": np.nan}, "radius is nan"),
+        ({"algorithm": "barrier"}, "algorithm is"),
+        ({"time_limit": 0.0}, "time_limit is"),
+    ],
+)
+def test_options_are_checked(options, says):
+    with pytest.raises(MethodError, match=says):
+        constopt(town(), **options)
+
+
+def test_repair_needs_numba(without_numba):
+    with pytest.raises(MissingDependencyError, match="numba"):
+        constopt(town())
