@@ -34,6 +34,8 @@ METHODS = (
     Method("remap", lambda problem: pm.remap(pm.exponential(problem))),
     Method("optimal", partial(pm.optimal, gap=0.01), optimal=True, gap=0.01, tolerance=0.01),
     Method("coarse", partial(pm.coarse, cells=4, gap=0.001), tolerance=0.005),
+    Method("constopt", pm.constopt, tolerance=1e-4),
+    Method("benders", partial(pm.benders, gap=0.01), optimal=True, gap=0.01, tolerance=0.01),
     Method(
         "optimal, HiGHS",
         partial(pm.optimal, backend="highs", pairs="all"),

@@ -64,7 +64,9 @@ _HOME = "panda_mdp.methods"
 _EM = f"{_HOME}.exponential:exponential"
 _LAPLACE = f"{_HOME}.laplace:planar_laplace"
 _LOSS_EM = f"{_HOME}.loss_exponential:loss_exponential"
+_OPTIMAL = f"{_HOME}.optimal:optimal"
 _TIGHT = (("tight", True),)
+_HIGHS = (("backend", "highs"),)
 
 METHODS = (
     Method("exponential", "exponential", _EM, "EM"),
@@ -74,10 +76,11 @@ METHODS = (
     Method("planar_laplace_remap", "planar Laplace + remap", _LAPLACE, remapped=True),
     Method("loss_exponential", "loss exponential", _LOSS_EM),
     Method("loss_exponential_tight", "loss exponential, tight", _LOSS_EM, options=_TIGHT),
-    Method("constopt", "ConstOPT", f"{_HOME}.constopt:constopt", "LP+EM"),
+    Method("constopt", "ConstOPT", f"{_HOME}.constopt:constopt", "LP+EM", timed=True),
     Method("coarse", "coarse grid", f"{_HOME}.coarse:coarse", "LP+CA", timed=True),
     Method("benders", "Benders", f"{_HOME}.benders:benders", "LP+BD", timed=True),
-    Method("optimal", "optimal", f"{_HOME}.optimal:optimal", "LP", timed=True, demo_seconds=20.0),
+    Method("optimal_highs", "optimal, HiGHS", _OPTIMAL, options=_HIGHS, timed=True),
+    Method("optimal", "optimal", _OPTIMAL, "LP", timed=True, demo_seconds=20.0),
 )
 
 
