@@ -3,7 +3,8 @@
     python examples/road_metric.py [FOLDER]
 
 Two places on opposite banks may be near as the crow flies and far by road. Under the road metric
-they need not look alike, so the same epsilon buys a smaller loss where the loss is travel.
+they need not look alike: it promises less between such places, and the same epsilon costs less
+where the loss is travel.
 Draws where one record goes under either metric (road_metric.png).
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 import panda_mdp as pm
@@ -86,6 +88,10 @@ def draw(
             loc="left",
             color=INK,
         )
+        legend = axes.legend(loc="lower right", framealpha=0.95)
+        for handle, size in zip(legend.legend_handles, (80, 120, 60), strict=True):
+            if isinstance(handle, PathCollection):
+                handle.set_sizes([size])
     return figure
 
 
