@@ -200,9 +200,14 @@ def directed_reach(z: FloatArray, starts: IntArray) -> FloatArray:
     """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
     highest = np.log(np.maximum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
     lowest = np.log(np.minimum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
-    reach = np.empty((len(highest), len(highest)))
-    for a in range(len(highest)):
-        reach[a] = (highest - lowest[a]).max(axis=1)
+    return spans(highest, lowest)
+
+
+def spans(highest: FloatArray, lowest: FloatArray) -> FloatArray:
+    """max_y (highest_by - lowest_ay) for all tiles a and b, from (T, m) extremes."""
+    reach = np.full((len(highest), len(highest)), -np.inf)
+    for high, low in zip(highest.T, lowest.T, strict=True):
+        np.maximum(reach, high - low[:, None], out=reach)
     return reach
 
 

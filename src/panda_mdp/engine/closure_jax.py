@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from panda_mdp._arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.domain import Domain
-from panda_mdp.engine.certify import FLOOR, Closure
+from panda_mdp.engine.certify import FLOOR, Closure, spans
 from panda_mdp.engine.device import (
     AXIS,
     Array,
@@ -33,6 +33,8 @@ WHOLE = PartitionSpec()
 TILES = PartitionSpec(None, None, AXIS)
 CHUNK_BYTES = 1 << 28
 """Temporaries of one chunk of tile pairs."""
+OUTPUTS_AT_ONCE = 10
+SOURCES_AT_ONCE = 8
 PER_TILE = 4
 """Partners that one tile may give a record at a time."""
 
@@ -49,7 +51,9 @@ class JaxClosure(Closure):
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
         # A chunk holds (64, 64) factors and (64, m) results for each of its pairs.
         each = 8 * TILE * (2 * TILE + 2 * self._on.width)
-        self._chunk = max(8, min(1024, CHUNK_BYTES // each))
+        # No more of them than there are pairs: what a chunk does not need it computes all the same.
+        pairs = 1 << (self.tiles.count**2 - 1).bit_length()
+        self._chunk = min(pairs, max(8, min(1024, CHUNK_BYTES // each)))
 
     def start(self, matrix: FloatArray, floor: float = FLOOR) -> Any:
         z = super().start(matrix, floor)
@@ -66,7 +70,11 @@ class JaxClosure(Closure):
 
     def reach(self, z: Any) -> FloatArray:
         with precise():
-            return np.asarray(_compiled_reach(self._on.mesh)(jnp.log(z), self._grid.real))
+            return self._spans(jnp.log(z))
+
+    def _spans(self, logs: Any) -> FloatArray:
+        high, low = _compiled_extremes(self._on.mesh)(logs, self._grid.real)
+        return spans(self._on.host(high), self._on.host(low))
 
     def close(
         self,
@@ -134,7 +142,7 @@ class JaxClosure(Closure):
                 where = (int(members[a, i]), int(members[b, j]))
 
         scan(np.arange(tiles.count), np.arange(tiles.count))
-        reach = np.asarray(_compiled_reach(self._on.mesh)(logs, self._grid.real))
+        reach = self._spans(logs)
         first, second = np.triu_indices(tiles.count, k=1)
         open_ = (
             np.maximum(reach, reach.T)[first, second] + LOG_ERROR
@@ -203,23 +211,17 @@ def _normalise(closed: Array, outputs: Array, real: Array) -> Any:
     return jnp.where(outputs, closed / sums[:, :, None], closed), sums
 
 
-def _spans(highest: Array, lowest: Array) -> Array:
-    def row(low: Array) -> Array:
-        return jnp.max(highest - low, axis=1)
-
-    return jax.lax.pmax(jax.lax.map(row, lowest, batch_size=16), AXIS)
-
-
 @cache
-def _compiled_reach(mesh: Mesh) -> Any:
-    """Upper bounds on log z_x'y - log z_xy, x in tile a and x' in tile b, from the logarithms."""
+def _compiled_extremes(mesh: Mesh) -> Any:
+    """The largest and smallest entries of every tile and output."""
 
-    def reach(logs: Array, real: Array) -> Array:
-        high = jnp.max(jnp.where(real[:, :, None], logs, -jnp.inf), axis=1)
-        low = jnp.min(jnp.where(real[:, :, None], logs, jnp.inf), axis=1)
-        return _spans(high, low)
+    def extremes(values: Array, real: Array) -> Any:
+        there = real[:, :, None]
+        high = jnp.max(jnp.where(there, values, -jnp.inf), axis=1)
+        return high, jnp.min(jnp.where(there, values, jnp.inf), axis=1)
 
-    return _mapped(mesh, reach, (TILES, WHOLE), WHOLE)
+    columns = PartitionSpec(None, AXIS)
+    return _mapped(mesh, extremes, (TILES, WHOLE), (columns, columns))
 
 
 @cache
@@ -231,8 +233,7 @@ def _compiled_close(mesh: Mesh, apart: Any, chunk: int) -> Any:
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
             factor = jnp.exp(-epsilon * apart(tables, a, b)) * real[b][:, None, :]
-            best = jnp.max(factor[:, :, :, None] * z[b][:, None, :, :], axis=2)
-            return out.at[a].max(best)
+            return out.at[a].max(_best_source(factor, z[b]))
 
         return jax.lax.fori_loop(0, chunks, body, z)
 
@@ -260,7 +261,11 @@ def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
             best, pair, at = found
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
-            gap = jnp.max(jnp.abs(logs[a][:, :, None, :] - logs[b][:, None, :, :]), axis=3)
+            gap = _over_outputs(
+                lambda found, own, other: jnp.maximum(found, jnp.abs(own - other)),
+                logs[a],
+                logs[b],
+            )
             gap = jax.lax.pmax(gap, AXIS)
             differ = same[a][:, :, None] != same[b][:, None, :]
             counts = real[a][:, :, None] & real[b][:, None, :] & differ
@@ -297,8 +302,12 @@ def _compiled_violated(mesh: Mesh, apart: Any, chunk: int, most: int) -> Any:
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
             factor = jnp.exp(-epsilon * apart(tables, a, b))
-            over = factor[:, :, :, None] * z[b][:, None, :, :] - z[a][:, :, None, :]
-            gain = jax.lax.psum(jnp.sum(jnp.maximum(over, 0.0), axis=3), AXIS)
+            gain = _over_outputs(
+                lambda sum_, own, other: sum_ + jnp.maximum(factor * other - own, 0.0),
+                z[a],
+                z[b],
+            )
+            gain = jax.lax.psum(gain, AXIS)
             own = (a == b)[:, None, None] & itself
             gain = jnp.where(real[b][:, None, :] & ~own, gain, 0.0)
             top, which = jax.lax.top_k(gain, most)
@@ -313,6 +322,47 @@ def _compiled_violated(mesh: Mesh, apart: Any, chunk: int, most: int) -> Any:
 
     specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
     return _mapped(mesh, violated, specs, (WHOLE, WHOLE))
+
+
+def _best_source(factor: Array, source: Array) -> Array:
+    """max_j factor[p, i, j] source[p, j, y], a few sources at a time."""
+
+    def grouped(table: Array, axis: int) -> Array:
+        return jnp.moveaxis(table, axis, 0).reshape(-1, SOURCES_AT_ONCE, *_but(table, axis))
+
+    def body(found: Array, group: Any) -> Any:
+        weight, row = group
+        for k in range(SOURCES_AT_ONCE):
+            found = jnp.maximum(found, weight[k][:, :, None] * row[k][:, None, :])
+        return found, None
+
+    nothing = jnp.zeros((len(factor), TILE, source.shape[2]))
+    return jax.lax.scan(body, nothing, (grouped(factor, 2), grouped(source, 1)))[0]
+
+
+def _but(table: Array, axis: int) -> tuple[int, ...]:
+    return tuple(size for k, size in enumerate(table.shape) if k != axis)
+
+
+def _over_outputs(combine: Any, first: Array, second: Array) -> Array:
+    """Fold `combine(found, first[p, i, y], second[p, j, y])` over y into found (P, 64, 64).
+
+    A few outputs at a time: one reduction over all of them takes compilers minutes.
+    """
+    pad = -first.shape[2] % OUTPUTS_AT_ONCE
+
+    def grouped(table: Array) -> Array:
+        wide = jnp.pad(table, ((0, 0), (0, 0), (0, pad)))
+        return jnp.moveaxis(wide, 2, 0).reshape(-1, OUTPUTS_AT_ONCE, *table.shape[:2])
+
+    def body(found: Array, group: Any) -> Any:
+        own, other = group
+        for k in range(OUTPUTS_AT_ONCE):
+            found = combine(found, own[k][:, :, None], other[k][:, None, :])
+        return found, None
+
+    nothing = jnp.zeros((len(first), TILE, TILE))
+    return jax.lax.scan(body, nothing, (grouped(first), grouped(second)))[0]
 
 
 def _mapped(mesh: Mesh, function: Any, inputs: Any, outputs: Any) -> Any:
