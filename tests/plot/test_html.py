@@ -80,27 +80,49 @@ def test_wrong_calls(city: City, mechanism: Mechanism, monkeypatch: pytest.Monke
         write_map("map.html", table=mechanism)
 
 
+DRIVE = """
+const at = records.xy, far = at.length / 2 - 1;
+const spot = {clientX: px(at[2 * far]), clientY: py(at[2 * far + 1]), pointerId: 1, bubbles: true};
+canvas.setPointerCapture = () => {};
+canvas.dispatchEvent(new PointerEvent("pointerdown", spot));
+canvas.dispatchEvent(new PointerEvent("pointerup", spot));
+const before = view.scale;
+document.getElementById("in").click();
+canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: -200, clientX: 300, clientY: 300}));
+canvas.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft"}));
+document.querySelector('input[value="epsilons"]').click();
+const result = [chosen === far || chosen, view.scale > 1.9 * before, layer];
+document.body.dataset.result = JSON.stringify(result);
+"""
+
+
 def test_page_runs_in_a_browser(city: City, mechanism: Mechanism, tmp_path: Path) -> None:
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("chromium is not installed")
     path = write_map(tmp_path / "map.html", city=city, table=mechanism)
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    done = subprocess.run(
-        [
-            browser,
-            *flags,
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--virtual-time-budget=2000",
-            "--dump-dom",
-            f"{path.as_uri()}#losses",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    # The script ran to its end: panels are filled from the data.
-    assert "Expected loss [km]" in done.stdout
-    assert "exponential, epsilon 3 per km, 120 records, 12 outputs" in done.stdout
+
+    def content(page: Path, layer: str) -> str:
+        flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
+        quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+        profile = f"--user-data-dir={tmp_path / 'profile'}"
+        target = f"{page.as_uri()}#{layer}"
+        done = subprocess.run(
+            [browser, *flags, *quiet, profile, "--virtual-time-budget=2000", "--dump-dom", target],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return done.stdout
+
+    # The script runs to its end: panels are filled from the data.
+    shown = content(path, "losses")
+    assert "Expected loss [km]" in shown
+    assert "exponential, epsilon 3 per km, 120 records, 12 outputs" in shown
+    # A click chooses a record, buttons and wheel zoom, the layer changes.
+    driven = tmp_path / "driven.html"
+    driven.write_text(path.read_text().replace("</script>", DRIVE + "</script>"))
+    shown = content(driven, "reports")
+    assert 'data-result="[true,true,&quot;epsilons&quot;]"' in shown
+    assert "Local epsilon [1/km], promised 3" in shown

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from panda_mdp import Domain, Problem, distance_loss
+from panda_mdp import Domain, Problem, distance_loss, exponential
 from panda_mdp.errors import DomainError, InvalidInputError, PrivacyError
+from panda_mdp.files import read_certificate
 from panda_mdp.traces import Traces, count_visits, load_traces, trajectories
 from panda_mdp.traces.visits import snap_all
 
@@ -72,7 +73,7 @@ def test_nobody_counts_for_more_than_the_bound(tmp_path: Path, domain: Domain) -
         count_visits(load_traces(path), domain, contribution=0)
 
 
-def test_priors_carry_their_provenance(traces: Traces, domain: Domain) -> None:
+def test_priors_carry_their_provenance(traces: Traces, domain: Domain, tmp_path: Path) -> None:
     visits = count_visits(traces, domain)
     problem = Problem(domain, [0, 1], distance_loss(domain, [0, 1]), epsilon=1.0)
     public = visits.public_prior(source="city's open data, 2024")
@@ -82,6 +83,8 @@ def test_priors_carry_their_provenance(traces: Traces, domain: Domain) -> None:
     private = visits.private_prior(0.5)
     assert private.epsilon == 0.5
     assert "epsilon=0.5 per person" in private.on(problem).prior_source
+    certified = exponential(private.on(problem)).save(tmp_path / "table.pmdp")
+    assert read_certificate(certified)["prior_source"] == private.source
     # Exact counts beside the noisy ones would undo the noise.
     assert "5 fixes" not in private.source
 

@@ -203,8 +203,8 @@ def parser_of(
         return tdrive_line
     if kind == "geolife":
         # Data/000/Trajectory/20081023025304.plt: the person is the folder above Trajectory.
-        person = path.parent.parent.name if path.parent.name == "Trajectory" else path.parent.name
-        return geolife_line(person)
+        folder = path.resolve().parent
+        return geolife_line(folder.parent.name if folder.name == "Trajectory" else folder.name)
     if not header:
         msg = f"{path.name} is empty; it needs a header line"
         raise FileFormatError(msg)
