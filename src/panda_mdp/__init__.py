@@ -1,6 +1,8 @@
 """Metric differential privacy for finite domains: optimal tables, exact audits, PAnDA."""
 
 from panda_mdp.city import City, load_city
+from panda_mdp.compact.store import load_compact, save_compact
+from panda_mdp.compact.table import CompactTable
 from panda_mdp.domain import Domain, Snap
 from panda_mdp.files import load
 from panda_mdp.loss import distance_loss, travel_loss
@@ -37,6 +39,7 @@ __all__ = [
     "BernoulliAnchors",
     "Calibration",
     "City",
+    "CompactTable",
     "Domain",
     "Guarantee",
     "Mechanism",
@@ -62,6 +65,7 @@ __all__ = [
     "exponential",
     "load",
     "load_city",
+    "load_compact",
     "load_traces",
     "loss_exponential",
     "optimal",
@@ -69,6 +73,7 @@ __all__ = [
     "planar_laplace",
     "remap",
     "reoptimise",
+    "save_compact",
     "synthetic_city",
     "trajectory",
     "travel_loss",

@@ -1,0 +1,1 @@
+"""Tables of whole cities in a few MB, still audited over all pairs on the integers sampled from."""
