@@ -132,6 +132,18 @@ def test_options_are_checked():
         solve_highs(grid(3), pairs="some")
     with pytest.raises(MethodError, match="algorithm is 'barrier'"):
         solve_highs(grid(3), algorithm="barrier")
+    with pytest.raises(MethodError, match="tolerance is 0"):
+        solve_highs(grid(3), tolerance=0)
+
+
+@pytest.mark.parametrize("algorithm", ["ipm", "pdlp"])
+def test_a_loose_tolerance_ends_sooner_and_stays_rigorous(algorithm):
+    problem = grid(5)
+    loose, tight = (solve_highs(problem, "all", algorithm, tolerance=t) for t in (1e-2, 1e-8))
+    assert loose.details["iterations"] < tight.details["iterations"]
+    assert loose.lower_bound <= EXACT[5] + 5e-7
+    assert loose.loss >= EXACT[5] - 5e-7
+    assert loose.audit.holds
 
 
 def test_repair_needs_numba(without_numba):

@@ -49,7 +49,8 @@ class Lp:
     """min cost . v subject to row_lower <= A v <= row_upper, lower <= v <= upper, held by HiGHS.
 
     Rows can be added and bounds changed between solves; each solve starts from the last basis
-    where the algorithm has one (simplex). Interior point runs without crossover. HiGHS works on
+    where the algorithm has one (simplex). Interior point runs without crossover; `tolerance` is
+    the relative gap at which it and PDLP end, HiGHS's own where None. HiGHS works on
     one thread without Python's lock, so several LPs can be solved from several threads.
     """
 
@@ -64,6 +65,7 @@ class Lp:
         lower: FloatArray | None = None,
         upper: FloatArray | None = None,
         presolve: bool = True,
+        tolerance: float | None = None,
     ) -> None:
         highspy = import_highspy()
         count = len(cost)
@@ -86,6 +88,9 @@ class Lp:
         self._set("parallel", "off")
         self._set("run_crossover", "off")
         self._set("presolve", "on" if presolve else "off")
+        if tolerance is not None:
+            self._set("ipm_optimality_tolerance", tolerance)
+            self._set("pdlp_optimality_tolerance", tolerance)
         self._highs.HandleUserInterrupt = True
         if self._highs.passModel(lp) == highspy.HighsStatus.kError:
             msg = (

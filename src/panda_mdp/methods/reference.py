@@ -40,14 +40,16 @@ def solve_highs(
     pairs: Pairs = "graph",
     algorithm: Algorithm = "ipm",
     time_limit: float | None = None,
+    tolerance: float | None = None,
 ) -> Mechanism:
     """The table of least expected loss by HiGHS: the paper's LP, made exactly private.
 
         min sum_x p_x c_xy z_xy   s.t.   sum_y z_xy = 1,  z_xy <= exp(epsilon d(x, x')) z_x'y
 
     over all `pairs`, or over the sparse graph that `optimal` starts from. `algorithm` is "ipm"
-    (interior point without crossover), "simplex" or "pdlp". The LP has K m columns and 2 m rows a
-    pair, so all pairs are for small domains.
+    (interior point without crossover), "simplex" or "pdlp"; `tolerance` is the relative gap at
+    which the first and the last end (HiGHS's own by default). The LP has K m columns and 2 m rows
+    a pair, so all pairs are for small domains.
 
     Guarantee: epsilon-mDP over all pairs, by audit. HiGHS satisfies its rows up to a tolerance
     only, so its table is closed over all pairs and audited like any other. `lower_bound` is
@@ -71,7 +73,10 @@ def solve_highs(
     if algorithm not in ALGORITHMS:
         msg = f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}"
         raise MethodError(msg)
-    return _Run(problem, pairs, algorithm, time_limit).mechanism()
+    if tolerance is not None and not tolerance > 0:
+        msg = f"tolerance is {tolerance!r}; it must be positive, or None for HiGHS's own"
+        raise MethodError(msg)
+    return _Run(problem, pairs, algorithm, time_limit, tolerance).mechanism()
 
 
 @dataclass
@@ -82,6 +87,7 @@ class _Run:
     pairs: Pairs
     algorithm: Algorithm
     time_limit: float | None
+    tolerance: float | None
     stages: list[tuple[str, float]] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
     spare: Mechanism | None = None
@@ -135,6 +141,7 @@ class _Run:
             np.concatenate([np.ones(size), np.full(edges.shape[0], -np.inf)]),
             np.concatenate([np.ones(size), np.zeros(edges.shape[0])]),
             algorithm=self.algorithm,
+            tolerance=self.tolerance,
         )
         self._stage("build")
         left = self._left()
