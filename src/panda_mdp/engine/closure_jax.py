@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from panda_mdp._arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.domain import Domain
-from panda_mdp.engine.certify import FLOOR, Closure, spans
+from panda_mdp.engine.certify import FLOOR, Closure
 from panda_mdp.engine.device import (
     AXIS,
     Array,
@@ -73,8 +73,7 @@ class JaxClosure(Closure):
             return self._spans(jnp.log(z))
 
     def _spans(self, logs: Any) -> FloatArray:
-        high, low = _compiled_extremes(self._on.mesh)(logs, self._grid.real)
-        return spans(self._on.host(high), self._on.host(low))
+        return np.asarray(_compiled_spans(self._on.mesh)(logs, self._grid.real))
 
     def close(
         self,
@@ -104,7 +103,8 @@ class JaxClosure(Closure):
 
     def normalise(self, closed: Any) -> tuple[Any, FloatArray]:
         with precise():
-            z, sums = _normalise(closed, self._outputs, self._grid.real)
+            run = _compiled_normalise(self._on.mesh)
+            z, sums = run(closed, self._outputs, self._grid.real)
             real = self._grid.members >= 0
             rows = np.empty(self.domain.size)
             rows[self._grid.members[real]] = np.asarray(sums)[real]
@@ -204,24 +204,35 @@ def equal_rows(weights: IntArray) -> IntArray:
     return np.unique(keys, return_inverse=True)[1].reshape(-1)
 
 
-@jax.jit
-def _normalise(closed: Array, outputs: Array, real: Array) -> Any:
-    sums = jnp.sum(closed * outputs, axis=2)
-    sums = jnp.where(real, sums, 1.0)
-    return jnp.where(outputs, closed / sums[:, :, None], closed), sums
+@cache
+def _compiled_normalise(mesh: Mesh) -> Any:
+    def normalise(closed: Array, outputs: Array, real: Array) -> Any:
+        sums = jnp.sum(closed * outputs, axis=2)
+        sums = jnp.where(real, sums, 1.0)
+        return jnp.where(outputs, closed / sums[:, :, None], closed), sums
+
+    return jax.jit(
+        normalise, out_shardings=(NamedSharding(mesh, TILES), NamedSharding(mesh, WHOLE))
+    )
 
 
 @cache
-def _compiled_extremes(mesh: Mesh) -> Any:
-    """The largest and smallest entries of every tile and output."""
+def _compiled_spans(mesh: Mesh) -> Any:
+    """Upper bounds on log z_x'y - log z_xy, x in tile a and x' in tile b, from the logarithms."""
 
-    def extremes(values: Array, real: Array) -> Any:
+    def spans(logs: Array, real: Array) -> Array:
         there = real[:, :, None]
-        high = jnp.max(jnp.where(there, values, -jnp.inf), axis=1)
-        return high, jnp.min(jnp.where(there, values, jnp.inf), axis=1)
+        high = jnp.max(jnp.where(there, logs, -jnp.inf), axis=1).T
+        low = jnp.min(jnp.where(there, logs, jnp.inf), axis=1).T
 
-    columns = PartitionSpec(None, AXIS)
-    return _mapped(mesh, extremes, (TILES, WHOLE), (columns, columns))
+        def body(found: Array, output: Any) -> Any:
+            above, below = output
+            return jnp.maximum(found, above - below[:, None]), None
+
+        nothing = jnp.full((len(real), len(real)), -jnp.inf)
+        return jax.lax.pmax(jax.lax.scan(body, nothing, (high, low), unroll=10)[0], AXIS)
+
+    return _mapped(mesh, spans, (TILES, WHOLE), WHOLE)
 
 
 @cache
