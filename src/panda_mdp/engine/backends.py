@@ -27,6 +27,10 @@ class Engine(ABC):
     def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
         """What iterates on the problem."""
 
+    def agree(self, decision: bool) -> bool:
+        """A decision by the clock, made the same for all processes that solve together."""
+        return decision
+
 
 class CpuEngine(Engine):
     """All cores of this machine, compiled by numba."""
@@ -74,6 +78,11 @@ class JaxEngine(Engine):
         from panda_mdp.engine.pdhg_jax import JaxSolver
 
         return JaxSolver(problem, graph, start, self.mesh)
+
+    def agree(self, decision: bool) -> bool:
+        from panda_mdp.engine.device import any_process
+
+        return any_process(decision, self.mesh)
 
 
 def choose(backend: Literal["auto", "cpu", "jax"], devices: Sequence[Any] | None) -> Engine:

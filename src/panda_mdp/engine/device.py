@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import jax
@@ -20,7 +21,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from panda_mdp._arrays import IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Matrix, Metric
+from panda_mdp.metrics import (
+    EARTH_RADIUS_KM,
+    Euclidean,
+    Haversine,
+    Matrix,
+    Metric,
+    latitude_cosine,
+)
 from panda_mdp.metrics_angular import Angular
 from panda_mdp.tiles import TILE, Tiles
 
@@ -72,8 +80,32 @@ class Placement:
 
     def host(self, array: Array) -> npt.NDArray[Any]:
         """A sharded array in full as NumPy, without the padding, on every process."""
-        gathered = jax.jit(lambda a: a, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
-        return np.asarray(gathered(array))[..., : self.outputs]
+        return np.asarray(_compiled_gather(self.mesh)(array))[..., : self.outputs]
+
+
+@cache
+def _compiled_gather(mesh: Mesh) -> Any:
+    return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+
+def any_process(decision: bool, mesh: Mesh) -> bool:
+    """Whether any process of the mesh decides so: one answer for all, who must all ask.
+
+    Processes that solve together must take the same turns; what depends on a clock may differ.
+    """
+    if len(mesh.local_devices) == mesh.devices.size:
+        return decision
+    flags = jax.make_array_from_callback(
+        (int(mesh.devices.size),),
+        NamedSharding(mesh, PartitionSpec(AXIS)),
+        lambda _: np.array([decision]),
+    )
+    return bool(np.asarray(_compiled_any(mesh)(flags)))
+
+
+@cache
+def _compiled_any(mesh: Mesh) -> Any:
+    return jax.jit(jnp.any, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
 def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> None:
@@ -83,7 +115,8 @@ def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> Non
     memory of one device in bytes, asked of the device where None.
     """
     if available is None:
-        statistics = mesh.devices.flat[0].memory_stats()
+        # Another process's device does not answer.
+        statistics = mesh.local_devices[0].memory_stats()
         available = int(statistics["bytes_limit"]) if statistics else 0
     count = mesh.devices.size
     if available and needed / count > available:
@@ -145,7 +178,7 @@ def _distances(
 ) -> tuple[Callable[[Any, Array, Array], Array], Any]:
     if isinstance(metric, Haversine):
         lat, lon = metric.lat[records], metric.lon[records]
-        return _haversine, (lat, lon, np.cos(np.deg2rad(lat)))
+        return _haversine, (lat, lon, latitude_cosine(lat))
     if isinstance(metric, Angular):
         return _angular, metric.vectors[records]
     if isinstance(metric, Euclidean):
@@ -160,7 +193,11 @@ def _haversine(tables: Any, a: Array, b: Array) -> Array:
     lat, lon, cosine = tables
     half = jnp.pi / 360
     rise = (lat[a][:, :, None] - lat[b][:, None, :]) * half
-    turn = (lon[a][:, :, None] - lon[b][:, None, :]) * half
+    first, second = lon[a][:, :, None], lon[b][:, None, :]
+    gap = jnp.abs(first - second)
+    # Across the date line the two distances to it are exact, their sum is not small by rounding.
+    around = (180 - jnp.maximum(first, second)) + (180 + jnp.minimum(first, second))
+    turn = jnp.where(gap > 180, around, gap) * half
     cosines = cosine[a][:, :, None] * cosine[b][:, None, :]
     near = jnp.sin(rise) ** 2 + cosines * jnp.sin(turn) ** 2
     middle = (lat[a][:, :, None] + lat[b][:, None, :]) * half

@@ -128,7 +128,8 @@ class Solve:
     def _due(self, guess: float) -> bool:
         """Whether it is time to certify on the way: it costs little, and much is to be had."""
         since = time.perf_counter() - self.certified_at
-        return since > 4 * self.certify_seconds and guess < 0.98 * self._loss()
+        cheap = since > 4 * self.certify_seconds
+        return self.engine.agree(cheap and guess < 0.98 * self._loss())
 
     def _certify(self, matrix: FloatArray, first: float = 0.0) -> None:
         """Repair a table, audit it on its integers, and keep it if it is the best so far.
@@ -176,7 +177,7 @@ class Solve:
         if self.time_limit is None:
             return False
         spent = time.perf_counter() - self.began
-        return spent + 1.5 * self.certify_seconds + 0.02 > self.time_limit
+        return self.engine.agree(spent + 1.5 * self.certify_seconds + 0.02 > self.time_limit)
 
     def _report(self) -> None:
         spent = time.perf_counter() - self.began

@@ -177,10 +177,14 @@ def _device_worst_pair(
 
     if not accelerator():
         return None
+    import jax
+
     from panda_mdp.engine.closure_jax import closure_for
     from panda_mdp.engine.device import make_mesh
 
-    return closure_for(domain, make_mesh(), logs.shape[1]).largest(logs, weights)
+    # This process's own: others may have nothing to audit, and would be waited for.
+    mesh = make_mesh(jax.local_devices())
+    return closure_for(domain, mesh, logs.shape[1]).largest(logs, weights)
 
 
 def _reach(logs: FloatArray, starts: IntArray) -> FloatArray:
