@@ -23,15 +23,18 @@ from panda_mdp import City, synthetic_city
 
 KINDS = ("residential", "tertiary", "secondary", "unclassified", "primary")
 READ = """
-import json, resource, sys, time
+import json, sys, time
 from pathlib import Path
 import numpy, scipy.spatial, scipy.sparse.csgraph, osmium
 from panda_mdp.maps import read_map
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def peak_mb():
+    # Not ru_maxrss, which a process inherits from the one that started it.
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+base = peak_mb()
 start = time.perf_counter()
 report = read_map(Path(sys.argv[1]))
 seconds = time.perf_counter() - start
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak = peak_mb()
 city = report.city
 print(json.dumps({"nodes": city.nodes, "streets": city.streets, "seconds": seconds,
                   "base_mb": base, "peak_mb": peak}))
