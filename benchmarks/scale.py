@@ -122,7 +122,10 @@ def solve(
         "bandwidth_gb_s": speed / 1e9,
         "limit_ms_per_iteration": 1000 * moved / speed,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "trace": [[round(s, 2), n, round(v, 6), round(b, 6)] for s, n, v, b in details["trace"]],
+        "trace": [
+            [round(s, 2), n, round(v, 6) if np.isfinite(v) else None, round(b, 6)]
+            for s, n, v, b in details["trace"]
+        ],
     }
 
 
