@@ -154,7 +154,11 @@ class JaxClosure(Closure):
     def violated(
         self, z: Any, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
+        found = np.full((self.domain.size, most), -1, dtype=np.int64)
+        best = np.zeros((self.domain.size, most))
         first, second = np.nonzero(self.reach(z) > epsilon * self.tiles.between)
+        if not len(first):
+            return found, best
         with precise():
             run = _compiled_violated(
                 self._on.mesh, self._grid.apart, self._chunk, min(most, PER_TILE)
@@ -173,8 +177,6 @@ class JaxClosure(Closure):
         record, partner, value = record[sort], partner[sort], value[sort]
         turn = np.arange(len(record)) - np.searchsorted(record, record)
         chosen = turn < most
-        found = np.full((self.domain.size, most), -1, dtype=np.int64)
-        best = np.zeros((self.domain.size, most))
         found[record[chosen], turn[chosen]] = partner[chosen]
         best[record[chosen], turn[chosen]] = value[chosen]
         return found, best

@@ -20,7 +20,9 @@ from panda_mdp.engine.halpern import ROW_PULL, Halpern, summed
 from panda_mdp.problem import Problem
 
 PADDED_COST = 1e4
-"""Of outputs that do not exist, in units of the mean cost: their entries stay 0."""
+"""Of outputs that do not exist, in units of the largest cost: their entries stay 0."""
+NEVER_LEAST = 1e300
+"""Their cost in the bound, whatever the multipliers of the others are."""
 UNIT_ROUNDOFF = 2.0**-53
 WHOLE = PartitionSpec()
 ROWS = PartitionSpec(None, AXIS)
@@ -41,10 +43,9 @@ class JaxSolver(Halpern):
     def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
         extra = ((0, self._records - len(z)), (0, 0))
         rows = np.pad(z / scale, extra)
-        self._cost64 = self._on.sharded(np.pad(cost, extra), PADDED_COST * self.unit)
-        self._cost = self._on.sharded(
-            np.pad(cost / self.unit, extra).astype(np.float32), PADDED_COST
-        )
+        self._cost64 = self._on.sharded(np.pad(cost, extra), NEVER_LEAST)
+        relative = np.pad(cost / self.unit, extra).astype(np.float32)
+        self._cost = self._on.sharded(relative, PADDED_COST * max(1.0, float(relative.max())))
         wide = np.pad(scale, extra, constant_values=1.0).astype(np.float32)
         self._scale = self._on.sharded(wide, 1.0)
         self._inverse = self._on.sharded(1 / wide, 1.0)

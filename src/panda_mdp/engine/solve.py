@@ -47,6 +47,8 @@ class Solve:
     iterations: int = 0
     edges: int = 0
     certify_seconds: float = 0.0
+    timed: bool = False
+    """Whether that is known: what runs for the first time may have been compiled meanwhile."""
     markup: float = 1.0
     """What the whole repair costs beyond its first round, as a factor, when last seen."""
     closure: Closure | None = None
@@ -122,6 +124,7 @@ class Solve:
         start = time.perf_counter()
         loss = self.problem.expected_loss(estimate(self.closure, matrix, self.problem.epsilon))
         if self.best is None:
+            self.timed = self.certify_seconds > 0
             self.certify_seconds = ROUNDS_WORTH * (time.perf_counter() - start)
         return loss
 
@@ -150,6 +153,7 @@ class Solve:
             self.markup = max(1.0, loss / first)
         self.certified_at = time.perf_counter()
         self.certify_seconds = self.certified_at - start
+        self.timed = True
 
     def _offer(self, matrix: FloatArray, details: dict[str, float]) -> float:
         mechanism = release(self.problem, matrix, method="optimal", details=details)
@@ -177,7 +181,8 @@ class Solve:
         if self.time_limit is None:
             return False
         spent = time.perf_counter() - self.began
-        return self.engine.agree(spent + 1.5 * self.certify_seconds + 0.02 > self.time_limit)
+        needed = 1.5 * self.certify_seconds + 0.02 if self.timed else 0.0
+        return self.engine.agree(spent + needed > self.time_limit)
 
     def _report(self) -> None:
         spent = time.perf_counter() - self.began
