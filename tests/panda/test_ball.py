@@ -118,6 +118,8 @@ def test_claimed_and_audited_guarantee_agree(problem, balls) -> None:
     # Inside pairs never exceed eps_1 + eps_2.
     for found, chosen in zip(audit.sets, run.anchor_sets, strict=True):
         assert found.selection_epsilon <= 2.0
+        assert found.covered_epsilon <= 4.0
+        assert found.covered_violations == 0
         assert len(chosen) > 1
     worst = 0.0
     for x in range(SIZE):

@@ -24,9 +24,10 @@ def row_spreads(logs):
 
 
 @njit(cache=True, parallel=True)
-def composed_rates(kind, table, order, likelihood, row, up, epsilon, slack):
+def composed_rates(kind, table, order, likelihood, row, up, counted, epsilon, slack):
     """Per record x: the largest loss per distance over x' < x, that x', and the pairs over epsilon.
 
+    Pairs of two records that are not `counted` are left out.
     The loss of a pair is max over outputs of |l + log z_s / z_s'|, l the difference of the
     log-likelihoods of the set, s and s' the rows of the two records' surrogates.
     """
@@ -38,6 +39,8 @@ def composed_rates(kind, table, order, likelihood, row, up, epsilon, slack):
         apart = np.empty(x)
         fill(kind, table, order, x, 0, x, apart)
         for y in range(x):
+            if not (counted[x] or counted[y]):
+                continue
             l = likelihood[x] - likelihood[y]
             loss = max(l + up[row[x], row[y]], up[row[y], row[x]] - l)
             d = apart[y]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp._arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.domain import Domain
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import AnchorTable
@@ -37,6 +37,11 @@ class SetAudit:
     """The set alone, without a report."""
     report_epsilon: float
     """The report alone, as if the set told nothing."""
+    covered_epsilon: float
+    """`epsilon` over pairs with a record in the ball: a user whose own record is outside, which
+    happens with probability at most delta, is not covered. All pairs for other selections."""
+    covered_violations: int
+    """`violations` among those pairs."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,12 @@ class PandaAudit:
     def __repr__(self) -> str:
         verdict = "holds" if self.holds else "NO GUARANTEE HOLDS"
         bound = "unknown" if self.violation is None else f"at most {self.violation:.4g}"
-        broken = sum(1 for found in self.sets if found.violations)
-        worst = max((found.epsilon for found in self.sets), default=0.0)
+        broken = sum(1 for found in self.sets if found.covered_violations)
+        worst = max((found.covered_epsilon for found in self.sets), default=0.0)
         return (
             f"PandaAudit({verdict}: epsilon {self.epsilon:g} per {self.unit}, delta "
             f"{self.delta:g}; violation probability {bound}; of {len(self.sets)} sets drawn "
-            f"{broken} exceed epsilon for some pair, largest {worst:.4g})"
+            f"{broken} exceed epsilon for some covered pair, largest {worst:.4g})"
         )
 
 
@@ -129,6 +134,10 @@ def audit_set(run: PandaRun, anchors: IntArray, table: AnchorTable) -> SetAudit:
     total = _scan(domain, likelihood, row, logs, epsilon)
     alone = _scan(domain, likelihood, np.zeros_like(row), np.zeros_like(logs[:1]), epsilon)
     report = _scan(domain, np.zeros_like(likelihood), row, logs, epsilon)
+    covered = total
+    if isinstance(run.selection, BallAnchors) and run.selection.outside == "nearest":
+        inside = members(domain.size, anchors)
+        covered = _scan(domain, likelihood, row, logs, epsilon, inside)
     return SetAudit(
         epsilon=total[0],
         worst=total[1],
@@ -136,6 +145,8 @@ def audit_set(run: PandaRun, anchors: IntArray, table: AnchorTable) -> SetAudit:
         pairs=domain.size * (domain.size - 1) // 2,
         selection_epsilon=alone[0],
         report_epsilon=report[0],
+        covered_epsilon=covered[0],
+        covered_violations=covered[2],
     )
 
 
@@ -176,7 +187,12 @@ def _rows(run: PandaRun, anchors: IntArray, table: AnchorTable) -> tuple[IntArra
 
 
 def _scan(
-    domain: Domain, likelihood: FloatArray, row: IntArray, logs: FloatArray, epsilon: float
+    domain: Domain,
+    likelihood: FloatArray,
+    row: IntArray,
+    logs: FloatArray,
+    epsilon: float,
+    counted: BoolArray | None = None,
 ) -> tuple[float, tuple[int, int], int]:
     """Largest loss per distance, its pair, and the pairs beyond epsilon."""
     from panda_mdp.kernels.composed import composed_rates, row_spreads
@@ -192,6 +208,7 @@ def _scan(
         likelihood,
         row,
         row_spreads(np.ascontiguousarray(logs[:, used])),
+        np.ones(domain.size, dtype=bool) if counted is None else counted,
         epsilon * (1 + SLACK),
         SLACK,
     )

@@ -210,7 +210,7 @@ def radius_for(apart: FloatArray, weights: IntArray, delta: float) -> tuple[floa
 def extend_rows(domain: Domain, matrix: FloatArray, ball: IntArray, epsilon: float) -> FloatArray:
     """Rows for all records from those of a ball, half-way between two log-Lipschitz extensions.
 
-        log z(y | x') = (max_a [log z(y | a) - eps_2 d] + min_a [log z(y | a) + eps_2 d]) / 2 + const
+        log z(y|x') = (max_a [log z(y|a) - eps_2 d] + min_a [log z(y|a) + eps_2 d]) / 2 + const
 
     over the records a of the ball, d = d(a, x'). Rows of the ball stay as they are. Both extensions
     are eps_2-Lipschitz over all records, and so is the logarithm of the sum that normalises, so the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -290,7 +291,7 @@ class _Pairs:
         upper = self.margins(float(levels[0]))
         above = np.asarray(window_max(upper, self.windows))
         estimate = above.copy()
-        for low, high in zip(levels[:-1], levels[1:], strict=True):
+        for low, high in pairwise(levels):
             lower = self.margins(float(high))
             below = np.asarray(window_max(lower, self.windows))
             here = (deltas > low) & (deltas <= high)

@@ -1,0 +1,156 @@
+"""What Phase I really costs on Rome: Proposition 1 summed over all records.
+
+    python benchmarks/phase_one.py [--records 500,1000,2000,5000] [--draws 1] [--tail 0.95e-4]
+                                   [--json FILE]
+
+Rome's road map is read from ../shared/data beside the repository, or from the folder named by
+PANDA_MDP_DATA. Prints two markdown tables:
+
+1. The paper's parameters as its text has them (alpha .95, lambda .5 per km, gamma = d_max / 50,
+   clipped at h(gamma)) and as its published code has them (.95 exp(-.2 d) within d_max / 80, / 100,
+   / 140, / 220, and a tail of 0.95e-4), exponential decay, pairs of records nearer than 2 km.
+2. The three decays of the paper's Table 1 at the text's parameters.
+
+Cost: leakage over distance per pair, in nats per km. Shortfall: the mean over records of the
+probability that no anchor within gamma is selected. Coverage: the mean over anchors of the
+probability that the 20 nearest records hold the user's record (one-sided; a pair's is a product of
+two). Worst: the largest cost over all pairs of records of the domain, at any distance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import panda_mdp as pm
+from panda_mdp.panda.feasibility import nearest_records, uncovered
+from panda_mdp.panda.leakage import leakages, worst_leakage
+
+ROOT = Path(__file__).resolve().parent.parent
+NEAR_KM = 2.0
+GAMMA = 20
+CODE_PARTS = {500: 80, 1000: 100, 2000: 140, 5000: 220}
+CODE_TAIL = 0.95e-4
+COLUMNS = (
+    "anchors",
+    "median",
+    "p99",
+    "over5",
+    "over15",
+    "shortfall",
+    "coverage",
+    "worst",
+)
+HEADER = (
+    "| K | selection | anchors per user | median cost /km | 99th pct | pairs > 5 /km | > 15 /km "
+    "| shortfall of h | coverage, Gamma = 20 | worst pair /km |"
+)
+
+
+def rome() -> pm.City:
+    """The road map of Rome."""
+    folder = Path(os.environ.get("PANDA_MDP_DATA", ROOT.parent / "shared" / "data"))
+    path = folder / "rome.npz"
+    if not path.exists():
+        sys.exit(f"rome.npz is not in {folder}; set PANDA_MDP_DATA to the folder of the road maps")
+    return pm.load_city(path)
+
+
+def cost(domain: pm.Domain, selection: pm.BernoulliAnchors) -> dict[str, float]:
+    """All columns for one selection on one domain."""
+    law = selection.on(domain)
+    rows = law.all_rows
+    rates = np.concatenate(
+        [
+            leakages(law, rows, first, second) / apart
+            for first, second, apart in domain.pairs_within(NEAR_KM)
+            if len(first)
+        ]
+    )
+    near = np.zeros(domain.size)
+    np.add.at(near, rows.owner, rows.probability - law.tail)
+    prior = np.full(domain.size, 1 / domain.size)
+    everyone = np.arange(domain.size)
+    missing = uncovered(law, everyone, nearest_records(domain, everyone, GAMMA), prior)
+    return {
+        "anchors": float(near.mean() + law.tail * domain.size),
+        "median": float(np.median(rates)),
+        "p99": float(np.quantile(rates, 0.99)),
+        "over5": float((rates > 5).mean()),
+        "over15": float((rates > 15).mean()),
+        "shortfall": float(rows.missed.mean()),
+        "coverage": float(1 - missing.mean()),
+        "worst": worst_leakage(law).rate,
+    }
+
+
+def text(decay: str = "exponential") -> pm.BernoulliAnchors:
+    """The parameters of the paper's text."""
+    return pm.BernoulliAnchors(decay, alpha=0.95, rate=0.5)
+
+
+def code(domain: pm.Domain, size: int, tail: float) -> pm.BernoulliAnchors:
+    """The parameters of the published code, on right distances."""
+    nearest = min(CODE_PARTS, key=lambda known: abs(known - size))
+    radius = domain.diameter / CODE_PARTS[nearest]
+    return pm.BernoulliAnchors("exponential", alpha=0.95, rate=0.2, radius=radius, tail=tail)
+
+
+def line(size: int, name: str, found: dict[str, float]) -> str:
+    """One row of a table."""
+    return (
+        f"| {size:,} | {name} | {found['anchors']:,.1f} | {found['median']:.2g} | "
+        f"{found['p99']:.3g} | {found['over5']:.0%} | {found['over15']:.0%} | "
+        f"{found['shortfall']:.1e} | {found['coverage']:.1%} | {found['worst']:.4g} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What Phase I really costs, on Rome.")
+    parser.add_argument("--records", default="500,1000,2000,5000")
+    parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--tail", type=float, default=CODE_TAIL, help="of the published code")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    city = rome()
+    results: list[dict[str, object]] = []
+    tables: dict[str, list[str]] = {"published": [], "decays": []}
+    for size in (int(part) for part in options.records.split(",")):
+        found: dict[tuple[str, str], list[dict[str, float]]] = {}
+        start = time.perf_counter()
+        for seed in range(options.draws):
+            domain = city.domain(records=size, seed=seed)
+            for table, name, selection in (
+                ("published", "text", text()),
+                ("published", "code", code(domain, size, options.tail)),
+                ("decays", "power", text("power")),
+                ("decays", "exponential", text("exponential")),
+                ("decays", "logistic", text("logistic")),
+            ):
+                measured = cost(domain, selection)
+                found.setdefault((table, name), []).append(measured)
+                results.append({"records": size, "selection": name, "seed": seed, **measured})
+        for (table, name), draws in found.items():
+            mean = {column: float(np.mean([d[column] for d in draws])) for column in COLUMNS}
+            tables[table].append(line(size, name, mean))
+        print(f"K={size}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    for title, rows in (
+        ("Exponential decay: the paper's text and its published code", tables["published"]),
+        ("The three decays at the text's parameters", tables["decays"]),
+    ):
+        print(f"\n{title}\n\n{HEADER}\n{'|---' * 10}|")
+        print("\n".join(rows))
+    if options.json:
+        part = options.json.with_name(f"{options.json.name}.part")
+        part.write_text(json.dumps(results, indent=1))
+        part.replace(options.json)
+
+
+if __name__ == "__main__":
+    main()
