@@ -118,9 +118,9 @@ def spanning_order(between: FloatArray) -> tuple[IntArray, IntArray]:
 
 def pack_planes(numbers: IntArray) -> bytes:
     """Whole numbers as zigzag bytes: how many a number takes, then all first bytes, and so on."""
-    folded = (numbers << 1) ^ (numbers >> 63)
+    folded = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
     width = (int(folded.max(initial=0)).bit_length() + 7) // 8
-    planes = folded.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width]
+    planes = folded.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width]
     return bytes([width]) + np.ascontiguousarray(planes.T).tobytes()
 
 

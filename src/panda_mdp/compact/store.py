@@ -144,12 +144,15 @@ def _read(data: bytes, verify: bool) -> CompactTable:
     if kind not in METRIC_ARRAYS:
         msg = f"a metric of kind {kind!r}; this library knows {', '.join(METRIC_ARRAYS)}"
         raise FileFormatError(msg)
+    if size < 1 or not 1 <= count <= MOST_OUTPUTS:
+        msg = f"{size} records and {count} outputs are no table; the file is damaged"
+        raise FileFormatError(msg)
     order = layout.unpack_integers(sections["order"], size)
     if not np.array_equal(np.sort(order), np.arange(size)):
         msg = "the order of the rows does not name every record once; the file is damaged"
         raise FileFormatError(msg)
     floors = layout.unpack_integers(sections["floors"], count)
-    if count > MOST_OUTPUTS or (floors < 0).any() or floors.sum(dtype=np.float64) > TOTAL:
+    if (floors < 0).any() or floors.sum(dtype=np.float64) > TOTAL:
         msg = "the floors are not weights; the file is damaged"
         raise FileFormatError(msg)
     domain = build_domain(claims, _arrays(header, sections, order), verify)

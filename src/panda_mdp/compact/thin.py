@@ -21,7 +21,8 @@ from panda_mdp.mechanism import Mechanism
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL
 
-LEAST_BITS = 8
+COARSEST = 2.0**-7
+"""Rounding stays four times finer than this where privacy would allow more."""
 ATTEMPTS = 4
 FILL_ROUNDS = 50
 
@@ -94,6 +95,12 @@ def _with_slack(mechanism: Mechanism, used: BoolArray, slack: float) -> FloatArr
         within,
         min(TIGHTENING, slack / 4),
     )
+    if closed.common_share > slack:
+        msg = (
+            f"at epsilon {within:g} the table could only be closed by giving all records the same "
+            f"row with probability {closed.common_share:.3g}; merge records that are too near"
+        )
+        raise PrivacyError(msg)
     table[:, used] = closed.matrix
     return table
 
@@ -121,8 +128,8 @@ def _round(nearest: FloatArray, table: FloatArray, floor: FloatArray, slack: flo
     highest = filled.max(axis=1)
     # The rest of a row is off by what all others are off by.
     swing = np.maximum(1.0, (1 - highest) / highest)
-    bits = np.ceil(np.log2(2 * swing / (slack * nearest)))
-    bits = _same_for_equal_rows(np.clip(bits, LEAST_BITS, MOST_BITS).astype(np.int64), filled)
+    bits = np.ceil(np.log2(2 * swing / np.minimum(slack * nearest, COARSEST)))
+    bits = _same_for_equal_rows(np.minimum(bits, MOST_BITS).astype(np.int64), filled)
     floors = (floor * TOTAL).astype(np.int64)
     exact = np.rint(filled * TOTAL).astype(np.int64)
     weights = np.where(raised, round_weights(exact, bits[:, None]), floors)
