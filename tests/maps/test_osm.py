@@ -145,6 +145,19 @@ def test_pbf_equals_xml(tmp_path: Path) -> None:
             load_city(pbf)
 
 
+def test_ways_may_come_before_their_nodes(tmp_path: Path) -> None:
+    """As in what Overpass answers to `out body; >; out skel;`."""
+    text = osm_xml(WAYS)
+    lines = text.splitlines()
+    nodes = [line for line in lines if "<node" in line]
+    ways = [line for line in lines if "<way" in line]
+    late = tmp_path / "late.osm"
+    late.write_text("\n".join([*lines[:2], *ways, *nodes, lines[-1]]))
+    report, usual = read_map(late), read_map(write(tmp_path / "town.osm"))
+    assert streets(report.city) == streets(usual.city)
+    assert report.incomplete == usual.incomplete == 1
+
+
 def test_files_without_roads_and_broken_xml(tmp_path: Path) -> None:
     path = write(tmp_path / "empty.osm", [([1, 2], {"building": "yes"})])
     with pytest.raises(CityError, match="no roads for network 'drive'"):

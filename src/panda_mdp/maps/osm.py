@@ -1,7 +1,7 @@
 """OpenStreetMap extracts, `.osm.pbf` and `.osm`, through osmium.
 
-Two passes: the ways that the traveller may use, then the places of the nodes that they name.
-Filters run inside osmium, so what is no road never reaches Python.
+One pass: osmium keeps the places of nodes and hands over the ways, with what is no road filtered
+out before it reaches Python. Nodes that a file names only after its ways are looked up in a second.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp._arrays import IntArray
+from panda_mdp._arrays import FloatArray, IntArray
 from panda_mdp.errors import CityError, FileFormatError
 from panda_mdp.maps.network import Network, need, positions
 from panda_mdp.maps.options import MapOptions
 from panda_mdp.maps.roads import allowed, direction, speed_kmh
 from panda_mdp.metrics import haversine_km
+
+UNKNOWN = 2**31 - 1
+"""The coordinate that osmium gives to a node without a place."""
 
 
 def read_osm(path: Path, options: MapOptions) -> Network:
@@ -34,18 +37,26 @@ def read_osm(path: Path, options: MapOptions) -> Network:
 
 def _read(osmium: Any, path: Path, options: MapOptions) -> Network:
     refs: list[int] = []
+    east: list[int] = []
+    north: list[int] = []
     counts: list[int] = []
     directions: list[int] = []
     speeds: list[float] = []
-    ways = osmium.FileProcessor(str(path), osmium.osm.WAY)
+    entities = osmium.FileProcessor(str(path), osmium.osm.NODE | osmium.osm.WAY)
+    ways = entities.with_locations("flex_mem").with_filter(
+        osmium.filter.EntityFilter(osmium.osm.WAY)
+    )
     for way in ways.with_filter(osmium.filter.KeyFilter("highway")):
         tags = way.tags
         if not allowed(tags, options.network):
             continue
-        nodes = [node.ref for node in way.nodes]
+        nodes = list(way.nodes)
         if len(nodes) < 2:
             continue
-        refs += nodes
+        refs += [node.ref for node in nodes]
+        places = [node.location for node in nodes]
+        east += [place.x for place in places]
+        north += [place.y for place in places]
         counts.append(len(nodes))
         directions.append(direction(tags, options.network))
         speeds.append(speed_kmh(tags, options.network))
@@ -55,43 +66,49 @@ def _read(osmium: Any, path: Path, options: MapOptions) -> Network:
             "choose another network ('drive', 'walk', 'bike') or another file"
         )
         raise CityError(msg)
-    ids = np.unique(np.array(refs, dtype=np.int64))
-    lat, lon = _places(osmium, path, ids)
+    named = np.array(refs, dtype=np.int64)
+    ids, first = np.unique(named, return_index=True)
+    lon, lat = _degrees(east, first), _degrees(north, first)
+    missing = np.flatnonzero(np.isnan(lat))
+    if len(missing):
+        lat[missing], lon[missing] = _look_up(osmium, path, ids[missing])
     return _segments(
         ids,
         lat,
         lon,
-        np.array(refs, dtype=np.int64),
+        named,
         np.array(counts, dtype=np.int64),
         np.array(directions, dtype=np.int64),
         np.array(speeds),
     )
 
 
-def _places(osmium: Any, path: Path, ids: IntArray) -> tuple[Any, Any]:
-    """Latitude and longitude of each node id; NaN where the extract does not hold it."""
+def _degrees(steps: list[int], chosen: IntArray) -> FloatArray:
+    """Coordinates from osmium's whole steps of 1e-7 degrees; NaN where a place is not known."""
+    whole = np.array(steps, dtype=np.int64)[chosen]
+    return np.where(whole == UNKNOWN, np.nan, whole / 1e7)
+
+
+def _look_up(osmium: Any, path: Path, ids: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Latitude and longitude of node ids, ascending; NaN where the extract does not hold them."""
     lat, lon = np.full(len(ids), np.nan), np.full(len(ids), np.nan)
-    found: list[int] = []
-    places: list[float] = []
     nodes = osmium.FileProcessor(str(path), osmium.osm.NODE)
     for node in nodes.with_filter(osmium.filter.IdFilter(ids.tolist())):
         where = node.location
         if where.valid():
-            found.append(node.id)
-            places += (where.lat, where.lon)
-    at, _ = positions(ids, np.array(found, dtype=np.int64))
-    lat[at], lon[at] = places[0::2], places[1::2]
+            at = int(np.searchsorted(ids, node.id))
+            lat[at], lon[at] = where.lat, where.lon
     return lat, lon
 
 
 def _segments(
     ids: IntArray,
-    lat: Any,
-    lon: Any,
+    lat: FloatArray,
+    lon: FloatArray,
     refs: IntArray,
     counts: IntArray,
     directions: IntArray,
-    speeds: Any,
+    speeds: FloatArray,
 ) -> Network:
     at, _ = positions(ids, refs)
     way = np.repeat(np.arange(len(counts)), counts)

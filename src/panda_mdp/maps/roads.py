@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Protocol
 
 from panda_mdp.maps.options import Network
@@ -106,6 +107,7 @@ def speed_kmh(tags: Tags, network: Network) -> float:
     return parse_speed(tags.get("maxspeed", ""), usual)
 
 
+@lru_cache(maxsize=4096)
 def parse_speed(text: str, usual: float) -> float:
     """km/h from '50', '30 mph' or '50;30' (the lowest counts); `usual` where it says nothing.
 
