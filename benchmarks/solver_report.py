@@ -1,0 +1,194 @@
+"""Tables and charts of the solver benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from panda_mdp._atomic import atomic_file
+
+BEGIN, END = "<!-- solvers: begin -->", "<!-- solvers: end -->"
+STAGES = {"solve": ("solve", "bound"), "closure": ("repair",), "audit": ("audit",)}
+TITLES = {"seconds": "seconds to the certified gap", "solver_mb": "MB above the instance"}
+
+
+def write_report(rows: list[dict], folder: Path, machine: dict, docs: Path | None) -> None:
+    """results.json, table.md and charts; the marked part of `docs` where it is given."""
+    gaps(rows)
+    write(folder / "results.json", json.dumps({"machine": machine, "rows": rows}, indent=1))
+    table = markdown(rows, machine)
+    write(folder / "table.md", table)
+    charts = draw_all(rows, folder)
+    if docs is not None:
+        images = docs.parent / "images"
+        for chart in charts:
+            with atomic_file(images / f"solvers-{chart.name}") as stream:
+                stream.write(chart.read_bytes())
+        shown = "\n\n".join(f"![{c.stem}](images/solvers-{c.name})" for c in charts)
+        text = docs.read_text()
+        head, _, rest = text.partition(BEGIN)
+        tail = rest.partition(END)[2]
+        write(docs, f"{head}{BEGIN}\n{table}\n{shown}\n{END}{tail}")
+
+
+def write(path: Path, text: str) -> None:
+    with atomic_file(path) as stream:
+        stream.write(text.encode())
+
+
+def gaps(rows: list[dict]) -> None:
+    """Add the gap to the best bound that any solver proved on the same instance."""
+    best: dict[str, float] = {}
+    for row in rows:
+        if row.get("lower_bound") is not None:
+            best[row["case"]] = max(best.get(row["case"], 0.0), row["lower_bound"])
+    for row in rows:
+        bound = best.get(row["case"], 0.0)
+        if "loss" in row and bound > 0:
+            row["gap_to_best_bound"] = row["loss"] / bound - 1
+
+
+def markdown(rows: list[dict], machine: dict) -> str:
+    """All cells, and the exponents of growth."""
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    lines = [
+        f"{machine['cores']} cores of {machine['processor']}, Python {machine['python']}; "
+        f"{packages}. City: {machine['city']}. Certified gap asked for: "
+        f"{100 * machine['gap']:g} %, at most {machine['limit']:g} s a cell.",
+    ]
+    families = list(dict.fromkeys((row["family"], row["series"]) for row in rows))
+    for family, series in families:
+        chosen = [r for r in rows if (r["family"], r["series"]) == (family, series)]
+        lines += ["", f"### {family}, growing {series}", "", *cells(chosen)]
+    lines += ["", "### Growth: exponents of K and m", "", *exponents(rows), ""]
+    return "\n".join(lines)
+
+
+def cells(rows: list[dict]) -> list[str]:
+    """The table of one series."""
+    lines = [
+        "| K | m | solver | seconds | loss | own gap | gap to best bound | audited ε / ε "
+        "| ε / ε as it came | peak MB | ended |",
+        "|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for row in sorted(rows, key=lambda r: (r["records"], r["outputs"])):
+        head = f"| {row['records']:,} | {row['outputs']:,} | {row['solver']} | "
+        if "error" in row:
+            lines.append(f"{head}> {row['limit']:g} | | | | | | | {row['error']} |")
+            continue
+        share = row["audited_epsilon"] / row["epsilon"]
+        raw = row.get("raw_epsilon")
+        came = (
+            "" if raw is None else "inf" if raw == float("inf") else f"{raw / row['epsilon']:.3g}"
+        )
+        lines.append(
+            f"{head}{row['seconds']:.2f} | {row['loss']:.5g} | {percent(row.get('gap'))} | "
+            f"{percent(row.get('gap_to_best_bound'))} | {share:.5f} | {came} | "
+            f"{row['peak_mb']:.0f} | {row['stopped']} |"
+        )
+    return lines
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f} %"
+
+
+def exponents(rows: list[dict]) -> list[str]:
+    """Slopes of log seconds and log memory over log K or log m, by solver; ours by stage."""
+    lines = [
+        "| series | solver | of | exponent | points |",
+        "|---|---|---|---:|---:|",
+    ]
+    for (family, series), solver, chosen in groups(rows):
+        for what, values in curves(chosen, solver == "panda-mdp").items():
+            fit = slope(size_of(chosen, series), values)
+            if fit is not None:
+                lines.append(
+                    f"| {family}, {series} | {solver} | {what} | {fit:.2f} | {len(values)} |"
+                )
+    return lines
+
+
+def groups(rows: list[dict]) -> list[tuple[tuple[str, str], str, list[dict]]]:
+    """Cells that reached their gap, by series and solver, in order of size."""
+    found: dict[tuple[tuple[str, str], str], list[dict]] = {}
+    for row in rows:
+        if row["reached"]:
+            found.setdefault(((row["family"], row["series"]), row["solver"]), []).append(row)
+    return [
+        (series, solver, sorted(chosen, key=lambda r: (r["records"], r["outputs"])))
+        for (series, solver), chosen in found.items()
+    ]
+
+
+def size_of(rows: list[dict], series: str) -> np.ndarray:
+    return np.array([row["records" if series == "K" else "outputs"] for row in rows], dtype=float)
+
+
+def curves(rows: list[dict], staged: bool) -> dict[str, np.ndarray]:
+    """Seconds, memory and, for ours, seconds by stage."""
+    found = {
+        "seconds": np.array([row["seconds"] for row in rows]),
+        "memory": np.array([row["solver_mb"] for row in rows]),
+    }
+    if staged:
+        for name, parts in STAGES.items():
+            found[f"seconds: {name}"] = np.array(
+                [sum(row["stages"].get(part, 0.0) for part in parts) for row in rows]
+            )
+    return found
+
+
+def slope(sizes: np.ndarray, values: np.ndarray) -> float | None:
+    """The exponent of a power law through the points; None where there are fewer than two."""
+    kept = values > 0
+    if kept.sum() < 2 or len(np.unique(sizes[kept])) < 2:
+        return None
+    return float(np.polyfit(np.log(sizes[kept]), np.log(values[kept]), 1)[0])
+
+
+def draw_all(rows: list[dict], folder: Path) -> list[Path]:
+    """Log-log charts: time and memory by series, and ours by stage."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    made = []
+    for family, series in dict.fromkeys((row["family"], row["series"]) for row in rows):
+        figure, axes = plt.subplots(1, 3, figsize=(15, 4.6))
+        for where, solver, chosen in groups(rows):
+            if where != (family, series):
+                continue
+            sizes = size_of(chosen, series)
+            line(axes[0], sizes, np.array([r["seconds"] for r in chosen]), solver)
+            line(axes[1], sizes, np.array([r["solver_mb"] for r in chosen]), solver)
+            if solver == "panda-mdp":
+                for name, values in curves(chosen, staged=True).items():
+                    if name.startswith("seconds: "):
+                        line(axes[2], sizes, values, name.removeprefix("seconds: "))
+        names = (TITLES["seconds"], TITLES["solver_mb"], "seconds of panda-mdp by stage")
+        for axis, name in zip(axes, names, strict=True):
+            axis.set(xscale="log", yscale="log", xlabel=series, ylabel=name)
+            axis.grid(visible=True, which="both", alpha=0.25)
+            if axis.lines:
+                axis.legend(fontsize=8)
+        figure.suptitle(f"{family}: growing {series}")
+        figure.tight_layout()
+        path = folder / f"{family.replace(', ', '-')}-{series}.png"
+        with atomic_file(path) as stream:
+            figure.savefig(stream, dpi=120, format="png")
+        plt.close(figure)
+        made.append(path)
+    return made
+
+
+def line(axis: object, sizes: np.ndarray, values: np.ndarray, label: str) -> None:
+    kept = values > 0
+    if not kept.any():
+        return
+    fit = slope(sizes, values)
+    name = label if fit is None else f"{label} ~ {fit:.2f}"
+    axis.plot(sizes[kept], values[kept], marker="o", markersize=4, label=name)  # type: ignore[attr-defined]

@@ -1,0 +1,227 @@
+"""The solvers, each given the same problem and asked for a table; all are certified alike."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from solver_cases import Case, build
+
+import panda_mdp as pm
+from panda_mdp.engine.certify import Closure, repair
+from panda_mdp.engine.dual import dual_bound
+from panda_mdp.engine.graph import MAX_EXPONENT, constraint_graph
+from panda_mdp.engine.highs import cost_scale, multipliers, privacy_rows, sum_rows
+from panda_mdp.methods.reference import solve_highs
+from panda_mdp.privacy.audit import audit_weights
+from panda_mdp.privacy.quantise import quantise
+from panda_mdp.privacy.release import release
+
+TOLERANCE = 1e-4
+"""Relative gap at which the other first-order methods end: generous, since 1 % is asked for."""
+Row = dict[str, Any]
+
+
+def ours(problem: pm.Problem, gap: float, limit: float) -> Row:
+    """`optimal` on the CPU."""
+    return described(pm.optimal(problem, gap=gap, backend="cpu", time_limit=limit))
+
+
+def highs(algorithm: str) -> Callable[[pm.Problem, float, float], Row]:
+    """HiGHS on the LP of the same constraint graph."""
+
+    def run(problem: pm.Problem, gap: float, limit: float) -> Row:
+        tolerance = TOLERANCE if algorithm == "pdlp" else None
+        return described(solve_highs(problem, "graph", algorithm, limit, tolerance))
+
+    return run
+
+
+def ortools_pdlp(problem: pm.Problem, gap: float, limit: float) -> Row:
+    """OR-tools PDLP on the LP of the same constraint graph."""
+    from ortools.pdlp import solve_log_pb2, solvers_pb2
+    from ortools.pdlp.python import pdlp
+
+    clock = Clock()
+    size, outputs = problem.size, problem.outputs_count
+    graph = constraint_graph(problem.domain, problem.epsilon)
+    exponent = problem.epsilon * graph.length
+    private = privacy_rows(graph.ends, exponent, size, outputs)
+    scale = cost_scale(problem.weighted_loss)
+    lp = pdlp.QuadraticProgram()
+    lp.objective_vector = problem.weighted_loss.ravel() / scale
+    lp.variable_lower_bounds = np.zeros(size * outputs)
+    lp.variable_upper_bounds = np.ones(size * outputs)
+    lp.constraint_matrix = sparse.csc_matrix(sparse.vstack([sum_rows(size, outputs), private]))
+    lp.constraint_lower_bounds = np.concatenate([np.ones(size), np.full(private.shape[0], -np.inf)])
+    lp.constraint_upper_bounds = np.concatenate([np.ones(size), np.zeros(private.shape[0])])
+    clock("build")
+    options = solvers_pb2.PrimalDualHybridGradientParams()
+    criteria = options.termination_criteria
+    criteria.simple_optimality_criteria.eps_optimal_relative = TOLERANCE
+    criteria.simple_optimality_criteria.eps_optimal_absolute = TOLERANCE
+    criteria.time_sec_limit = limit
+    options.num_threads = os.cpu_count() or 1
+    result = pdlp.primal_dual_hybrid_gradient(lp, options)
+    clock("solve")
+    steps = int(result.solve_log.iteration_count)
+    reason = solve_log_pb2.TerminationReason.Name(result.solve_log.termination_reason)
+    table = np.asarray(result.primal_solution).reshape(size, outputs)
+    prices = np.asarray(result.dual_solution)[size:] * scale
+    bound = dual_bound(problem, graph, multipliers(prices, exponent, outputs))
+    clock("bound")
+    return certified(problem, table, bound, clock, stopped=reason, iterations=steps)
+
+
+def qif(problem: pm.Problem, gap: float, limit: float) -> Row:
+    """qif's LP over all pairs. It gives no multipliers, so it has no bound of its own."""
+    import qif as library
+
+    clock = Clock()
+    apart = problem.epsilon * problem.domain.distances()
+    loss = problem.loss
+    table = np.asarray(
+        library.mechanism.d_privacy.min_loss_given_d(
+            problem.prior,
+            problem.outputs_count,
+            lambda i, j: float(apart[i, j]),
+            lambda i, y: float(loss[i, y]),
+            # As for the others: longer pairs bind nothing, and no LP solver can take them.
+            inf=MAX_EXPONENT,
+        )
+    )
+    clock("solve")
+    if table.shape != loss.shape:
+        msg = f"qif returned a table of shape {table.shape}"
+        raise RuntimeError(msg)
+    return certified(problem, table, None, clock, stopped="solved", iterations=None)
+
+
+class Clock:
+    """Seconds of named stages, one after the other."""
+
+    def __init__(self) -> None:
+        self.last = time.perf_counter()
+        self.stages: list[tuple[str, float]] = []
+
+    def __call__(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.stages.append((stage, now - self.last))
+        self.last = now
+
+
+def certified(
+    problem: pm.Problem,
+    table: np.ndarray,
+    bound: float | None,
+    clock: Clock,
+    *,
+    stopped: str,
+    iterations: int | None,
+) -> Row:
+    """A foreign solver's table as it came and as it is after the exact repair."""
+    raw = np.maximum(table, 0.0)
+    raw_epsilon = None
+    if np.isfinite(raw).all() and (raw.sum(axis=1) > 0).all():
+        weights = quantise(raw / raw.sum(axis=1, keepdims=True))
+        raw_epsilon = audit_weights(
+            problem.domain, problem.outputs, weights, problem.epsilon
+        ).epsilon
+    clock.last = time.perf_counter()
+    repaired = repair(Closure(problem.domain), np.nan_to_num(raw), problem.epsilon)
+    clock("repair")
+    mechanism = release(problem, repaired.matrix, method="foreign", lower_bound=bound)
+    clock("audit")
+    mechanism = mechanism.with_details(stopped=stopped, iterations=iterations)
+    return {**described(mechanism), "stages": dict(clock.stages), "raw_epsilon": raw_epsilon}
+
+
+def described(mechanism: pm.Mechanism) -> Row:
+    """What the table says of a mechanism."""
+    return {
+        "loss": mechanism.loss,
+        "lower_bound": mechanism.lower_bound,
+        "audited_epsilon": mechanism.audit.epsilon,
+        "holds": mechanism.audit.holds,
+        "stages": dict(mechanism.stages),
+        "stopped": mechanism.details.get("highs_status", mechanism.details["stopped"]),
+        "iterations": mechanism.details["iterations"],
+        "trace": [list(entry) for entry in mechanism.details.get("trace", ())],
+    }
+
+
+SOLVERS: dict[str, Callable[[pm.Problem, float, float], Row]] = {
+    "panda-mdp": ours,
+    "HiGHS ipm": highs("ipm"),
+    "HiGHS simplex": highs("simplex"),
+    "HiGHS pdlp": highs("pdlp"),
+    "OR-tools PDLP": ortools_pdlp,
+    "qif": qif,
+}
+NEEDS = {"OR-tools PDLP": "ortools", "qif": "qif"}
+
+
+def missing(solver: str) -> str | None:
+    """Why a solver cannot run here, if it cannot."""
+    package = NEEDS.get(solver, "highspy" if solver.startswith("HiGHS") else "numba")
+    return None if find_spec(package) else f"{package} is not installed (pip install {package})"
+
+
+def run_cell(solver: str, case: Case, gap: float, limit: float) -> Row:
+    """One solver on one case, in this process, compiled code warmed up first."""
+    start = time.perf_counter()
+    warm = build(Case("grid", "K", 64, 64))
+    SOLVERS["panda-mdp"](warm, 0.05, 60.0)
+    repair(Closure(warm.domain), np.full((64, 64), 1 / 64), warm.epsilon)
+    city = pm.Domain.from_points([41.9, 41.91, 41.92, 41.93], [12.4, 12.5, 12.6, 12.7])
+    small = pm.Problem(city, [0, 1], city.distances(None, [0, 1]), 5.0)
+    ours(small, 0.05, 60.0)
+    compiled = time.perf_counter() - start
+    problem = build(case)
+    before = start_of_peak()
+    start = time.perf_counter()
+    row = SOLVERS[solver](problem, gap, limit)
+    seconds = time.perf_counter() - start
+    # What `solve_highs` prepares for the case that the time runs out is not HiGHS's.
+    seconds -= row["stages"].get("loss exponential", 0.0)
+    peak = peak_mb()
+    return {
+        "seconds": seconds,
+        "compile_seconds": compiled,
+        "peak_mb": peak,
+        "solver_mb": peak - before,
+        "epsilon": problem.epsilon,
+        **row,
+    }
+
+
+STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def start_of_peak() -> float:
+    """Memory in use now, MB; where Linux allows it, peaks before now are forgotten."""
+    try:
+        FORGET.write_text("5")
+        return _status_mb("VmRSS")
+    except OSError:
+        return peak_mb()
+
+
+def peak_mb() -> float:
+    """The largest memory that this process has held (since `start_of_peak`, on Linux), MB."""
+    try:
+        return _status_mb("VmHWM")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _status_mb(name: str) -> float:
+    line = next(x for x in STATUS.read_text().splitlines() if x.startswith(name))
+    return int(line.split()[1]) / 1024

@@ -1,0 +1,174 @@
+"""Ours against general LP solvers, on identical instances over growing K and m.
+
+    python benchmarks/solvers.py --limit 600                     # everything, hours
+    python benchmarks/solvers.py --toy --limit 20 --out /tmp/toy # a minute, to see that it works
+
+Every cell (solver x instance) runs in a process of its own, after a warm-up that compiles the
+kernels, and its result is appended to results.jsonl at once: a run that was stopped goes on where
+it was. Where a solver does not end within the limit on an instance, larger ones of that series are
+not tried. Afterwards results.json, table.md and the charts are written, and with --docs the part
+of docs/benchmarks.md between its two marks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from solver_cases import FULL, ROOT, TOY, Case, city_name
+from solver_report import write_report
+from solver_runs import SOLVERS, missing, run_cell
+
+MARK = "RESULT "
+
+
+def main() -> None:
+    """Run what is missing and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--toy", action="store_true", help="tiny instances")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds a cell")
+    parser.add_argument("--gap", type=float, default=0.01, help="the certified gap asked for")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "solvers")
+    parser.add_argument("--solvers", nargs="+", choices=list(SOLVERS), default=list(SOLVERS))
+    parser.add_argument("--families", nargs="+", help="city, grid, 'clusters, near', ...")
+    parser.add_argument("--report", action="store_true", help="run nothing, write the report")
+    parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md as well")
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cell:
+        solver, case = json.loads(options.cell)
+        row = run_cell(solver, Case(**case), options.gap, options.limit)
+        print(MARK + json.dumps(row), flush=True)
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    cases = [
+        case
+        for case in (TOY if options.toy else FULL)
+        if options.families is None or case.family in options.families
+    ]
+    lines = options.out / "results.jsonl"
+    if not options.report:
+        run_all(cases, options, lines)
+    docs = ROOT / "docs" / "benchmarks.md" if options.docs else None
+    write_report(read(lines), options.out, machine(options), docs)
+    print(f"report in {options.out}")
+
+
+def run_all(cases: list[Case], options: argparse.Namespace, lines: Path) -> None:
+    """All cells that have no result yet, each appended as it comes."""
+    done = {(row["solver"], row["case"]) for row in read(lines)}
+    for solver in options.solvers:
+        reason = missing(solver)
+        if reason is not None:
+            print(f"{solver}: skipped, {reason}", flush=True)
+            continue
+        beaten: set[tuple[str, str]] = {
+            (row["family"], row["series"])
+            for row in read(lines)
+            if row["solver"] == solver and not row["reached"]
+        }
+        for case in cases:
+            series = (case.family, case.series)
+            if (solver, case.key) in done:
+                continue
+            if series in beaten:
+                print(f"{solver}, {case.key}: not tried, a smaller one was not solved", flush=True)
+                continue
+            row = measure(solver, case, options)
+            with lines.open("a") as stream:
+                stream.write(json.dumps(row) + "\n")
+            print(summary(row), flush=True)
+            if not row["reached"]:
+                beaten.add(series)
+
+
+def measure(solver: str, case: Case, options: argparse.Namespace) -> dict:
+    """One cell in a process of its own."""
+    command = [
+        sys.executable, str(Path(__file__).resolve()),
+        "--cell", json.dumps([solver, asdict(case)]),
+        "--gap", str(options.gap), "--limit", str(options.limit),
+    ]  # fmt: skip
+    row = {"solver": solver, "case": case.key, **asdict(case), "limit": options.limit}
+    try:
+        # Compiling, building and certifying come on top of the limit; a solver that does not
+        # obey it is stopped.
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=1.2 * options.limit + 240
+        )
+    except subprocess.TimeoutExpired:
+        return {**row, "error": "did not end within the limit", "reached": False}
+    found = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+    if not found:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        return {**row, "error": f"exit {done.returncode}: {last[:300]}", "reached": False}
+    row.update(json.loads(found[-1][len(MARK) :]))
+    bound = row["lower_bound"]
+    gap = None if bound is None else row["loss"] / bound - 1 if bound > 0 else None
+    # A solver that ends by itself has solved its LP; the graph may keep it from the gap.
+    near = gap is not None and gap <= options.gap * (1 + 1e-9)
+    return {**row, "gap": gap, "reached": bool(near or row["stopped"] in FINISHED)}
+
+
+FINISHED = ("solved", "gap reached", "Optimal", "TERMINATION_REASON_OPTIMAL")
+
+
+def summary(row: dict) -> str:
+    """A line about a cell."""
+    head = f"{row['solver']}, {row['case']}: "
+    if "error" in row:
+        return head + row["error"]
+    gap = "no bound" if row["gap"] is None else f"gap {100 * row['gap']:.2f} %"
+    return (
+        f"{head}{row['seconds']:.2f} s, loss {row['loss']:.6g}, {gap}, "
+        f"{row['peak_mb']:.0f} MB, {row['stopped']}"
+    )
+
+
+def read(lines: Path) -> list[dict]:
+    """The results so far; a line cut short by a crash is left out."""
+    rows = []
+    if lines.exists():
+        for line in lines.read_text().splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+    return rows
+
+
+def machine(options: argparse.Namespace) -> dict:
+    """Where and with what it was measured."""
+    model = platform.processor() or platform.machine()
+    cpus = Path("/proc/cpuinfo")
+    if cpus.exists():
+        names = [x for x in cpus.read_text().splitlines() if x.startswith("model name")]
+        model = names[0].split(":", 1)[1].strip() if names else model
+    packages = {}
+    for name in ("panda-mdp", "numpy", "numba", "highspy", "ortools", "qif"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = "absent"
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "packages": packages,
+        "city": city_name(),
+        "gap": options.gap,
+        "limit": options.limit,
+    }
+
+
+if __name__ == "__main__":
+    main()
