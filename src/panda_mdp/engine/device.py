@@ -69,14 +69,21 @@ class Placement:
 
     def whole(self, array: npt.NDArray[Any]) -> Array:
         """The same array on every device."""
-        return jax.device_put(array, NamedSharding(self.mesh, PartitionSpec()))
+        return self._put(array, PartitionSpec())
 
     def sharded(self, array: npt.NDArray[Any], fill: float) -> Array:
         """An array whose last axis is outputs, padded with `fill` and split over the devices."""
         pad = [(0, 0)] * (array.ndim - 1) + [(0, self.width - array.shape[-1])]
         spec = PartitionSpec(*[None] * (array.ndim - 1), AXIS)
         full = np.pad(array, pad, constant_values=fill)
-        return jax.device_put(full, NamedSharding(self.mesh, spec))
+        return self._put(full, spec)
+
+    def _put(self, array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
+        sharding = NamedSharding(self.mesh, spec)
+        if len(self.mesh.local_devices) == self.mesh.devices.size:
+            return jax.device_put(array, sharding)
+        # Every process holds the same array: each places its own part, nothing is sent around.
+        return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
 
     def host(self, array: Array) -> npt.NDArray[Any]:
         """A sharded array in full as NumPy, without the padding, on every process."""
