@@ -139,7 +139,7 @@ def test_options_are_checked():
 @pytest.mark.parametrize("algorithm", ["ipm", "pdlp"])
 def test_a_loose_tolerance_ends_sooner_and_stays_rigorous(algorithm):
     problem = grid(5)
-    loose, tight = (solve_highs(problem, "all", algorithm, tolerance=t) for t in (1e-2, 1e-8))
+    loose, tight = (solve_highs(problem, "all", algorithm, tolerance=t) for t in (1e-2, 1e-5))
     assert loose.details["iterations"] < tight.details["iterations"]
     assert loose.lower_bound <= EXACT[5] + 5e-7
     assert loose.loss >= EXACT[5] - 5e-7
