@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,8 @@ def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, method, problem, limit), daemon=True)
+    # Started by the first process otherwise, which then runs without the mask below.
+    resource_tracker.ensure_running()
     try:
         # Ctrl-C reaches the whole group, and only this process answers it; a mask is inherited.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
