@@ -28,11 +28,13 @@ def dense_town(kind: str, size: int = 45):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kkt_on_the_graph(kind):
+@pytest.mark.parametrize("start", ["uniform", "warm"])
+def test_kkt_on_the_graph(kind, start):
     problem = dense_town(kind)
     graph = constraint_graph(problem.domain, problem.epsilon)
     optimum = solve_highs(problem, "graph", "simplex").details["highs_objective"]
-    solver = CpuSolver(problem, graph, warm_start(problem, graph))
+    table = uniform(problem) if start == "uniform" else warm_start(problem, graph)
+    solver = CpuSolver(problem, graph, table)
     solver.advance(6000)
     z = solver.matrix()
     # Primal: rows on the simplex, every edge and output near its cone.
@@ -58,6 +60,19 @@ def test_the_bound_rises_to_the_optimum_and_the_residual_falls():
     assert residuals[0] > residuals[1] > residuals[2]
     assert bounds[0] < bounds[2]
     assert solver.iterations == 2400
+
+
+def test_what_was_reached_is_not_lost_to_rounding():
+    # Here the table comes to rest early and the weight, unless held, runs away from it.
+    problem = dense_town("haversine")
+    graph = constraint_graph(problem.domain, problem.epsilon)
+    solver = CpuSolver(problem, graph, uniform(problem))
+    bounds = []
+    for _ in range(6):
+        solver.advance(2000)
+        bounds.append(solver.bound())
+    assert min(bounds) >= bounds[0] * (1 - 1e-4)
+    assert bounds[-1] == pytest.approx(problem.expected_loss(solver.matrix()), rel=2e-4)
 
 
 def test_extending_keeps_what_was_reached():

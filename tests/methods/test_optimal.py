@@ -11,6 +11,7 @@ from helpers import displacement_problem, random_domain
 from panda_mdp import Domain, Mechanism, Problem, optimal
 from panda_mdp.engine import solve as loop
 from panda_mdp.engine.pdhg_cpu import CpuSolver
+from panda_mdp.engine.progress import Progress
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.reference import solve_highs
 
@@ -50,25 +51,32 @@ def random_problem(seed: int) -> Problem:
 @pytest.mark.parametrize("seed", range(60))
 def test_bound_optimum_loss_in_this_order(seed):
     problem = random_problem(seed)
-    mechanism = optimal(problem, time_limit=3)
     exact = solve_highs(problem, pairs="all", algorithm="simplex")
     assert exact.details["stopped"] == "solved"
+    optimum = exact.details["highs_objective"]
+    scale = float(problem.prior @ problem.loss.max(axis=1))
+    # A hundredth of next to nothing is beyond single precision: such a run is ended by hand.
+    within_precision = optimum > 1e-4 * scale
+
+    def give_up(now: Progress) -> None:
+        if now.iterations > 60_000 and not within_precision:
+            raise KeyboardInterrupt
+
+    mechanism = optimal(problem, progress=give_up)
     assert isinstance(mechanism, Mechanism)
     assert mechanism.audit.holds
     # Both bounds are rigorous and both tables private, so each bound is below each loss.
-    slack = 1e-12 * float(problem.prior @ problem.loss.max(axis=1))
+    slack = 1e-12 * scale
     assert mechanism.lower_bound <= exact.loss + slack
     assert exact.lower_bound <= mechanism.loss + slack
     assert mechanism.lower_bound <= mechanism.loss + slack
-    optimum = exact.details["highs_objective"]
-    ignorant = float((problem.prior @ problem.loss).min())
-    slack = 1e-6 * float(problem.prior @ problem.loss.max(axis=1))
-    assert mechanism.lower_bound <= optimum + slack
-    assert optimum - slack <= mechanism.loss <= 1.01 * optimum + 1e-3 * ignorant + slack
-    if optimum > 1e-2 * ignorant:
-        # A hundredth of next to nothing is beyond single precision.
+    assert mechanism.lower_bound <= optimum + 1e-6 * scale
+    assert mechanism.loss >= optimum - 1e-6 * scale
+    if within_precision:
         assert mechanism.details["stopped"] == "gap reached"
         assert mechanism.gap <= 0.01
+    else:
+        assert mechanism.loss <= optimum + 5e-6 * scale
 
 
 @pytest.mark.parametrize("n", [5, 7])
@@ -170,11 +178,21 @@ def test_an_interrupt_returns_the_best_certified_table(place, call, monkeypatch)
     monkeypatch.setattr(owner, name, interrupt)
     problem = grid(6)
     mechanism = optimal(problem, gap=1e-3, time_limit=1)
+    assert calls
     if len(calls) >= call:
         assert mechanism.details["stopped"] == "interrupted"
     assert mechanism.audit.holds
     assert mechanism.lower_bound <= mechanism.loss
     assert mechanism.loss <= float((problem.prior @ problem.loss).min()) * (1 + 1e-6)
+
+
+def test_a_second_interrupt_ends_it_at_once(monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "repair", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        optimal(grid(6), gap=1e-3, time_limit=1)
 
 
 def test_a_gap_out_of_reach_ends_with_what_it_has():
