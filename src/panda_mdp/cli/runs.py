@@ -98,15 +98,9 @@ def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, method, problem, limit), daemon=True)
-    # Started by the first process otherwise, which then runs without the mask below.
-    resource_tracker.ensure_running()
     try:
-        # Ctrl-C reaches the whole group, and only this process answers it; a mask is inherited.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _uninterrupted():
             process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         theirs.close()
         return _await(ours, method, problem, limit)
     finally:
@@ -115,6 +109,27 @@ def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
             process.kill()
             process.join()
         ours.close()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Start processes inside: Ctrl-C never reaches them, and this one only when they are known.
+
+    Ctrl-C goes to the whole group. A mask is inherited by what is started; it does not keep other
+    threads of this process from taking the signal, so the answer waits as well.
+    """
+    # The first process would start it, and it lifts the mask.
+    resource_tracker.ensure_running()
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, before)
+    if caught:
+        raise KeyboardInterrupt
 
 
 def _await(pipe: Connection, method: Method, problem: Problem, limit: float | None) -> Outcome:
