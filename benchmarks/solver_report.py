@@ -86,9 +86,14 @@ def cells(rows: list[dict]) -> list[str]:
         lines.append(
             f"{head}{row['seconds']:.2f} | {row['loss']:.5g} | {percent(row.get('gap'))} | "
             f"{percent(row.get('gap_to_best_bound'))} | {share:.5f} | {came} | "
-            f"{row['peak_mb']:.0f} | {row['stopped']} |"
+            f"{row['peak_mb']:.0f} | {row['stopped']}{asked(row)} |"
         )
     return lines
+
+
+def asked(row: dict) -> str:
+    tolerance = row.get("tolerance")
+    return "" if tolerance is None else f" (at {tolerance:g})"
 
 
 def percent(value: float | None) -> str:

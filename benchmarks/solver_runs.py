@@ -24,8 +24,9 @@ from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.release import release
 
-TOLERANCE = 1e-4
-"""Relative gap at which the other first-order methods end: generous, since 1 % is asked for."""
+TOLERANCES = (1e-3, 1e-4, 1e-6)
+"""Of feasibility and of the relative gap, for the iterative methods: the first that leads to the
+gap counts, as if its user had known it."""
 Row = dict[str, Any]
 
 
@@ -37,14 +38,49 @@ def ours(problem: pm.Problem, gap: float, limit: float) -> Row:
 def highs(algorithm: str) -> Callable[[pm.Problem, float, float], Row]:
     """HiGHS on the LP of the same constraint graph."""
 
-    def run(problem: pm.Problem, gap: float, limit: float) -> Row:
-        tolerance = TOLERANCE if algorithm == "pdlp" else None
+    def run(problem: pm.Problem, limit: float, tolerance: float | None) -> Row:
         return described(solve_highs(problem, "graph", algorithm, limit, tolerance))
 
-    return run
+    if algorithm == "simplex":
+        return lambda problem, gap, limit: run(problem, limit, None)
+    return loosest(run)
 
 
-def ortools_pdlp(problem: pm.Problem, gap: float, limit: float) -> Row:
+def loosest(
+    run: Callable[[pm.Problem, float, float], Row],
+) -> Callable[[pm.Problem, float, float], Row]:
+    """A solver at the loosest tolerance that leads to the gap; its time is that of this run."""
+
+    def ladder(problem: pm.Problem, gap: float, limit: float) -> Row:
+        best: Row | None = None
+        for tolerance in TOLERANCES:
+            start = time.perf_counter()
+            row = run(problem, limit, tolerance)
+            row["seconds"] = time.perf_counter() - start
+            row["tolerance"] = tolerance
+            if best is not None and excess(row) > 0.95 * excess(best):
+                # What is left lies in the graph, not in the solver.
+                break
+            best = row
+            if excess(row) <= gap or ran_out(row["stopped"]):
+                break
+        return best or {}
+
+    return ladder
+
+
+def excess(row: Row) -> float:
+    """The gap of a row to its own bound."""
+    bound = row["lower_bound"]
+    return row["loss"] / bound - 1 if bound else np.inf
+
+
+def ran_out(stopped: str) -> bool:
+    """Whether a solver was ended by the clock."""
+    return "time" in stopped.lower() and "limit" in stopped.lower()
+
+
+def ortools_pdlp(problem: pm.Problem, limit: float, tolerance: float) -> Row:
     """OR-tools PDLP on the LP of the same constraint graph."""
     from ortools.pdlp import solve_log_pb2, solvers_pb2
     from ortools.pdlp.python import pdlp
@@ -65,8 +101,8 @@ def ortools_pdlp(problem: pm.Problem, gap: float, limit: float) -> Row:
     clock("build")
     options = solvers_pb2.PrimalDualHybridGradientParams()
     criteria = options.termination_criteria
-    criteria.simple_optimality_criteria.eps_optimal_relative = TOLERANCE
-    criteria.simple_optimality_criteria.eps_optimal_absolute = TOLERANCE
+    criteria.simple_optimality_criteria.eps_optimal_relative = tolerance
+    criteria.simple_optimality_criteria.eps_optimal_absolute = tolerance
     criteria.time_sec_limit = limit
     options.num_threads = os.cpu_count() or 1
     result = pdlp.primal_dual_hybrid_gradient(lp, options)
@@ -162,7 +198,7 @@ SOLVERS: dict[str, Callable[[pm.Problem, float, float], Row]] = {
     "HiGHS ipm": highs("ipm"),
     "HiGHS simplex": highs("simplex"),
     "HiGHS pdlp": highs("pdlp"),
-    "OR-tools PDLP": ortools_pdlp,
+    "OR-tools PDLP": loosest(ortools_pdlp),
     "qif": qif,
 }
 NEEDS = {"OR-tools PDLP": "ortools", "qif": "qif"}
@@ -188,7 +224,7 @@ def run_cell(solver: str, case: Case, gap: float, limit: float) -> Row:
     before = start_of_peak()
     start = time.perf_counter()
     row = SOLVERS[solver](problem, gap, limit)
-    seconds = time.perf_counter() - start
+    seconds = row.pop("seconds", time.perf_counter() - start)
     # What `solve_highs` prepares for the case that the time runs out is not HiGHS's.
     seconds -= row["stages"].get("loss exponential", 0.0)
     peak = peak_mb()

@@ -50,7 +50,7 @@ class Lp:
 
     Rows can be added and bounds changed between solves; each solve starts from the last basis
     where the algorithm has one (simplex). Interior point runs without crossover; `tolerance` is
-    the relative gap at which it and PDLP end, HiGHS's own where None. HiGHS works on
+    that of feasibility and of the relative gap, HiGHS's own where None. HiGHS works on
     one thread without Python's lock, so several LPs can be solved from several threads.
     """
 
@@ -89,7 +89,8 @@ class Lp:
         self._set("run_crossover", "off")
         self._set("presolve", "on" if presolve else "off")
         if tolerance is not None:
-            self._set("ipm_optimality_tolerance", tolerance)
+            for kind in ("primal_feasibility", "dual_feasibility", "ipm_optimality"):
+                self._set(f"{kind}_tolerance", tolerance)
             self._set("pdlp_optimality_tolerance", tolerance)
         self._highs.HandleUserInterrupt = True
         if self._highs.passModel(lp) == highspy.HighsStatus.kError:

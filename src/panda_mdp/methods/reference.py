@@ -47,9 +47,9 @@ def solve_highs(
         min sum_x p_x c_xy z_xy   s.t.   sum_y z_xy = 1,  z_xy <= exp(epsilon d(x, x')) z_x'y
 
     over all `pairs`, or over the sparse graph that `optimal` starts from. `algorithm` is "ipm"
-    (interior point without crossover), "simplex" or "pdlp"; `tolerance` is the relative gap at
-    which the first and the last end (HiGHS's own by default). The LP has K m columns and 2 m rows
-    a pair, so all pairs are for small domains.
+    (interior point without crossover), "simplex" or "pdlp"; `tolerance` is that of
+    feasibility and of the relative gap (HiGHS's own by default). The LP has K m columns and 2 m
+    rows a pair, so all pairs are for small domains.
 
     Guarantee: epsilon-mDP over all pairs, by audit. HiGHS satisfies its rows up to a tolerance
     only, so its table is closed over all pairs and audited like any other. `lower_bound` is
