@@ -50,7 +50,7 @@ def build(case: Case) -> pm.Problem:
         return city_sample(case)
     if case.family == "grid":
         return square_grid(round(case.records**0.5))
-    # The two of the issue: epsilon times the distance of nearest neighbours about 1, and about 4.
+    # Epsilon times the distance of nearest neighbours about 1, and about 4.
     return clusters(case, 1.0 if case.family == "clusters, near" else 4.0)
 
 

@@ -41,10 +41,7 @@ class CpuEngine(Engine):
         try:
             import numba  # noqa: F401
         except ImportError as error:
-            msg = (
-                "optimal needs numba on the CPU: pip install numba, "
-                "or use backend='jax' or backend='highs'"
-            )
+            msg = "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
             raise MissingDependencyError(msg) from error
 
     def closure(self, problem: Problem) -> Closure:

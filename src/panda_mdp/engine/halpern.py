@@ -154,6 +154,8 @@ def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
 
 
 def summed(least: FloatArray) -> float:
-    """The sum of the records' bounds, rounded down."""
+    """The sum of the records' bounds, rounded down; no bound where they are no numbers."""
+    if not np.isfinite(least).all():
+        return -math.inf
     total = math.fsum(least)
     return total - 1e-15 * abs(total)
