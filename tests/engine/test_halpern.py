@@ -190,4 +190,5 @@ def test_sums_are_rounded_down():
     assert exact * (1 - mp.sign(exact) * mp.mpf(2e-15)) <= summed(values) < exact
     assert summed(-values) < -exact
     assert summed(np.zeros(3)) == 0.0
-    assert math.isnan(summed(np.array([1.0, np.nan])))
+    assert summed(np.array([1.0, np.nan])) == -math.inf
+    assert summed(np.array([np.inf, -np.inf])) == -math.inf
