@@ -11,6 +11,8 @@ from pathlib import Path
 # this once, when it is first imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+# The same devices everywhere; JAX_PLATFORMS=cuda runs the JAX tests on an accelerator instead.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import pytest
 

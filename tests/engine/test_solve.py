@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -113,6 +114,25 @@ def test_seconds_of_a_stage_add_up():
     mechanism = run.run()
     assert isinstance(mechanism, Mechanism)
     assert sum(dict(mechanism.stages).values()) == pytest.approx(mechanism.seconds)
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_compiling_is_not_taken_for_the_time_of_a_repair(compiles, monkeypatch):
+    # The first round takes 0.2 s here: twelve of them would not fit the limit.
+    estimate, calls = loop.estimate, []
+
+    def slow_at_first(*arguments):
+        if not calls:
+            time.sleep(0.2)
+        calls.append(1)
+        return estimate(*arguments)
+
+    engine = choose("cpu", None)
+    monkeypatch.setattr(engine, "compiles", compiles, raising=False)
+    monkeypatch.setattr(loop, "estimate", slow_at_first)
+    mechanism = Solve(town(), 1e-9, engine, time_limit=2.0).run()
+    assert mechanism.audit.holds
+    assert (len(calls) > 1) == compiles
 
 
 def test_progress_knows_its_gap():

@@ -18,6 +18,8 @@ class Engine(ABC):
     """Makes the solver and the closure of one machine."""
 
     name: str
+    compiles: bool = False
+    """Whether what runs for the first time is compiled meanwhile, in every process anew."""
 
     @abstractmethod
     def closure(self, problem: Problem) -> Closure:
@@ -57,6 +59,7 @@ class JaxEngine(Engine):
     """The devices that JAX sees, or those given; outputs are split over them."""
 
     name = "jax"
+    compiles = True
 
     def __init__(self, devices: Sequence[Any] | None = None) -> None:
         try:

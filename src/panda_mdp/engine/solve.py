@@ -124,7 +124,7 @@ class Solve:
         start = time.perf_counter()
         loss = self.problem.expected_loss(estimate(self.closure, matrix, self.problem.epsilon))
         if self.best is None:
-            self.timed = self.certify_seconds > 0
+            self.timed = self.certify_seconds > 0 or not self.engine.compiles
             self.certify_seconds = ROUNDS_WORTH * (time.perf_counter() - start)
         return loss
 
