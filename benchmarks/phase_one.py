@@ -1,7 +1,7 @@
 """What Phase I really costs on Rome: Proposition 1 summed over all records.
 
     python benchmarks/phase_one.py [--records 500,1000,2000,5000] [--draws 1] [--tail 0.95e-4]
-                                   [--json FILE]
+                                   [--json FILE] [--margins] [--plan]
 
 Rome's road map is read from ../shared/data beside the repository, or from the folder named by
 PANDA_MDP_DATA. Prints two markdown tables:
@@ -15,6 +15,11 @@ Cost: leakage over distance per pair, in nats per km. Shortfall: the mean over r
 probability that no anchor within gamma is selected. Coverage: the mean over anchors of the
 probability that the 20 nearest records hold the user's record (one-sided; a pair's is a product of
 two). Worst: the largest cost over all pairs of records of the domain, at any distance.
+
+`--margins` prints instead how the safety margin depends on lambda and alpha (delta 1e-2, gamma =
+d_max / 8, 150 random pairs of 500 records): mean in nats, and the share of pairs for which none
+suffices. `--plan` times leakage and estimated margins over all anchor pairs of 50 users at 5,000
+records with 15 records within gamma on average.
 """
 
 from __future__ import annotations
@@ -111,14 +116,66 @@ def line(size: int, name: str, found: dict[str, float]) -> str:
     )
 
 
+def margins(city: pm.City) -> None:
+    """Mean safety margin against lambda, for each decay and two alphas."""
+    domain = city.domain(records=500, seed=0)
+    rng = np.random.default_rng(0)
+    pairs = [pair for pair in rng.choice(500, (150, 2)) if pair[0] != pair[1]]
+    rates = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+    print(f"| decay | alpha | {' | '.join(f'lambda {rate:g}' for rate in rates)} |")
+    print("|---|---|" + "---|" * len(rates))
+    for decay in ("exponential", "power", "logistic"):
+        for alpha in (0.95, 0.5):
+            cells = []
+            for rate in rates:
+                selection = pm.BernoulliAnchors(
+                    decay, alpha=alpha, rate=rate, radius=domain.diameter / 8
+                )
+                found = np.array(
+                    [selection.margin(domain, int(x), int(y), 5.0, 1e-2) for x, y in pairs]
+                )
+                finite = found[np.isfinite(found)]
+                mean = f"{finite.mean():.1f}" if len(finite) else "none"
+                cells.append(f"{mean} ({np.isinf(found).mean():.0%})")
+            print(f"| {decay} | {alpha:g} | {' | '.join(cells)} |", flush=True)
+
+
+def plan(city: pm.City) -> None:
+    """Time a plan at the size of the paper's largest experiment."""
+    domain = city.domain(records=5000, seed=0)
+    problem = pm.Problem(domain, [0], np.zeros((5000, 1)), 5.0)
+    users = np.random.default_rng(0).choice(5000, 50)
+    for name, tail in (("clipped tail", "clip"), ("tail 1e-4", 1e-4)):
+        selection = pm.BernoulliAnchors("exponential", radius=0.65, tail=tail)
+        near = len(selection.on(domain).all_rows.anchor) / 5000
+        sets = [selection.draw(domain, int(user)) for user in users]
+        start = time.perf_counter()
+        found = pm.PandaPlan.over(
+            problem, selection, np.unique(np.concatenate(sets)), enforce=False
+        )
+        stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in found.stages)
+        print(
+            f"{name}: {near:.1f} records within gamma, {len(found.anchors):,} anchors, "
+            f"{found.pair_count:,} pairs: {time.perf_counter() - start:.1f} s ({stages})"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What Phase I really costs, on Rome.")
     parser.add_argument("--records", default="500,1000,2000,5000")
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--tail", type=float, default=CODE_TAIL, help="of the published code")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--margins", action="store_true")
+    parser.add_argument("--plan", action="store_true")
     options = parser.parse_args()
     city = rome()
+    if options.margins or options.plan:
+        if options.margins:
+            margins(city)
+        if options.plan:
+            plan(city)
+        return
     results: list[dict[str, object]] = []
     tables: dict[str, list[str]] = {"published": [], "decays": []}
     for size in (int(part) for part in options.records.split(",")):

@@ -58,28 +58,29 @@ def upper_quantile(values, mass, count, slack):
 
 
 @njit(cache=True)
-def pack(i, start, near, budgets, block):
-    """block[k, a] = budget of near candidate a of row i against k, candidates contiguous."""
+def pack(i, start, near, budgets, block, largest):
+    """block[k, a] = budget of near candidate a of row i against k, candidates contiguous;
+    largest[k] its maximum over a."""
     begin = start[i]
+    largest[:] = -np.inf
     for a in range(start[i + 1] - begin):
         place = near[begin + a]
         for k in range(budgets.shape[1]):
-            block[k, a] = budgets[place, k]
+            value = budgets[place, k]
+            block[k, a] = value
+            largest[k] = max(largest[k], value)
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
 def _above(block, width, place, own, law, begin):
-    """Mass of row i's candidates whose value against `place` exceeds `own`, and the largest.
+    """Mass of row i's candidates whose value against `place` exceeds `own`.
 
     All values are finite and the sum is over positive terms, so its order may be the machine's.
     """
     total = 0.0
-    top = -1e300
     for a in range(width):
-        value = block[place, a]
-        total += law[begin + a] if value > own else 0.0
-        top = value if value > top else top
-    return total, top
+        total += law[begin + a] if block[place, a] > own else 0.0
+    return total
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
@@ -93,25 +94,26 @@ def _heavy(block, width, place, least, law, begin):
 
 
 @njit(cache=True)
-def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, values, mass):
+def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, largest, values, mass):
     """The margin of two rows, or `floor` (at least 0) where it is not above that.
 
     `own` is the budget of the rows' own records; block[line[b], a] the budget of row j's
-    candidate b against row i's candidate a. Where the shortfall exceeds delta the largest
-    candidate value stands in.
+    candidate b against row i's candidate a, largest[line[b]] its maximum over a. Where the
+    shortfall exceeds delta the largest candidate value stands in.
     """
     slack = delta - (missed[i] + missed[j] - missed[i] * missed[j])
     begin = start[i]
     width = start[i + 1] - begin
     level = own + floor
-    failing = 0.0
-    top = -np.inf
-    for b in range(start[j], start[j + 1]):
-        part, largest = _above(block, width, line[b], level, law, begin)
-        failing += part * law[b]
-        top = max(top, largest)
     if slack < 0.0:
-        return max(floor, top - own)
+        top = level
+        for b in range(start[j], start[j + 1]):
+            top = max(top, largest[line[b]])
+        return top - own
+    failing = 0.0
+    for b in range(start[j], start[j + 1]):
+        if largest[line[b]] > level:
+            failing += law[b] * _above(block, width, line[b], level, law, begin)
     if failing <= slack:
         return floor
     # A value that alone outweighs the slack is a lower bound, and mostly the answer.
@@ -120,8 +122,8 @@ def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, values
             level = max(level, _heavy(block, width, line[b], slack / law[b], law, begin))
     failing = 0.0
     for b in range(start[j], start[j + 1]):
-        part, largest = _above(block, width, line[b], level, law, begin)
-        failing += part * law[b]
+        if largest[line[b]] > level:
+            failing += law[b] * _above(block, width, line[b], level, law, begin)
     if failing <= slack:
         return level - own
     count = 0
@@ -146,17 +148,18 @@ def margin_matrix(start, near, law, missed, budgets, places, delta, widest):
     rows = len(start) - 1
     out = np.empty((rows, rows))
     for half in prange((rows + 1) // 2):
+        largest = np.empty(budgets.shape[1])
         values = np.empty(widest * widest)
         mass = np.empty(widest * widest)
         # A short row of the triangle and a long one together, so that threads share evenly.
         short = np.int64(half)
         for i in (short, rows - 1 - short):
             block = np.empty((budgets.shape[1], start[i + 1] - start[i]))
-            pack(i, start, near, budgets, block)
+            pack(i, start, near, budgets, block, largest)
             for j in range(i + 1):
                 own = budgets[places[i], places[j]]
                 out[i, j] = pair_margin(
-                    i, j, start, near, law, missed, own, 0.0, delta, block, values, mass
+                    i, j, start, near, law, missed, own, 0.0, delta, block, largest, values, mass
                 )
     for i in prange(rows):
         for j in range(i + 1, rows):
@@ -201,6 +204,7 @@ def refine(
     out = np.empty(len(first))
     for k in prange(len(first)):
         block = np.empty((widest, widest))
+        largest = np.empty(widest)
         values = np.empty(widest * widest)
         mass = np.empty(widest * widest)
         best = least[k]
@@ -209,11 +213,27 @@ def refine(
                 if upper[x, y] <= best:
                     continue
                 for b in range(start[y], start[y + 1]):
+                    top = -np.inf
                     for a in range(start[x], start[x + 1]):
-                        block[line[b], line[a]] = budgets[near[b], near[a]]
+                        value = budgets[near[b], near[a]]
+                        block[line[b], line[a]] = value
+                        top = max(top, value)
+                    largest[line[b]] = top
                 own = budgets[places[x], places[y]]
                 best = pair_margin(
-                    x, y, start, line, law, missed, own, best, deltas[k], block, values, mass
+                    x,
+                    y,
+                    start,
+                    line,
+                    law,
+                    missed,
+                    own,
+                    best,
+                    deltas[k],
+                    block,
+                    largest,
+                    values,
+                    mass,
                 )
         out[k] = best
     return out

@@ -26,8 +26,10 @@ from panda_mdp.problem import Problem
 Family = Literal["bernoulli", "ball"]
 RESCUED = 4.0
 """Costs beyond this multiple of epsilon are not tried again with a failure probability."""
-MOST_SPLIT = 1_000
-"""Quantiles of the leakage are computed for all pairs, which is for domains of this size."""
+SPLIT_WORK = 3e6
+"""Quantiles of the leakage are bounded for all pairs and near candidates, up to this many."""
+MARGIN_WORK = 3e10
+"""Margins are computed for all pairs and pairs of near candidates, up to this many."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Trial:
     """Empty, or the condition that binds: cost, shortfall, coverage, surrogates, anchors."""
     excess: float
     """By what factor the binding condition is exceeded; 1 where nothing is."""
+    work: float = 0.0
+    """Pairs of records times near candidates: what checking it costs."""
 
     @property
     def fits(self) -> bool:
@@ -119,9 +123,13 @@ def calibrate(
         ):
             for split in sorted(set(splits) | {0.0}):
                 # A quantile of the leakage can rescue what the supremum misses by a little.
-                near = split == 0 or (tried[-1].failure == "cost" and tried[-1].excess <= RESCUED)
-                if near and (split == 0 or problem.size <= MOST_SPLIT):
-                    tried.append(_try(problem, selection, delta, split * delta, most_anchors, gap))
+                if split > 0 and not (
+                    tried[-1].failure == "cost"
+                    and tried[-1].excess <= RESCUED
+                    and tried[-1].work <= SPLIT_WORK
+                ):
+                    continue
+                tried.append(_try(problem, selection, delta, split * delta, most_anchors, gap))
     if "ball" in families:
         for share in centre_shares:
             ball = BallAnchors(share * problem.epsilon, delta)
@@ -158,7 +166,7 @@ def _selections(
     strengths = (0.95, 1 - delta / 4) if alphas is None else tuple(alphas)
     if radii is None:
         # Larger radii put more candidates into every row, up to all of them.
-        parts = [50, *([10] if size <= 2_000 else []), *([1] if size <= 500 else [])]
+        parts = [50, *([10] if size <= 2_000 else []), *([1] if size <= 200 else [])]
         radii = [domain.diameter / part for part in parts]
     numbers = sorted({size, max(1, size // 4), max(1, size // 16)} if counts is None else counts)
     for count in numbers:
@@ -203,9 +211,11 @@ def _try(
     near = np.zeros(problem.size)
     np.add.at(near, rows.owner, rows.probability - law.tail)
     anchors = float(problem.prior @ near) + law.tail * len(law.candidates)
+    listed = len(rows.anchor) / problem.size
+    work = problem.size**2 * listed
 
     def failed(reason: str, excess: float) -> Trial:
-        return Trial(selection, delta_selection, anchors, None, reason, excess)
+        return Trial(selection, delta_selection, anchors, None, reason, excess, work)
 
     if most is not None and anchors > most:
         return failed("anchors", anchors / most)
@@ -221,6 +231,8 @@ def _try(
         return failed("shortfall", found.shortfall / max(rest, 1e-300))
     if found.uncovered > rest:
         return failed("coverage", found.uncovered / max(rest, 1e-300))
+    if work * listed > MARGIN_WORK:
+        return failed("size", work * listed / MARGIN_WORK)
     try:
         proved = promise(
             problem, selection, delta, Options(delta_selection=delta_selection), enforce=True
@@ -234,7 +246,7 @@ def _try(
         problem, plan.anchors, plan.budgets, np.asarray(problem.prior[plan.anchors]), gap=gap
     )
     loss = expected_loss(problem, selection, table.matrix)
-    return Trial(selection, delta_selection, anchors, loss, "", 1.0)
+    return Trial(selection, delta_selection, anchors, loss, "", 1.0, work)
 
 
 def expected_loss(problem: Problem, selection: BernoulliAnchors, matrix: np.ndarray) -> float:
@@ -279,7 +291,7 @@ def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
         "coverage": f"covered records miss the users' more often than delta = {delta:g}",
         "surrogates": f"surrogates of one set differ too much, more often than delta = {delta:g}",
         "anchors": "more anchors than most_anchors allows",
-        "size": f"more than {MOST_RECORDS:,} records, too many for pairwise margins",
+        "size": "too many records or near candidates for margins of all pairs",
     }
     told = "; ".join(
         f"{words[reason]} ({count} of {len(tried)})" for reason, count in counts.items()
