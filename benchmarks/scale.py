@@ -33,7 +33,7 @@ def instance(city: pm.City, records: int | None, outputs: int, tasks: int, seed:
 def bandwidth(backend: str) -> float:
     """Bytes per second of a large copy, read plus written, on the machine that iterates."""
     if backend == "cpu":
-        source = np.ones(1 << 27, dtype=np.float32)
+        source = np.ones(1 << 24, dtype=np.float32)
         target = np.empty_like(source)
         best = np.inf
         for _ in range(5):
