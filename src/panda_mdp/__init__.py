@@ -15,6 +15,7 @@ from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal import optimal
+from panda_mdp.methods.prune import Pruned, prune
 from panda_mdp.methods.remap import remap
 from panda_mdp.panda.audit import PandaAudit, audit_panda
 from panda_mdp.panda.ball import BallAnchors
@@ -50,6 +51,7 @@ __all__ = [
     "PandaResult",
     "Prior",
     "Problem",
+    "Pruned",
     "Simulation",
     "Snap",
     "__version__",
@@ -71,6 +73,7 @@ __all__ = [
     "optimal",
     "panda",
     "planar_laplace",
+    "prune",
     "remap",
     "reoptimise",
     "save_compact",
