@@ -190,3 +190,20 @@ def test_public_centres(problem) -> None:
     assert few.probability(problem.domain).shape == (SIZE, 3)
     with pytest.raises(MethodError, match="candidates"):
         pm.BallAnchors(2.0, 0.01, candidates=[])
+
+
+@pytest.mark.data
+def test_balls_on_rome_are_what_they_claim(road_maps) -> None:
+    city = road_maps("rome")
+    domain = city.domain(600, seed=0)
+    outputs = np.arange(20)
+    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 5.0)
+    run = pm.panda(
+        problem, range(3), pm.BallAnchors(2.0, 1e-7), 1e-7, relaxed=False, gap=0.05, time_limit=20
+    )
+    law = run.ball
+    assert 2.0 * (1 - 1e-3) <= law.mechanism.audit.epsilon <= 2.0
+    assert 0.5e-7 < law.missed.max() <= 1e-7
+    audit = pm.audit_panda(run)
+    assert audit.holds
+    assert all(found.covered_violations == 0 for found in audit.sets)

@@ -90,3 +90,13 @@ def test_expected_loss_is_exact_over_sets_and_reports(brute_force) -> None:
             loss = blind if s < 0 else table[s] @ problem.loss[x]
             total += problem.prior[x] * float(brute.probabilities[x, k]) * loss
     assert expected_loss(problem, selection, table) == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.data
+def test_calibration_on_rome_is_confirmed(road_maps) -> None:
+    domain = road_maps("rome").domain(200, seed=0)
+    outputs = np.arange(20)
+    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 5.0)
+    found = pm.calibrate(problem, 1e-7, decays=("logistic",), candidate_counts=(200,))
+    run = pm.panda(problem, range(10), found.selection, 1e-7, relaxed=False)
+    assert pm.audit_panda(run).holds

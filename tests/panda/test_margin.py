@@ -80,6 +80,31 @@ def test_a_smaller_delta_never_needs_a_smaller_margin() -> None:
     assert np.all(np.diff(found) >= 0)
 
 
+def test_margins_grow_with_the_rate_and_fall_with_alpha() -> None:
+    """Section 4.2 of the paper, which its appendix contradicts: exponential and logistic."""
+    domain = pm.Domain.from_vectors(np.random.default_rng(9).normal(size=(60, 2)) * 2)
+    pairs = np.random.default_rng(1).choice(60, (40, 2))
+
+    def mean(decay: str, alpha: float, rate: float) -> float:
+        selection = pm.BernoulliAnchors(decay, alpha=alpha, rate=rate, radius=9.0)
+        return float(
+            np.mean([selection.margin(domain, int(x), int(y), 5.0, 1e-3) for x, y in pairs])
+        )
+
+    for decay in ("exponential", "logistic"):
+        found = [mean(decay, 0.95, rate) for rate in (0.05, 0.2, 0.5)]
+        assert np.all(np.diff(found) > 0)
+        assert mean(decay, 0.6, 0.2) > mean(decay, 0.95, 0.2)
+
+
+def test_failure_is_what_success_leaves() -> None:
+    domain = pm.Domain.from_vectors(np.random.default_rng(3).normal(size=(12, 2)))
+    selection = BernoulliAnchors("power", radius=2.0)
+    for xi in (-1.0, 0.0, 0.5, 3.0):
+        h = selection.success(domain, 0, 5, xi, 5.0)
+        assert selection.failure(domain, 0, 5, xi, 5.0) == pytest.approx(1 - h, abs=1e-14)
+
+
 @pytest.mark.parametrize("delta", [-0.1, 1.0, float("nan")])
 def test_delta_is_a_probability(delta) -> None:
     domain = pm.Domain.from_vectors([[0.0], [1.0]])

@@ -68,6 +68,7 @@ def test_no_failure_probability_means_the_supremum() -> None:
     selection = pm.BernoulliAnchors("logistic", radius=1.0)
     law = selection.on(domain)
     assert leakage_quantile(law, 2, 5, 0.0) == pytest.approx(selection.leakage(domain, 2, 5))
+    assert selection.leakage_quantile(domain, 2, 5, 0.1) <= selection.leakage(domain, 2, 5)
 
 
 def test_many_candidates_go_through_the_grid() -> None:

@@ -14,7 +14,7 @@ from panda_mdp.domain import Domain, check_indices
 from panda_mdp.errors import MethodError
 from panda_mdp.panda import leakage as leaks
 from panda_mdp.panda import margin as margins
-from panda_mdp.panda import surrogate
+from panda_mdp.panda import surrogate, tails
 from panda_mdp.panda.draws import binomial, flip, subset
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.privacy.sampler import BitSource, SystemBits
@@ -151,6 +151,15 @@ class BernoulliAnchors:
         first, second = _records(domain, [x, x2])
         return max(leaks.suprema(self.on(domain), int(first), int(second)))
 
+    def leakage_quantile(self, domain: Domain, x: int, x2: int, delta: float) -> float:
+        """An upper bound on the leakage that a drawn set exceeds with probability at most delta.
+
+        Two-sided and for both hypotheses, in nats; never above `leakage` (see `tails`).
+        """
+        margins.check_delta(delta)
+        first, second = _records(domain, [x, x2])
+        return tails.leakage_quantile(self.on(domain), int(first), int(second), delta)
+
     def leakage_of(self, domain: Domain, anchors: npt.ArrayLike, x: int, x2: int) -> float:
         """log P_x(A) / P_x2(A) of a set A that was drawn, in nats, signed."""
         law = self.on(domain)
@@ -179,6 +188,12 @@ class BernoulliAnchors:
         first, second = _records(domain, [x, x2])
         values = margins.candidate_values(self.on(domain), int(first), int(second), epsilon)
         return values.success(xi)
+
+    def failure(self, domain: Domain, x: int, x2: int, xi: float, epsilon: float) -> float:
+        """1 - success, summed from the failure side: accurate where it is tiny."""
+        first, second = _records(domain, [x, x2])
+        values = margins.candidate_values(self.on(domain), int(first), int(second), epsilon)
+        return values.failure(xi)
 
     def margin(self, domain: Domain, x: int, x2: int, epsilon: float, delta: float) -> float:
         """The smallest xi with success >= 1 - delta (Property 1), in nats.
