@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import panda_mdp as pm
-from panda_mdp.errors import MethodError
+from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.panda.audit import _scan
 from panda_mdp.panda.certify import certify, pair_bound
 from panda_mdp.panda.plan import PandaPlan
 from panda_mdp.panda.violation import interval, violation
@@ -187,3 +188,29 @@ def test_options_of_a_violation_are_checked() -> None:
         violation(run, 1, 1)
     with pytest.raises(MethodError, match="definition"):
         violation(run, 0, 1, definition="mine")
+
+
+def test_numpy_and_compiled_audits_of_a_set_agree(backend) -> None:
+    rng = np.random.default_rng(6)
+    domain = pm.Domain.from_vectors(rng.normal(size=(25, 2)), unit="km")
+    likelihood, row = rng.normal(size=25), rng.integers(0, 4, 25)
+    logs = np.log(rng.dirichlet(np.ones(3), size=4))
+    found = _scan(domain, likelihood, row, logs, 1.0)
+    worst, count = 0.0, 0
+    for x in range(25):
+        for x2 in range(x):
+            loss = np.abs(likelihood[x] - likelihood[x2] + logs[row[x]] - logs[row[x2]]).max()
+            worst = max(worst, loss / domain.distance(x, x2))
+            count += loss > domain.distance(x, x2)
+    assert found[0] == pytest.approx(worst, rel=1e-12)
+    assert found[2] == count
+    logs[2, 1] = -np.inf
+    assert _scan(domain, likelihood, row, logs, 1.0)[0] == np.inf
+
+
+def test_without_numba_margins_say_what_is_missing(without_numba) -> None:
+    domain = pm.Domain.from_vectors(np.random.default_rng(0).normal(size=(8, 2)))
+    selection = pm.BernoulliAnchors(radius=1.0)
+    assert selection.margin(domain, 0, 1, 2.0, 0.5) < np.inf
+    with pytest.raises(MissingDependencyError, match="pip install numba"):
+        PandaPlan.over(problem_on(domain), selection, range(8), enforce=False)

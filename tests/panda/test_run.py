@@ -306,3 +306,10 @@ def test_the_papers_parameters_on_rome_raise(road_maps) -> None:
         rate = pm.BernoulliAnchors(decay).leakage(domain, x, x2) / domain.distance(x, x2)
         assert caught.value.value == pytest.approx(rate, rel=1e-9)
         assert caught.value.value > 5.0
+
+
+def test_a_bad_seed_is_not_shown(problem, sparse) -> None:
+    for seed in (-987654, "987654"):
+        with pytest.raises(MethodError) as caught:
+            pm.panda(problem, [1], sparse, enforce=False, seed=seed)
+        assert "987654" not in str(caught.value)

@@ -15,12 +15,15 @@ from panda_mdp.panda.balls import extensions_pass
 from panda_mdp.panda.certify import certify
 from panda_mdp.panda.compose import Guarantee
 from panda_mdp.panda.leakage import log_likelihoods
+from panda_mdp.panda.options import source_of
 from panda_mdp.panda.result import PandaRun
 from panda_mdp.panda.selection import BernoulliAnchors
 from panda_mdp.panda.surrogate import members, surrogates
 from panda_mdp.panda.violation import SLACK, Losses, interval
 from panda_mdp.privacy.quantise import quantise
-from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
+
+IMPOSSIBLE = -1e6
+"""Stands for the logarithm of 0 in sums: larger than any real loss, and finite."""
 
 
 @dataclass(frozen=True)
@@ -195,25 +198,57 @@ def _scan(
     counted: BoolArray | None = None,
 ) -> tuple[float, tuple[int, int], int]:
     """Largest loss per distance, its pair, and the pairs beyond epsilon."""
-    from panda_mdp.kernels.composed import composed_rates, row_spreads
-    from panda_mdp.kernels.distance import coordinates
-
     # An output that no row has tells nothing; one that some rows lack tells everything.
     used = np.isfinite(logs).any(axis=0)
-    if not np.isfinite(logs[:, used]).all():
-        return float("inf"), (0, 1), 0
-    order = np.arange(domain.size)
-    worst, partner, beyond = composed_rates(
-        *coordinates(domain.metric, order),
-        likelihood,
-        row,
-        row_spreads(np.ascontiguousarray(logs[:, used])),
-        np.ones(domain.size, dtype=bool) if counted is None else counted,
-        epsilon * (1 + SLACK),
-        SLACK,
-    )
+    finite = np.ascontiguousarray(np.maximum(logs[:, used], IMPOSSIBLE))
+    covered = np.ones(domain.size, dtype=bool) if counted is None else counted
+    limit = epsilon * (1 + SLACK)
+    try:
+        from panda_mdp.kernels.composed import composed_rates, row_spreads
+        from panda_mdp.kernels.distance import coordinates
+    except ImportError:
+        worst, partner, beyond = _rates(domain, likelihood, row, finite, covered, limit)
+    else:
+        worst, partner, beyond = composed_rates(
+            *coordinates(domain.metric, np.arange(domain.size)),
+            likelihood,
+            row,
+            row_spreads(finite),
+            covered,
+            limit,
+            SLACK,
+        )
     x = int(worst[1:].argmax()) + 1
-    return float(worst[x]), (int(partner[x]), x), int(beyond.sum())
+    pair = (int(partner[x]), x)
+    certain = worst[x] * domain.distance(*pair) > -IMPOSSIBLE / 2
+    return float("inf") if certain else float(worst[x]), pair, int(beyond.sum())
+
+
+def _rates(
+    domain: Domain,
+    likelihood: FloatArray,
+    row: IntArray,
+    logs: FloatArray,
+    counted: BoolArray,
+    limit: float,
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """The compiled kernel's answer in NumPy, record by record."""
+    worst = np.zeros(domain.size)
+    partner = np.zeros(domain.size, dtype=np.int64)
+    beyond = np.zeros(domain.size, dtype=np.int64)
+    for x in range(1, domain.size):
+        others = np.arange(x)
+        apart = domain.metric.pairs(np.full(x, x), others)
+        leak = likelihood[x] - likelihood[:x]
+        difference = logs[row[x]] - logs[row[:x]]
+        up = np.maximum(difference.max(axis=1), 0.0)
+        down = np.maximum(-difference.min(axis=1), 0.0)
+        loss = np.where(counted[x] | counted[:x], np.maximum(leak + up, down - leak), 0.0)
+        beyond[x] = int((loss > limit * apart + SLACK).sum())
+        rates = loss / apart
+        partner[x] = int(rates.argmax())
+        worst[x] = max(0.0, float(rates[partner[x]]))
+    return worst, partner, beyond
 
 
 def _bound(run: PandaRun) -> tuple[float | None, tuple[int, int] | None]:
@@ -243,7 +278,7 @@ def _bound(run: PandaRun) -> tuple[float | None, tuple[int, int] | None]:
 def _drawn(run: PandaRun, draws: int, confidence: float, seed: int | None) -> DrawAudit:
     """Draw records from the prior and sets from them; look at all pairs with that record."""
     problem, domain = run.problem, run.problem.domain
-    bits: BitSource = SystemBits() if seed is None else SeededBits(seed)
+    bits = source_of(seed)
     row = quantise(problem.prior[None, :])[0]
     records = np.searchsorted(np.cumsum(row), bits.integers(draws), side="right")
     known = Losses(run)

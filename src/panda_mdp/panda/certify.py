@@ -20,6 +20,8 @@ import numpy as np
 
 from panda_mdp._arrays import FloatArray, IntArray
 from panda_mdp.errors import SurrogateError
+from panda_mdp.metrics import BLOCK_ENTRIES
+from panda_mdp.panda.compiled import kernels
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.tails import cost_table
 
@@ -57,21 +59,21 @@ class Certificate:
         raise SurrogateError(msg, value=self.violation, limit=self.delta, pair=self.pair)
 
 
-def ranked_candidates(law: AnchorLaw, count: int) -> IntArray:
-    """The nearest candidates of every record in the order of surrogates, (K, count)."""
+def ranked_candidates(law: AnchorLaw, count: int, records: IntArray | None = None) -> IntArray:
+    """The nearest candidates of records (all by default) in the order of surrogates."""
     candidates = law.candidates
     count = min(count, len(candidates))
-    size = law.domain.size
-    out = np.empty((size, count), dtype=np.int64)
-    step = max(1, (1 << 22) // len(candidates))
-    for begin in range(0, size, step):
-        part = np.arange(begin, min(begin + step, size))
+    chosen = np.arange(law.domain.size) if records is None else records
+    out = np.empty((len(chosen), count), dtype=np.int64)
+    step = max(1, BLOCK_ENTRIES // len(candidates))
+    for begin in range(0, len(chosen), step):
+        part = chosen[begin : begin + step]
         apart = law.domain.metric.pairs(
             np.repeat(part, len(candidates)), np.tile(candidates, len(part))
         ).reshape(len(part), -1)
         # Candidates ascend, so a stable sort breaks ties by index.
         order = np.argsort(apart, axis=1, kind="stable")[:, :count]
-        out[part] = candidates[order]
+        out[begin : begin + step] = candidates[order]
     return out
 
 
@@ -83,8 +85,7 @@ def pair_bound(
     `cost` is Phase I's in nats. Exact where every table uses its budgets in full and every set
     has the largest leakage; never below the truth.
     """
-    from panda_mdp.kernels.joint import unsafe_mass
-
+    unsafe_mass = kernels("joint").unsafe_mass
     x, x2 = pair
     room = epsilon * law.domain.distance(x, x2) * (1 - 1e-12) - cost * (1 + 1e-12)
     if room < 0:
@@ -92,9 +93,9 @@ def pair_bound(
     rows = law.all_rows
     place = np.full(law.domain.size, -1, dtype=np.int64)
     place[law.candidates] = np.arange(len(law.candidates))
-    ranked = ranked_candidates(law, LISTED)
+    ranked = ranked_candidates(law, LISTED, np.array(pair))
     args = (ranked, rows.start, rows.anchor, rows.probability, law.tail, budgets, place, room, 0.0)
-    return float(max(unsafe_mass(x, x2, x, *args), unsafe_mass(x, x2, x2, *args)))
+    return float(max(unsafe_mass(0, 1, x, *args), unsafe_mass(0, 1, x2, *args)))
 
 
 def certify(
@@ -110,8 +111,7 @@ def certify(
     `budgets` are between all candidates of the law, in their order; `delta_selection` is the part
     of delta that Phase I's quantiles use, and counts in full.
     """
-    from panda_mdp.kernels.joint import unsafe_pairs
-
+    unsafe_pairs = kernels("joint").unsafe_pairs
     rows = law.all_rows
     apart = law.domain.distances()
     cost = cost_table(law, rows, apart, delta_selection) * (1 + 1e-12)

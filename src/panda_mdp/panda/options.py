@@ -8,6 +8,7 @@ from typing import Literal
 
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import Solver
+from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
 
 Pairs = Literal["union", "own"]
 Weights = Literal["prior", "surrogate"]
@@ -36,6 +37,17 @@ class Options:
         if self.solver not in ("optimal", "benders", "highs"):
             msg = f"solver is {self.solver!r}; choose 'optimal', 'benders' or 'highs'"
             raise MethodError(msg)
+
+
+def source_of(seed: int | None) -> BitSource:
+    """The operating system's generator, or a seeded one; errors never show the seed."""
+    if seed is None:
+        return SystemBits()
+    try:
+        return SeededBits(seed)
+    except (TypeError, ValueError):
+        msg = "the seed must be a whole number that is not negative, or None for safe draws"
+        raise MethodError(msg) from None
 
 
 @dataclass

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from panda_mdp._arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
+from panda_mdp.panda.compiled import kernels
 from panda_mdp.panda.feasibility import Feasibility, feasibility, nearest_records, uncovered
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.margin import check_delta
@@ -266,9 +267,8 @@ class _Pairs:
 
     def margins(self, delta: float) -> FloatArray:
         """Margins between all covered records at one delta, at least 0."""
-        from panda_mdp.kernels.margins import margin_matrix
-
-        return np.asarray(margin_matrix(*self._tables(), delta, self._widest))
+        compute = kernels("margins").margin_matrix
+        return np.asarray(compute(*self._tables(), delta, self._widest))
 
     def estimated_margins(self, deltas: FloatArray) -> tuple[FloatArray, BoolArray]:
         """xi_hat of every pair of anchors at its own delta, and where the shortfall exceeds it.
@@ -283,8 +283,7 @@ class _Pairs:
             missed = np.full(count, self.missed.max())
             largest = float(self.margins(float(deltas.max())).max())
             return np.full((count, count), largest), _either(missed) > deltas
-        from panda_mdp.kernels.margins import refine, window_max
-
+        window_max, refine = kernels("margins").window_max, kernels("margins").refine
         missed = self.missed[self.windows].max(axis=1)
         steps = int(np.clip(LEVEL_WORK // len(self.places) ** 2, 1, 16))
         levels = np.unique(np.quantile(deltas, np.linspace(0, 1, steps + 1)))

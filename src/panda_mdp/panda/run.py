@@ -13,10 +13,9 @@ from panda_mdp.panda.ball import BallAnchors
 from panda_mdp.panda.balls import run_balls
 from panda_mdp.panda.bernoulli import promise, run_bernoulli
 from panda_mdp.panda.margin import check_delta
-from panda_mdp.panda.options import Clock, Options, Pairs, Weights
+from panda_mdp.panda.options import Clock, Options, Pairs, Weights, source_of
 from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
 from panda_mdp.panda.selection import BernoulliAnchors
-from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
 from panda_mdp.problem import Problem
 
 
@@ -65,7 +64,7 @@ def panda(
     check_delta(delta)
     options = Options(neighbours, delta_selection, pairs, weights, solver, gap, time_limit, relaxed)
     records = check_users(problem, users)
-    bits: BitSource = SystemBits() if seed is None else SeededBits(seed)
+    bits = source_of(seed)
     clock = Clock()
     if isinstance(selection, BallAnchors):
         return run_balls(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp._arrays import FloatArray
+from panda_mdp.panda.compiled import kernels
 from panda_mdp.panda.law import AnchorLaw, Rows
 from panda_mdp.panda.leakage import SPLIT_SLACK, aligned, favour, leakage_table, log_ratio
 
@@ -110,10 +111,9 @@ def cost_table(law: AnchorLaw, rows: Rows, apart: FloatArray, delta: float) -> F
     suprema = leakage_table(law, rows, apart)
     if delta <= 0:
         return suprema
-    from panda_mdp.kernels.tails import lone_moments, quantile_matrix
-
-    lone = lone_moments(rows.start, rows.probability, law.tail, POWERS)
-    bounds = quantile_matrix(
+    compiled = kernels("tails")
+    lone = compiled.lone_moments(rows.start, rows.probability, law.tail, POWERS)
+    bounds = compiled.quantile_matrix(
         rows.start,
         rows.anchor,
         rows.probability,

@@ -21,9 +21,9 @@ from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import AnchorTable, solve_anchors
 from panda_mdp.panda.audit import report_epsilon
 from panda_mdp.panda.compose import Guarantee
+from panda_mdp.panda.options import source_of
 from panda_mdp.panda.result import PandaResult
 from panda_mdp.panda.run import check_users
-from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
 
 Policy = Literal["redraw", "reuse", "extend"]
 
@@ -87,7 +87,7 @@ def trajectory(
     if len(words) != len(sequence) or words[0] != "redraw":
         msg = f"{len(sequence)} records need as many policies, the first 'redraw'; got {words}"
         raise MethodError(msg)
-    bits: BitSource = SystemBits() if seed is None else SeededBits(seed)
+    bits = source_of(seed)
     table = full_table(run)
     unit = run.problem.domain.unit
     anchors = np.empty(0, dtype=np.int64)

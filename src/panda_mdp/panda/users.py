@@ -13,12 +13,11 @@ from panda_mdp.errors import MethodError
 from panda_mdp.panda.ball import BallAnchors
 from panda_mdp.panda.balls import run_balls
 from panda_mdp.panda.bernoulli import Promise, run_bernoulli
-from panda_mdp.panda.options import Clock
+from panda_mdp.panda.options import Clock, source_of
 from panda_mdp.panda.result import PandaNoGuarantee, PandaResult, PandaRun
 from panda_mdp.panda.run import check_users
 from panda_mdp.panda.selection import BernoulliAnchors, check_anchors
 from panda_mdp.panda.surrogate import surrogates
-from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
 
 Screen = Callable[[Domain, tuple[IntArray, ...]], BoolArray]
 
@@ -58,7 +57,7 @@ def reoptimise(
             msg = "a ball is one of a public list; there is nothing else that could be uploaded"
             raise MethodError(msg)
         sets[position] = check_anchors(law, anchors)
-    bits: BitSource = SystemBits() if seed is None else SeededBits(seed)
+    bits = source_of(seed)
     newcomers = np.asarray(join)
     fresh = check_users(run.problem, newcomers) if newcomers.size else np.empty(0, np.int64)
     kept = [chosen for chosen, left in zip(sets, gone, strict=True) if not left]

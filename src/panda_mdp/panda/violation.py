@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import beta
 
 from panda_mdp._arrays import FloatArray, IntArray
 from panda_mdp.domain import check_indices
@@ -136,7 +135,10 @@ class Losses:
             ends = np.array([a, b])
             if self.table.holds(ends).all():
                 rows = self.table.row[self.table.positions(ends)]
-                difference = self.logs[rows[0]] - self.logs[rows[1]]
+                with np.errstate(invalid="ignore"):
+                    difference = self.logs[rows[0]] - self.logs[rows[1]]
+                # An output that neither row has tells nothing.
+                difference = np.where(np.isnan(difference), 0.0, difference)
                 return max(0.0, float(difference.max())), max(0.0, float(-difference.min())), True
         bound = self._budget(a, b)
         return bound, bound, False
@@ -274,6 +276,8 @@ def interval(count: int, draws: int, confidence: float) -> tuple[float, float]:
     >>> [round(limit, 4) for limit in interval(0, 1000, 0.99)]
     [0.0, 0.0046]
     """
+    from scipy.stats import beta  # slow to import, and needed only here
+
     low = 0.0 if count == 0 else float(beta.ppf(1 - confidence, count, draws - count + 1))
     high = 1.0 if count == draws else float(beta.ppf(confidence, count + 1, draws - count))
     return low, high
