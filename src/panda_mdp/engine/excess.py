@@ -1,14 +1,14 @@
-"""How much a private table can lose, on average over records, where single records lose more.
+"""Losses of single records, spread over their neighbours as private tables must spread them.
 
 A column f of an epsilon-mDP table is log-Lipschitz, f_x <= exp(epsilon d(x, x')) f_x', so it cannot
 gather on the few records where a loss d_x is large. For any kernel h(x, x') >= 0 with h(x, x) > 0,
 f_x Z_x <= sum_x' p_x' h(x, x') f_x' with Z_x = sum_x' p_x' h(x, x') exp(-epsilon d(x, x')), hence
 
-    sum_x p_x f_x d_x  <=  sum_x p_x f_x max over x' with p_x' > 0 of
-                           [ min(d_x', 0) + sum_x h(x, x') p_x max(d_x, 0) / Z_x ].
+    sum_x p_x f_x d_x  <=  sum_x p_x f_x b_x,
+    b_x = min(d_x, 0) + sum_x' h(x', x) p_x' max(d_x', 0) / Z_x'.
 
-`Smoothing` takes the least of these bounds over tents h = max(0, 1 - d / R) of several radii and of
-max_x d_x, which is the limit R -> 0. The proof and its use are in docs/pruning.md.
+`Smoothing` takes tents h = max(0, 1 - d / R) of several radii, or b = d, the limit R -> 0,
+whichever makes the positive part of b smallest. The proof and its use are in docs/pruning.md.
 """
 
 from __future__ import annotations
@@ -30,33 +30,48 @@ WIDEST = 16.0
 TENTS = 4
 """Each tent has half the radius of the one before."""
 ROUNDING = 1e-11
-"""Of the largest difference: bounds what float64 adds to sums over all records."""
+"""Of the largest loss: bounds what float64 takes away in sums over all records."""
 SAMPLE = 64
+SPARSE_SHARE = 0.1
+"""Losses of which fewer are positive are worth multiplying one by one."""
 
 Kernel = FloatArray | sparse.csr_array
 
 
 class Smoothing:
-    """Bounds on mean losses under the columns of private tables of one problem."""
+    """Spreads losses over the records of one problem."""
 
     def __init__(self, problem: Problem) -> None:
-        self.weighted = problem.prior > 0
+        self.prior = problem.prior
         self.kernels = list(_kernels(problem))
 
-    def excess(self, losses: FloatArray) -> FloatArray:
-        """Upper bounds on sum_x p_x f_x d_x / sum_x p_x f_x over log-Lipschitz f, for each column d
-        of `losses`, shape (K, n)."""
-        rows = losses[self.weighted]
-        best = rows.max(axis=0)
-        raised, base = np.maximum(losses, 0), np.minimum(rows, 0)
+    def spread(self, losses: FloatArray) -> FloatArray:
+        """b of the module's head for each column d of `losses`, shape (K, n); not negative.
+
+        For every f that is log-Lipschitz at epsilon, sum p f d <= sum p f b.
+        """
+        raised, base = np.maximum(losses, 0), np.minimum(losses, 0)
+        best, least = raised, self._size(raised)
         for kernel in self.kernels:
-            spread = np.asarray(kernel @ raised)[self.weighted]
-            best = np.minimum(best, (base + spread).max(axis=0))
+            found = np.maximum(base + _product(kernel, raised), 0)
+            size = self._size(found)
+            best = np.where(size < least, found, best)
+            least = np.minimum(least, size)
         return np.asarray(best + ROUNDING * np.abs(losses).max(initial=0))
+
+    def _size(self, columns: FloatArray) -> FloatArray:
+        return np.asarray(self.prior @ columns**2)
+
+
+def _product(kernel: Kernel, columns: FloatArray) -> FloatArray:
+    few = np.count_nonzero(columns) < SPARSE_SHARE * columns.size
+    if few and not isinstance(kernel, np.ndarray):
+        return np.asarray((kernel @ sparse.csc_array(columns)).toarray())
+    return np.asarray(kernel @ columns)
 
 
 def _kernels(problem: Problem) -> Iterator[Kernel]:
-    """Matrices h(x', x) p_x / Z_x, one for each tent."""
+    """Matrices h(x', x) p_x' / Z_x' with x down and x' across, one for each tent."""
     domain, epsilon, prior = problem.domain, problem.epsilon, problem.prior
     if domain.size <= DENSE_RECORDS:
         between = domain.distances()

@@ -18,8 +18,12 @@ from panda_mdp.problem import Problem
 
 NEAR = 12
 """Kept outputs that may stand in for a dropped one."""
-SHARE = 8
-"""Of the outputs that cannot go yet, one in so many is kept before the others are tried again."""
+FIRST = 50
+"""One output in so many is kept unseen, far apart, before anything is measured."""
+STRIDES = ((4.0, 1), (1.5, 4), (0.0, 16))
+"""Where the bound is above this multiple of the cost, one output is added for so many kept."""
+LARGEST_STEP = 8
+"""But never more than one in so many of the others."""
 CHUNK_ENTRIES = 1 << 23
 """Entries of the tables of differences that are formed at a time."""
 
@@ -77,15 +81,15 @@ class Pruned:
 def prune(problem: Problem, cost: float) -> Pruned:
     """Leave out outputs that others can stand in for, at no more than `cost` of expected loss.
 
-    An output y may go if a mixture q of kept outputs is nearly as good wherever a private table
-    could report y: for every f that is log-Lipschitz at epsilon, with sum_x p_x f_x = 1,
+    Each output y that goes has a mixture q of kept ones to stand in for it, and numbers b_xy >= 0
+    such that for every f that is log-Lipschitz at epsilon, as columns of private tables are,
 
-        sum_x p_x f_x (sum_s q_s c_xs - c_xy)  <=  r_y  <=  cost.
+        sum_x p_x f_x (sum_s q_s c_xs - c_xy)  <=  sum_x p_x f_x b_xy.
 
     Guarantee: the optimum of `pruned.problem` exceeds that of `problem` by at most
-    `cost_bound` = max r_y. Proof: replace each report of y in an optimal table by a draw from its
-    mixture; that is post-processing and keeps epsilon, and costs at most r_y times the probability
-    of y, which sum to 1 over all y (docs/pruning.md).
+    `cost_bound` = sum_x p_x max_y b_xy <= cost. Proof: replace each report of y in an optimal table
+    by a draw from its mixture. That is post-processing and keeps epsilon; it adds at most
+    sum_x p_x sum_y z_xy b_xy, and rows sum to 1 (docs/pruning.md).
 
     `cost` is in the unit of the losses; a hundredth of the loss that is expected is a good choice.
     Pays where outputs are much denser than 1 / epsilon; where each output serves its own
@@ -113,7 +117,7 @@ def prune(problem: Problem, cost: float) -> Pruned:
 
 
 class _Choice:
-    """Chooses outputs far apart until all others can be stood in for.
+    """Keeps outputs until mixtures of them can stand in for all others.
 
     Columns are compared by sum_x p_x (c_xy - c_xs)^2, which mixtures of near columns make small.
     """
@@ -126,36 +130,55 @@ class _Choice:
         self.apart = np.maximum(squares[:, None] + squares - 2 * self.gram, 0.0)
 
     def run(self) -> tuple[IntArray, float]:
-        """The columns to keep, and the largest bound among those that go."""
-        count = self.problem.outputs_count
-        kept = [self.problem.best_single_output]
-        bound = 0.0
-        open_ = np.setdiff1d(np.arange(count), kept)
-        while len(open_):
-            excess = self._excess(open_, np.array(kept))
-            gone = excess <= self.cost
-            bound = max(bound, float(excess[gone].max(initial=0.0)))
-            # What can go stays gone: its mixture is of outputs that are kept.
-            open_ = open_[~gone]
-            kept += self._far_apart(open_, kept, -(-len(open_) // SHARE))
-            open_ = np.setdiff1d(open_, kept)
-        return np.sort(np.array(kept)), bound
+        """The columns to keep, and the bound on what that costs."""
+        everything = np.arange(self.problem.outputs_count)
+        kept = np.array([self.problem.best_single_output])
+        kept = self._far_apart(kept, len(everything) // FIRST)
+        while len(kept) < len(everything):
+            others = np.setdiff1d(everything, kept)
+            worst, blame = self._worst(others, kept)
+            bound = float(self.problem.prior @ worst)
+            if bound <= self.cost:
+                return np.sort(kept), bound
+            stride = next(stride for above, stride in STRIDES if bound > above * self.cost)
+            guilt = np.zeros(len(others))
+            np.add.at(guilt, blame, self.problem.prior * worst)
+            most = min(-(-len(kept) // stride), -(-len(others) // LARGEST_STEP))
+            kept = self._add(kept, others, guilt, most)
+        return everything, 0.0
 
-    def _far_apart(self, columns: IntArray, kept: list[int], count: int) -> list[int]:
-        """`count` of the columns, each as far as can be from those kept and chosen before."""
-        chosen: list[int] = []
-        nearest = self.apart[np.ix_(columns, np.array(kept))].min(axis=1)
-        while len(chosen) < min(count, len(columns)):
-            at = int(nearest.argmax())
-            chosen.append(int(columns[at]))
-            nearest = np.minimum(nearest, self.apart[columns, columns[at]])
-            nearest[at] = -1.0
-        return chosen
+    def _add(self, kept: IntArray, others: IntArray, guilt: FloatArray, most: int) -> IntArray:
+        """The kept columns and those that cost most, none near another that is added with it."""
+        before = self.apart[np.ix_(others, kept)].min(axis=1)
+        nearest, added = before.copy(), [int(others[guilt.argmax()])]
+        for at in np.argsort(-guilt)[: 4 * most]:
+            if guilt[at] > 0 and len(added) < most and nearest[at] > before[at] / 4:
+                added.append(int(others[at]))
+            nearest = np.minimum(nearest, self.apart[others, added[-1]])
+        return np.union1d(kept, added)
 
-    def _excess(self, columns: IntArray, kept: IntArray) -> FloatArray:
-        """r_y of each column with the best mixture of kept columns that was found."""
-        parts = [self.smoothing.excess(part) for part in self._differences(columns, kept)]
-        return np.concatenate(parts)
+    def _far_apart(self, kept: IntArray, count: int) -> IntArray:
+        """The kept columns and `count` more, each as far as can be from those before."""
+        chosen = kept.tolist()
+        nearest = self.apart[:, kept].min(axis=1)
+        for _ in range(count):
+            chosen.append(int(nearest.argmax()))
+            nearest = np.minimum(nearest, self.apart[:, chosen[-1]])
+        return np.unique(chosen)
+
+    def _worst(self, columns: IntArray, kept: IntArray) -> tuple[FloatArray, IntArray]:
+        """max_y b_xy over some columns y for every record x, and which of them attains it."""
+        worst = np.zeros(self.problem.size)
+        blame = np.zeros(self.problem.size, dtype=np.int64)
+        seen = 0
+        for part in self._differences(columns, kept):
+            spread = self.smoothing.spread(part)
+            at = spread.argmax(axis=1)
+            most = np.take_along_axis(spread, at[:, None], 1)[:, 0]
+            blame = np.where(most > worst, at + seen, blame)
+            worst = np.maximum(worst, most)
+            seen += part.shape[1]
+        return worst, blame
 
     def _differences(self, columns: IntArray, kept: IntArray) -> Iterator[FloatArray]:
         """sum_s q_s c_xs - c_xy for some columns y at a time, shape (K, columns)."""
