@@ -99,7 +99,7 @@ def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, method, problem, limit), daemon=True)
     try:
-        with _uninterrupted():
+        with uninterrupted():
             process.start()
         theirs.close()
         return _await(ours, method, problem, limit)
@@ -112,7 +112,7 @@ def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Start processes inside: Ctrl-C never reaches them, and this one only when they are known.
 
     Ctrl-C goes to the whole group. A mask is inherited by what is started; it does not keep other

@@ -1,0 +1,90 @@
+"""Cells of the tables: one method on one draw, with its loss, certificate, audit and stages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from panda_mdp.errors import MethodError
+from panda_mdp.experiments.draws import Draw, Workspace
+from panda_mdp.experiments.specs import Cell
+from panda_mdp.experiments.store import Outcome
+from panda_mdp.mechanism import Table
+from panda_mdp.methods.registry import methods as library_methods
+
+METRES = 1000.0
+GAP = 0.01
+"""Gap to which the LPs of this library are solved."""
+
+Run = Callable[[Cell, Draw, Workspace], Outcome]
+
+
+@dataclass(frozen=True)
+class TableMethod:
+    """A row of the tables."""
+
+    name: str
+    run: Run
+    paper: str | None = None
+    """The row of the paper's tables that it stands beside."""
+    about: str = ""
+
+
+def run_method(cell: Cell, work: Workspace) -> Outcome:
+    """The cell kind of the tables: `cell.method` on the cell's draw."""
+    if cell.method not in METHODS:
+        msg = f"there is no method {cell.method!r}; choose from {', '.join(METHODS)}"
+        raise MethodError(msg)
+    draw = work.draw(cell)
+    outcome = METHODS[cell.method].run(cell, draw, work)
+    values = {**outcome.values, "draw_seconds": draw.seconds}
+    return Outcome(values, outcome.stages, outcome.status, outcome.note)
+
+
+def table_outcome(table: Table, seconds: float, limit: float | None, note: str = "") -> Outcome:
+    """What the tables show of a perturbation table over all records."""
+    values: dict[str, Any] = {
+        "loss_m": METRES * table.loss,
+        "claimed_epsilon": table.epsilon,
+        "audited_epsilon": table.audit.epsilon,
+        "holds": table.audit.holds,
+    }
+    if table.lower_bound is not None:
+        values["lower_bound_m"] = METRES * table.lower_bound
+        values["gap"] = table.gap
+    for name in ("violated_pairs", "violated_constraints", "cells_gap", "iterations", "stopped"):
+        if name in table.details:
+            values[name] = table.details[name]
+    stages = list(table.stages)
+    rest = seconds - sum(spent for _, spent in stages)
+    stages.append(("audit and the rest", max(0.0, rest)))
+    over = limit is not None and table.details.get("stopped") == "time limit"
+    if over:
+        values["best_loss_m"] = values.pop("loss_m")
+        told = f"not solved within {limit:g} s; the best found so far is best_loss_m"
+        return Outcome(values, tuple(stages), "time limit", told)
+    return Outcome(values, tuple(stages), "done", note)
+
+
+def library(name: str) -> Run:
+    """A method of the library's registry."""
+
+    def run(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+        start = time.perf_counter()
+        table = library_methods()[name].run(draw.problem, work.limit)
+        return table_outcome(table, time.perf_counter() - start, work.limit)
+
+    return run
+
+
+METHODS: dict[str, TableMethod] = {
+    method.name: method
+    for method in (
+        TableMethod("EM", library("exponential"), "EM"),
+        TableMethod("EM+BR", library("exponential_remap"), "EM+BR"),
+        TableMethod("loss exponential", library("loss_exponential")),
+        TableMethod("optimal", library("optimal")),
+    )
+}
