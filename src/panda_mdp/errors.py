@@ -17,6 +17,12 @@
     │           └── EmptyAnchorsError        a user drew no anchor at all
     ├── FileFormatError (ValueError, OSError) a damaged, truncated or foreign file
     ├── MissingDependencyError (ImportError) an optional package is not installed
+    ├── ProtocolError                        a server, a message or a key that cannot be trusted
+    │   ├── SignatureError                   not signed by the key that is pinned
+    │   ├── ServerError                      the server refused, with its code and remedy
+    │   └── ConnectionLostError              no answer; what was charged is kept for a retry
+    ├── LedgerError                          a user's ledger that cannot be relied on
+    │   └── BudgetError                      a report would spend more than the user allows
     └── SolverError (RuntimeError)           a solver ended without an answer
 
 A message names the value, the rule and the remedy. It never contains a user's record or a seed:
@@ -112,6 +118,38 @@ class FileFormatError(PandaError, ValueError, OSError):
 
 class MissingDependencyError(PandaError, ImportError):
     """An optional package is needed for this and is not installed."""
+
+
+class ProtocolError(PandaError):
+    """A server, a message or a key that cannot be trusted or understood."""
+
+
+class SignatureError(ProtocolError):
+    """A signature, or the key that it should be by, is not the expected one."""
+
+
+class ServerError(ProtocolError):
+    """The server refused a request: its stable `code`, HTTP `status` and `remedy`."""
+
+    def __init__(
+        self, message: str, *, code: str = "unavailable", status: int = 0, remedy: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.remedy = remedy
+
+
+class ConnectionLostError(ProtocolError):
+    """The server could not be reached or did not answer. Whatever was charged is kept."""
+
+
+class LedgerError(PandaError):
+    """A ledger that is damaged, missing, locked, or not the one of its key."""
+
+
+class BudgetError(LedgerError):
+    """A report would spend more epsilon, delta or reports than the user allows in a period."""
 
 
 class SolverError(PandaError, RuntimeError):

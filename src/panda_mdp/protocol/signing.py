@@ -1,0 +1,248 @@
+"""Ed25519 signatures of the operator, over canonical bytes.
+
+A checksum finds damage; a signature says who published. What is signed names the purpose, so that
+a signature of one thing is never one of another:
+
+    panda-mdp table 1\\n{name}\\n{version}\\n{sha256}\\n{size}\\n{domain}\\n{epsilon}\\n
+    panda-mdp rows 1\\n{deployment}\\n{round or version}\\n{sha256 of the canonical JSON}\\n
+
+A signature proves no privacy. Clients audit what they are given, whoever signed it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from panda_mdp.errors import FileFormatError, SignatureError
+
+ALGORITHM = "Ed25519"
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with sorted keys, no spaces, ASCII only: the same bytes in every language.
+
+    >>> canonical_json({"weights": [["1"]], "anchors": [2]})
+    b'{"anchors":[2],"weights":[["1"]]}'
+    """
+    text = json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+    return text.encode("ascii")
+
+
+def table_bytes(
+    name: str, version: int, sha256: str, size_bytes: int, domain: str, epsilon: float
+) -> bytes:
+    """What is signed of a table: its name, version, file and claim.
+
+    >>> table_bytes("rome", 1, "ab", 10, "cd", 5.0)
+    b'panda-mdp table 1\\nrome\\n1\\nab\\n10\\ncd\\n5.0\\n'
+    """
+    lines = (
+        "panda-mdp table 1",
+        name,
+        str(int(version)),
+        sha256,
+        str(int(size_bytes)),
+        domain,
+        repr(float(epsilon)),
+    )
+    return _joined(lines)
+
+
+def rows_bytes(
+    deployment: str,
+    version: int,
+    kind: Literal["anchors", "records"],
+    members: Sequence[int],
+    outputs: Sequence[int],
+    weights: Sequence[Sequence[str]],
+) -> bytes:
+    """What is signed of some rows: the deployment, the round or version, and the rows.
+
+    `kind` is "anchors" for a round and "records" for a ball, `members` those.
+    """
+    content = {
+        kind: [int(member) for member in members],
+        "outputs": [int(output) for output in outputs],
+        "weights": [[str(weight) for weight in row] for row in weights],
+    }
+    digest = hashlib.sha256(canonical_json(content)).hexdigest()
+    return _joined(("panda-mdp rows 1", deployment, str(int(version)), digest))
+
+
+def _joined(lines: Sequence[str]) -> bytes:
+    for line in lines:
+        # A line break inside a field would let one statement pass for another.
+        if not line.isascii() or not line.isprintable():
+            msg = "a signed field holds a character that is not printable ASCII"
+            raise SignatureError(msg)
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+class VerifyKey:
+    """The operator's public key.
+
+    >>> key = SigningKey.generate()
+    >>> key.public.verify(b"data", key.sign(b"data"))
+    >>> VerifyKey.from_base64(key.public.base64) == key.public
+    True
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        if len(raw) != 32:
+            msg = f"an Ed25519 public key has 32 bytes; got {len(raw)}"
+            raise SignatureError(msg)
+        self.raw = bytes(raw)
+        self._key = Ed25519PublicKey.from_public_bytes(self.raw)
+
+    @classmethod
+    def from_base64(cls, text: str) -> VerifyKey:
+        """The key of its base64 text, as GET /v1 shows it."""
+        return cls(_decoded(text, "the public key"))
+
+    @property
+    def base64(self) -> str:
+        """The key as base64 text."""
+        return base64.b64encode(self.raw).decode("ascii")
+
+    @property
+    def id(self) -> str:
+        """The first 16 hexadecimal digits of the key's SHA-256: a name, not a proof."""
+        return hashlib.sha256(self.raw).hexdigest()[:16]
+
+    def verify(self, data: bytes, signature: str) -> None:
+        """Raise `SignatureError` unless `signature` (base64) is this key's over `data`."""
+        try:
+            self._key.verify(_decoded(signature, "the signature"), data)
+        except InvalidSignature:
+            msg = (
+                f"the signature is not one of key {self.id} over this content; it was changed on "
+                "the way, or another operator made it: fetch it again, and compare the key"
+            )
+            raise SignatureError(msg) from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VerifyKey) and self.raw == other.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __repr__(self) -> str:
+        return f"VerifyKey({self.id})"
+
+
+class SigningKey:
+    """The operator's private key. Its repr shows the id of the public one only."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        raw = key.public_key().public_bytes(
+            serialization.Encoding.Raw, serialization.PublicFormat.Raw
+        )
+        self.public = VerifyKey(raw)
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        """A new key from the operating system's generator."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SigningKey:
+        """Read a key file (PEM, PKCS 8), which nobody but its owner may read."""
+        data = read_private(Path(path), "key file")
+        try:
+            key = serialization.load_pem_private_key(data, password=None)
+        except (ValueError, TypeError):
+            key = None
+        if not isinstance(key, Ed25519PrivateKey):
+            msg = f"{path}: not an Ed25519 key in PEM form; SigningKey.create writes one"
+            raise FileFormatError(msg)
+        return cls(key)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> SigningKey:
+        """A new key in a new file with mode 0600. Refuses to replace a file."""
+        made = cls.generate()
+        data = made._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        write_private(Path(path), data)
+        return made
+
+    def sign(self, data: bytes) -> str:
+        """The signature over `data`, base64."""
+        return base64.b64encode(self._key.sign(data)).decode("ascii")
+
+    @property
+    def id(self) -> str:
+        """The id of the public key."""
+        return self.public.id
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.id}, <hidden>)"
+
+    def __reduce__(self) -> str:
+        msg = "a private key is not pickled; load it from its file"
+        raise TypeError(msg)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a new file with mode 0600, durably. Refuses to replace one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def read_private(path: Path, what: str) -> bytes:
+    """Read a file that must be its owner's alone; refuse it where others may read or write it."""
+    with path.open("rb") as stream:
+        mode = os.fstat(stream.fileno()).st_mode
+        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+            msg = (
+                f"{path}: the {what} has mode {stat.S_IMODE(mode):04o} and others may use it; "
+                f"`chmod 600` it, and replace it if somebody may have read it"
+            )
+            raise FileFormatError(msg)
+        return stream.read()
+
+
+def sync_folder(path: Path) -> None:
+    """Make a new file's name durable."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _decoded(text: str, what: str) -> bytes:
+    try:
+        return base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        msg = f"{what} is not base64; it was damaged on the way"
+        raise SignatureError(msg) from None
