@@ -1,0 +1,300 @@
+"""Write the test vectors that Python and TypeScript share. Run it from the repository's root:
+
+    python tests/vectors/make.py
+
+| file | what |
+|---|---|
+| city.pmdc | a compact table: 280 places, 12 outputs, two blocks of rows |
+| table.json | the same, decoded: order, outputs, places, every row as decimal strings |
+| draws.json | random words and the output that they draw from a row |
+| snapping.json | places, and the record that they snap to, or that they are refused |
+| distances.json | pairs of places and their distance in km |
+| signing.json | a key, signed tables and rows, and signatures that must be refused |
+
+Rules that both languages keep:
+
+- A draw takes one word of 64 random bits; u = word mod 2^62; the output is the first column whose
+  cumulative weight exceeds u.
+- Of records at the same distance the one with the lowest index is the nearest. Distances agree to
+  1e-12 (relative): sines may differ in the last bit between languages. So the places here are
+  either exactly as far from two records, by symmetry, or clearly nearer to one.
+- Longitudes from 180 to 360 degrees are turned into -180 to 0 first. A place is refused where the
+  nearest record is farther than the limit; at the limit it is accepted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import panda_mdp as pm
+from panda_mdp.errors import SnapError
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import choose
+from panda_mdp.protocol.signing import SigningKey, canonical_json, rows_bytes, table_bytes
+
+HERE = Path(__file__).parent
+RELATIVE_ERROR = 1e-12
+
+
+def main() -> None:
+    """Write all files."""
+    table = make_table()
+    weights = table.weights()
+    domain = table.domain
+    data = (HERE / "city.pmdc").read_bytes()
+    write(
+        "table.json",
+        {
+            "file": "city.pmdc",
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "size_bytes": len(data),
+            "fingerprint": domain.fingerprint,
+            "epsilon": table.epsilon,
+            "total": str(TOTAL),
+            "outputs": table.outputs.tolist(),
+            "lat": domain.lat.tolist(),
+            "lon": domain.lon.tolist(),
+            "rows": [[str(w) for w in row] for row in weights.tolist()],
+        },
+    )
+    write("draws.json", {"rule": "u = word mod 2^62", "draws": draws(weights, table.outputs)})
+    write("snapping.json", {"relative_error": RELATIVE_ERROR, "sets": snapping(domain)})
+    write("distances.json", {"relative_error": RELATIVE_ERROR, "pairs": distances()})
+    write("signing.json", signing(hashlib.sha256(data).hexdigest(), len(data), domain, weights))
+
+
+def make_table() -> pm.CompactTable:
+    """A table with entries at the floor and above it, in two blocks."""
+    city = pm.synthetic_city(nodes=1200, seed=3)
+    domain = city.domain(records=280, seed=3)
+    # Degrees as they are kept in files, so that what is read is what was made.
+    domain = pm.Domain.from_points(np.round(domain.lat, 7), np.round(domain.lon, 7))
+    outputs = np.arange(5, 280, 24)
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 4.0)
+    return pm.save_compact(pm.optimal(problem, gap=0.05), HERE / "city.pmdc")
+
+
+def draws(weights: np.ndarray, outputs: np.ndarray) -> list[dict[str, Any]]:
+    """Words at random, at every edge of two rows, and at both ends of the range."""
+    random = np.random.default_rng(11)
+    cases = [
+        (int(record), int(word))
+        for record, word in zip(
+            random.integers(0, len(weights), 400),
+            random.integers(0, 2**64, 400, dtype=np.uint64),
+            strict=True,
+        )
+    ]
+    for record in (0, 279):
+        edges = np.cumsum(weights[record]).tolist()
+        # The two bits above 2^62 must not matter.
+        cases += [(record, edge + k * TOTAL) for edge in edges[:-1] for k in (0, 3)]
+        cases += [(record, edge - 1) for edge in edges]
+        cases += [(record, 0), (record, TOTAL), (record, 2**64 - 1)]
+    out = []
+    for record, word in cases:
+        u = word % TOTAL
+        column = int(choose(weights[record], np.array([u], dtype=np.int64))[0])
+        out.append(
+            {
+                "record": record,
+                "word": str(word),
+                "u": str(u),
+                "column": column,
+                "output": int(outputs[column]),
+            }
+        )
+    return out
+
+
+def snapping(domain: pm.Domain) -> list[dict[str, Any]]:
+    """Places near a city, exact ties, the date line, the poles, and refusals."""
+    random = np.random.default_rng(5)
+    low, high = domain.lat.min(), domain.lat.max()
+    west, east = domain.lon.min(), domain.lon.max()
+    places = [
+        (float(lat), float(lon), 0.4)
+        for lat, lon in zip(
+            random.uniform(low - 0.005, high + 0.005, 150),
+            random.uniform(west - 0.005, east + 0.005, 150),
+            strict=True,
+        )
+    ]
+    places += [(float(domain.lat[k]), float(domain.lon[k]), 1e-9) for k in (0, 17, 279)]
+    grid = pm.Domain.from_points(
+        [45.0, 45.0, 45.0, 45.5, 45.5, 44.5], [9.5, 9.0, 9.25, 9.0, 9.5, 9.125]
+    )
+    line = pm.Domain.from_points([10.0, 10.0, -10.0, 10.0], [179.75, -179.75, 179.75, 0.0])
+    poles = pm.Domain.from_points([89.5, 89.5, -90.0, 0.0], [0.0, 180.0, 0.0, 90.0])
+    return [
+        snaps("city", domain, places),
+        snaps(
+            "ties",
+            grid,
+            [
+                (45.0, 9.375, 50.0),
+                (45.0, 9.125, 50.0),
+                (45.5, 9.25, 50.0),
+                (45.0, 9.25, 50.0),
+                (45.25, 9.5, 50.0),
+                (45.25, 9.0, 50.0),
+            ],
+        ),
+        snaps(
+            "date line",
+            line,
+            [
+                (10.0, 180.0, 100.0),
+                (10.0, -180.0, 100.0),
+                (10.0, 179.9, 100.0),
+                (10.0, -179.9, 100.0),
+                (10.0, 180.2, 100.0),
+                (10.0, 359.5, 100.0),
+                (0.0, 179.75, 2000.0),
+                (10.0, 90.0, 100.0),
+            ],
+        ),
+        snaps(
+            "poles",
+            poles,
+            [
+                (90.0, 0.0, 100.0),
+                (90.0, 77.0, 100.0),
+                (89.9, 10.0, 100.0),
+                (-89.9, 123.0, 100.0),
+                (-90.0, -45.0, 100.0),
+                (0.25, 90.0, 27.7),
+                (0.25, 90.0, 27.9),
+            ],
+        ),
+        snaps("no places", grid, [(90.5, 9.0, 50.0), (45.0, -180.5, 50.0), (45.0, 360.5, 50.0)]),
+    ]
+
+
+def snaps(name: str, domain: pm.Domain, places: list[tuple[float, float, float]]) -> dict[str, Any]:
+    """The answer for each place: a record and its distance, or null."""
+    cases = []
+    for lat, lon, limit in places:
+        try:
+            snap = domain.snap(lat, lon, limit)
+        except SnapError:
+            record, km = None, None
+        else:
+            record, km = snap.record, snap.distance
+            check_clear(domain, lat, lon, record, km)
+        cases.append({"lat": lat, "lon": lon, "limit_km": limit, "record": record, "km": km})
+    return {"name": name, "lat": domain.lat.tolist(), "lon": domain.lon.tolist(), "cases": cases}
+
+
+def check_clear(domain: pm.Domain, lat: float, lon: float, record: int, km: float) -> None:
+    """That the next record is exactly as far, or farther by more than rounding."""
+    from panda_mdp.metrics import haversine_km
+
+    lon = lon - 360 if lon >= 180 else lon
+    apart = haversine_km(lat, lon, domain.lat, domain.lon)
+    near = np.flatnonzero(apart <= km * (1 + 1e-9) + 1e-12)
+    same_lat = {abs(lat - float(domain.lat[k])) for k in near}
+    gaps = {abs(lon - float(domain.lon[k])) % 360 for k in near}
+    # Around the date line one gap is counted the long way.
+    gaps = {min(gap, 360 - gap) for gap in gaps}
+    at_pole = abs(lat) == 90
+    if record != near[0] or (len(near) > 1 and not at_pole and max(len(same_lat), len(gaps)) > 1):
+        msg = f"the place {lat}, {lon} is nearly as far from records {near}; choose another"
+        raise SystemExit(msg)
+
+
+def distances() -> list[dict[str, Any]]:
+    """Near, far, across the date line, around a pole, antipodes."""
+    from panda_mdp.metrics import haversine_km
+
+    pairs = [
+        (41.9, 12.5, 41.9, 12.5),
+        (41.9, 12.5, 41.900001, 12.5),
+        (41.9, 12.5, 41.91, 12.51),
+        (51.5, -0.1, 41.9, 12.5),
+        (0.0, 179.5, 0.0, -179.5),
+        (89.9, 0.0, 89.9, 180.0),
+        (-33.9, 151.2, 51.5, -0.1),
+        (10.0, 20.0, -10.0, -160.0),
+        (10.0, 20.0, -9.999, -160.0),
+        (90.0, 0.0, -90.0, 0.0),
+    ]
+    random = np.random.default_rng(8)
+    pairs += [
+        tuple(float(v) for v in row)
+        for row in random.uniform([-80, -179, -80, -179], [80, 179, 80, 179], (40, 4))
+    ]
+    return [
+        {
+            "from": [lat, lon],
+            "to": [lat2, lon2],
+            "km": float(haversine_km(lat, lon, np.array([lat2]), np.array([lon2]))[0]),
+        }
+        for lat, lon, lat2, lon2 in pairs
+    ]
+
+
+def signing(sha256: str, size: int, domain: pm.Domain, weights: np.ndarray) -> dict[str, Any]:
+    """Signed bytes and signatures by a key that is for tests alone."""
+    key = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+    other = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
+    table = {
+        "name": "city",
+        "version": 2,
+        "sha256": sha256,
+        "size_bytes": size,
+        "domain": domain.fingerprint,
+        "epsilon": 4.0,
+    }
+    signed = table_bytes(*table.values())
+    members, outputs = [3, 8], list(range(5, 280, 24))
+    rows = [[str(w) for w in weights[k].tolist()] for k in members]
+    content = {"anchors": members, "outputs": outputs, "weights": rows}
+    over_rows = rows_bytes("panda", 7, "anchors", members, outputs, rows)
+    over_ball = rows_bytes("ball", 1, "records", members, outputs, rows)
+    return {
+        "key": {"id": key.id, "algorithm": "Ed25519", "public": key.public.base64},
+        "table": {
+            "fields": table,
+            "bytes": signed.decode(),
+            "signature": key.sign(signed),
+            "refused": [other.sign(signed), key.sign(signed + b"\n")],
+        },
+        "epsilons": [
+            {"value": value, "repr": repr(value)}
+            for value in (5.0, 0.1, 1e-7, 123456.789, 0.30000000000000004, 1e16, 2.5e-5, 1e22)
+        ],
+        "rows": {
+            "deployment": "panda",
+            "version": 7,
+            "kind": "anchors",
+            "content": content,
+            "canonical": canonical_json(content).decode(),
+            "bytes": over_rows.decode(),
+            "signature": key.sign(over_rows),
+        },
+        "ball": {
+            "deployment": "ball",
+            "version": 1,
+            "kind": "records",
+            "content": {"records": members, "outputs": outputs, "weights": rows},
+            "bytes": over_ball.decode(),
+            "signature": key.sign(over_ball),
+        },
+    }
+
+
+def write(name: str, value: Any) -> None:
+    """One file, with an entry of a list on each line."""
+    text = json.dumps(value, separators=(", ", ": "), allow_nan=False)
+    (HERE / name).write_text(text.replace("}, {", "},\n{").replace("], [", "],\n[") + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The vectors shared with TypeScript say what this library does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import panda_mdp as pm
+from panda_mdp.errors import SignatureError, SnapError
+from panda_mdp.metrics import haversine_km
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import choose
+from panda_mdp.protocol.signing import VerifyKey, canonical_json, rows_bytes, table_bytes
+
+HERE = Path(__file__).parent
+
+
+def read(name: str) -> Any:
+    return json.loads((HERE / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def table():
+    return pm.load_compact(HERE / "city.pmdc")
+
+
+def test_the_file_decodes_to_the_rows(table):
+    stated = read("table.json")
+    data = (HERE / stated["file"]).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == stated["sha256"]
+    assert len(data) == stated["size_bytes"]
+    assert table.domain.fingerprint == stated["fingerprint"]
+    assert table.outputs.tolist() == stated["outputs"]
+    assert table.domain.lat.tolist() == stated["lat"]
+    assert table.domain.lon.tolist() == stated["lon"]
+    assert [[str(w) for w in row] for row in table.weights().tolist()] == stated["rows"]
+    assert all(sum(map(int, row)) == TOTAL == int(stated["total"]) for row in stated["rows"])
+
+
+def test_words_draw_the_outputs(table):
+    weights = table.weights()
+    cases = read("draws.json")["draws"]
+    assert {case["column"] for case in cases} == set(range(12))
+    for case in cases:
+        u = int(case["word"]) % TOTAL
+        assert str(u) == case["u"]
+        column = choose(weights[case["record"]], np.array([u]))[0]
+        assert (int(column), int(table.outputs[column])) == (case["column"], case["output"])
+
+
+def test_places_snap_to_the_records():
+    stated = read("snapping.json")
+    answers = set()
+    for group in stated["sets"]:
+        domain = pm.Domain.from_points(group["lat"], group["lon"])
+        for case in group["cases"]:
+            answers.add((group["name"], case["record"] is None))
+            if case["record"] is None:
+                with pytest.raises(SnapError):
+                    domain.snap(case["lat"], case["lon"], case["limit_km"])
+                continue
+            snap = domain.snap(case["lat"], case["lon"], case["limit_km"])
+            assert snap.record == case["record"]
+            assert snap.distance == pytest.approx(
+                case["km"], rel=stated["relative_error"], abs=1e-12
+            )
+    assert {("city", True), ("city", False), ("ties", False), ("no places", True)} <= answers
+
+
+def test_ties_go_to_the_lowest_record():
+    group = next(group for group in read("snapping.json")["sets"] if group["name"] == "ties")
+    ties = 0
+    for case in group["cases"]:
+        apart = haversine_km(
+            case["lat"], case["lon"], np.array(group["lat"]), np.array(group["lon"])
+        )
+        same = np.flatnonzero(apart == apart.min())
+        assert case["record"] == same[0]
+        ties += len(same) > 1
+    assert ties >= 3
+
+
+def test_distances():
+    stated = read("distances.json")
+    for pair in stated["pairs"]:
+        (lat, lon), (lat2, lon2) = pair["from"], pair["to"]
+        km = haversine_km(lat, lon, np.array([lat2]), np.array([lon2]))[0]
+        assert km == pytest.approx(pair["km"], rel=stated["relative_error"], abs=0)
+
+
+def test_signatures():
+    stated = read("signing.json")
+    key = VerifyKey.from_base64(stated["key"]["public"])
+    assert key.id == stated["key"]["id"]
+    fields = stated["table"]["fields"]
+    signed = table_bytes(*fields.values())
+    assert signed.decode() == stated["table"]["bytes"]
+    key.verify(signed, stated["table"]["signature"])
+    for forged in stated["table"]["refused"]:
+        with pytest.raises(SignatureError):
+            key.verify(signed, forged)
+    for part in ("rows", "ball"):
+        one = stated[part]
+        content = one["content"]
+        signed = rows_bytes(
+            one["deployment"],
+            one["version"],
+            one["kind"],
+            content[one["kind"]],
+            content["outputs"],
+            content["weights"],
+        )
+        assert signed.decode() == one["bytes"]
+        key.verify(signed, one["signature"])
+    assert canonical_json(stated["rows"]["content"]).decode() == stated["rows"]["canonical"]
+    for epsilon in stated["epsilons"]:
+        assert repr(epsilon["value"]) == epsilon["repr"]
