@@ -10,7 +10,7 @@ import pytest
 from helpers import KINDS, exact_epsilon, is_private, random_domain
 from panda_mdp import Domain
 from panda_mdp.engine.certify import Closure, estimate, repair
-from panda_mdp.engine.closure_jax import PER_TILE, JaxClosure, closure_for, equal_rows
+from panda_mdp.engine.closure_jax import JaxClosure, closure_for, equal_rows
 from panda_mdp.engine.device import make_mesh, precise
 from panda_mdp.engine.enrich import missing_pairs
 from panda_mdp.engine.graph import Graph
@@ -41,7 +41,8 @@ def table(seed: int = 0) -> np.ndarray:
 def test_tables_come_back_as_they_went(both):
     here, there, _ = both
     z = here.start(table())
-    np.testing.assert_array_equal(there.host(there.start(table())), here.host(z))
+    # Sums are added in another order there.
+    np.testing.assert_allclose(there.host(there.start(table())), here.host(z), rtol=1e-14)
     assert here.host(z).shape == (SIZE, OUTPUTS)
 
 
@@ -63,15 +64,15 @@ def test_active_rows_are_closed_and_far_tiles_left_alone(both):
     here, there, epsilon = both
     active = np.zeros(SIZE, dtype=bool)
     active[[3, 5]] = True
-    z = here.start(table())
-    everything, nothing = here.close(z, epsilon), z
+    everything = here.close(here.start(table()), epsilon)
+    nothing = there.host(there.start(table()))[there.order]
     found = there.host(there.close(there.start(table()), epsilon, active))[there.order]
     np.testing.assert_allclose(found[active], everything[active], rtol=1e-12)
     # Devices close the whole tile of an active row; no row of another tile moves.
     tile = here.tiles.starts[1]
     np.testing.assert_array_equal(found[tile:], nothing[tile:])
     none = there.close(there.start(table()), epsilon, np.zeros(SIZE, dtype=bool))
-    np.testing.assert_array_equal(there.host(none)[there.order], z)
+    np.testing.assert_array_equal(there.host(none)[there.order], nothing)
 
 
 def test_normalises_and_centres_alike(both):
@@ -100,7 +101,7 @@ def test_audits_alike_and_the_pair_attains_it(both):
 
 def test_finds_the_same_violated_pairs(both):
     here, there, epsilon = both
-    z, most = here.start(table()), PER_TILE
+    z, most = here.start(table()), 5
     factor = np.exp(-epsilon * here.domain.distances(here.order, here.order))
     true = np.maximum(0, z[None] * factor[:, :, None] - z[:, None]).sum(axis=2)
     np.fill_diagonal(true, 0)
@@ -109,7 +110,8 @@ def test_finds_the_same_violated_pairs(both):
     least = float(np.median(gains))
     found, value = there.violated(there.start(table()), epsilon, most, least)
     np.testing.assert_array_equal(found, np.where(gains > least, worst, -1))
-    np.testing.assert_allclose(value, np.where(gains > least, gains, 0), rtol=1e-9)
+    # Devices round a gain down to a multiple of 2^-30.
+    np.testing.assert_allclose(value, np.where(gains > least, gains, 0), atol=2e-9)
     assert (found >= 0).any()
     assert (found < 0).any()
     # The compiled loops add up in float32: only what is nearly equal may change places.

@@ -36,6 +36,9 @@ MARGIN = 1e-6
 STALLED = 8
 """Rounds in a row that do not bring the excess below 0.9 of the least one so far."""
 CENTRED_ROUNDS = 80
+NEAR_NATS = 8.0
+"""Pairs within this many nats do nearly all that the closure does: a farther record lends a row less
+than exp(-8) of an entry. Where an estimate will do only they are closed."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
 
@@ -92,15 +95,20 @@ class Closure:
         epsilon: float,
         active: BoolArray | None = None,
         reach: FloatArray | None = None,
+        slack: float = 0.0,
+        nats: float = np.inf,
     ) -> FloatArray:
         """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled).
 
-        Rows that are not `active` stay as they are; `reach` may be passed where it is known.
+        Rows that are not `active` stay as they are; `reach` may be passed where it is known, up to
+        `slack` nats. Of pairs with epsilon d beyond `nats` some are left out.
         """
         from panda_mdp.kernels.closure import close
 
         out = np.empty_like(z)
         kind, table, along = self.coordinates
+        if reach is None:
+            reach = self.reach(z)
         close(
             z,
             out,
@@ -111,7 +119,7 @@ class Closure:
             along,
             self.tiles.starts,
             self.tiles.between,
-            self.reach(z) if reach is None else reach,
+            np.minimum(reach + slack, nats),
         )
         return out
 
@@ -120,8 +128,11 @@ class Closure:
         sums = closed.sum(axis=1)
         return closed / sums[:, None], sums
 
-    def rounds(self, z: FloatArray, epsilon: float) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Tables after closing and normalising once, twice, ..., with the rows' sums before.
+    def rounds(
+        self, z: FloatArray, epsilon: float, nats: float = np.inf
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Tables after closing (up to `nats`) and normalising once, twice, ..., with the rows' sums
+        before.
 
         A row that was scaled down leaves the others closed; only itself has to be closed again.
         After the first round an entry falls by at most the row's sum and rises by at most the
@@ -132,7 +143,7 @@ class Closure:
         for count in itertools.count():
             if count <= 2 or count % FRESH_REACH == 0:
                 reach, slack = self.reach(z), 0.0
-            closed = self.close(z, epsilon, active, reach + slack if slack else reach)
+            closed = self.close(z, epsilon, active, reach, slack, nats)
             z, sums = self.normalise(closed)
             largest = float(np.log(sums.max()))
             slack += largest + before
@@ -177,7 +188,10 @@ class Closure:
         self, z: FloatArray, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
         """For every position up to `most` partners (-1 for none) whose constraint it misses by the
-        most mass, sum_y max(0, z_x'y exp(-epsilon d) - z_xy) > least_gain, and that mass."""
+        most mass, sum_y max(0, z_x'y exp(-epsilon d) - z_xy) > least_gain, and that mass.
+
+        Of pairs beyond `NEAR_NATS`, which can miss little, some are not looked at.
+        """
         from panda_mdp.kernels.bound import violated_pairs
 
         kind, table, along = self.coordinates
@@ -189,7 +203,7 @@ class Closure:
             along,
             self.tiles.starts,
             self.tiles.between,
-            self.reach(z),
+            np.minimum(self.reach(z), NEAR_NATS),
             most,
             least_gain,
         )
@@ -212,8 +226,8 @@ def spans(highest: FloatArray, lowest: FloatArray) -> FloatArray:
 
 
 def estimate(closure: Closure, matrix: FloatArray, epsilon: float) -> FloatArray:
-    """One round: nearly private, and of nearly the loss that `repair` ends with."""
-    z, _ = next(closure.rounds(closure.start(matrix), epsilon))
+    """One round of near pairs: nearly private, of nearly the loss that `repair` ends with."""
+    z, _ = next(closure.rounds(closure.start(matrix), epsilon, NEAR_NATS))
     return closure.host(z)
 
 

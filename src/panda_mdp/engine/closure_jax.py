@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from panda_mdp._arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.domain import Domain
-from panda_mdp.engine.certify import FLOOR, Closure
+from panda_mdp.engine.certify import FLOOR, NEAR_NATS, Closure
 from panda_mdp.engine.device import (
     AXIS,
     Array,
@@ -35,8 +35,11 @@ CHUNK_BYTES = 1 << 28
 """Temporaries of one chunk of tile pairs."""
 OUTPUTS_AT_ONCE = 10
 SOURCES_AT_ONCE = 8
-PER_TILE = 4
-"""Partners that one tile may give a record at a time."""
+KEY_BITS = 32
+GAIN_UNITS = 2.0**30
+"""A violated pair is one integer, its gain in these units before the partner's place: a maximum
+over them finds both. Passes that each stay below the last find the worst, the next, ..."""
+NO_KEY = np.iinfo(np.int64).max
 
 
 class JaxClosure(Closure):
@@ -48,6 +51,11 @@ class JaxClosure(Closure):
         with precise():
             self._grid = TileGrid.build(domain.metric, self.tiles, self._on)
             self._outputs = self._on.whole(np.arange(self._on.width) < outputs)
+            members = self._grid.members
+            slots = np.empty(domain.size, dtype=np.int32)
+            slots[self.order[members[members >= 0]]] = np.flatnonzero(members.ravel() >= 0)
+            self._records = self._on.whole(self.order[np.maximum(members, 0)].astype(np.int32))
+            self._slots = self._on.whole(slots)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
         # A chunk holds (64, 64) factors and (64, m) results for each of its pairs.
         each = 8 * TILE * (2 * TILE + 2 * self._on.width)
@@ -56,17 +64,14 @@ class JaxClosure(Closure):
         self._chunk = min(pairs, max(8, min(1024, CHUNK_BYTES // each)))
 
     def start(self, matrix: FloatArray, floor: float = FLOOR) -> Any:
-        z = super().start(matrix, floor)
         with precise():
-            return self._on.sharded(self._grid.spread(z, 1.0), 1.0)
+            table = self._on.sharded(np.asarray(matrix, dtype=np.float64), 0.0)
+            run = _compiled_start(self._on.mesh)
+            return run(table, self._records, self._outputs, self._grid.real, np.float64(floor))
 
     def host(self, z: Any) -> FloatArray:
         with precise():
-            rows = self._on.host(z).reshape(-1, self._on.outputs)
-        flat = np.empty((self.domain.size, self._on.outputs))
-        real = self._grid.members.ravel() >= 0
-        flat[self._grid.members.ravel()[real]] = rows[real]
-        return flat[self.place]
+            return self._on.host(_compiled_rows(self._on.mesh)(z, self._slots))
 
     def reach(self, z: Any) -> FloatArray:
         with precise():
@@ -81,17 +86,27 @@ class JaxClosure(Closure):
         epsilon: float,
         active: BoolArray | None = None,
         reach: FloatArray | None = None,
+        slack: float = 0.0,
+        nats: float = np.inf,
     ) -> Any:
-        wanted = (self.reach(z) if reach is None else reach) > epsilon * self.tiles.between
-        np.fill_diagonal(wanted, True)
+        if reach is None:
+            reach = self.reach(z)
+        tiles = np.arange(self.tiles.count)
         if active is not None:
-            wanted &= np.maximum.reduceat(active, self.tiles.starts[:-1])[:, None]
-        first, second = np.nonzero(wanted)
+            tiles = np.flatnonzero(np.maximum.reduceat(active, self.tiles.starts[:-1]))
+            reach = reach[tiles]
+        between = epsilon * self.tiles.between[tiles]
+        wanted = (reach > between - slack) & (between < nats)
+        # A tile reaches itself.
+        wanted[np.arange(len(tiles)), tiles] = True
+        row, second = np.nonzero(wanted)
+        first = tiles[row]
         if not len(first):
             return z
         with precise():
             run = _compiled_close(self._on.mesh, self._grid.apart, self._chunk)
-            return run(z, self._grid.tables, self._grid.real, *self._list(first, second), epsilon)
+            pairs = self._list(first, second)
+            return run(z, self._grid.tables, self._grid.real, *pairs, epsilon, np.float64(nats))
 
     def centre(self, z: Any, epsilon: float) -> Any:
         above = self.close(z, epsilon)
@@ -156,29 +171,25 @@ class JaxClosure(Closure):
     ) -> tuple[IntArray, FloatArray]:
         found = np.full((self.domain.size, most), -1, dtype=np.int64)
         best = np.zeros((self.domain.size, most))
-        first, second = np.nonzero(self.reach(z) > epsilon * self.tiles.between)
+        between = epsilon * self.tiles.between
+        first, second = np.nonzero((self.reach(z) > between) & (between < NEAR_NATS))
         if not len(first):
             return found, best
         with precise():
-            run = _compiled_violated(
-                self._on.mesh, self._grid.apart, self._chunk, min(most, PER_TILE)
-            )
-            gain, which = run(
-                z, self._grid.tables, self._grid.real, *self._list(first, second), epsilon
-            )
-            gains = np.asarray(gain)[: len(first)]
-            partners = np.asarray(which)[: len(first)]
+            run = _compiled_violated(self._on.mesh, self._grid.apart, self._chunk)
+            pairs = self._list(first, second)
+            below = self._on.whole(np.full(self._grid.members.shape, NO_KEY))
+            keys = []
+            for _ in range(most):
+                below = run(z, self._grid.tables, self._grid.real, below, *pairs, epsilon)
+                keys.append(np.asarray(below))
         members = self._grid.members
-        pair, row, rank = np.nonzero((gains > least_gain) & (members[first] >= 0)[:, :, None])
-        record = members[first[pair], row]
-        partner = members[second[pair], partners[pair, row, rank]]
-        value = gains[pair, row, rank]
-        sort = np.lexsort((-value, record))
-        record, partner, value = record[sort], partner[sort], value[sort]
-        turn = np.arange(len(record)) - np.searchsorted(record, record)
-        chosen = turn < most
-        found[record[chosen], turn[chosen]] = partner[chosen]
-        best[record[chosen], turn[chosen]] = value[chosen]
+        there = members >= 0
+        ranked = np.stack(keys, axis=-1)[there]
+        gain, slot = (ranked >> KEY_BITS) / GAIN_UNITS, ranked & ((1 << KEY_BITS) - 1)
+        hit = gain > least_gain
+        found[members[there]] = np.where(hit, members.ravel()[slot], -1)
+        best[members[there]] = np.where(hit, gain, 0.0)
         return found, best
 
     def _list(self, first: IntArray, second: IntArray) -> tuple[Array, Array, Any]:
@@ -202,8 +213,36 @@ def closure_for(domain: Domain, mesh: Mesh, outputs: int) -> JaxClosure:
 def equal_rows(weights: IntArray) -> IntArray:
     """A number for every row; equal rows, and only those, get equal numbers."""
     rows = np.ascontiguousarray(weights)
+    factors = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64)
+    _, first, same = np.unique(
+        (rows.view(np.uint64) * (2 * factors + 1)).sum(axis=1, dtype=np.uint64),
+        return_index=True,
+        return_inverse=True,
+    )
+    if np.array_equal(rows[first[same]], rows):
+        return same.reshape(-1)
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
     return np.unique(keys, return_inverse=True)[1].reshape(-1)
+
+
+@cache
+def _compiled_start(mesh: Mesh) -> Any:
+    def start(table: Array, records: Array, outputs: Array, real: Array, floor: Array) -> Array:
+        z = jnp.maximum(table[records], 0.0)
+        sums = jnp.sum(z, axis=2, keepdims=True)
+        z = (1 - floor) * z / jnp.where(sums > 0, sums, 1.0) + floor / jnp.sum(outputs)
+        z /= jnp.sum(z * outputs, axis=2, keepdims=True)
+        return jnp.where(real[:, :, None] & outputs, z, 1.0)
+
+    return jax.jit(start, out_shardings=NamedSharding(mesh, TILES))
+
+
+@cache
+def _compiled_rows(mesh: Mesh) -> Any:
+    def rows(z: Array, slots: Array) -> Array:
+        return z.reshape(-1, z.shape[2])[slots]
+
+    return jax.jit(rows, out_shardings=NamedSharding(mesh, PartitionSpec(None, AXIS)))
 
 
 @cache
@@ -240,17 +279,25 @@ def _compiled_spans(mesh: Mesh) -> Any:
 @cache
 def _compiled_close(mesh: Mesh, apart: Any, chunk: int) -> Any:
     def close(
-        z: Array, tables: Any, real: Array, first: Array, second: Array, chunks: Array, epsilon: Any
+        z: Array,
+        tables: Any,
+        real: Array,
+        first: Array,
+        second: Array,
+        chunks: Array,
+        epsilon: Any,
+        nats: Any,
     ) -> Array:
         def body(k: Array, out: Array) -> Array:
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
-            factor = jnp.exp(-epsilon * apart(tables, a, b)) * real[b][:, None, :]
-            return out.at[a].max(_best_source(factor, z[b]))
+            exponent = epsilon * apart(tables, a, b)
+            counts = real[b][:, None, :] & (exponent < nats)
+            return out.at[a].max(_best_source(jnp.exp(-exponent) * counts, z[b]))
 
         return jax.lax.fori_loop(0, chunks, body, z)
 
-    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
     return _mapped(mesh, close, specs, TILES)
 
 
@@ -302,16 +349,23 @@ def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
 
 
 @cache
-def _compiled_violated(mesh: Mesh, apart: Any, chunk: int, most: int) -> Any:
-    """For every listed tile pair and row of the first, the worst partners in the second."""
+def _compiled_violated(mesh: Mesh, apart: Any, chunk: int) -> Any:
+    """For every row the largest key of a violated pair below `below`: gain, then partner's slot."""
 
     def violated(
-        z: Array, tables: Any, real: Array, first: Array, second: Array, chunks: Array, epsilon: Any
-    ) -> Any:
+        z: Array,
+        tables: Any,
+        real: Array,
+        below: Array,
+        first: Array,
+        second: Array,
+        chunks: Array,
+        epsilon: Any,
+    ) -> Array:
         itself = jnp.eye(TILE, dtype=bool)
+        across = jnp.arange(TILE)
 
-        def body(k: Array, found: Any) -> Any:
-            gains, partners = found
+        def body(k: Array, found: Array) -> Array:
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
             factor = jnp.exp(-epsilon * apart(tables, a, b))
@@ -322,19 +376,15 @@ def _compiled_violated(mesh: Mesh, apart: Any, chunk: int, most: int) -> Any:
             )
             gain = jax.lax.psum(gain, AXIS)
             own = (a == b)[:, None, None] & itself
-            gain = jnp.where(real[b][:, None, :] & ~own, gain, 0.0)
-            top, which = jax.lax.top_k(gain, most)
-            return (
-                jax.lax.dynamic_update_slice_in_dim(gains, top, k * chunk, 0),
-                jax.lax.dynamic_update_slice_in_dim(partners, which, k * chunk, 0),
-            )
+            slot = b[:, None].astype(jnp.int64) * TILE + across
+            key = (gain * GAIN_UNITS).astype(jnp.int64) * (1 << KEY_BITS) + slot[:, None, :]
+            counts = real[b][:, None, :] & ~own & (key < below[a][:, :, None])
+            return found.at[a].max(jnp.max(jnp.where(counts, key, 0), axis=2))
 
-        shape = (len(first), TILE, most)
-        nothing = (jnp.zeros(shape), jnp.zeros(shape, dtype=jnp.int32))
-        return jax.lax.fori_loop(0, chunks, body, nothing)
+        return jax.lax.fori_loop(0, chunks, body, jnp.zeros_like(below))
 
-    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
-    return _mapped(mesh, violated, specs, (WHOLE, WHOLE))
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, violated, specs, WHOLE)
 
 
 def _best_source(factor: Array, source: Array) -> Array:

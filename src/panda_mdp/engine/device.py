@@ -180,6 +180,11 @@ class TileGrid:
         return out
 
 
+def measures(metric: Metric) -> bool:
+    """Whether distances of this metric can be computed here."""
+    return isinstance(metric, Haversine | Angular | Euclidean | Matrix)
+
+
 def _distances(
     metric: Metric, records: IntArray
 ) -> tuple[Callable[[Any, Array, Array], Array], Any]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from panda_mdp._arrays import FloatArray
 from panda_mdp.engine.certify import Closure
-from panda_mdp.engine.graph import MAX_EXPONENT, Graph
+from panda_mdp.engine.graph import MAX_EXPONENT, Graph, distinct
 
 PER_RECORD = 2
 LEAST_GAIN = 3e-5
@@ -24,10 +24,14 @@ def missing_pairs(
     tiles = closure.tiles
     first, column = np.nonzero(partner >= 0)
     found = np.stack([tiles.order[first], tiles.order[partner[first, column]]], axis=1)
-    found = np.unique(np.sort(found, axis=1), axis=0)
     size = closure.domain.size
-    old = graph.ends.min(axis=1) * size + graph.ends.max(axis=1)
-    found = found[~np.isin(found[:, 0] * size + found[:, 1], old)]
+    found = distinct(found, size)
+    old = np.sort(graph.ends.min(axis=1) * size + graph.ends.max(axis=1))
+    keys = found[:, 0] * size + found[:, 1]
+    place = np.searchsorted(old, keys)
+    known = place < len(old)
+    known[known] = old[place[known]] == keys[known]
+    found = found[~known]
     length = closure.domain.metric.pairs(found[:, 0], found[:, 1])
     short = epsilon * length <= MAX_EXPONENT
     return Graph(np.ascontiguousarray(found[short]), length[short])

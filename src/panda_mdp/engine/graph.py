@@ -52,12 +52,19 @@ def constraint_graph(domain: Domain, epsilon: float, cones: int = CONES) -> Grap
     else:
         near, _ = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
         pairs = np.stack([np.repeat(np.arange(domain.size), near.shape[1]), near.ravel()], axis=1)
-    return _measured(domain, np.unique(np.sort(pairs, axis=1), axis=0), epsilon)
+    return _measured(domain, distinct(pairs, domain.size), epsilon)
 
 
 def all_pairs(domain: Domain, epsilon: float) -> Graph:
     """Every pair of records."""
     return _measured(domain, np.stack(np.triu_indices(domain.size, 1), axis=1), epsilon)
+
+
+def distinct(pairs: IntArray, size: int) -> IntArray:
+    """The pairs of `size` records without order and repetition, sorted."""
+    keys = np.sort(pairs.min(axis=1) * size + pairs.max(axis=1))
+    new = np.concatenate([[True], keys[1:] != keys[:-1]])
+    return np.stack(np.divmod(keys[new[: len(keys)]], size), axis=1)
 
 
 def _measured(domain: Domain, ends: IntArray, epsilon: float) -> Graph:
@@ -78,7 +85,7 @@ def delaunay(points: FloatArray) -> IntArray:
 def yao(points: FloatArray, cones: int, candidates: int = 48) -> IntArray:
     """From every point an edge to the nearest of its `candidates` nearest in each cone."""
     count = min(candidates, len(points) - 1)
-    near = np.asarray(cKDTree(points).query(points, k=count + 1)[1], dtype=np.int64)
+    near = np.asarray(cKDTree(points).query(points, k=count + 1, workers=-1)[1], dtype=np.int64)
     towards = points[near] - points[:, None, :]
     sector = (
         np.floor((np.arctan2(towards[..., 1], towards[..., 0]) + np.pi) / (2 * np.pi) * cones)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from panda_mdp._arrays import FloatArray, IntArray
 from panda_mdp.engine.device import AXIS, Array, Placement, ladder, precise, require_memory
@@ -122,8 +122,9 @@ class JaxSolver(Halpern):
     def matrix(self) -> FloatArray:
         """The current table in the domain's order: non-negative, rows near 1, nearly feasible."""
         with precise():
-            z = self._on.host(jnp.maximum(self._x, 0) * self._scale)
-        return np.asarray(z[: self.problem.size][self.place], dtype=np.float64)
+            rows = self._on.whole(self.place.astype(np.int32))
+            z = self._on.host(_compiled_table(self._on.mesh)(self._x, self._scale, rows))
+        return np.asarray(z, dtype=np.float64)
 
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
@@ -149,6 +150,14 @@ def bytes_needed(records: int, edges: int, outputs: int) -> int:
     iterating = 4 * outputs * (3 * 2 * edges + 8 * records)
     bounding = 8 * outputs * (2 * 2 * edges + 4 * records)
     return iterating + bounding
+
+
+@cache
+def _compiled_table(mesh: Mesh) -> Any:
+    def table(x: Array, scale: Array, rows: Array) -> Array:
+        return (jnp.maximum(x, 0) * scale)[rows]
+
+    return jax.jit(table, out_shardings=NamedSharding(mesh, PartitionSpec(None, AXIS)))
 
 
 @jax.jit

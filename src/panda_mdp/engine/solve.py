@@ -20,12 +20,12 @@ from panda_mdp.methods.exponential import softmax
 from panda_mdp.privacy.release import release
 from panda_mdp.problem import Problem
 
-FIRST_CHECK = 200
+FIRST_CHECK = 120
 GROWTH = 1.4
 PATIENCE = 8
 """Checks without progress after which the solver is taken to have reached its precision."""
-ROUNDS_WORTH = 12
-"""Rounds of the repair that certifying takes about as long as, before it was timed."""
+ESTIMATES_WORTH = 24
+"""Estimates that certifying takes about as long as, before it was timed."""
 ABSOLUTE_TOLERANCE = 1e-7
 """Of the loss that ignores the record: a difference below it counts as none."""
 
@@ -104,8 +104,10 @@ class Solve:
                 return "time limit"
             risen = self.bound - bound_before
             wanted = self._open(min(guess, self._loss()))
-            if not self.all_pairs and risen < 0.5 * wanted:
-                most = pairs_to_add(wanted / self.bound) if self.bound > 0 else 2
+            if not self.all_pairs and risen < wanted:
+                # Where the bound has come to rest the graph is what limits it.
+                limited = self.bound > 0 and risen < 0.25 * wanted
+                most = pairs_to_add(wanted / self.bound) if limited else 2
                 with _Stage(self, "graph"):
                     more = missing_pairs(closure, solver.graph, matrix, problem.epsilon, most)
                     if more.count:
@@ -125,7 +127,7 @@ class Solve:
         loss = self.problem.expected_loss(estimate(self.closure, matrix, self.problem.epsilon))
         if self.best is None:
             self.timed = self.certify_seconds > 0 or not self.engine.compiles
-            self.certify_seconds = ROUNDS_WORTH * (time.perf_counter() - start)
+            self.certify_seconds = ESTIMATES_WORTH * (time.perf_counter() - start)
         return loss
 
     def _due(self, guess: float) -> bool:

@@ -12,6 +12,7 @@ as 0, however near they are.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ ARITHMETIC_ERROR = 2e-15
 """Bounds the relative error of the products and divisions around a distance: 9 roundings."""
 SMALL_TILES = 4
 """Up to this many tiles NumPy is done before compiled threads have started."""
+MANY_TILES = 256
+"""Beyond this many tiles an accelerator that is in use already is faster than all cores."""
 
 
 @dataclass(frozen=True)
@@ -128,15 +131,18 @@ def largest_rate(domain: Domain, logs: FloatArray, weights: IntArray) -> tuple[f
     order = tiles.order
     sorted_logs = np.ascontiguousarray(logs[order])
     sorted_weights = np.ascontiguousarray(weights[order])
-    reach = _reach(sorted_logs, tiles.starts)
     shrink = 1 - (domain.metric.relative_error + ARITHMETIC_ERROR)
     found = None
-    if tiles.count > SMALL_TILES:
-        found = _compiled_worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
-        if found is None:
-            found = _device_worst_pair(domain, sorted_logs, sorted_weights)
+    if tiles.count > MANY_TILES and "jax" in sys.modules:
+        found = _device_worst_pair(domain, sorted_logs, sorted_weights)
     if found is None:
-        found = _worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
+        reach = _reach(sorted_logs, tiles.starts)
+        if tiles.count > SMALL_TILES:
+            found = _compiled_worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
+            if found is None:
+                found = _device_worst_pair(domain, sorted_logs, sorted_weights)
+        if found is None:
+            found = _worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
     value, i, j = found
     if value == 0.0:
         return 0.0, 0, 1
@@ -172,7 +178,7 @@ def _compiled_worst_pair(
 def _device_worst_pair(
     domain: Domain, logs: FloatArray, weights: IntArray
 ) -> tuple[float, int, int] | None:
-    """An accelerator's answer, or None where there is none."""
+    """An accelerator's answer, or None where there is none or it does not know the metric."""
     from panda_mdp.engine.backends import accelerator
 
     if not accelerator():
@@ -180,8 +186,10 @@ def _device_worst_pair(
     import jax
 
     from panda_mdp.engine.closure_jax import closure_for
-    from panda_mdp.engine.device import make_mesh
+    from panda_mdp.engine.device import make_mesh, measures
 
+    if not measures(domain.metric):
+        return None
     # This process's own: others may have nothing to audit, and would be waited for.
     mesh = make_mesh(jax.local_devices())
     return closure_for(domain, mesh, logs.shape[1]).largest(logs, weights)
