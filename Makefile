@@ -9,6 +9,7 @@ demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
 
 test: $(VENV)/.dev check
+	.ci/system-packages
 	$(BIN)/pytest -n auto
 
 check: $(VENV)/.dev

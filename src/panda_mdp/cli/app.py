@@ -11,6 +11,7 @@ import typer
 from panda_mdp import __version__
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
+from panda_mdp.cli.serve import serve, token
 
 app = typer.Typer(
     cls=Frame,
@@ -21,6 +22,8 @@ app = typer.Typer(
 )
 
 app.add_typer(city_app, name="city")
+app.command()(serve)
+app.command()(token)
 
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")

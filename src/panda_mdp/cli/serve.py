@@ -1,0 +1,252 @@
+"""Commands of an operator: run a server, make tokens on its machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from panda_mdp.errors import InvalidInputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from panda_mdp.protocol.app import Server
+    from panda_mdp.protocol.settings import Settings
+    from panda_mdp.protocol.store import Store
+
+DEFAULT = "panda-mdp.db"
+Database = Annotated[
+    str,
+    typer.Option(
+        metavar="PATH|URL",
+        envvar="PANDA_MDP_DATABASE",
+        help="SQLite file, or postgresql://... (better by PANDA_MDP_DATABASE: it has a password).",
+    ),
+]
+
+
+def serve(
+    database: Database = DEFAULT,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(metavar="NUMBER", help="Port; 0 takes a free one.")] = 8321,
+    init: Annotated[
+        bool,
+        typer.Option(
+            "--init",
+            help="Make the database and the operator's key if missing, and a first admin token.",
+        ),
+    ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The operator's key; beside a SQLite database by default."
+        ),
+    ] = None,
+    token_rate: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Requests per second of one token.")
+    ] = 50.0,
+    address_rate: Annotated[
+        float,
+        typer.Option(metavar="NUMBER", help="Requests per second of one address without a token."),
+    ] = 50.0,
+    proxy: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESSES", help="Proxies whose X-Forwarded-For is believed, by commas."
+        ),
+    ] = "",
+    cors: Annotated[
+        str, typer.Option(metavar="ORIGINS", help="Other origins that may call, by commas.")
+    ] = "",
+    log_level: Annotated[
+        str, typer.Option(metavar="NAME", help="debug, info, warning or error.")
+    ] = "info",
+    access_log: Annotated[
+        bool, typer.Option(help="Log each request: method, route, status, milliseconds.")
+    ] = True,
+    log_addresses: Annotated[
+        bool, typer.Option("--log-addresses", help="Put clients' addresses into the access log.")
+    ] = False,
+) -> None:
+    """Run the server: tables, deployments, rounds and reports under /v1, and the browser client.
+
+    Prints one line with the address once it answers. TLS is the reverse proxy's business
+    (docs/protocol.md). Ends cleanly on SIGTERM and Ctrl-C: what was accepted is stored.
+    """
+    _check_installed()
+    from panda_mdp.protocol.app import create_app
+    from panda_mdp.protocol.settings import Settings
+    from panda_mdp.protocol.store import Store
+
+    _set_logs(log_level, access_log)
+    if not (token_rate > 0 and address_rate > 0):
+        msg = "rates are requests per second and must be positive"
+        raise typer.BadParameter(msg, param_hint="--token-rate")
+    settings = Settings(
+        token_rate=token_rate,
+        token_burst=4 * token_rate,
+        address_rate=address_rate,
+        address_burst=10 * address_rate,
+        cors_origins=tuple(part.strip() for part in cors.split(",") if part.strip()),
+        log_addresses=log_addresses,
+    )
+    store = Store.create(database) if init else Store.open(database)
+    with store.claim():
+        key_path = _key_path(store, key)
+        if init:
+            _initialise(store, key_path)
+        _run(create_app(store, key_path, settings), host, port, proxy, settings)
+
+
+def token(
+    role: Annotated[str, typer.Option(metavar="ROLE", help="admin or reporter.")] = "reporter",
+    database: Database = DEFAULT,
+    label: Annotated[str, typer.Option(metavar="TEXT", help="A note for the list.")] = "",
+    days: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Days until it expires; 0 for never.")
+    ] = 0.0,
+    count: Annotated[int, typer.Option(metavar="NUMBER", help="How many to make.")] = 1,
+    revoke: Annotated[
+        str, typer.Option(metavar="ID", help="Revoke the token of this id, and make none.")
+    ] = "",
+) -> None:
+    """Make tokens on the server's machine, one per line, shown this once; or revoke one.
+
+    Works beside a running server, which notices within a second.
+    """
+    _check_installed()
+    from panda_mdp.protocol.auth import TokenBook
+    from panda_mdp.protocol.failures import Failure
+    from panda_mdp.protocol.messages import TokenRequest
+    from panda_mdp.protocol.store import Store
+
+    if role not in ("admin", "reporter"):
+        msg = f"{role!r} is not a role; give admin or reporter"
+        raise typer.BadParameter(msg, param_hint="--role")
+    if not (days >= 0 and 1 <= count <= 10_000 and len(label) <= 200):
+        msg = "days must not be negative, count is 1 to 10000, a label has up to 200 characters"
+        raise typer.BadParameter(msg)
+    with Store.open(database) as store:
+        book = TokenBook(store)
+        if revoke:
+            try:
+                book.revoke(revoke)
+            except Failure as failure:
+                raise InvalidInputError(failure.message) from None
+            typer.echo("revoked")
+            return
+        wanted = TokenRequest(
+            role="admin" if role == "admin" else "reporter",
+            label=label,
+            expires_in_s=86_400 * days or None,
+            count=count,
+        )
+        for made in book.make(wanted.role, wanted.label, wanted.expires_in_s, wanted.count):
+            typer.echo(made.token)
+
+
+def _check_installed() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import sqlalchemy  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        msg = f"{error.name} is not installed; pip install 'panda-mdp[server]'"
+        raise MissingDependencyError(msg) from None
+
+
+def _key_path(store: Store, given: Path | None) -> Path:
+    if given is not None:
+        return given
+    if store.path is None:
+        msg = "a PostgreSQL database has no folder for the operator's key; give --key FILE"
+        raise InvalidInputError(msg)
+    return Path(f"{store.path}.key")
+
+
+def _initialise(store: Store, key: Path) -> None:
+    from panda_mdp.protocol.auth import TokenBook
+    from panda_mdp.protocol.signing import SigningKey
+
+    if not key.exists():
+        SigningKey.create(key)
+    book = TokenBook(store)
+    if not any(known.role == "admin" for known in book.list()):
+        made = book.make("admin", "first")[0]
+        typer.echo(f"admin token, shown this once: {made.token}")
+
+
+def _set_logs(level: str, access: bool) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        msg = f"{level!r} is not a level; give debug, info, warning or error"
+        raise typer.BadParameter(msg, param_hint="--log-level")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("panda_mdp").setLevel(number)
+    if not access:
+        logging.getLogger("panda_mdp.access").setLevel(logging.WARNING)
+
+
+def _run(app: Server, host: str, port: int, proxy: str, settings: Settings) -> None:
+    import uvicorn
+
+    class Announcing(uvicorn.Server):
+        """Says where it listens once it does."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            if self.started:
+                shown = f"[{host}]" if ":" in host else host
+                where = listener.getsockname()[1]
+                typer.echo(f"panda-mdp serves http://{shown}:{where}")
+                sys.stdout.flush()
+
+    listener = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_level="warning",
+        log_config=None,
+        server_header=False,
+        proxy_headers=bool(proxy),
+        forwarded_allow_ips=proxy or None,
+        lifespan="on",
+        ws="none",
+        timeout_graceful_shutdown=10,
+        timeout_keep_alive=30,
+        backlog=2_048,
+    )
+    server = Announcing(config)
+    # uvicorn shuts down on SIGTERM and then raises it again; by then all is stored.
+    signal.signal(signal.SIGTERM, _leave)
+    with listener:
+        server.run(sockets=[listener])
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        msg = f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}"
+        raise InvalidInputError(msg) from None
+    listener.listen(2_048)
+    listener.set_inheritable(False)
+    return listener

@@ -1,0 +1,121 @@
+"""What routes are made of: who may call them, what they take, how they answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Path, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from panda_mdp.protocol.app.context import Context
+from panda_mdp.protocol.auth import Token
+from panda_mdp.protocol.failures import Failure, invalid
+from panda_mdp.protocol.limits import _NO_TOKEN
+from panda_mdp.protocol.messages import ErrorBody, Role
+
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+JSON = "application/json"
+OCTETS = "application/octet-stream"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+NamePath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=64)]
+VersionPath = Annotated[int, Path(ge=1, lt=2**31)]
+
+REQUESTS: dict[str, TypeAdapter[Any]] = {}
+"""Bodies that routes take, by the name of their schema; `openapi.py` describes them."""
+
+
+def context(request: Request) -> Context:
+    """The server that a request came to."""
+    found: Context = request.app.state.context
+    return found
+
+
+def require(request: Request, role: Role) -> Token:
+    """The caller's token, which must have a role."""
+    state = request.scope["state"]
+    token: Token | None = state.get("token")
+    if token is None:
+        refusal: Failure | None = state.get("refusal")
+        raise refusal or _NO_TOKEN
+    if token.role != role:
+        raise Failure(
+            "forbidden",
+            f"this needs a token of role {role}, and the token has role {token.role}",
+            f"use a token that was made with role {role}",
+        )
+    return token
+
+
+def body_of(request: Request, wanted: type[M]) -> M:
+    """The body as a message; refused without showing any of it."""
+    try:
+        return wanted.model_validate_json(json_body(request))
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_input=False)) from None
+
+
+def body_as(request: Request, wanted: TypeAdapter[T]) -> T:
+    """The body as one of several messages."""
+    try:
+        return wanted.validate_json(json_body(request))
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_input=False)) from None
+
+
+def json_body(request: Request) -> bytes:
+    """The bytes of a JSON body."""
+    kind = request.headers.get("content-type", JSON).split(";")[0].strip().lower()
+    if kind != JSON:
+        raise Failure("invalid", "content-type: it is not application/json", f"send {JSON}")
+    body: bytes = request.scope["state"]["body"]
+    return body
+
+
+def answer(message: BaseModel, status: int = 200, **headers: str) -> Response:
+    """A message as a response."""
+    kept = {"cache-control": "no-store"}
+    kept |= {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(message.model_dump_json(), status, kept, JSON)
+
+
+def accepts(name: str, kind: Any) -> dict[str, Any]:
+    """The part of the API's description that says what a body is."""
+    REQUESTS[name] = TypeAdapter(kind)
+    schema = {"$ref": f"#/components/schemas/{name}"}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
+
+
+_MEANING = {
+    400: "The request is not HTTP that can be understood.",
+    401: "The token is missing, unknown, revoked or expired.",
+    403: "The token has another role.",
+    404: "There is no such thing.",
+    405: "The path takes other methods.",
+    409: "It conflicts with what is there: another content, a closed round, another version.",
+    413: "The body is larger than this route takes.",
+    416: "Only whole files are served; a range may resume a download and nothing else.",
+    422: "A field breaks its rule.",
+    429: "Too many requests; Retry-After says when to come back.",
+    500: "A mistake of the server.",
+    503: "The server is busy; Retry-After says when to come back.",
+}
+
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def fails(*statuses: int) -> Responses:
+    """The errors that a route may answer with, beside those that every route may."""
+    return {
+        status: {"model": ErrorBody, "description": _MEANING[status]}
+        for status in sorted({*statuses, 422, 429, 500, 503})
+    }
+
+
+def gives(model: type[BaseModel], *statuses: int) -> Responses:
+    """The messages that a route may answer with."""
+    words = {200: "As asked.", 201: "Made.", 202: "Taken; it is being worked on."}
+    return {status: {"model": model, "description": words[status]} for status in statuses}

@@ -1,0 +1,170 @@
+"""Reports: taken, counted, exported."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from sqlalchemy import Row, func, select
+from starlette.concurrency import run_in_threadpool
+
+from panda_mdp.protocol.app.common import (
+    JSON,
+    NamePath,
+    Responses,
+    accepts,
+    answer,
+    body_of,
+    context,
+    fails,
+    gives,
+    require,
+)
+from panda_mdp.protocol.app.context import Context
+from panda_mdp.protocol.failures import Failure
+from panda_mdp.protocol.live import Live
+from panda_mdp.protocol.messages import (
+    Counts,
+    HourCount,
+    ReportAccepted,
+    ReportLine,
+    ReportRequest,
+)
+from panda_mdp.protocol.schema import counts, reports, when
+from panda_mdp.protocol.writer import HOUR_MS, Report
+
+router = APIRouter()
+PAGE = 2_000
+NDJSON = "application/x-ndjson"
+MOST_HOURS = 24 * 366
+_EXPORT: Responses = {
+    200: {
+        "description": "One line of JSON per report, in the order of seq.",
+        "content": {NDJSON: {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.post(
+    "/v1/deployments/{name}/reports",
+    openapi_extra=accepts("ReportRequest", ReportRequest),
+    responses=gives(ReportAccepted, 200, 201) | fails(401, 403, 404, 409, 413),
+    status_code=201,
+)
+async def post_report(request: Request, name: NamePath) -> Response:
+    """Take one report: an output that was drawn. The answer comes after it is on the disk."""
+    token = require(request, "reporter")
+    message = body_of(request, ReportRequest)
+    here = context(request)
+    live = here.live.cached(name) or await here.deployment(name)
+    report = Report(live.id, uuid.UUID(message.id).bytes, token.id, message.version, message.output)
+    refusal = live.problem(message.version, message.output, token.id)
+    if refusal is not None:
+        # A repeat of what was accepted stays accepted, whatever has changed since.
+        if not await run_in_threadpool(_accepted_before, here, report):
+            raise refusal
+        outcome = "known"
+    else:
+        outcome = await here.writer.write(report)
+    if outcome == "conflict":
+        raise Failure("conflict", "another report has this id", "make a new id for each report")
+    # The id has its own form by now, so it can be put into JSON as it is.
+    body = f'{{"id":"{message.id}","accepted":true}}'
+    return Response(body, 201 if outcome == "new" else 200, media_type=JSON)
+
+
+def _accepted_before(here: Context, report: Report) -> bool:
+    with here.store.read() as connection:
+        row = connection.execute(
+            select(reports.c.token, reports.c.version, reports.c.output).where(
+                reports.c.deployment == report.deployment, reports.c.id == report.id
+            )
+        ).first()
+    return row is not None and tuple(row) == report[2:]
+
+
+@router.get(
+    "/v1/deployments/{name}/reports",
+    responses=_EXPORT | fails(401, 403, 404),
+    response_class=StreamingResponse,
+)
+async def get_reports(
+    request: Request,
+    name: NamePath,
+    after: Annotated[int, Query(ge=0, lt=2**53)] = 0,
+) -> Response:
+    """Export all reports, or those after a `seq`, as NDJSON."""
+    require(request, "admin")
+    here = context(request)
+    live = await here.deployment(name)
+    headers = {"cache-control": "no-store"}
+    return StreamingResponse(_lines(here, live, after), 200, headers, media_type=NDJSON)
+
+
+async def _lines(here: Context, live: Live, after: int) -> AsyncIterator[bytes]:
+    while True:
+        rows = await run_in_threadpool(_page, here, live.id, after)
+        if not rows:
+            return
+        yield b"".join(_line(row) for row in rows)
+        after = rows[-1].seq
+
+
+def _page(here: Context, deployment: int, after: int) -> list[Row[Any]]:
+    with here.store.read() as connection:
+        return list(
+            connection.execute(
+                select(reports)
+                .where(reports.c.seq > after, reports.c.deployment == deployment)
+                .order_by(reports.c.seq)
+                .limit(PAGE)
+            )
+        )
+
+
+def _line(row: Row[Any]) -> bytes:
+    line = ReportLine(
+        seq=row.seq, at=when(row.at), version=row.version, output=row.output, user=row.token
+    )
+    return line.model_dump_json().encode() + b"\n"
+
+
+@router.get(
+    "/v1/deployments/{name}/counts",
+    responses=gives(Counts, 200) | fails(401, 403, 404),
+)
+async def get_counts(request: Request, name: NamePath) -> Response:
+    """How often each output was reported, and how many reports came in each hour."""
+    require(request, "admin")
+    here = context(request)
+    live = await here.deployment(name)
+    return answer(await run_in_threadpool(_counts, here, live))
+
+
+def _counts(here: Context, live: Live) -> Counts:
+    mine = counts.c.deployment == live.id
+    with here.store.read() as connection:
+        by_output = connection.execute(
+            select(counts.c.output, func.sum(counts.c.count)).where(mine).group_by(counts.c.output)
+        ).all()
+        by_hour = connection.execute(
+            select(counts.c.hour, func.sum(counts.c.count))
+            .where(mine)
+            .group_by(counts.c.hour)
+            .order_by(counts.c.hour.desc())
+            .limit(MOST_HOURS)
+        ).all()
+    seen = {int(output): int(number) for output, number in by_output}
+    outputs = sorted(live.outputs | seen.keys())
+    return Counts(
+        reports=sum(seen.values()),
+        outputs=outputs,
+        counts=[seen.get(output, 0) for output in outputs],
+        per_hour=[
+            HourCount(hour=when(int(hour) * HOUR_MS), count=int(number))
+            for hour, number in reversed(by_hour)
+        ],
+    )

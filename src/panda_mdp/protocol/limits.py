@@ -1,0 +1,281 @@
+"""The outermost layer of the server: who asks, how often, how much; and the access log.
+
+Plain ASGI, so that a report costs no more than it must. It authenticates, counts requests against
+the token (or the address, where there is no valid token), reads the body up to the route's limit
+within a time, and turns whatever was not caught into an answer that says nothing about the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from panda_mdp.protocol.auth import Token, TokenBook, parse, unauthorised
+from panda_mdp.protocol.failures import Failure
+from panda_mdp.protocol.settings import Settings
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+access_log = logging.getLogger("panda_mdp.access")
+server_log = logging.getLogger("panda_mdp.server")
+
+MOST_BUCKETS = 100_000
+DRAINED = 128 << 20
+"""A refused body up to this length is read and dropped; beyond it the connection is closed."""
+_NO_TOKEN = unauthorised("this needs a token, and the request has none")
+_BAD_FORM = unauthorised("the Authorization header has not the form Bearer pmt_<id>_<secret>")
+_ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+class Buckets:
+    """Token buckets: `rate` requests per second on average, `burst` at once.
+
+    >>> buckets = Buckets(rate=2.0, burst=2.0)
+    >>> [buckets.take("a", now=0.0), buckets.take("a", now=0.0), buckets.take("a", now=0.0)]
+    [0.0, 0.0, 0.5]
+    >>> buckets.take("a", now=0.5), buckets.take("b", now=0.5)
+    (0.0, 0.0)
+    """
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate = rate
+        self.burst = burst
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, key: str, now: float) -> float:
+        """0 and one request less, or the seconds until there is one."""
+        left, since = self._left.get(key, (self.burst, now))
+        left = min(self.burst, left + (now - since) * self.rate)
+        if left < 1.0:
+            self._left[key] = (left, now)
+            return (1.0 - left) / self.rate
+        if len(self._left) >= MOST_BUCKETS:
+            self._forget(now)
+        self._left[key] = (left - 1.0, now)
+        return 0.0
+
+    def _forget(self, now: float) -> None:
+        """Drop those that are full again; if all are in use, all start afresh."""
+        full = self.burst / self.rate
+        self._left = {key: entry for key, entry in self._left.items() if now - entry[1] < full}
+        if len(self._left) >= MOST_BUCKETS:
+            self._left.clear()
+
+
+class Gate:
+    """Everything that happens before a route and after it."""
+
+    def __init__(self, app: App, book: TokenBook, settings: Settings) -> None:
+        self.app = app
+        self.book = book
+        self.settings = settings
+        self._tokens = Buckets(settings.token_rate, settings.token_burst)
+        self._addresses = Buckets(settings.address_rate, settings.address_burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1000})
+                return
+            await self.app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 0
+
+        async def answer(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], *_ALWAYS]}
+            await send(message)
+
+        try:
+            await self._serve(scope, receive, answer)
+        except Failure as failure:
+            await refuse(failure, answer)
+        except (ClientGone, asyncio.CancelledError):
+            status = 499
+        except Exception as error:
+            # What went wrong is for the operator; a message could quote the request.
+            server_log.error("unhandled %s\n%s", type(error).__name__, stack_of(error))
+            if status == 0:
+                await refuse(INTERNAL, answer)
+        finally:
+            self._log(scope, status, time.perf_counter() - began)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        token, failure = await self._who(headers)
+        self._count(scope, token)
+        state = scope.setdefault("state", {})
+        state["token"], state["refusal"] = token, failure
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self.app(scope, receive, send)
+            return
+        if token is None:
+            # Nobody without a token changes anything, so nothing of the body is read.
+            raise failure or _NO_TOKEN
+        body = await self._body(scope, headers, receive)
+        state["body"] = body
+        await self.app(scope, _replay(body, receive), send)
+
+    async def _who(self, headers: dict[bytes, bytes]) -> tuple[Token | None, Failure | None]:
+        given = headers.get(b"authorization")
+        if given is None:
+            return None, _NO_TOKEN
+        parts = parse(given)
+        if parts is None:
+            return None, _BAD_FORM
+        token_id, secret = parts
+        token = self.book.cached(token_id)
+        if token is None:
+            token = await run_in_threadpool(self.book.fetch, token_id)
+        try:
+            return self.book.check(token, secret), None
+        except Failure as failure:
+            return None, failure
+
+    def _count(self, scope: Scope, token: Token | None) -> None:
+        now = time.monotonic()
+        if token is not None:
+            wait = self._tokens.take(token.id, now)
+        else:
+            client = scope.get("client")
+            wait = self._addresses.take(client[0] if client else "", now)
+        if wait > 0:
+            seconds = max(1, math.ceil(wait))
+            raise Failure(
+                "rate_limited",
+                "there were too many requests in a short time",
+                f"wait {seconds} s",
+                {"retry-after": str(seconds)},
+            )
+
+    def body_limit(self, path: str) -> int:
+        """Bytes that a request to this path may have."""
+        settings = self.settings
+        if path.startswith("/v1/tables/"):
+            return settings.table_bytes
+        if path.endswith("/anchors"):
+            return settings.anchors_bytes
+        if path in ("/v1/domains", "/v1/jobs", "/v1/deployments"):
+            return settings.document_bytes
+        return settings.small_bytes
+
+    async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        limit = self.body_limit(scope["path"])
+        declared = headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared[:20]) > limit:
+            raise _too_large(limit, close=int(declared[:20]) > DRAINED)
+        try:
+            async with asyncio.timeout(self.settings.body_seconds):
+                return await _read(receive, limit)
+        except TimeoutError:
+            msg = f"the body had not arrived after {self.settings.body_seconds:g} s"
+            raise Failure("invalid", msg, "send it at once", {"connection": "close"}) from None
+
+    def _log(self, scope: Scope, status: int, seconds: float) -> None:
+        if not access_log.isEnabledFor(logging.INFO):
+            return
+        # The template and never the path: names in a path could be anything.
+        route = getattr(scope.get("route"), "path", "-")
+        client = scope.get("client")
+        address = f" {client[0]}" if self.settings.log_addresses and client else ""
+        access_log.info("%s %s %d %.1f ms%s", _method(scope), route, status, 1e3 * seconds, address)
+
+
+class ClientGone(Exception):
+    """The other side hung up before its request was complete."""
+
+
+INTERNAL = Failure(
+    "internal", "the server made a mistake", "try again; the operator finds it in the server's log"
+)
+
+
+async def refuse(failure: Failure, send: Send) -> None:
+    """Send a refusal."""
+    body = failure.body
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        *((name.encode(), value.encode()) for name, value in failure.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": failure.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def stack_of(error: BaseException) -> str:
+    """Where an error came from, without its message, which may hold a value."""
+    return "".join(
+        f"  {frame.filename}:{frame.lineno} {frame.name}\n"
+        for frame in traceback.extract_tb(error.__traceback__)
+    )
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        body: bytes = message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    parts, size = [], 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit, close=True)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+        message = await receive()
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    sent = False
+
+    async def replay() -> MutableMapping[str, Any]:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _too_large(limit: int, close: bool = False) -> Failure:
+    return Failure(
+        "too_large",
+        f"the body has more than the {limit} bytes that this route takes",
+        "send less; the operator sets the limit",
+        {"connection": "close"} if close else None,
+    )
+
+
+def _method(scope: Scope) -> str:
+    """The method, if it is one of HTTP's: a sender may write anything there."""
+    method = str(scope["method"])
+    return method if method in _METHODS else "OTHER"
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})

@@ -1,0 +1,172 @@
+"""What a report is checked against, in memory: deployments, the version in force, its outputs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from panda_mdp.protocol.failures import Failure
+from panda_mdp.protocol.messages import TableRef
+from panda_mdp.protocol.publishing import read_table, table_file
+from panda_mdp.protocol.schema import deployment_versions, deployments, rounds, uploads
+from panda_mdp.protocol.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A deployment as reports see it."""
+
+    id: int
+    name: str
+    kind: str
+    open: bool
+    version: int
+    """The version or round that reports must name; 0 where no round is solved yet."""
+    outputs: frozenset[int]
+    users: frozenset[str] | None
+    """Tokens that have rows in the round in force; None where everybody may report."""
+
+    def problem(self, version: int, output: int, token: str) -> Failure | None:
+        """Why a report is not accepted, or None."""
+        if not self.open:
+            return Failure("round_closed", "this deployment is closed", "ask the operator")
+        if version != self.version:
+            return Failure(
+                "wrong_version",
+                f"reports are accepted for version {self.version} of this deployment"
+                if self.version
+                else "no round of this deployment is solved yet",
+                "fetch the deployment, draw from what is in force now, and report that",
+            )
+        if self.users is not None and token not in self.users:
+            return Failure(
+                "wrong_version",
+                "this token has no rows in the round in force: it uploaded no anchors, or they "
+                "were left out",
+                "take part in the next round",
+            )
+        if output not in self.outputs:
+            return Failure(
+                "invalid",
+                "output: not one of the outputs of the version in force",
+                "report an output of the table",
+            )
+        return None
+
+
+class LiveDeployments:
+    """Deployments by name, read once and again after every change."""
+
+    def __init__(self, store: Store, files: Cache) -> None:
+        self._store = store
+        self._files = files
+        self._known: dict[str, Live] = {}
+        self._changes = 0
+
+    def cached(self, name: str) -> Live | None:
+        """A deployment, if it is known without asking the store."""
+        return self._known.get(name)
+
+    def fetch(self, name: str) -> Live:
+        """A deployment from the store."""
+        changes = self._changes
+        with self._store.read() as connection:
+            live = self._read(connection, name)
+        if changes == self._changes:
+            self._known[name] = live
+        return live
+
+    def forget(self) -> None:
+        """Read everything again when it is next asked for."""
+        self._changes += 1
+        self._known = {}
+
+    def _read(self, connection: Connection, name: str) -> Live:
+        row = connection.execute(select(deployments).where(deployments.c.name == name)).first()
+        if row is None:
+            raise no_deployment()
+        if row.kind == "anchors":
+            return self._round(connection, row.id, name, row.open, row.request)
+        table = connection.execute(
+            select(deployment_versions.c.table_name, deployment_versions.c.table_version).where(
+                deployment_versions.c.deployment == row.id,
+                deployment_versions.c.version == row.version,
+            )
+        ).one()
+        ref = TableRef(name=table.table_name, version=table.table_version)
+        data = self._files.get(f"{ref.name}/{ref.version}", lambda: table_file(connection, ref))
+        outputs = frozenset(read_table(data).outputs.tolist())
+        return Live(row.id, name, row.kind, row.open, row.version, outputs, None)
+
+    @staticmethod
+    def _round(connection: Connection, key: int, name: str, is_open: bool, request: bytes) -> Live:
+        from panda_mdp.protocol.messages import AnchorsDeploymentRequest
+
+        number = solved_round(connection, key)
+        users = connection.execute(
+            select(uploads.c.token).where(
+                uploads.c.deployment == key,
+                uploads.c.round == number,
+                uploads.c.state == "served",
+            )
+        ).scalars()
+        wanted = AnchorsDeploymentRequest.model_validate_json(request)
+        return Live(
+            key, name, "anchors", is_open, number, frozenset(wanted.outputs), frozenset(users)
+        )
+
+
+def solved_round(connection: Connection, deployment: int) -> int:
+    """The latest round that has a table, which is the one in force; 0 where there is none."""
+    found = connection.execute(
+        select(rounds.c.number)
+        .where(rounds.c.deployment == deployment, rounds.c.state == "solved")
+        .order_by(rounds.c.number.desc())
+        .limit(1)
+    ).scalar()
+    return 0 if found is None else int(found)
+
+
+def no_deployment() -> Failure:
+    """The refusal for a name that is not in use."""
+    return Failure(
+        "not_found", "there is no deployment of this name", "GET /v1/deployments lists them"
+    )
+
+
+class Cache:
+    """Byte strings in memory, the least recently used leave first."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._size = 0
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def peek(self, key: str) -> bytes | None:
+        """What is kept under a key."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def get(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """What is kept under a key, or made now."""
+        found = self.peek(key)
+        return found if found is not None else self.put(key, make())
+
+    def put(self, key: str, data: bytes) -> bytes:
+        """Keep something; what does not fit is not kept."""
+        with self._lock:
+            if key not in self._kept and len(data) <= self._most:
+                self._kept[key] = data
+                self._size += len(data)
+                while self._size > self._most:
+                    _, dropped = self._kept.popitem(last=False)
+                    self._size -= len(dropped)
+        return data
