@@ -1,0 +1,100 @@
+"""Results on disk as the report and the checklist read them; no city file is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from panda_mdp.errors import FileFormatError
+from panda_mdp.experiments.specs import Cell, Item, items
+from panda_mdp.experiments.store import ENVIRONMENT, RESULTS, STUDY, Row
+
+
+@dataclass(frozen=True, eq=False)
+class CityResults:
+    """What is known of one city: its rows, the city's facts, the machines that ran it."""
+
+    folder: Path
+    facts: Mapping[str, Any]
+    environments: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+    @property
+    def name(self) -> str:
+        """The city's name."""
+        return str(self.facts.get("city") or self.folder.name)
+
+    @property
+    def title(self) -> str:
+        """The city's name as a word of a sentence."""
+        return self.name[:1].upper() + self.name[1:]
+
+    def of(self, name: str) -> list[Row]:
+        """The rows that belong to an item: at its own settings, else at toy size, else any size."""
+        return rows_of(items()[name], self.rows)
+
+    @property
+    def dates(self) -> tuple[str, str]:
+        """When the first and the last result came in."""
+        dates = sorted(row.date for row in self.rows)
+        return (dates[0], dates[-1]) if dates else ("", "")
+
+
+def rows_of(item: Item, rows: Sequence[Row]) -> list[Row]:
+    """Rows of an item, whichever repeats of it were run."""
+    for wanted in (item, item.toy()):
+        templates = {_template(cell) for cell in wanted.cells(slow_repeats=1)}
+        found = [row for row in rows if _template(row.cell) in templates]
+        if found:
+            return found
+    loose = {_template(cell, any_size=True) for cell in item.cells(slow_repeats=1)}
+    return [row for row in rows if _template(row.cell, any_size=True) in loose]
+
+
+def _template(cell: Cell, *, any_size: bool = False) -> Cell:
+    setting = replace(cell.setting, records=0) if any_size else cell.setting
+    return replace(cell, repeat=0, setting=setting, options=tuple(sorted(cell.options)))
+
+
+def load_results(folder: Path) -> tuple[CityResults, ...]:
+    """The results in a folder and in the folders right below it, by name."""
+    places = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
+    found = [_load(path) for path in places if (path / RESULTS).exists()]
+    if not found:
+        msg = (
+            f"{folder} holds no results ({RESULTS}); run `panda-mdp reproduce all --city FILE "
+            f"--out {folder}` first"
+        )
+        raise FileFormatError(msg)
+    return tuple(found)
+
+
+def _load(folder: Path) -> CityResults:
+    latest: dict[str, Row] = {}
+    lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = Row.read(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                # A run that was interrupted leaves at most its last line unfinished.
+                continue
+            msg = f"{folder / RESULTS}: line {number} is no result ({error})"
+            raise FileFormatError(msg) from None
+        latest[row.cell.key] = row
+    return CityResults(
+        folder,
+        _json(folder / STUDY),
+        _json(folder / ENVIRONMENT),
+        tuple(latest.values()),
+    )
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    if not path.exists():
+        return {}
+    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
