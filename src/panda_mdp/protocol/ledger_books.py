@@ -1,0 +1,270 @@
+"""What is written in a ledger, inside one transaction: entries, balances, memos, periods."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from panda_mdp.errors import BudgetError, LedgerError
+from panda_mdp.panda.compose import Guarantee
+from panda_mdp.protocol.allowance import Allowance, excess, total
+from panda_mdp.protocol.ledger_vault import OVERHEAD_BYTES, Vault
+from panda_mdp.protocol.messages import new_id
+from panda_mdp.protocol.signing import canonical_json
+
+State = Literal["charged", "accepted", "given_up"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge. `content` is what was drawn and must be sent; its repr shows the cost only."""
+
+    id: str
+    period: int
+    at: int
+    account: str
+    server: str
+    deployment: str
+    cost: Guarantee
+    state: State
+    content: dict[str, Any] | None
+
+    def __repr__(self) -> str:
+        return f"Entry({self.deployment}, period {self.period}, {self.state}, {self.cost})"
+
+
+@dataclass(frozen=True)
+class Balance:
+    """An account in a period. Both totals are for the sequence of all records of the period."""
+
+    account: str
+    period: int
+    ends: float
+    """When the period ends, seconds since 1970."""
+    reports: int
+    spent: Guarantee
+    """Per unit of the largest distance between two sequences of records: costs add."""
+    against_sum: Guarantee
+    """Per unit of the sum of distances along two sequences: the largest cost counts."""
+    left_epsilon: float
+    left_delta: float
+    pending: int
+    """Charged and not yet accepted by the server."""
+
+
+class Books:
+    """The ledger inside a transaction."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, vault: Vault, allowance: Allowance, now: float
+    ) -> None:
+        self._connection = connection
+        self._vault = vault
+        # Another process may have changed the limits since the ledger was opened.
+        self.allowance = Allowance.from_json(self._setting("allowance") or allowance.to_json())
+        self._now = int(now)
+        self.period = self._roll_over()
+
+    def _roll_over(self) -> int:
+        """The running period, never before one that was seen; ended periods lose their memos."""
+        seen = self._setting("period")
+        running = int(self._now // self.allowance.period_s)
+        period = running if seen is None else max(running, int(seen))
+        self.behind = period > running
+        if seen is None or period != int(seen):
+            self.keep("period", str(period))
+            self._connection.execute(
+                "UPDATE entries SET memo = NULL, box = CASE WHEN state = 'charged' THEN box END "
+                "WHERE period < ?",
+                (period,),
+            )
+        return period
+
+    def memo(self, index: int, context: dict[str, Any]) -> bytes:
+        """The keyed hash of a record in the running period. Called behind the seal."""
+        return self._vault.memo(index, {**context, "period": self.period})
+
+    def find(self, memo: bytes) -> Entry | None:
+        """The entry of a record in this period."""
+        row = self._connection.execute("SELECT * FROM entries WHERE memo = ?", (memo,)).fetchone()
+        return None if row is None else self._entry(row)
+
+    def check(self, account: str, cost: Guarantee, accept_no_guarantee: bool = False) -> None:
+        """Raise `BudgetError` where a release is more than what is allowed. Before any draw."""
+        blocked = self._setting("blocked")
+        if blocked is not None and self.period <= int(blocked):
+            msg = (
+                "the ledger was started over in this period and what was spent before is unknown; "
+                f"the next period begins in {self._remaining():.0f} s"
+            )
+            raise BudgetError(msg)
+        if accept_no_guarantee:
+            return
+        why = excess(self.allowance, self._spent(account), cost)
+        if why is not None:
+            late = "; the clock is behind the ledger, set it right" if self.behind else ""
+            msg = (
+                f"{why}: wait for the next period ({self._remaining():.0f} s), choose a deployment "
+                f"that costs less, or allow more{late}"
+            )
+            raise BudgetError(msg)
+
+    def charge(
+        self,
+        account: str,
+        server: str,
+        deployment: str,
+        cost: Guarantee,
+        content: dict[str, Any],
+        *,
+        memo: bytes | None,
+        size: int,
+        accept_no_guarantee: bool = False,
+    ) -> Entry:
+        """Enter a release with all that was drawn. It may be sent after the transaction ended."""
+        self.check(account, cost, accept_no_guarantee)
+        entry = Entry(
+            id=new_id(),
+            period=self.period,
+            at=self._now,
+            account=account,
+            server=server,
+            deployment=deployment,
+            cost=cost,
+            state="charged",
+            content=content,
+        )
+        self._connection.execute(
+            "INSERT INTO entries (id, period, at, account, unit, server, deployment, epsilon, "
+            "delta, state, memo, box) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                entry.id,
+                entry.period,
+                entry.at,
+                account,
+                cost.unit,
+                server,
+                deployment,
+                cost.epsilon,
+                cost.delta,
+                entry.state,
+                memo,
+                self._vault.lock(content, _about(entry), size),
+            ),
+        )
+        return entry
+
+    def settle(self, entry: Entry, state: State, content: dict[str, Any] | None = None) -> Entry:
+        """Note a new state, and what was drawn since; the box keeps its length."""
+        after = replace(entry, state=state, content=content or entry.content)
+        row = self._connection.execute("SELECT box FROM entries WHERE id = ?", (entry.id,))
+        found = row.fetchone()
+        if found is None:
+            msg = "an entry of the ledger is gone; the ledger is damaged"
+            raise LedgerError(msg)
+        self._connection.execute("UPDATE entries SET state = ? WHERE id = ?", (state, entry.id))
+        if content is not None and found["box"] is not None:
+            box = self._vault.lock(content, _about(entry), len(found["box"]) - OVERHEAD_BYTES)
+            self._connection.execute("UPDATE entries SET box = ? WHERE id = ?", (box, entry.id))
+        if state == "given_up":
+            self._connection.execute("UPDATE entries SET memo = NULL WHERE id = ?", (entry.id,))
+        return after
+
+    def pending(self, server: str | None = None) -> list[Entry]:
+        """Charged and not accepted, oldest first."""
+        rows = self._connection.execute(
+            "SELECT * FROM entries WHERE state = 'charged' AND box IS NOT NULL "
+            "AND (? IS NULL OR server = ?) ORDER BY seq",
+            (server, server),
+        )
+        return [self._entry(row) for row in rows.fetchall()]
+
+    def all(self) -> list[Entry]:
+        """Every entry, oldest first."""
+        rows = self._connection.execute("SELECT * FROM entries ORDER BY seq")
+        return [self._entry(row) for row in rows.fetchall()]
+
+    def balances(self) -> list[Balance]:
+        """Every account that was charged in the running period."""
+        rows = self._connection.execute(
+            "SELECT DISTINCT account FROM entries WHERE period = ? ORDER BY account",
+            (self.period,),
+        )
+        return [self._balance(row["account"]) for row in rows.fetchall()]
+
+    def forget(self) -> int:
+        """Erase memos and boxes."""
+        found = self._connection.execute(
+            "UPDATE entries SET memo = NULL, box = NULL, "
+            "state = CASE WHEN state = 'charged' THEN 'given_up' ELSE state END "
+            "WHERE memo IS NOT NULL OR box IS NOT NULL"
+        )
+        return int(found.rowcount)
+
+    def keep(self, name: str, value: str) -> None:
+        """Set a setting."""
+        self._connection.execute(
+            "INSERT INTO settings VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = ?",
+            (name, value, value),
+        )
+
+    def _setting(self, name: str) -> str | None:
+        row = self._connection.execute(
+            "SELECT value FROM settings WHERE name = ?", (name,)
+        ).fetchone()
+        return None if row is None else str(row["value"])
+
+    def _remaining(self) -> float:
+        return (self.period + 1) * self.allowance.period_s - self._now
+
+    def _spent(self, account: str) -> list[Guarantee]:
+        rows = self._connection.execute(
+            "SELECT * FROM entries WHERE period = ? AND account = ?", (self.period, account)
+        )
+        # Opening the box checks that the cost is the one that was charged.
+        return [self._entry(row).cost for row in rows.fetchall()]
+
+    def _balance(self, account: str) -> Balance:
+        rows = self._connection.execute(
+            "SELECT * FROM entries WHERE period = ? AND account = ?", (self.period, account)
+        )
+        entries = [self._entry(row) for row in rows.fetchall()]
+        costs = [entry.cost for entry in entries]
+        epsilon = float(total([cost.epsilon for cost in costs]))
+        delta = min(1.0, float(total([cost.delta for cost in costs])))
+        unit = costs[0].unit
+        return Balance(
+            account=account,
+            period=self.period,
+            ends=float((self.period + 1) * self.allowance.period_s),
+            reports=len(entries),
+            spent=Guarantee(epsilon, delta, unit),
+            against_sum=Guarantee(max(cost.epsilon for cost in costs), delta, unit),
+            left_epsilon=max(0.0, self.allowance.period_epsilon - epsilon),
+            left_delta=max(0.0, self.allowance.period_delta - delta),
+            pending=sum(1 for entry in entries if entry.state == "charged"),
+        )
+
+    def _entry(self, row: sqlite3.Row) -> Entry:
+        entry = Entry(
+            id=row["id"],
+            period=row["period"],
+            at=row["at"],
+            account=row["account"],
+            server=row["server"],
+            deployment=row["deployment"],
+            cost=Guarantee(row["epsilon"], row["delta"], row["unit"]),
+            state=row["state"],
+            content=None,
+        )
+        if row["box"] is None:
+            return entry
+        return replace(entry, content=self._vault.unlock(row["box"], _about(entry)))
+
+
+def _about(entry: Entry) -> str:
+    """What a box is bound to: nobody can move it to an entry that cost less."""
+    facts = [entry.id, entry.period, entry.at, entry.account, entry.server, entry.deployment]
+    cost = [repr(entry.cost.epsilon), repr(entry.cost.delta), entry.cost.unit]
+    return canonical_json([*facts, *cost]).decode()
