@@ -76,8 +76,9 @@ def excess(row: Row) -> float:
 
 
 def ran_out(stopped: str) -> bool:
-    """Whether a solver was ended by the clock."""
-    return "time" in stopped.lower() and "limit" in stopped.lower()
+    """Whether a solver was ended by the clock, or gave up."""
+    said = stopped.lower()
+    return ("time" in said and "limit" in said) or "error" in said
 
 
 def ortools_pdlp(problem: pm.Problem, limit: float, tolerance: float) -> Row:
