@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -25,6 +27,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+TakeReport = Callable[[str, Token, bytes], Awaitable[tuple[int, bytes]]]
+"""A report's deployment, sender and body to the status and body of the answer."""
 
 access_log = logging.getLogger("panda_mdp.access")
 server_log = logging.getLogger("panda_mdp.server")
@@ -32,7 +36,7 @@ server_log = logging.getLogger("panda_mdp.server")
 MOST_BUCKETS = 100_000
 DRAINED = 128 << 20
 """A refused body up to this length is read and dropped; beyond it the connection is closed."""
-_NO_TOKEN = unauthorised("this needs a token, and the request has none")
+NO_TOKEN = unauthorised("this needs a token, and the request has none")
 _BAD_FORM = unauthorised("the Authorization header has not the form Bearer pmt_<id>_<secret>")
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
@@ -79,10 +83,13 @@ class Buckets:
 class Gate:
     """Everything that happens before a route and after it."""
 
-    def __init__(self, app: App, book: TokenBook, settings: Settings) -> None:
+    def __init__(
+        self, app: App, book: TokenBook, settings: Settings, take: TakeReport | None = None
+    ) -> None:
         self.app = app
         self.book = book
         self.settings = settings
+        self._take = take
         self._tokens = Buckets(settings.token_rate, settings.token_burst)
         self._addresses = Buckets(settings.address_rate, settings.address_burst)
 
@@ -129,15 +136,24 @@ class Gate:
             return
         if token is None:
             # Nobody without a token changes anything, so nothing of the body is read.
-            raise failure or _NO_TOKEN
+            raise failure or NO_TOKEN
         body = await self._body(scope, headers, receive)
         state["body"] = body
+        if self._take is not None and scope["method"] == "POST":
+            found = _REPORTS.fullmatch(scope["path"])
+            if found is not None:
+                # Reports are most of the traffic: the same function, without the way to it.
+                scope["route"] = _REPORT_ROUTE
+                require_json(headers)
+                status, text = await self._take(found[1], token, body)
+                await _send_json(status, text, send)
+                return
         await self.app(scope, _replay(body, receive), send)
 
     async def _who(self, headers: dict[bytes, bytes]) -> tuple[Token | None, Failure | None]:
         given = headers.get(b"authorization")
         if given is None:
-            return None, _NO_TOKEN
+            return None, NO_TOKEN
         parts = parse(given)
         if parts is None:
             return None, _BAD_FORM
@@ -199,6 +215,24 @@ class Gate:
         access_log.info("%s %s %d %.1f ms%s", _method(scope), route, status, 1e3 * seconds, address)
 
 
+def require_json(headers: dict[bytes, bytes]) -> None:
+    """Refuse a body that is said to be something else."""
+    kind = headers.get(b"content-type", b"application/json")
+    if kind != b"application/json" and kind.split(b";")[0].strip().lower() != b"application/json":
+        raise Failure(
+            "invalid", "content-type: it is not application/json", "send application/json"
+        )
+
+
+@dataclass(frozen=True)
+class _Template:
+    path: str
+
+
+_REPORT_ROUTE = _Template("/v1/deployments/{name}/reports")
+_REPORTS = re.compile(r"/v1/deployments/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/reports")
+
+
 class ClientGone(Exception):
     """The other side hung up before its request was complete."""
 
@@ -210,14 +244,20 @@ INTERNAL = Failure(
 
 async def refuse(failure: Failure, send: Send) -> None:
     """Send a refusal."""
-    body = failure.body
+    more = [(name.encode(), value.encode()) for name, value in failure.headers.items()]
+    await _send_json(failure.status, failure.body, send, more)
+
+
+async def _send_json(
+    status: int, body: bytes, send: Send, more: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
     headers = [
         (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
+        (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
-        *((name.encode(), value.encode()) for name, value in failure.headers.items()),
+        *more,
     ]
-    await send({"type": "http.response.start", "status": failure.status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from panda_mdp.protocol.app.context import Context
 from panda_mdp.protocol.auth import Token
 from panda_mdp.protocol.failures import Failure, invalid
-from panda_mdp.protocol.limits import _NO_TOKEN
+from panda_mdp.protocol.limits import NO_TOKEN, require_json
 from panda_mdp.protocol.messages import ErrorBody, Role
 
 M = TypeVar("M", bound=BaseModel)
@@ -39,20 +39,30 @@ def require(request: Request, role: Role) -> Token:
     token: Token | None = state.get("token")
     if token is None:
         refusal: Failure | None = state.get("refusal")
-        raise refusal or _NO_TOKEN
+        raise refusal or NO_TOKEN
+    check_role(token, role)
+    return token
+
+
+def check_role(token: Token, role: Role) -> None:
+    """Refuse a token of another role."""
     if token.role != role:
         raise Failure(
             "forbidden",
             f"this needs a token of role {role}, and the token has role {token.role}",
             f"use a token that was made with role {role}",
         )
-    return token
 
 
 def body_of(request: Request, wanted: type[M]) -> M:
     """The body as a message; refused without showing any of it."""
+    return message_of(json_body(request), wanted)
+
+
+def message_of(body: bytes, wanted: type[M]) -> M:
+    """Bytes as a message."""
     try:
-        return wanted.model_validate_json(json_body(request))
+        return wanted.model_validate_json(body)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False, include_input=False)) from None
 
@@ -67,9 +77,7 @@ def body_as(request: Request, wanted: TypeAdapter[T]) -> T:
 
 def json_body(request: Request) -> bytes:
     """The bytes of a JSON body."""
-    kind = request.headers.get("content-type", JSON).split(";")[0].strip().lower()
-    if kind != JSON:
-        raise Failure("invalid", "content-type: it is not application/json", f"send {JSON}")
+    require_json(dict(request.scope["headers"]))
     body: bytes = request.scope["state"]["body"]
     return body
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -31,7 +32,8 @@ class Server:
     def __init__(self, context: Context, api: FastAPI) -> None:
         self.context = context
         self.api = api
-        self._gate = Gate(api, context.book, context.settings)
+        take = partial(reports.take_report, context)
+        self._gate = Gate(api, context.book, context.settings, take)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection's event loop, as ASGI has it."""

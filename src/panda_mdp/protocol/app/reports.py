@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -17,13 +16,16 @@ from panda_mdp.protocol.app.common import (
     Responses,
     accepts,
     answer,
-    body_of,
+    check_role,
     context,
     fails,
     gives,
+    json_body,
+    message_of,
     require,
 )
 from panda_mdp.protocol.app.context import Context
+from panda_mdp.protocol.auth import Token
 from panda_mdp.protocol.failures import Failure
 from panda_mdp.protocol.live import Live
 from panda_mdp.protocol.messages import (
@@ -57,23 +59,29 @@ _EXPORT: Responses = {
 async def post_report(request: Request, name: NamePath) -> Response:
     """Take one report: an output that was drawn. The answer comes after it is on the disk."""
     token = require(request, "reporter")
-    message = body_of(request, ReportRequest)
-    here = context(request)
+    status, body = await take_report(context(request), name, token, json_body(request))
+    return Response(body, status, {"cache-control": "no-store"}, JSON)
+
+
+async def take_report(here: Context, name: str, token: Token, body: bytes) -> tuple[int, bytes]:
+    """Check a report and store it: the status and body of the answer, once it is durable."""
+    check_role(token, "reporter")
+    message = message_of(body, ReportRequest)
     live = here.live.cached(name) or await here.deployment(name)
-    report = Report(live.id, uuid.UUID(message.id).bytes, token.id, message.version, message.output)
+    made = bytes.fromhex(message.id.replace("-", ""))
+    report = Report(live.id, made, token.id, message.version, message.output)
     refusal = live.problem(message.version, message.output, token.id)
-    if refusal is not None:
+    if refusal is None:
+        outcome = await here.writer.write(report)
+    elif await run_in_threadpool(_accepted_before, here, report):
         # A repeat of what was accepted stays accepted, whatever has changed since.
-        if not await run_in_threadpool(_accepted_before, here, report):
-            raise refusal
         outcome = "known"
     else:
-        outcome = await here.writer.write(report)
+        raise refusal
     if outcome == "conflict":
         raise Failure("conflict", "another report has this id", "make a new id for each report")
     # The id has its own form by now, so it can be put into JSON as it is.
-    body = f'{{"id":"{message.id}","accepted":true}}'
-    return Response(body, 201 if outcome == "new" else 200, media_type=JSON)
+    return 201 if outcome == "new" else 200, b'{"id":"%s","accepted":true}' % message.id.encode()
 
 
 def _accepted_before(here: Context, report: Report) -> bool:
