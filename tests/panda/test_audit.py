@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, MissingDependencyError
-from panda_mdp.panda.audit import _scan
+from panda_mdp.panda.audit import scan_pairs
 from panda_mdp.panda.certify import certify, pair_bound
 from panda_mdp.panda.plan import PandaPlan
 from panda_mdp.panda.violation import interval, violation
@@ -195,7 +195,7 @@ def test_numpy_and_compiled_audits_of_a_set_agree(backend) -> None:
     domain = pm.Domain.from_vectors(rng.normal(size=(25, 2)), unit="km")
     likelihood, row = rng.normal(size=25), rng.integers(0, 4, 25)
     logs = np.log(rng.dirichlet(np.ones(3), size=4))
-    found = _scan(domain, likelihood, row, logs, 1.0)
+    found = scan_pairs(domain, likelihood, row, logs, 1.0)
     worst, count = 0.0, 0
     for x in range(25):
         for x2 in range(x):
@@ -205,7 +205,7 @@ def test_numpy_and_compiled_audits_of_a_set_agree(backend) -> None:
     assert found[0] == pytest.approx(worst, rel=1e-12)
     assert found[2] == count
     logs[2, 1] = -np.inf
-    assert _scan(domain, likelihood, row, logs, 1.0)[0] == np.inf
+    assert scan_pairs(domain, likelihood, row, logs, 1.0)[0] == np.inf
 
 
 def test_without_numba_margins_say_what_is_missing(without_numba) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from panda_mdp.errors import MethodError
+from panda_mdp.experiments import cells_artifact, cells_panda
 from panda_mdp.experiments.draws import Draw, Workspace
 from panda_mdp.experiments.specs import Cell
 from panda_mdp.experiments.store import Outcome
@@ -79,12 +80,53 @@ def library(name: str) -> Run:
     return run
 
 
+def whole_lp(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+    """The paper's LP: all pairs, handed to HiGHS."""
+    from panda_mdp.methods.reference import solve_highs
+
+    start = time.perf_counter()
+    table = solve_highs(draw.problem, pairs="all", time_limit=work.limit)
+    return table_outcome(table, time.perf_counter() - start, work.limit)
+
+
+def unsound_coarse(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+    """LP+CA as the paper's text has it: an 8 x 8 grid, distances between centres."""
+    from panda_mdp.methods.coarse import coarse
+
+    start = time.perf_counter()
+    table = coarse(draw.problem, 8, sound=False, gap=GAP, time_limit=work.limit)
+    note = "the paper's text: distances between cells' centres, no guarantee"
+    return table_outcome(table, time.perf_counter() - start, work.limit, note)
+
+
 METHODS: dict[str, TableMethod] = {
     method.name: method
     for method in (
         TableMethod("EM", library("exponential"), "EM"),
+        TableMethod("LP", whole_lp, "LP"),
+        TableMethod("LP+CA", library("coarse"), "LP+CA"),
+        TableMethod("LP+CA 8x8", unsound_coarse, "LP+CA"),
+        TableMethod("LP+CA published", cells_artifact.coarse_published, "LP+CA"),
+        TableMethod("LP+BD", library("benders"), "LP+BD"),
+        TableMethod("LP+BD published", cells_artifact.benders_published, "LP+BD"),
+        TableMethod("LP+EM", library("constopt"), "LP+EM"),
         TableMethod("EM+BR", library("exponential_remap"), "EM+BR"),
+        TableMethod("PAnDA-e", cells_panda.exact("exponential"), "PAnDA-e"),
+        TableMethod("PAnDA-p", cells_panda.exact("power"), "PAnDA-p"),
+        TableMethod("PAnDA-l", cells_panda.exact("logistic"), "PAnDA-l"),
+        TableMethod("PAnDA-e published", cells_panda.published("exponential"), "PAnDA-e"),
+        TableMethod("PAnDA-p published", cells_panda.published("power"), "PAnDA-p"),
+        TableMethod("PAnDA-l published", cells_panda.published("logistic"), "PAnDA-l"),
         TableMethod("loss exponential", library("loss_exponential")),
         TableMethod("optimal", library("optimal")),
+        TableMethod("ball", cells_panda.ball),
+        # On the artifact's own distances, latitude and longitude exchanged.
+        TableMethod("EM swapped", cells_artifact.exponential_swapped, "EM"),
+        TableMethod("EM+BR swapped", cells_artifact.remap_swapped, "EM+BR"),
+        TableMethod(
+            "PAnDA-e swapped", cells_panda.published("exponential", swapped=True), "PAnDA-e"
+        ),
+        TableMethod("PAnDA-p swapped", cells_panda.published("power", swapped=True), "PAnDA-p"),
+        TableMethod("PAnDA-l swapped", cells_panda.published("logistic", swapped=True), "PAnDA-l"),
     )
 }

@@ -75,7 +75,11 @@ class Workspace:
         fresh = Domain.from_points(domain.lat, domain.lon).with_nodes(_nodes(domain))
         problem = replace(problem, domain=fresh, epsilon=setting.epsilon)
         generator = np.random.default_rng([cell.repeat, USERS_STREAM])
-        users = generator.choice(problem.size, size=setting.users, p=problem.prior)
+        positive = int(np.count_nonzero(problem.prior))
+        # At distinct records, as in the published code.
+        users = generator.choice(
+            problem.size, size=min(setting.users, positive), replace=False, p=problem.prior
+        )
         return Draw(problem, tasks, users, cell.repeat, seconds)
 
     def _drawn(
@@ -96,11 +100,9 @@ def real_prior(study: Study, domain: Domain) -> Prior:
     trace snapped to the records would. The paper's text names a taxi trace, its published code
     takes the number of streets at the node (`street_count`), which is what there is without one.
     """
-    nodes = _nodes(domain)
     city = study.city
     if study.visits is None:
-        streets = np.bincount(np.concatenate([city.u, city.v]), minlength=city.nodes)
-        return Prior.public(streets[nodes], source=STREETS.removeprefix("public: "))
+        return Prior.public(street_counts(city, domain), source=STREETS.removeprefix("public: "))
     visited = np.flatnonzero(study.visits)
     places = Domain.from_points(city.lat, city.lon, merge=True)
     merged = np.arange(city.nodes) if places.merged is None else places.merged
@@ -111,6 +113,12 @@ def real_prior(study: Study, domain: Domain) -> Prior:
     nearest = tree.query(places.metric.embedding[merged[visited]])[1]
     counts = np.bincount(nearest, study.visits[visited], minlength=domain.size)
     return Prior.public(counts, source=study.visits_source)
+
+
+def street_counts(city: City, domain: Domain) -> IntArray:
+    """How many streets end at each record's node."""
+    streets = np.bincount(np.concatenate([city.u, city.v]), minlength=city.nodes)
+    return np.asarray(streets[_nodes(domain)])
 
 
 def _nodes(domain: Domain) -> IntArray:

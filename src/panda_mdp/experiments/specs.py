@@ -93,6 +93,8 @@ class Item:
     repeats: int = 10
     variants: tuple[Options, ...] = ((),)
     """Options that vary beyond the setting, one cell for each."""
+    optional: tuple[str, ...] = ()
+    """Methods that are run only where they are named."""
     slow: frozenset[str] = field(default=SLOW)
     group: str = "paper"
     """`all` runs the items of the group "paper"."""
@@ -147,12 +149,10 @@ class Item:
                 ]
             out = replace(out, settings=tuple(dict.fromkeys(settings)))
         if methods is not None:
-            foreign = [name for name in methods if name not in self.methods]
+            known = (*self.methods, *self.optional)
+            foreign = [name for name in methods if name not in known]
             if foreign:
-                msg = (
-                    f"{self.name} has no method {foreign[0]!r}; choose from "
-                    f"{', '.join(self.methods)}"
-                )
+                msg = f"{self.name} has no method {foreign[0]!r}; choose from {', '.join(known)}"
                 raise MethodError(msg)
             out = replace(out, methods=tuple(methods))
         if repeats is not None:

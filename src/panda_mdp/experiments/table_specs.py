@@ -14,6 +14,7 @@ METHODS = (
     "LP+CA 8x8",
     "LP+CA published",
     "LP+BD",
+    "LP+BD published",
     "LP+EM",
     "EM+BR",
     "PAnDA-e",
@@ -26,6 +27,8 @@ METHODS = (
     "optimal",
     "ball",
 )
+SWAPPED = ("EM swapped", "EM+BR swapped", "PAnDA-e swapped", "PAnDA-p swapped", "PAnDA-l swapped")
+"""On the published code's distances; run when they are named."""
 
 
 def _settings(
@@ -43,8 +46,8 @@ def _pair(
 ) -> tuple[Item, Item]:
     """A table of times and a table of losses over the same cells."""
     return (
-        Item(time[0], time[1], settings, METHODS, measure="seconds"),
-        Item(loss[0], loss[1], settings, METHODS, measure="loss_m"),
+        Item(time[0], time[1], settings, METHODS, measure="seconds", optional=SWAPPED),
+        Item(loss[0], loss[1], settings, METHODS, measure="loss_m", optional=SWAPPED),
     )
 
 

@@ -134,13 +134,13 @@ def audit_set(run: PandaRun, anchors: IntArray, table: AnchorTable) -> SetAudit:
     domain, epsilon = run.problem.domain, run.problem.epsilon
     likelihood = set_likelihoods(run, anchors)
     row, logs = _rows(run, anchors, table)
-    total = _scan(domain, likelihood, row, logs, epsilon)
-    alone = _scan(domain, likelihood, np.zeros_like(row), np.zeros_like(logs[:1]), epsilon)
-    report = _scan(domain, np.zeros_like(likelihood), row, logs, epsilon)
+    total = scan_pairs(domain, likelihood, row, logs, epsilon)
+    alone = scan_pairs(domain, likelihood, np.zeros_like(row), np.zeros_like(logs[:1]), epsilon)
+    report = scan_pairs(domain, np.zeros_like(likelihood), row, logs, epsilon)
     covered = total
     if isinstance(run.selection, BallAnchors) and run.selection.outside == "nearest":
         inside = members(domain.size, anchors)
-        covered = _scan(domain, likelihood, row, logs, epsilon, inside)
+        covered = scan_pairs(domain, likelihood, row, logs, epsilon, inside)
     return SetAudit(
         epsilon=total[0],
         worst=total[1],
@@ -157,7 +157,7 @@ def report_epsilon(run: PandaRun, anchors: IntArray, table: AnchorTable) -> floa
     """What a report from a given set costs per unit of distance, over all pairs of records."""
     row, logs = _rows(run, anchors, table)
     domain = run.problem.domain
-    return _scan(domain, np.zeros(domain.size), row, logs, run.problem.epsilon)[0]
+    return scan_pairs(domain, np.zeros(domain.size), row, logs, run.problem.epsilon)[0]
 
 
 def set_likelihoods(run: PandaRun, anchors: IntArray) -> FloatArray:
@@ -189,7 +189,7 @@ def _rows(run: PandaRun, anchors: IntArray, table: AnchorTable) -> tuple[IntArra
     return row.astype(np.int64), logs
 
 
-def _scan(
+def scan_pairs(
     domain: Domain,
     likelihood: FloatArray,
     row: IntArray,

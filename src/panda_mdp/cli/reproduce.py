@@ -1,0 +1,198 @@
+"""The command that runs the paper's evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from panda_mdp._arrays import FloatArray
+from panda_mdp.cli.frame import INTERRUPTED, output_console, progress_console, working
+from panda_mdp.errors import MethodError
+
+if TYPE_CHECKING:
+    from panda_mdp.city import City
+    from panda_mdp.experiments.draws import Study
+    from panda_mdp.experiments.specs import Item
+
+SYNTHETIC_NODES, TOY_NODES = 12_000, 400
+SHOWN = 3
+"""Failures that are printed; all are in the results."""
+
+
+class TraceFormat(StrEnum):
+    """Formats of traces."""
+
+    csv = "csv"
+    rome = "rome"
+    tdrive = "tdrive"
+    porto = "porto"
+    geolife = "geolife"
+
+
+def reproduce(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT", help="An item of the paper, several with commas, 'all', or 'list'."
+        ),
+    ],
+    city: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A road map; a synthetic city where none is given."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path(
+        "results"
+    ),
+    repeats: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Draws of each cell, instead of the item's.")
+    ] = None,
+    records: Annotated[
+        str | None, typer.Option(metavar="COUNTS", help="Sizes K, separated by commas.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Methods, separated by commas.")
+    ] = None,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Limit of each cell; the paper has 1800.")
+    ] = 1800.0,
+    slow: Annotated[
+        bool, typer.Option("--slow", help="Also run LP, LP+BD and LP+EM, which mostly time out.")
+    ] = False,
+    slow_repeats: Annotated[
+        int, typer.Option(metavar="COUNT", help="Draws of the slow methods, with --slow.")
+    ] = 1,
+    traces: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Traces for the real prior; else counts of streets."),
+    ] = None,
+    trace_format: Annotated[
+        TraceFormat, typer.Option(help="Format of the traces.")
+    ] = TraceFormat.csv,
+    toy: Annotated[
+        bool, typer.Option("--toy", help="Toy sizes: tries everything in seconds.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run again what is already in the results.")
+    ] = False,
+) -> None:
+    """Regenerate tables and figures of the paper, its value beside ours.
+
+    Results are saved cell by cell under DIR/CITY and used again: an interrupted run goes on where
+    it was. Published accounting follows the published code and has no guarantee; its audited
+    epsilon is printed beside the claimed one. 'list' shows the items.
+    """
+    from panda_mdp.experiments.specs import choose_items, items
+
+    console = output_console()
+    if what == "list":
+        for item in items().values():
+            console.print(f"{item.name:14} {item.title}", soft_wrap=True)
+        return
+    chosen = choose_items(what)
+    sizes = None if records is None else _sizes(records)
+    names = None if methods is None else [name.strip() for name in methods.split(",")]
+    if not time_limit > 0:
+        msg = f"{time_limit!r} is not a time; give seconds"
+        raise typer.BadParameter(msg, param_hint="--time-limit")
+    if slow_repeats < 1:
+        msg = "run the slow methods at least once, or leave out --slow"
+        raise typer.BadParameter(msg, param_hint="--slow-repeats")
+    if toy:
+        chosen = tuple(item.toy() for item in chosen)
+    chosen = tuple(
+        item.restricted(records=sizes, methods=names, repeats=repeats) for item in chosen
+    )
+    with working("reading the map"):
+        study = _study(city, out, traces, trace_format, toy)
+    try:
+        _run(chosen, study, time_limit, slow_repeats if slow else 0, fresh)
+    except KeyboardInterrupt:
+        progress_console().print(f"interrupted; what was done is in {study.folder}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _run(
+    chosen: Sequence[Item], study: Study, limit: float, slow_repeats: int, fresh: bool
+) -> None:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from panda_mdp.experiments.runner import Progressed, run_cells
+    from panda_mdp.experiments.specs import function
+    from panda_mdp.experiments.store import Store
+
+    store = Store(study.folder, study)
+    wanted = {item.name: list(item.cells(slow_repeats=slow_repeats)) for item in chosen}
+    every = list(dict.fromkeys(cell for cells in wanted.values() for cell in cells))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=progress_console()) as bar:
+        task = bar.add_task("cells", total=len(every))
+
+        def told(progressed: Progressed) -> None:
+            bar.update(task, completed=progressed.done, description=str(progressed.cell))
+
+        done = run_cells(every, study, store, limit=limit, fresh=fresh, progress=told)
+        bar.update(task, completed=len(every), description="done")
+    rows = {row.cell: row for row in done}
+    console = output_console()
+    for item in chosen:
+        paths = function(item.render)(item, [rows[cell] for cell in wanted[item.name]], study)
+        for path in paths:
+            console.print(str(path), soft_wrap=True)
+    failed = [row for row in done if row.status == "failed"]
+    for row in failed[:SHOWN]:
+        progress_console().print(f"failed: {row.cell}: {row.outcome.note}", soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _study(
+    city: str | None, out: Path, traces: Path | None, trace_format: TraceFormat, toy: bool
+) -> Study:
+    from panda_mdp.city import load_city
+    from panda_mdp.experiments.draws import Study
+    from panda_mdp.maps.synthetic import synthetic_city
+
+    if city is None:
+        found, name = synthetic_city(TOY_NODES if toy else SYNTHETIC_NODES, 0), "synthetic"
+    else:
+        path = Path(city)
+        if not path.exists():
+            msg = f"{path}: no such file; give a road map, or leave --city out"
+            raise FileNotFoundError(msg)
+        found, name = load_city(path), path.name.split(".")[0].lower()
+    visits: FloatArray | None = None
+    source = ""
+    if traces is not None:
+        visits, source = _visits(found, traces, trace_format)
+    folder = out / (f"{name}-toy" if toy else name)
+    return Study(found, name, folder, city is None, visits, source)
+
+
+def _visits(city: City, traces: Path, trace_format: TraceFormat) -> tuple[FloatArray, str]:
+    """How often each node of the city was visited."""
+    from panda_mdp.traces import count_visits, load_traces
+
+    domain = city.domain(records=None)
+    found = count_visits(load_traces(traces, trace_format.value), domain)
+    visits = np.zeros(city.nodes)
+    if domain.nodes is not None:
+        visits[domain.nodes] = found.counts
+    if not visits.any():
+        msg = f"no fix of {traces} lies near a street of this city; give traces of the same city"
+        raise MethodError(msg)
+    return visits, found.source
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = []
+    for part in text.split(","):
+        if not part.strip().isdigit() or int(part) < 2:
+            msg = f"{part.strip()!r} is not a number of records; give sizes such as 500,1000"
+            raise typer.BadParameter(msg, param_hint="--records")
+        sizes.append(int(part))
+    return sizes
