@@ -1,23 +1,169 @@
 """Whole cities to a certified gap: time, memory, and speed against the memory-bandwidth limit.
 
-    python benchmarks/scale.py --city ../shared/data/rome.npz --records all --gaps 0.02 0.01
+    python benchmarks/scale.py --suite cpu --data ../shared/data      # on two cores, 15 minutes
+    python benchmarks/scale.py --suite gpu --data ../shared/data      # on an accelerator, 4 minutes
+    python benchmarks/scale.py --report --docs                        # the section of the docs
+    python benchmarks/scale.py --city rome.npz --records all --gaps 0.02 0.01
 
-Every case is solved twice in one process: the first run includes compilation, the second does not.
-A case prints one JSON line with stages, trace, gap, audited epsilon and peak memory; with --out the
-lines are appended to a file as they come.
+Every case is a process of its own, so that its peak memory is its own. It is solved twice: the
+first run includes compilation, the second does not, and their difference is listed as such. Each
+run gives one JSON line with stages, trace, gap, audited epsilon and peak memory, appended to
+results.jsonl in --out: runs of several machines lie side by side there, and the report takes all.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from scale_report import write_report
+
 import panda_mdp as pm
+
+ROOT = Path(__file__).resolve().parent.parent
+Case = dict[str, Any]
+
+
+def case(city: str, records: int | None, gap: float, backend: str, outputs: int = 100) -> Case:
+    return {
+        "city": city,
+        "records": records,
+        "outputs": outputs,
+        "gap": gap,
+        "backend": backend,
+        "runs": 2,
+        "tasks": 1,
+        "seed": 0,
+        "time_limit": 1500.0,
+    }
+
+
+SUITES = {
+    "cpu": [
+        *(case("rome", k, 0.01, "cpu") for k in (500, 1000, 2000, 5000, 10_000, 20_000)),
+        case("rome", 5000, 0.02, "cpu"),
+        {**case("rome", None, 0.02, "cpu"), "runs": 1},
+        {**case("london", None, 0.03, "cpu"), "runs": 1},
+    ],
+    "gpu": [
+        case("rome", 5000, 0.01, "jax"),
+        case("rome", 20_000, 0.01, "jax"),
+        case("rome", None, 0.02, "jax"),
+        case("rome", None, 0.01, "jax"),
+        case("london", None, 0.02, "jax"),
+        case("rome", 5000, 0.02, "jax", outputs=1000),
+    ],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--suite", choices=list(SUITES), help="the cases of the docs")
+    parser.add_argument("--only", nargs="+", type=int, help="which cases of the suite, from 0")
+    parser.add_argument("--data", type=Path, help="folder of rome.npz and london.npz")
+    parser.add_argument("--city", help="a city file instead; 'synthetic' needs none")
+    parser.add_argument("--records", nargs="+", default=["all"])
+    parser.add_argument("--outputs", nargs="+", type=int, default=[100])
+    parser.add_argument("--tasks", type=int, default=1)
+    parser.add_argument("--gaps", nargs="+", type=float, default=[0.02, 0.01])
+    parser.add_argument("--backend", default="cpu", choices=["cpu", "jax"])
+    parser.add_argument("--time-limit", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scale")
+    parser.add_argument("--report", action="store_true", help="run nothing, write the report")
+    parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md as well")
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cell:
+        run_case(json.loads(options.cell))
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    lines = options.out / "results.jsonl"
+    if not options.report:
+        for one in wanted(options):
+            measure(one, lines)
+    rows = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    write_report(rows, options.out, ROOT / "docs" / "benchmarks.md" if options.docs else None)
+
+
+def wanted(options: argparse.Namespace) -> list[Case]:
+    """The cases that were asked for, each with the path of its map."""
+    if options.suite:
+        folder = options.data or Path(
+            os.environ.get("PANDA_MDP_DATA", ROOT.parent / "shared" / "data")
+        )
+        chosen = SUITES[options.suite]
+        if options.only:
+            chosen = [chosen[k] for k in options.only]
+        return [{**one, "path": str(folder / f"{one['city']}.npz")} for one in chosen]
+    path = options.city or "synthetic"
+    return [
+        {
+            **case(Path(path).stem, None if count == "all" else int(count), gap, options.backend),
+            "outputs": outputs,
+            "tasks": options.tasks,
+            "runs": options.runs,
+            "seed": options.seed,
+            "time_limit": options.time_limit,
+            "path": path,
+        }
+        for count in options.records
+        for outputs in options.outputs
+        for gap in options.gaps
+    ]
+
+
+def measure(one: Case, lines: Path) -> None:
+    """One case in a process of its own; its rows are appended as they come."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--cell", json.dumps(one)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        for line in child.stdout or ():
+            print(line, end="", flush=True)
+            if line.startswith("{"):
+                with lines.open("a") as stream:
+                    stream.write(line)
+    if child.returncode:
+        print(f"the case {one} ended with exit code {child.returncode}", flush=True)
+
+
+def run_case(one: Case) -> None:
+    """All runs of a case, one JSON line each."""
+    if one["backend"] == "cpu":
+        warm_up()
+    path = one["path"]
+    city = pm.synthetic_city(5000) if path == "synthetic" else pm.load_city(path)
+    problem = instance(city, one["records"], one["outputs"], one["tasks"], one["seed"])
+    rows = [solve(problem, one) for _ in range(one["runs"])]
+    # Last: its arrays are no part of the solver's memory.
+    speed = bandwidth(one["backend"])
+    for run, row in enumerate(rows, start=1):
+        moved = bytes_per_iteration(row["edges"], problem.size, problem.outputs_count)
+        row |= {
+            "run": run,
+            "first_seconds": rows[0]["seconds"],
+            "bandwidth_gb_s": speed / 1e9,
+            "limit_ms_per_iteration": 1000 * moved / speed,
+        }
+        print(json.dumps(row), flush=True)
+
+
+def warm_up() -> None:
+    """Compile the kernels, or read them from the cache, on a small instance."""
+    city = pm.synthetic_city(400, seed=1)
+    pm.optimal(instance(city, 300, 8, 1, 0), backend="cpu")
 
 
 def instance(city: pm.City, records: int | None, outputs: int, tasks: int, seed: int) -> pm.Problem:
@@ -32,27 +178,47 @@ def instance(city: pm.City, records: int | None, outputs: int, tasks: int, seed:
 
 def bandwidth(backend: str) -> float:
     """Bytes per second of a large copy, read plus written, on the machine that iterates."""
-    if backend == "cpu":
-        source = np.ones(1 << 24, dtype=np.float32)
-        target = np.empty_like(source)
-        best = np.inf
-        for _ in range(5):
-            start = time.perf_counter()
-            np.copyto(target, source)
-            best = min(best, time.perf_counter() - start)
-        return 2 * source.nbytes / best
+    copy = threaded_copy() if backend == "cpu" else device_copy()
+    size = copy()
+    best = np.inf
+    for _ in range(5):
+        start = time.perf_counter()
+        copy()
+        best = min(best, time.perf_counter() - start)
+    return 2 * size / best
+
+
+def threaded_copy() -> Any:
+    """Copies 256 MB with as many threads as the solver has; returns the bytes."""
+    from numba import njit, prange
+
+    source = np.ones(1 << 26, dtype=np.float32)
+    target = np.empty_like(source)
+
+    @njit(parallel=True)
+    def copy(a: Any, b: Any) -> None:
+        for i in prange(len(a)):
+            b[i] = a[i]
+
+    def run() -> int:
+        copy(source, target)
+        return source.nbytes
+
+    return run
+
+
+def device_copy() -> Any:
     import jax
     import jax.numpy as jnp
 
     source = jnp.ones(1 << 30, dtype=jnp.float32)
-    copy = jax.jit(lambda a: a + 1)
-    copy(source).block_until_ready()
-    best = np.inf
-    for _ in range(5):
-        start = time.perf_counter()
-        copy(source).block_until_ready()
-        best = min(best, time.perf_counter() - start)
-    return 2 * source.nbytes / best
+    add = jax.jit(lambda a: a + 1)
+
+    def run() -> int:
+        add(source).block_until_ready()
+        return int(source.nbytes)
+
+    return run
 
 
 def bytes_per_iteration(edges: int, records: int, outputs: int) -> int:
@@ -61,53 +227,24 @@ def bytes_per_iteration(edges: int, records: int, outputs: int) -> int:
     return 4 * outputs * (4 * 2 * edges + 8 * records)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--city", default="synthetic")
-    parser.add_argument("--records", nargs="+", default=["all"])
-    parser.add_argument("--outputs", nargs="+", type=int, default=[100])
-    parser.add_argument("--tasks", type=int, default=1)
-    parser.add_argument("--gaps", nargs="+", type=float, default=[0.02, 0.01])
-    parser.add_argument("--backend", default="cpu", choices=["cpu", "jax"])
-    parser.add_argument("--time-limit", type=float, default=600.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    city = pm.synthetic_city(5000) if options.city == "synthetic" else pm.load_city(options.city)
-    speed = bandwidth(options.backend)
-    for records in options.records:
-        for outputs in options.outputs:
-            count = None if records == "all" else int(records)
-            problem = instance(city, count, outputs, options.tasks, options.seed)
-            for gap in options.gaps:
-                for run in range(options.runs):
-                    row = solve(problem, gap, options, run, speed)
-                    row["city"] = Path(options.city).stem
-                    line = json.dumps(row)
-                    print(line, flush=True)
-                    if options.out:
-                        with options.out.open("a") as file:
-                            file.write(line + "\n")
-
-
-def solve(
-    problem: pm.Problem, gap: float, options: argparse.Namespace, run: int, speed: float
-) -> dict[str, object]:
+def solve(problem: pm.Problem, one: Case) -> dict[str, Any]:
     """One solve as a row."""
     start = time.perf_counter()
-    mechanism = pm.optimal(problem, gap=gap, backend=options.backend, time_limit=options.time_limit)
+    mechanism = pm.optimal(
+        problem, gap=one["gap"], backend=one["backend"], time_limit=one["time_limit"]
+    )
     seconds = time.perf_counter() - start
     details = mechanism.details
     stages = dict(mechanism.stages)
     iterations = int(details["iterations"])
-    moved = bytes_per_iteration(details["edges"], problem.size, problem.outputs_count)
     return {
+        "city": one["city"],
         "records": problem.size,
         "outputs": problem.outputs_count,
-        "backend": options.backend,
-        "run": run + 1,
-        "wanted_gap": gap,
+        "backend": one["backend"],
+        "machine": machine(one["backend"]),
+        "version": pm.__version__,
+        "wanted_gap": one["gap"],
         "gap": mechanism.gap,
         "loss": mechanism.loss,
         "lower_bound": mechanism.lower_bound,
@@ -118,15 +255,40 @@ def solve(
         "stages": {name: round(value, 3) for name, value in stages.items()},
         "iterations": iterations,
         "edges": details["edges"],
+        "closure_rounds": details.get("closure_rounds"),
         "ms_per_iteration": 1000 * stages.get("solve", 0.0) / max(1, iterations),
-        "bandwidth_gb_s": speed / 1e9,
-        "limit_ms_per_iteration": 1000 * moved / speed,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "device_mb": device_memory(one["backend"]),
         "trace": [
             [round(s, 2), n, round(v, 6) if np.isfinite(v) else None, round(b, 6)]
             for s, n, v, b in details["trace"]
         ],
     }
+
+
+def machine(backend: str) -> str:
+    """What iterates, in words."""
+    if backend == "jax":
+        import jax
+
+        return f"{len(jax.devices())} x {jax.devices()[0].device_kind}"
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else ():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    return f"{len(os.sched_getaffinity(0))} cores, {model}"
+
+
+def device_memory(backend: str) -> float | None:
+    """Most megabytes that were in use on the device; None where it does not say."""
+    if backend == "cpu":
+        return None
+    import jax
+
+    told = jax.devices()[0].memory_stats()
+    return None if not told else told.get("peak_bytes_in_use", 0) / 2**20
 
 
 if __name__ == "__main__":
