@@ -1,5 +1,48 @@
 """PAnDA and public tables as a service: messages, a client, a ledger and a server.
 
+    from panda_mdp.protocol import Allowance, Client
+
 The record never leaves the client (docs/protocol.md). Parts are imported where they are used: the
 client needs the extra `client`, the server the extra `server`.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from panda_mdp.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from panda_mdp.protocol.allowance import Allowance
+    from panda_mdp.protocol.client import Answer, Client
+    from panda_mdp.protocol.ledger import Ledger
+    from panda_mdp.protocol.record import Record
+    from panda_mdp.protocol.signing import SigningKey, VerifyKey
+
+__all__ = ["Allowance", "Answer", "Client", "Ledger", "Record", "SigningKey", "VerifyKey"]
+
+_HOMES = {
+    "Allowance": "allowance",
+    "Answer": "client",
+    "Client": "client",
+    "Ledger": "ledger",
+    "Record": "record",
+    "SigningKey": "signing",
+    "VerifyKey": "signing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is asked for; say which extra is missing where one is."""
+    if name not in _HOMES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    try:
+        module = import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("panda_mdp"):
+            raise
+        msg = f"{error.name} is not installed; `pip install 'panda-mdp[client]'` brings it"
+        raise MissingDependencyError(msg) from error
+    return getattr(module, name)

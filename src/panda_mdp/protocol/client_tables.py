@@ -53,8 +53,7 @@ class TableCache:
         with file_lock(self.folder / f"{info.sha256}.lock", timeout_s=600.0):
             if not (path.exists() and _digest(path) == info.sha256):
                 self._fetch(wire, info, path)
-            table = self._load(path, info)
-        return table
+            return self._load(path, info)
 
     def _load(self, path: Path, info: TableInfo) -> CompactTable:
         note = path.with_suffix(".audit.json")

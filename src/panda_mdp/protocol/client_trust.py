@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ LOCK = "trust.lock"
 
 @dataclass(frozen=True)
 class Pin:
-    """The version of a table that a user accepted."""
+    """The table that a user accepted for a deployment."""
 
+    table: str
     version: int
     sha256: str
 
@@ -61,44 +62,46 @@ class Trust:
             everything = self._read()
             before = everything.get(origin, {})
             if before.get("key") != key.base64:
-                everything[origin] = {"key": key.base64, "tables": {}}
+                everything[origin] = {"key": key.base64}
                 self._write(everything)
 
-    def pin(self, origin: str, table: str) -> Pin | None:
-        """The version of a table that is pinned."""
-        found = self._server(origin).get("tables", {}).get(table)
-        return None if found is None else Pin(int(found["version"]), str(found["sha256"]))
+    def pin(self, origin: str, deployment: str) -> Pin | None:
+        """The table that is pinned for a deployment."""
+        found = self._server(origin).get("deployments", {}).get(deployment)
+        return None if found is None else Pin(**found)
 
     def check_version(
-        self, origin: str, table: str, found: Pin, wanted: int | None, accept_update: bool
+        self, origin: str, deployment: str, found: Pin, wanted: int | None, accept_update: bool
     ) -> None:
-        """Refuse another version than the pinned one unless it is asked for, and always another
-        file under the same version."""
-        pinned = self.pin(origin, table)
-        if pinned is not None and pinned.version == found.version:
-            if pinned.sha256 != found.sha256:
-                msg = (
-                    f"table {table} version {found.version} has another file than before; versions "
-                    "never change, so the operator shows different tables: do not report"
-                )
-                raise SignatureError(msg)
-        elif wanted is None and pinned is not None and not accept_update:
+        """Refuse another table than the pinned one unless it is asked for, and always another
+        file under a name and version that were seen before."""
+        files = self._server(origin).get("files", {})
+        if files.get(_label(found), found.sha256) != found.sha256:
             msg = (
-                f"table {table} is now at version {found.version} and version {pinned.version} is "
-                "pinned; look at what it costs and accept it (accept_update=True, "
-                "`panda-mdp client fetch --accept-update`)"
+                f"table {found.table} version {found.version} has another file than before; "
+                "versions never change, so the operator shows different tables: do not report"
             )
-            raise ProtocolError(msg)
+            raise SignatureError(msg)
         if wanted is not None and found.version != wanted:
-            msg = f"table {table} is at version {found.version} and {wanted} is asked for"
+            msg = f"table {found.table} is at version {found.version} and {wanted} is asked for"
             raise ProtocolError(msg)
+        pinned = self.pin(origin, deployment)
+        if pinned is None or pinned == found or wanted is not None or accept_update:
+            return
+        msg = (
+            f"deployment {deployment} now uses table {found.table} version {found.version}, and "
+            f"{pinned.table} version {pinned.version} is pinned; look at what it costs and accept "
+            "it (accept_update=True, `panda-mdp client fetch --accept-update`)"
+        )
+        raise ProtocolError(msg)
 
-    def pin_version(self, origin: str, table: str, found: Pin) -> None:
-        """Remember a version that passed all checks."""
+    def pin_version(self, origin: str, deployment: str, found: Pin) -> None:
+        """Remember a table that passed all checks."""
         with file_lock(self._lock):
             everything = self._read()
-            tables = everything.setdefault(origin, {}).setdefault("tables", {})
-            tables[table] = {"version": found.version, "sha256": found.sha256}
+            server = everything.setdefault(origin, {})
+            server.setdefault("deployments", {})[deployment] = asdict(found)
+            server.setdefault("files", {})[_label(found)] = found.sha256
             self._write(everything)
 
     def _server(self, origin: str) -> dict[str, Any]:
@@ -125,3 +128,7 @@ class Trust:
     def _write(self, everything: dict[str, Any]) -> None:
         with atomic_file(self._path) as stream:
             stream.write(json.dumps(everything, indent=1, sort_keys=True).encode())
+
+
+def _label(pin: Pin) -> str:
+    return f"{pin.table} {pin.version}"

@@ -90,6 +90,14 @@ class Books:
         row = self._connection.execute("SELECT * FROM entries WHERE memo = ?", (memo,)).fetchone()
         return None if row is None else self._entry(row)
 
+    def get(self, entry_id: str) -> Entry:
+        """An entry as it is now; another process may have gone on with it."""
+        row = self._connection.execute("SELECT * FROM entries WHERE id = ?", (entry_id,)).fetchone()
+        if row is None:
+            msg = "an entry of the ledger is gone; the ledger is damaged"
+            raise LedgerError(msg)
+        return self._entry(row)
+
     def check(self, account: str, cost: Guarantee, accept_no_guarantee: bool = False) -> None:
         """Raise `BudgetError` where a release is more than what is allowed. Before any draw."""
         blocked = self._setting("blocked")
@@ -158,13 +166,11 @@ class Books:
     def settle(self, entry: Entry, state: State, content: dict[str, Any] | None = None) -> Entry:
         """Note a new state, and what was drawn since; the box keeps its length."""
         after = replace(entry, state=state, content=content or entry.content)
-        row = self._connection.execute("SELECT box FROM entries WHERE id = ?", (entry.id,))
-        found = row.fetchone()
-        if found is None:
-            msg = "an entry of the ledger is gone; the ledger is damaged"
-            raise LedgerError(msg)
+        found = self._connection.execute(
+            "SELECT box FROM entries WHERE id = ?", (entry.id,)
+        ).fetchone()
         self._connection.execute("UPDATE entries SET state = ? WHERE id = ?", (state, entry.id))
-        if content is not None and found["box"] is not None:
+        if content is not None and found is not None and found["box"] is not None:
             box = self._vault.lock(content, _about(entry), len(found["box"]) - OVERHEAD_BYTES)
             self._connection.execute("UPDATE entries SET box = ? WHERE id = ?", (box, entry.id))
         if state == "given_up":

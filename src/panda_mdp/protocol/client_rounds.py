@@ -1,0 +1,174 @@
+"""The anchors' rounds as a client goes through them: upload, wait, rows, one draw."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from panda_mdp._arrays import IntArray
+from panda_mdp.domain import Domain
+from panda_mdp.errors import LedgerError, ProtocolError
+from panda_mdp.protocol import client_draws as draws
+from panda_mdp.protocol.client_http import Wire
+from panda_mdp.protocol.client_plans import AnchorsPlan
+from panda_mdp.protocol.ledger import Ledger
+from panda_mdp.protocol.ledger_books import Entry
+from panda_mdp.protocol.messages import (
+    AnchorsAccepted,
+    AnchorsDeployment,
+    AnchorsRequest,
+    RoundInfo,
+    RoundRows,
+    deployment_info,
+    new_id,
+)
+from panda_mdp.protocol.record import Record
+from panda_mdp.protocol.signing import VerifyKey, rows_bytes
+
+POLL_S = 0.25
+LONGEST_POLL_S = 5.0
+
+
+class Rounds:
+    """Steps of a round. What was drawn is in the ledger before each step, so all can be redone."""
+
+    def __init__(self, wire: Wire, ledger: Ledger) -> None:
+        self._wire = wire
+        self._ledger = ledger
+
+    def upload(self, plan: AnchorsPlan, entry: Entry) -> Entry:
+        """Upload the anchors of an entry to the open round. The same anchors go to a later round
+        where the one that was meant has closed: that tells nothing more."""
+        content = content_of(entry)
+        if content["uploaded"]:
+            return entry
+        number = self._open_round(plan)
+        entry = self._aim(entry, number)
+        content = content_of(entry)
+        message = AnchorsRequest(id=content["upload"], anchors=unpack_anchors(content["anchors"]))
+        address = ("deployments", plan.name, "rounds", str(number), "anchors")
+        answer = self._wire.post(AnchorsAccepted, message, *address)
+        if answer.id != message.id or answer.round != number:
+            msg = "the server accepted another upload than the one that was sent"
+            raise ProtocolError(msg)
+        return self._amend(entry, {"uploaded": True, "version": number})
+
+    def finish(
+        self, plan: AnchorsPlan, record: Record, entry: Entry, key: VerifyKey, wait_s: float
+    ) -> Entry:
+        """Wait for the round, check the rows, draw the output once."""
+        entry = self.upload(plan, entry)
+        content = content_of(entry)
+        if content["output"] is not None:
+            return entry
+        number = str(content["round"])
+        state = self._wait(plan, number, wait_s)
+        if state.state == "failed":
+            self._amend(entry, {"uploaded": False})
+            msg = (
+                f"round {number} failed ({state.error or 'no reason given'}); report again when "
+                "another is open: the same anchors are used, nothing is drawn again"
+            )
+            raise ProtocolError(msg)
+        rows: RoundRows = self._wire.get(
+            RoundRows, "deployments", plan.name, "rounds", number, "rows", own=True
+        )
+        signed = rows_bytes(
+            plan.name, rows.round, "anchors", rows.anchors, rows.outputs, rows.weights
+        )
+        key.verify(signed, rows.signature)
+        if rows.round != content["round"]:
+            msg = f"the server sent rows of round {rows.round}; this user is in round {number}"
+            raise ProtocolError(msg)
+        weights = plan.check(unpack_anchors(content["anchors"]), rows)
+        return self.draw_once(record, plan.domain, entry, rows.anchors, weights, rows.outputs)
+
+    def draw_once(
+        self,
+        record: Record,
+        domain: Domain,
+        entry: Entry,
+        members: list[int],
+        weights: IntArray,
+        outputs: list[int],
+    ) -> Entry:
+        """Draw an entry's output, unless another process has: then its draw stands."""
+        with self._ledger.books() as books:
+            current = books.get(entry.id)
+            content = content_of(current)
+            if content["output"] is not None:
+                return current
+            output = draws.draw_from_rows(
+                record, domain, np.array(members), weights, np.array(outputs)
+            )
+            return books.settle(current, current.state, {**content, "output": output})
+
+    def _aim(self, entry: Entry, number: int) -> Entry:
+        """Give the upload an id for this round, on disk before it is sent: retries use the same."""
+        with self._ledger.books() as books:
+            current = books.get(entry.id)
+            content = content_of(current)
+            if content["round"] == number:
+                return current
+            aimed = {**content, "round": number, "upload": new_id()}
+            return books.settle(current, current.state, aimed)
+
+    def _amend(self, entry: Entry, changes: dict[str, Any]) -> Entry:
+        """Note how far the upload is, unless another process has gone further."""
+        with self._ledger.books() as books:
+            current = books.get(entry.id)
+            content = content_of(current)
+            if content["output"] is not None:
+                return current
+            return books.settle(current, current.state, {**content, **changes})
+
+    def _open_round(self, plan: AnchorsPlan) -> int:
+        info = self._wire.get(deployment_info, "deployments", plan.name)
+        if not isinstance(info, AnchorsDeployment) or info.round is None:
+            msg = f"no round of deployment {plan.name} is open; wait until the operator opens one"
+            raise ProtocolError(msg)
+        return info.round
+
+    def _wait(self, plan: AnchorsPlan, number: str, wait_s: float) -> RoundInfo:
+        """Poll until the round is solved or failed. When to ask depends on the clock alone."""
+        deadline = time.monotonic() + wait_s
+        pause = POLL_S
+        while True:
+            info: RoundInfo = self._wire.get(RoundInfo, "deployments", plan.name, "rounds", number)
+            if info.state in ("solved", "failed"):
+                return info
+            if time.monotonic() + pause > deadline:
+                msg = (
+                    f"round {number} is {info.state} and not solved after {wait_s:g} s; report "
+                    "again later: the anchors are uploaded and nothing is drawn again"
+                )
+                raise ProtocolError(msg)
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_POLL_S)
+
+
+def pack_anchors(anchors: list[int], size: int) -> str:
+    """Anchors as hexadecimal digits, one bit per record: as long for few as for many.
+
+    >>> unpack_anchors(pack_anchors([0, 3, 9], 12))
+    [0, 3, 9]
+    """
+    mask = np.zeros(size, dtype=bool)
+    mask[anchors] = True
+    return np.packbits(mask).tobytes().hex()
+
+
+def unpack_anchors(text: str) -> list[int]:
+    """The anchors of `pack_anchors`, ascending."""
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8))
+    return [int(anchor) for anchor in np.flatnonzero(bits)]
+
+
+def content_of(entry: Entry) -> dict[str, Any]:
+    """What was drawn for an entry."""
+    if entry.content is None:
+        msg = "what this entry released was erased from the ledger; it cannot be sent again"
+        raise LedgerError(msg)
+    return entry.content
