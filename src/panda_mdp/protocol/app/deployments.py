@@ -35,6 +35,7 @@ from panda_mdp.protocol.messages import (
     deployment_request,
 )
 from panda_mdp.protocol.publishing import domain_row, table_info
+from panda_mdp.protocol.rounds import certify_request
 from panda_mdp.protocol.solving import ball_facts
 
 router = APIRouter()
@@ -93,8 +94,6 @@ async def _table_facts(here: Context, wanted: kept.Request, ref: TableRef) -> di
 
 
 async def _anchors_facts(here: Context, wanted: AnchorsDeploymentRequest) -> dict[str, Any]:
-    from panda_mdp.protocol.rounds import certify_request
-
     def look() -> tuple[dict[str, Any], bytes]:
         with here.store.read() as connection:
             row = domain_row(connection, wanted.domain)

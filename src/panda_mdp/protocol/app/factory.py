@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from panda_mdp.errors import PandaError
-from panda_mdp.protocol.app import deployments, public, reports, tokens
+from panda_mdp.protocol.app import deployments, jobs, public, reports, rounds, tokens
 from panda_mdp.protocol.app.context import Context
 from panda_mdp.protocol.app.openapi import describe
 from panda_mdp.protocol.app.pages import add_pages
@@ -23,7 +23,14 @@ from panda_mdp.protocol.limits import INTERNAL, Gate, Receive, Scope, Send
 from panda_mdp.protocol.settings import Settings
 from panda_mdp.protocol.store import Store
 
-_ROUTERS = (reports.router, public.router, tokens.router, deployments.router)
+_ROUTERS = (
+    reports.router,
+    public.router,
+    tokens.router,
+    deployments.router,
+    rounds.router,
+    jobs.router,
+)
 
 
 class Server:

@@ -10,6 +10,7 @@ from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import Row, func, select
 from starlette.concurrency import run_in_threadpool
 
+from panda_mdp.protocol.aggregate import AnchorsInputs, TableInputs, compute, gather, last_seq
 from panda_mdp.protocol.app.common import (
     JSON,
     NamePath,
@@ -26,10 +27,12 @@ from panda_mdp.protocol.app.common import (
 )
 from panda_mdp.protocol.app.context import Context
 from panda_mdp.protocol.auth import Token
+from panda_mdp.protocol.deployments import find
 from panda_mdp.protocol.failures import Failure
 from panda_mdp.protocol.live import Live
 from panda_mdp.protocol.messages import (
     Counts,
+    Estimate,
     HourCount,
     ReportAccepted,
     ReportLine,
@@ -71,6 +74,10 @@ async def take_report(here: Context, name: str, token: Token, body: bytes) -> tu
     made = bytes.fromhex(message.id.replace("-", ""))
     report = Report(live.id, made, token.id, message.version, message.output)
     refusal = live.problem(message.version, message.output, token.id)
+    if refusal is not None:
+        # A worker may have put a round into force a moment ago.
+        live = await run_in_threadpool(here.live.fetch, name)
+        refusal = live.problem(message.version, message.output, token.id)
     if refusal is None:
         outcome = await here.writer.write(report)
     elif await run_in_threadpool(_accepted_before, here, report):
@@ -150,6 +157,34 @@ async def get_counts(request: Request, name: NamePath) -> Response:
     here = context(request)
     live = await here.deployment(name)
     return answer(await run_in_threadpool(_counts, here, live))
+
+
+@router.get(
+    "/v1/deployments/{name}/estimate",
+    responses=gives(Estimate, 200) | fails(401, 403, 404),
+)
+async def get_estimate(request: Request, name: NamePath) -> Response:
+    """The share of people at each record, by the iterative Bayesian update on the audited tables.
+
+    `low` and `high` are pointwise 95 % limits of a bootstrap over users.
+    """
+    require(request, "admin")
+    here = context(request)
+
+    def look() -> tuple[str, bytes | TableInputs | AnchorsInputs]:
+        with here.store.read() as connection:
+            row = find(connection, name)
+            key = f"estimate/{row.id}/{row.version}/{last_seq(connection, row.id)}"
+            known = here.files.peek(key)
+            return key, known if known is not None else gather(connection, row, here.file)
+
+    key, found = await run_in_threadpool(look)
+    if isinstance(found, bytes):
+        body = found
+    else:
+        message = await here.pool.run(compute, found)
+        body = here.files.put(key, message.model_dump_json().encode())
+    return Response(body, 200, {"cache-control": "no-store"}, JSON)
 
 
 def _counts(here: Context, live: Live) -> Counts:
