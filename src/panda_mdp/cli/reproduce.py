@@ -38,7 +38,8 @@ def reproduce(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="WHAT", help="An item of the paper, several with commas, 'all', or 'list'."
+            metavar="WHAT",
+            help="An item of the paper, several with commas, 'all', 'list' or 'report'.",
         ),
     ],
     city: Annotated[
@@ -84,7 +85,8 @@ def reproduce(
 
     Results are saved cell by cell under DIR/CITY and used again: an interrupted run goes on where
     it was. Published accounting follows the published code and has no guarantee; its audited
-    epsilon is printed beside the claimed one. 'list' shows the items.
+    epsilon is printed beside the claimed one. 'list' shows the items, 'report' writes one page
+    (DIR/report.html) on all results in DIR, without running anything.
     """
     from panda_mdp.experiments.specs import choose_items, items
 
@@ -92,6 +94,11 @@ def reproduce(
     if what == "list":
         for item in items().values():
             console.print(f"{item.name:14} {item.title}", soft_wrap=True)
+        return
+    if what == "report":
+        from panda_mdp.experiments.report import write_report
+
+        console.print(str(write_report(out)), soft_wrap=True)
         return
     chosen = choose_items(what)
     sizes = None if records is None else _sizes(records)

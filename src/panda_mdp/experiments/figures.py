@@ -70,12 +70,13 @@ def drawing_of(name: str) -> Drawing:
 def render_figure(item: Item, rows: Sequence[Row], study: Study) -> list[Path]:
     """Write an item's picture as PNG and SVG, and what it shows as markdown."""
     made = drawing_of(item.name)
-    figure = made.draw(rows, study.name)
+    city = study.name[:1].upper() + study.name[1:]
+    figure = made.draw(rows, city)
     files = [
         save_figure(figure, study.folder / f"{item.name}{suffix}") for suffix in (".png", ".svg")
     ]
     text = study.folder / f"{item.name}.md"
-    sentences = made.tell(rows, study.name) or ["There are no results yet."]
+    sentences = made.tell(rows, city) or ["There are no results yet."]
     lines = [
         f"# {item.title}",
         "",

@@ -93,13 +93,14 @@ def random_pairs(domain: Domain, count: int, seed: int) -> IntArray:
 def run_margins(cell: Cell, work: Workspace) -> Outcome:
     """Mean margins of a decay and an alpha at all rates; `cell.method` is the decay.
 
-    Options: `alpha`, `part` (gamma is the diameter over it).
+    Options: `alpha`, `part` (gamma is the diameter over it), `pairs`.
     """
     draw = work.draw(cell)
     domain = draw.problem.domain
     alpha, part = float(cell.option("alpha", 0.95)), float(cell.option("part", 50.0))
     start = time.perf_counter()
-    pairs = random_pairs(domain, min(PAIRS, domain.size), draw.seed)
+    count = min(int(cell.option("pairs", PAIRS)), domain.size)
+    pairs = random_pairs(domain, count, draw.seed)
     found = []
     for rate in RATES:
         selection = BernoulliAnchors(decay_of(cell), alpha, rate, domain.diameter / part)
