@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from panda_mdp._arrays import FloatArray, IntArray
 from panda_mdp.domain import Domain
 from panda_mdp.experiments.draws import Draw, Workspace
-from panda_mdp.experiments.published import FLOOR, NEAR_KM
+from panda_mdp.experiments.published import FLOOR, NEAR_KM, clusters
 from panda_mdp.experiments.specs import Cell
 from panda_mdp.experiments.store import Outcome
 from panda_mdp.mechanism import NoGuarantee
@@ -31,6 +31,7 @@ SIDE = 10
 SHARE = 0.1
 """The artifact's LP+CA has epsilon / 10 in its constraints."""
 GAP = 0.01
+BENDERS_CLUSTERS = 50
 
 
 def coarse_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
@@ -102,7 +103,8 @@ def representative_problem(problem: Problem, apart: FloatArray, stand_in: IntArr
 
 
 def benders_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
-    """LP+BD of the artifact: the LP over pairs nearer than 0.8 km alone, rows of at least 1e-4.
+    """LP+BD of the artifact: the LP over pairs nearer than 0.8 km alone, rows of at least 1e-4 on
+    the borders of 50 clusters.
 
     All other pairs of records are unconstrained, so its optimum is below that of the true LP. The
     artifact stops at a gap of 10 %; this solves every component of the 0.8 km graph with HiGHS.
@@ -124,9 +126,13 @@ def benders_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
     stages = [("pairs within 0.8 km", time.perf_counter() - start)]
     start = time.perf_counter()
     matrix = np.zeros((size, outputs))
-    best = problem.loss.argmin(axis=1)
-    matrix[np.arange(size), best] = 1.0
-    # Where in a component the artifact's floor applies depends on its clusters: boundary records.
+    matrix[np.arange(size), problem.loss.argmin(axis=1)] = 1.0
+    # Its floor applies to boundary records: those with a constraint across two of its clusters.
+    label = clusters(problem.domain.distances(), draw.seed, BENDERS_CLUSTERS)
+    across = label[first] != label[second]
+    boundary = np.zeros(size, dtype=bool)
+    boundary[np.concatenate([first[across], second[across]])] = True
+    floor = np.where(boundary, min(FLOOR, 1 / outputs), 0.0)
     for part in np.flatnonzero(np.bincount(component, minlength=parts) > 1):
         members = np.flatnonzero(component == part)
         mine = component[first] == part
@@ -138,7 +144,7 @@ def benders_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
             csr_array(vstack([sum_rows(len(members), outputs), rows])),
             np.concatenate([np.ones(len(members)), np.full(rows.shape[0], -np.inf)]),
             np.concatenate([np.ones(len(members)), np.zeros(rows.shape[0])]),
-            lower=np.full(len(members) * outputs, min(FLOOR, 1 / outputs)),
+            lower=np.repeat(floor[members], outputs),
             algorithm="ipm",
         )
         spent = time.perf_counter() - start

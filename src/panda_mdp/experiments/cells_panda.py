@@ -14,7 +14,7 @@ from panda_mdp.experiments.specs import Cell
 from panda_mdp.experiments.store import Outcome
 from panda_mdp.panda.audit import audit_panda
 from panda_mdp.panda.ball import BallAnchors
-from panda_mdp.panda.feasibility import feasibility
+from panda_mdp.panda.feasibility import Feasibility, feasibility
 from panda_mdp.panda.run import panda
 from panda_mdp.panda.selection import BernoulliAnchors
 
@@ -27,7 +27,7 @@ COVERED = 20
 AUDITED_SETS = {500: 50, 1000: 24, 2000: 12}
 """Sets that are audited over all pairs, by the largest K; fewer for larger domains."""
 FEWEST_AUDITED = 4
-ACCOUNTS = "; ".join(("published accounting, no guarantee", "loss_m is over the anchors"))
+ACCOUNTS = "published accounting: NO GUARANTEE; loss over the anchors"
 
 
 def exact(decay: Decay) -> Any:
@@ -50,8 +50,7 @@ def exact(decay: Decay) -> Any:
         }
         if not fit.fits:
             stages = (("feasibility", time.perf_counter() - start),)
-            told = "; ".join(_short(error) for error in fit.problems)
-            return Outcome(values, stages, "infeasible", told)
+            return Outcome(values, stages, "infeasible", "; ".join(_reasons(fit)))
         try:
             found = panda(
                 problem,
@@ -172,6 +171,22 @@ def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
         "table_gap": table.gap,
     }
     return Outcome(values, found.stages)
+
+
+def _reasons(fit: Feasibility) -> list[str]:
+    """Each condition that fails, with its number."""
+    found = []
+    if fit.cost.rate > fit.epsilon:
+        found.append(
+            f"Phase I alone costs up to {fit.cost.rate:.4g} /km, epsilon is {fit.epsilon:g}"
+        )
+    if fit.shortfall > fit.delta:
+        found.append(
+            f"no anchor within gamma with probability {fit.shortfall:.3g}, delta is {fit.delta:g}"
+        )
+    if fit.uncovered > fit.delta:
+        found.append(f"coverage misses {fit.uncovered:.3g}, delta is {fit.delta:g}")
+    return found
 
 
 def _short(error: InfeasibleError) -> str:

@@ -19,6 +19,7 @@ together, all pairs of records, the same set for both (docs/panda.md), on right 
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -334,13 +335,15 @@ def solve_near(
     return matrix, int(linked.sum()) // 2
 
 
-def clusters(apart: FloatArray, seed: int) -> IntArray:
-    """K-means of the rows of the distance matrix into 25 clusters, as the artifact does."""
-    wanted = min(CLUSTERS, len(apart))
-    if len(apart) <= CLUSTERS:
+def clusters(apart: FloatArray, seed: int, count: int = CLUSTERS) -> IntArray:
+    """K-means of the rows of the distance matrix, as the artifact does."""
+    if len(apart) <= count:
         return np.arange(len(apart))
     generator = np.random.default_rng([seed, 4])
-    _, label = kmeans2(apart, wanted, minit="++", rng=generator, missing="warn")
+    with warnings.catch_warnings():
+        # An empty cluster is no trouble here.
+        warnings.simplefilter("ignore", UserWarning)
+        _, label = kmeans2(apart, count, minit="++", rng=generator)
     return np.asarray(label, dtype=np.int64)
 
 

@@ -17,7 +17,7 @@ Options = tuple[tuple[str, Scalar], ...]
 PriorName = Literal["uniform", "real"]
 ITEM_MODULES = ("panda_mdp.experiments.table_specs", "panda_mdp.experiments.figure_specs")
 """Modules with an `ITEMS` tuple; those that are not part of the installation are passed over."""
-SLOW = frozenset({"LP", "LP+BD", "LP+EM"})
+SLOW = frozenset({"LP", "LP+BD", "LP+BD published", "LP+EM"})
 """Methods that run into the time limit at most sizes: run on request, once per setting."""
 TOY_RECORDS, TOY_STEP, TOY_OUTPUTS = 40, 10, 8
 

@@ -59,6 +59,15 @@ class Entry:
         return self.paper.holds(self.mean)
 
     @property
+    def overlaps(self) -> bool | None:
+        """Whether our interval and the paper's have anything in common."""
+        paper = self.paper
+        if self.mean is None or paper is None or paper.low is None or paper.high is None:
+            return None
+        reach = self.spread or 0.0
+        return self.mean - reach <= paper.high and self.mean + reach >= paper.low
+
+    @property
     def solved(self) -> int:
         return self.statuses.get("done", 0)
 
@@ -84,6 +93,7 @@ class Entry:
             "paper_spread": None if paper is None else paper.spread,
             "difference": self.difference,
             "inside_paper_interval": self.inside,
+            "intervals_overlap": self.overlaps,
             "readme": self.readme,
             "seconds": self.seconds,
             "certified_gap": self.gap,

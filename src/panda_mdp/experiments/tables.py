@@ -76,9 +76,10 @@ def comparison(entries: Sequence[Entry]) -> str:
     for method in dict.fromkeys(entry.method for entry in judged):
         mine = [entry for entry in judged if entry.method == method]
         parts.append(f"{method} {sum(bool(entry.inside) for entry in mine)}/{len(mine)}")
+    overlap = sum(bool(entry.overlaps) for entry in judged)
     return (
-        f"Our mean lies inside the paper's interval in {inside} of {len(judged)} entries: "
-        f"{', '.join(parts)}."
+        f"Our mean lies inside the paper's interval in {inside} of {len(judged)} entries, and the "
+        f"two intervals overlap in {overlap}. Inside, by method: {', '.join(parts)}."
     )
 
 
@@ -89,7 +90,7 @@ def _line(entry: Entry) -> str:
         _ours(entry),
         "" if entry.paper is None else entry.paper.text,
         "" if entry.difference is None else f"{entry.difference:+.4g}",
-        {None: "", True: "yes", False: "no"}[entry.inside],
+        _inside(entry),
         "" if entry.readme is None else f"{entry.readme:g}",
         _number(entry.seconds),
         "" if entry.gap is None else f"{entry.gap:.2%}",
@@ -98,6 +99,14 @@ def _line(entry: Entry) -> str:
         _remarks(entry),
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _inside(entry: Entry) -> str:
+    if entry.inside is None:
+        return ""
+    if entry.inside:
+        return "yes"
+    return "no, intervals overlap" if entry.overlaps else "no"
 
 
 def _ours(entry: Entry) -> str:
