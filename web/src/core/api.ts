@@ -1,0 +1,176 @@
+/** The server's API. Everything that is read here is public and the same for everyone. */
+
+import type { Bytes } from "./bytes";
+import { sha256 } from "./bytes";
+import { FormatError, PandaError } from "./errors";
+import type { OperatorKey, SignedTable } from "./signing";
+
+export interface TableInfo extends SignedTable {
+  readonly unit: string;
+  readonly records: number;
+  readonly outputs: number;
+  readonly audited_epsilon: number;
+  readonly loss: number;
+  readonly lower_bound: number | null;
+  readonly gap: number | null;
+  readonly loss_cost: number;
+  readonly signature: string;
+  readonly key_id: string;
+  readonly created: string;
+  /** The id of a domain whose streets may be drawn below this table. */
+  readonly streets: string | null;
+}
+
+export interface Deployment {
+  readonly name: string;
+  readonly kind: "table" | "ball" | "anchors";
+  readonly version: number;
+  readonly open: boolean;
+  readonly snap_km: number;
+  readonly period_s: number;
+  readonly reports_per_period: number;
+  readonly created: string;
+  readonly guarantee: { readonly epsilon: number; readonly delta: number; readonly unit: string } | null;
+  readonly table?: TableInfo;
+  readonly domain?: string;
+  readonly epsilon?: number;
+  readonly outputs?: readonly number[];
+  readonly round?: number | null;
+  readonly reasons?: readonly string[];
+}
+
+export interface Streets {
+  readonly lat: readonly number[];
+  readonly lon: readonly number[];
+  readonly u: readonly number[];
+  readonly v: readonly number[];
+}
+
+/** An answer of the server that is not a success, by its stable code. */
+export class ApiError extends PandaError {
+  constructor(
+    readonly status: number, readonly code: string, message: string, remedy: string,
+  ) {
+    super(message, remedy);
+  }
+
+  /** Whether the same request may succeed later. */
+  get later(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
+
+  get aboutToken(): boolean {
+    return this.status === 401 || this.status === 403;
+  }
+}
+
+export class Api {
+  constructor(readonly base: URL) {}
+
+  static ofPage(): Api {
+    return new Api(new URL("v1/", document.baseURI));
+  }
+
+  /** What the books call this server. */
+  get server(): string {
+    return this.base.href;
+  }
+
+  async service(): Promise<{ version: string; key: OperatorKey }> {
+    return this.json(new URL("../v1", this.base));
+  }
+
+  async deployments(): Promise<Deployment[]> {
+    return (await this.json<{ deployments: Deployment[] }>("deployments")).deployments;
+  }
+
+  /** Streets for drawing, or null where the domain has none. */
+  async streets(domain: string): Promise<Streets | null> {
+    try {
+      return await this.json<Streets>(`domains/${encodeURIComponent(domain)}/streets`);
+    } catch (error) {
+      if (error instanceof ApiError && error.code === "not_found") return null;
+      throw error;
+    }
+  }
+
+  /** The whole file of a table, always whole, with the SHA-256 that was promised. */
+  async tableFile(table: TableInfo, onProgress: (share: number) => void): Promise<Bytes> {
+    const path = `tables/${encodeURIComponent(table.name)}/${table.version}/file`;
+    const response = await this.send(path, {});
+    const bytes = await collect(response, table.size_bytes, onProgress);
+    if (bytes.length !== table.size_bytes || (await sha256(bytes)) !== table.sha256) {
+      throw new FormatError(
+        "the table that arrived is not the one that was announced", "Load the page again.",
+      );
+    }
+    return bytes;
+  }
+
+  async report(
+    report: { id: string; deployment: string; version: number; output: number }, token: string,
+  ): Promise<void> {
+    const { id, version, output } = report;
+    await this.send(`deployments/${encodeURIComponent(report.deployment)}/reports`, {
+      method: "POST",
+      headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
+      body: JSON.stringify({ id, version, output }),
+    });
+  }
+
+  /** Something that only the operator may read. */
+  async admin<T>(path: string, token: string): Promise<T> {
+    const response = await this.send(path, { headers: { authorization: `Bearer ${token}` } });
+    return (await response.json()) as T;
+  }
+
+  private async json<T>(path: string | URL): Promise<T> {
+    return (await (await this.send(path, {})).json()) as T;
+  }
+
+  private async send(path: string | URL, options: RequestInit): Promise<Response> {
+    let response: Response;
+    try {
+      response = await fetch(new URL(path, this.base), {
+        ...options,
+        credentials: "omit",
+        referrerPolicy: "no-referrer",
+        redirect: "error",
+      });
+    } catch {
+      throw new ApiError(0, "offline", "the server cannot be reached", "Try again later.");
+    }
+    if (response.ok) return response;
+    let code = "internal";
+    let message = `the server answered ${response.status}`;
+    let remedy = "";
+    try {
+      const { error } = (await response.json()) as {
+        error: { code: string; message: string; remedy?: string };
+      };
+      code = error.code;
+      message = error.message;
+      remedy = error.remedy ?? "";
+    } catch {
+      // A proxy's own page says no more than its status.
+    }
+    throw new ApiError(response.status, code, message, remedy);
+  }
+}
+
+async function collect(
+  response: Response, size: number, onProgress: (share: number) => void,
+): Promise<Bytes> {
+  const bytes = new Uint8Array(size);
+  const reader = response.body?.getReader();
+  let at = 0;
+  while (reader) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    if (at + value.length > size) throw new FormatError("the table is longer than announced");
+    bytes.set(value, at);
+    at += value.length;
+    onProgress(at / size);
+  }
+  return bytes.subarray(0, at);
+}

@@ -1,0 +1,55 @@
+/**
+ * The operator's key is remembered when it is first seen, and another one is refused.
+ *
+ * On a first visit the key is taken on trust, unless the link names it (#key=...): then it must be
+ * that one. Whoever serves this page serves its script too, so a pin protects against a table that
+ * was swapped, and shows a change of operator; it is no defence against a page that lies.
+ */
+
+import { SignatureError } from "./errors";
+import { keyId, type OperatorKey } from "./signing";
+
+export interface KeyStore {
+  getItem(name: string): string | null;
+  setItem(name: string, value: string): void;
+}
+
+const NAME = "panda-mdp.key";
+
+export class KeyChangedError extends SignatureError {
+  constructor(readonly pinned: string, readonly offered: OperatorKey) {
+    super(
+      `the operator's key was ${pinned} and is now ${offered.id}`,
+      "Nothing can be reported until you have asked the operator, by another way than this page, "
+        + "whether the key was really replaced.",
+    );
+  }
+}
+
+/** The key to verify with. `expected` is the id that the link names. */
+export async function pinnedKey(
+  store: KeyStore, offered: OperatorKey, expected: string | null,
+): Promise<{ key: OperatorKey; first: boolean }> {
+  if (offered.algorithm !== "Ed25519" || (await keyId(offered.public)) !== offered.id) {
+    throw new SignatureError("the server's key does not have the name that it goes by");
+  }
+  if (expected !== null && expected !== offered.id) throw new KeyChangedError(expected, offered);
+  const known = store.getItem(NAME);
+  if (known === null) {
+    store.setItem(NAME, JSON.stringify({ id: offered.id, public: offered.public }));
+    return { key: offered, first: true };
+  }
+  const pinned = JSON.parse(known) as { id: string; public: string };
+  if (pinned.public !== offered.public) throw new KeyChangedError(pinned.id, offered);
+  return { key: offered, first: false };
+}
+
+/** Accept another key, after the person typed its name as the operator told it. */
+export async function replacePin(
+  store: KeyStore, offered: OperatorKey, typed: string,
+): Promise<boolean> {
+  const told = typed.trim().toLowerCase().replaceAll(/[\s-]/g, "");
+  if (told !== offered.id || (await keyId(offered.public)) !== offered.id) return false;
+  store.setItem(NAME, JSON.stringify({ id: offered.id, public: offered.public }));
+  return true;
+}

@@ -1,0 +1,319 @@
+/**
+ * A person's books, by the rules of the library's ledger:
+ *
+ * - Charged first: an entry with its cost and what was drawn is durable before it is shown or sent.
+ * - Never refunded, and never below what was seen: a clock that is set back stays in the latest
+ *   period.
+ * - One writer: looking up, drawing and charging happen under one lock, across tabs.
+ * - Same record, same answer within a period, found by a keyed hash; the books never hold a record.
+ * - Lost books are not empty books: the running period then counts as spent.
+ *
+ * The keys are the browser's and cannot be read out, not even by this page.
+ */
+
+import { type Bytes, canonicalJson, hex, utf8 } from "./bytes";
+import { answer, exclusively, openDatabase, read, write } from "./database";
+import { exceeds, total } from "./decimal";
+import { BudgetError, LedgerError } from "./errors";
+import type { KeyStore } from "./keypin";
+import { pythonRepr } from "./signing";
+
+const LOCK = "panda-mdp ledger";
+const MARK = "panda-mdp.ledger";
+const BOX_BYTES = 128;
+
+export interface Allowance {
+  /** The most that one release may cost, per unit. */
+  readonly epsilon: number;
+  /** The most that all releases of a period may cost together, per unit. */
+  readonly period_epsilon: number;
+  /** The length of a period in seconds; fixed once the books are open. */
+  readonly period_s: number;
+}
+
+export interface Charge {
+  /** Epsilons add within an account: all maps share the great-circle distance in km. */
+  readonly account: string;
+  readonly unit: string;
+  readonly server: string;
+  readonly deployment: string;
+  readonly version: number;
+  /** The table's SHA-256. */
+  readonly table: string;
+  readonly epsilon: number;
+}
+
+export interface Entry {
+  readonly id: string;
+  readonly period: number;
+  readonly at: number;
+  readonly account: string;
+  readonly unit: string;
+  readonly server: string;
+  readonly deployment: string;
+  readonly epsilon: number;
+  readonly memo: string | null;
+  readonly box: Bytes | null;
+}
+
+export interface Balance {
+  readonly period: number;
+  /** When the period ends, seconds since 1970. */
+  readonly ends: number;
+  readonly reports: number;
+  readonly spent: number;
+  readonly left: number;
+  /** Whether the running period is closed because the books were lost. */
+  readonly blocked: boolean;
+}
+
+interface Keys {
+  readonly memo: CryptoKey;
+  readonly box: CryptoKey;
+}
+
+export interface LedgerOptions {
+  readonly factory?: IDBFactory;
+  readonly marks?: KeyStore;
+  readonly clock?: () => number;
+}
+
+function check(allowance: Allowance): void {
+  const { epsilon, period_epsilon, period_s } = allowance;
+  for (const value of [epsilon, period_epsilon, period_s]) {
+    if (!(Number.isFinite(value) && value > 0)) {
+      throw new LedgerError(`a limit is ${value}; it must be positive and finite`);
+    }
+  }
+}
+
+export class Ledger {
+  private constructor(
+    readonly database: IDBDatabase,
+    private readonly keys: Keys,
+    private readonly marks: KeyStore,
+    private readonly clock: () => number,
+  ) {}
+
+  /** Open the books; where there are none, begin them with `allowance`. */
+  static async open(allowance: Allowance, options: LedgerOptions = {}): Promise<Ledger> {
+    check(allowance);
+    const marks = options.marks ?? localStorage;
+    const clock = options.clock ?? (() => Date.now() / 1000);
+    const database = await openDatabase(options.factory ?? indexedDB);
+    return exclusively(LOCK, async () => {
+      let keys = (await read(database, "settings", (s) => s.get("keys"))) as Keys | undefined;
+      if (!keys) {
+        keys = {
+          memo: await crypto.subtle.generateKey({ name: "HMAC", hash: "SHA-256" }, false, ["sign"]),
+          box: await crypto.subtle.generateKey({ name: "AES-GCM", length: 256 }, false, [
+            "encrypt", "decrypt",
+          ]),
+        };
+        const made = keys;
+        const lost = marks.getItem(MARK) !== null;
+        const running = Math.floor(clock() / allowance.period_s);
+        await write(database, "settings", (settings) => {
+          settings.put(made, "keys");
+          settings.put({ ...allowance }, "allowance");
+          if (lost) settings.put(running, "blocked");
+        });
+        marks.setItem(MARK, "1");
+      }
+      return new Ledger(database, keys, marks, clock);
+    });
+  }
+
+  async allowance(): Promise<Allowance> {
+    return (await read(this.database, "settings", (s) => s.get("allowance"))) as Allowance;
+  }
+
+  /** Other limits from now on. The length of the period stays. */
+  async changeAllowance(limits: Pick<Allowance, "epsilon" | "period_epsilon">): Promise<void> {
+    await exclusively(LOCK, async () => {
+      const after = { ...(await this.allowance()), ...limits };
+      check(after);
+      await write(this.database, "settings", (settings) => settings.put(after, "allowance"));
+    });
+  }
+
+  async balance(account: string): Promise<Balance> {
+    return exclusively(LOCK, () => this.balanceNow(account));
+  }
+
+  /** The answer that a record has in this period already, if any. */
+  async known(charge: Charge, record: number): Promise<number | null> {
+    return exclusively(LOCK, async () => {
+      const memo = await this.memo(charge, record, await this.rollOver());
+      const entry = await this.find(memo);
+      return entry && this.unlock(entry);
+    });
+  }
+
+  /**
+   * The answer for a record: the one it has in this period, at no cost, or a new one, charged and
+   * durable before this returns. `draw` is called at most once, and only if the charge is allowed.
+   */
+  async release(
+    charge: Charge, record: number, draw: () => number,
+  ): Promise<{ output: number; repeated: boolean }> {
+    return exclusively(LOCK, async () => {
+      const period = await this.rollOver();
+      const memo = await this.memo(charge, record, period);
+      const before = await this.find(memo);
+      if (before) return { output: await this.unlock(before), repeated: true };
+      await this.refuseBeyond(charge);
+      const output = draw();
+      const entry: Entry = {
+        id: crypto.randomUUID(),
+        period,
+        at: Math.floor(this.clock()),
+        account: charge.account,
+        unit: charge.unit,
+        server: charge.server,
+        deployment: charge.deployment,
+        epsilon: charge.epsilon,
+        memo,
+        box: null,
+      };
+      const locked = { ...entry, box: await this.lock(entry, output) };
+      await write(this.database, "entries", (entries) => entries.add(locked));
+      this.marks.setItem(MARK, "1");
+      return { output, repeated: false };
+    });
+  }
+
+  /** Why a release would be too much, or null where it is not. */
+  async excess(charge: Charge): Promise<string | null> {
+    return exclusively(LOCK, async () => {
+      await this.rollOver();
+      return this.reason(charge);
+    });
+  }
+
+  /** Erase all memos and all that was drawn; the charges stay. */
+  async forget(): Promise<void> {
+    await exclusively(LOCK, async () => {
+      const all = (await read(this.database, "entries", (s) => s.getAll())) as Entry[];
+      await write(this.database, "entries", (entries) => {
+        for (const entry of all) entries.put({ ...entry, memo: null, box: null });
+      });
+    });
+  }
+
+  private async balanceNow(account: string): Promise<Balance> {
+    const period = await this.rollOver();
+    const allowance = await this.allowance();
+    const costs = await this.costs(account, period);
+    const spent = total(costs);
+    const blocked = (await read(this.database, "settings", (s) => s.get("blocked"))) as
+      | number | undefined;
+    return {
+      period,
+      ends: (period + 1) * allowance.period_s,
+      reports: costs.length,
+      spent,
+      left: Math.max(0, allowance.period_epsilon - spent),
+      blocked: blocked !== undefined && period <= blocked,
+    };
+  }
+
+  private async costs(account: string, period: number): Promise<number[]> {
+    const store = this.database.transaction("entries").objectStore("entries");
+    const found = (await answer(store.index("period").getAll(period))) as Entry[];
+    const mine = found.filter((entry) => entry.account === account);
+    // Opening the box checks that the cost is the one that was charged.
+    for (const entry of mine) if (entry.box) await this.unlock(entry);
+    return mine.map((entry) => entry.epsilon);
+  }
+
+  private async reason(charge: Charge): Promise<string | null> {
+    const allowance = await this.allowance();
+    const balance = await this.balanceNow(charge.account);
+    if (balance.blocked) {
+      return "the books of this browser were lost, so what was spent before is unknown";
+    }
+    if (charge.unit !== "km") return `it costs epsilon per ${charge.unit}, and limits are per km`;
+    if (charge.epsilon > allowance.epsilon) {
+      return `one report costs epsilon ${charge.epsilon} and ${allowance.epsilon} is allowed`;
+    }
+    const costs = await this.costs(charge.account, balance.period);
+    if (exceeds([...costs, charge.epsilon], allowance.period_epsilon)) {
+      return `epsilon ${balance.spent} of ${allowance.period_epsilon} is spent in this period and `
+        + `a report costs ${charge.epsilon}`;
+    }
+    return null;
+  }
+
+  private async refuseBeyond(charge: Charge): Promise<void> {
+    const why = await this.reason(charge);
+    if (why === null) return;
+    throw new BudgetError(why, "Wait for the next period, or allow more in the limits.");
+  }
+
+  /** The running period, never before one that was seen; ended periods lose their memos. */
+  private async rollOver(): Promise<number> {
+    const { period_s } = await this.allowance();
+    const seen = (await read(this.database, "settings", (s) => s.get("period"))) as
+      | number | undefined;
+    const running = Math.floor(this.clock() / period_s);
+    const period = seen === undefined ? running : Math.max(running, seen);
+    if (period !== seen) {
+      await write(this.database, "settings", (settings) => settings.put(period, "period"));
+      const all = (await read(this.database, "entries", (s) => s.getAll())) as Entry[];
+      await write(this.database, "entries", (entries) => {
+        for (const entry of all) {
+          if (entry.period < period) entries.put({ ...entry, memo: null, box: null });
+        }
+      });
+    }
+    return period;
+  }
+
+  private async memo(charge: Charge, record: number, period: number): Promise<string> {
+    const { server, deployment, version, table } = charge;
+    const message = canonicalJson({ server, deployment, version, table, period, record });
+    return hex(new Uint8Array(await crypto.subtle.sign("HMAC", this.keys.memo, utf8(message))));
+  }
+
+  private async find(memo: string): Promise<Entry | null> {
+    const store = this.database.transaction("entries").objectStore("entries");
+    return ((await answer(store.index("memo").get(memo))) as Entry | undefined) ?? null;
+  }
+
+  /** Encrypted, of one length whatever it holds, and bound to its entry and cost. */
+  private async lock(entry: Entry, output: number): Promise<Bytes> {
+    const nonce = crypto.getRandomValues(new Uint8Array(12));
+    const plain = utf8(JSON.stringify({ output }).padEnd(BOX_BYTES));
+    const sealed = await crypto.subtle.encrypt(
+      { name: "AES-GCM", iv: nonce, additionalData: about(entry) }, this.keys.box, plain,
+    );
+    const box = new Uint8Array(12 + sealed.byteLength);
+    box.set(nonce);
+    box.set(new Uint8Array(sealed), 12);
+    return box;
+  }
+
+  private async unlock(entry: Entry): Promise<number> {
+    const box = entry.box as Bytes;
+    try {
+      const plain = await crypto.subtle.decrypt(
+        { name: "AES-GCM", iv: box.subarray(0, 12), additionalData: about(entry) },
+        this.keys.box,
+        box.subarray(12),
+      );
+      return (JSON.parse(new TextDecoder().decode(plain)) as { output: number }).output;
+    } catch {
+      throw new LedgerError(
+        "an entry of this browser's books does not match its seal; they are damaged",
+        "Clear this site's data; the running period then counts as spent.",
+      );
+    }
+  }
+}
+
+function about(entry: Entry): Bytes {
+  const { id, period, at, account, server, deployment, unit } = entry;
+  const facts = [id, period, at, account, server, deployment, pythonRepr(entry.epsilon), unit];
+  return utf8(canonicalJson(facts));
+}

@@ -1,0 +1,61 @@
+import { expect, test } from "vitest";
+import { sha256 } from "../src/core/bytes";
+import { FormatError } from "../src/core/errors";
+import { CompactTable, planes } from "../src/core/table";
+import { bytesOf, type TableVector, vectors } from "./vectors";
+
+const expected = vectors<TableVector>("table.json");
+const file = bytesOf("city.pmdc");
+
+test("every row, place and output is the library's, to the last bit", async () => {
+  const table = await CompactTable.read(file);
+  expect(await sha256(file)).toBe(expected.sha256);
+  expect(table.header.domain.fingerprint).toBe(expected.fingerprint);
+  expect(table.epsilon).toBe(expected.epsilon);
+  expect(Array.from(table.outputs)).toEqual(expected.outputs);
+  expect(Array.from(table.places.lat)).toEqual(expected.lat);
+  expect(Array.from(table.places.lon)).toEqual(expected.lon);
+  for (let record = 0; record < expected.rows.length; record++) {
+    const row = await table.row(record);
+    expect(Array.from(row, String)).toEqual(expected.rows[record]);
+    expect(row.reduce((a, b) => a + b, 0n)).toBe(1n << 62n);
+  }
+});
+
+test("a file with any byte changed is refused", async () => {
+  for (let at = 0; at < file.length; at += 97) {
+    const changed = file.slice();
+    changed[at] ^= 1;
+    await expect(CompactTable.read(changed)).rejects.toThrow(FormatError);
+  }
+  await expect(CompactTable.read(file.slice(0, -1))).rejects.toThrow("truncated or damaged");
+  await expect(CompactTable.read(new Uint8Array(0))).rejects.toThrow(FormatError);
+});
+
+test("a changed file with a right checksum is refused or decodes to rows that sum up", async () => {
+  let refused = 0;
+  for (let at = 100; at < file.length - 32; at += 389) {
+    const changed = file.slice();
+    changed[at] ^= 0x11;
+    const body = changed.subarray(0, -32);
+    changed.set(new Uint8Array(await crypto.subtle.digest("SHA-256", body)), body.length);
+    try {
+      const table = await CompactTable.read(changed);
+      for (const record of [0, 279]) {
+        const row = await table.row(record);
+        expect(row.reduce((a, b) => a + b, 0n)).toBe(1n << 62n);
+      }
+    } catch (error) {
+      expect(error).toBeInstanceOf(FormatError);
+      refused++;
+    }
+  }
+  expect(refused).toBeGreaterThan(5);
+});
+
+test("folded numbers", () => {
+  expect(Array.from(planes(new Uint8Array([1, 0, 1, 2, 3, 255]), 5))).toEqual([0, -1, 1, -2, -128]);
+  expect(Array.from(planes(new Uint8Array([2, 0, 1, 1, 0]), 2))).toEqual([128, -1]);
+  expect(Array.from(planes(new Uint8Array([0]), 3))).toEqual([0, 0, 0]);
+  expect(() => planes(new Uint8Array([1, 0]), 2)).toThrow("the width of a number");
+});
