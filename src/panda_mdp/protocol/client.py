@@ -309,6 +309,8 @@ class Client:
         # Before the draw: what is refused must not depend on what was drawn.
         unproved = accept and plan.guarantee is None
         books.check(plan.account, plan.cost, unproved)
+        if isinstance(plan, AnchorsPlan):
+            _check_one_set(plan, books)
         content: dict[str, Any] = {"report": new_id(), "version": plan.version, "output": None}
         if isinstance(plan, TablePlan):
             content["output"] = draws.draw_output(record, plan)
@@ -368,3 +370,15 @@ def _still_valid(entry: Entry, plan: Plan) -> bool:
     if entry.state == "accepted" or isinstance(plan, AnchorsPlan):
         return True
     return bool(entry.content["version"] == plan.version)
+
+
+def _check_one_set(plan: AnchorsPlan, books: Books) -> None:
+    """Refuse a second anchor set for a round, which the server would read and not take."""
+    for entry in books.pending(plan.server):
+        content = content_of(entry)
+        if entry.deployment == plan.name and content["round"] == plan.round is not None:
+            msg = (
+                f"another record's anchors are in round {plan.round} already, and a round takes "
+                "one set of a user; finish that report or wait for the next round"
+            )
+            raise ProtocolError(msg)

@@ -9,7 +9,7 @@ import numpy as np
 
 from panda_mdp._arrays import IntArray
 from panda_mdp.domain import Domain
-from panda_mdp.errors import LedgerError, ProtocolError
+from panda_mdp.errors import LedgerError, ProtocolError, ServerError
 from panda_mdp.protocol import client_draws as draws
 from panda_mdp.protocol.client_http import Wire
 from panda_mdp.protocol.client_plans import AnchorsPlan
@@ -72,9 +72,7 @@ class Rounds:
                 "another is open: the same anchors are used, nothing is drawn again"
             )
             raise ProtocolError(msg)
-        rows: RoundRows = self._wire.get(
-            RoundRows, "deployments", plan.name, "rounds", number, "rows", own=True
-        )
+        rows = self._rows(plan, number, entry)
         signed = rows_bytes(
             plan.name, rows.round, "anchors", rows.anchors, rows.outputs, rows.weights
         )
@@ -104,6 +102,17 @@ class Rounds:
                 record, domain, np.array(members), weights, np.array(outputs)
             )
             return books.settle(current, current.state, {**content, "output": output})
+
+    def _rows(self, plan: AnchorsPlan, number: str, entry: Entry) -> RoundRows:
+        address = ("deployments", plan.name, "rounds", number, "rows")
+        try:
+            rows: RoundRows = self._wire.get(RoundRows, *address, own=True)
+        except ServerError as error:
+            if error.code == "conflict":
+                # Left out of this round by the server's filter; another one may take the anchors.
+                self._amend(entry, {"uploaded": False})
+            raise
+        return rows
 
     def _aim(self, entry: Entry, number: int) -> Entry:
         """Give the upload an id for this round, on disk before it is sent: retries use the same."""

@@ -145,22 +145,21 @@ class Ledger:
     @contextmanager
     def books(self) -> Iterator[Books]:
         """One exclusive transaction: committed with a full fsync, or nothing of it happened."""
-        with closing(_connect(self.folder / LEDGER)) as connection:
-            try:
+        try:
+            with closing(_connect(self.folder / LEDGER)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
-                books = Books(connection, self._vault, self.allowance, self._clock())
-                yield books
-                connection.execute("COMMIT")
-            except sqlite3.OperationalError as error:
-                _roll_back(connection)
-                raise LedgerError(_reason(self.folder, error)) from None
-            except sqlite3.DatabaseError:
-                _roll_back(connection)
-                msg = f"{self.folder / LEDGER}: the ledger is damaged; {REMEDY}"
-                raise LedgerError(msg) from None
-            except BaseException:
-                _roll_back(connection)
-                raise
+                try:
+                    yield Books(connection, self._vault, self.allowance, self._clock())
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+        except sqlite3.OperationalError as error:
+            raise LedgerError(_reason(self.folder, error)) from None
+        except sqlite3.DatabaseError:
+            msg = f"{self.folder / LEDGER}: the ledger is damaged; {REMEDY}"
+            raise LedgerError(msg) from None
 
     def settle(self, entry: Entry, state: State, content: dict[str, Any] | None = None) -> Entry:
         """Note what became of an entry: accepted, or given up. The charge stays."""
@@ -222,11 +221,6 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
 
 
 def _reason(folder: Path, error: sqlite3.OperationalError) -> str:

@@ -61,6 +61,9 @@ class Books:
     ) -> None:
         self._connection = connection
         self._vault = vault
+        if self._setting("key") != vault.check:
+            msg = "the ledger was replaced while it was open; open it again"
+            raise LedgerError(msg)
         # Another process may have changed the limits since the ledger was opened.
         self.allowance = Allowance.from_json(self._setting("allowance") or allowance.to_json())
         self._now = int(now)

@@ -1,0 +1,318 @@
+"""A server in memory behind httpx's transport seam, which keeps every byte that it was sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+import panda_mdp as pm
+from panda_mdp.panda.ball import BallAnchors
+from panda_mdp.protocol.messages import (
+    AnchorsDeployment,
+    BallDeployment,
+    BallRows,
+    DeploymentList,
+    DomainDetail,
+    GuaranteeInfo,
+    KeyInfo,
+    PlanInfo,
+    RoundInfo,
+    RoundRows,
+    SelectionInfo,
+    ServiceInfo,
+    TableDeployment,
+    TableInfo,
+)
+from panda_mdp.protocol.signing import SigningKey, rows_bytes, table_bytes
+
+URL = "http://127.0.0.1:1"
+TOKEN = f"pmt_{'0' * 12}_{'s' * 43}"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+Fault = Callable[[httpx.Request], httpx.Response | None]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request as it went over the wire."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def text(self) -> str:
+        lines = [f"{self.method} {self.url}", *(f"{k}: {v}" for k, v in self.headers)]
+        return "\n".join(lines) + "\n\n" + self.body.decode()
+
+
+@dataclass
+class Standin:
+    """Answers as the contract says; `faults` are asked first, each once."""
+
+    path: Path
+    table: pm.CompactTable
+    key: SigningKey = field(default_factory=SigningKey.generate)
+    version: int = 1
+    epsilon_1: float = 1.0
+    delta: float = 1e-2
+    anchors: AnchorsDeployment | None = None
+    mechanism: pm.Mechanism | None = None
+    sent: list[Sent] = field(default_factory=list)
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    uploads: dict[str, list[int]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    round_state: str = "solved"
+
+    @property
+    def transport(self) -> httpx.MockTransport:
+        return httpx.MockTransport(self.handle)
+
+    def info(self) -> TableInfo:
+        data = self.path.read_bytes()
+        sha256 = hashlib.sha256(data).hexdigest()
+        domain = self.table.domain
+        signed = table_bytes(
+            "city", self.version, sha256, len(data), domain.fingerprint, self.table.epsilon
+        )
+        return TableInfo(
+            name="city",
+            version=self.version,
+            domain=domain.fingerprint,
+            unit=domain.unit,
+            records=domain.size,
+            outputs=len(self.table.outputs),
+            epsilon=self.table.epsilon,
+            audited_epsilon=self.table.audit.epsilon,
+            loss=self.table.loss,
+            loss_cost=self.table.loss_cost,
+            size_bytes=len(data),
+            sha256=sha256,
+            signature=self.key.sign(signed),
+            key_id=self.key.id,
+            created=NOW,
+        )
+
+    def deployment(self, name: str) -> TableDeployment | BallDeployment | AnchorsDeployment:
+        table, unit = self.info(), self.table.domain.unit
+        shared: dict[str, Any] = {
+            "name": name,
+            "version": self.version,
+            "open": True,
+            "snap_km": 0.5,
+            "created": NOW,
+        }
+        if name == "ball":
+            total = self.epsilon_1 + 2 * table.epsilon
+            return BallDeployment(
+                table=table,
+                domain="city",
+                epsilon_1=self.epsilon_1,
+                delta=self.delta,
+                guarantee=GuaranteeInfo(epsilon=total, delta=self.delta, unit=unit),
+                **shared,
+            )
+        if name == "anchors":
+            assert self.anchors is not None
+            return self.anchors
+        return TableDeployment(
+            table=table, guarantee=GuaranteeInfo(epsilon=table.epsilon, unit=unit), **shared
+        )
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        body = request.read()
+        headers = tuple((k.decode(), v.decode()) for k, v in request.headers.raw)
+        self.sent.append(Sent(request.method, str(request.url), headers, body))
+        if self.faults:
+            answer = self.faults.pop(0)(request)
+            if answer is not None:
+                return answer
+        public = request.method == "GET" and not request.url.path.endswith("/rows")
+        token = request.headers.get("Authorization")
+        if public == (token is not None):
+            return refuse(401, "unauthorised")
+        for pattern, answer_of in ROUTES:
+            found = re.fullmatch(
+                f"{request.method} /v1{pattern}", f"{request.method} {request.url.path}"
+            )
+            if found and pattern_method(answer_of) == request.method:
+                return answer_of(self, request, *found.groups())
+        return refuse(404, "not_found")
+
+
+def pattern_method(answer_of: Callable[..., httpx.Response]) -> str:
+    return "POST" if answer_of.__name__.startswith("post") else "GET"
+
+
+def refuse(status: int, code: str) -> httpx.Response:
+    error = {"code": code, "message": "the stand-in refuses", "remedy": "none"}
+    return httpx.Response(status, json={"error": error})
+
+
+def give(message: Any, status: int = 200) -> httpx.Response:
+    return httpx.Response(
+        status,
+        content=message.model_dump_json().encode(),
+        headers={"Content-Type": "application/json"},
+    )
+
+
+def get_service(server: Standin, request: httpx.Request) -> httpx.Response:
+    public = server.key.public
+    return give(ServiceInfo(version="0", key=KeyInfo(id=public.id, public=public.base64)))
+
+
+def get_deployments(server: Standin, request: httpx.Request) -> httpx.Response:
+    return give(DeploymentList(deployments=[server.deployment("table"), server.deployment("ball")]))
+
+
+def get_deployment(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
+    return give(server.deployment(name))
+
+
+def get_domain(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
+    domain = server.table.domain
+    return give(
+        DomainDetail(
+            id=name,
+            name=name,
+            kind="haversine",
+            unit="km",
+            lat=domain.lat.tolist(),
+            lon=domain.lon.tolist(),
+            records=domain.size,
+            fingerprint=domain.fingerprint,
+            created=NOW,
+        )
+    )
+
+
+def get_file(server: Standin, request: httpx.Request, name: str, version: str) -> httpx.Response:
+    data = server.path.read_bytes()
+    asked = request.headers.get("Range")
+    if asked is None:
+        return httpx.Response(200, content=data)
+    tag = f'"{hashlib.sha256(data).hexdigest()}"'
+    assert request.headers["If-Range"] == tag
+    start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])  # type: ignore[index]
+    spread = f"bytes {start}-{len(data) - 1}/{len(data)}"
+    return httpx.Response(206, content=data[start:], headers={"Content-Range": spread})
+
+
+def post_report(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
+    body = json.loads(request.content)
+    if name != "anchors" and body["version"] != server.version:
+        return refuse(409, "wrong_version")
+    before = server.reports.get(body["id"])
+    if before is not None and before != body:
+        return refuse(409, "conflict")
+    server.reports[body["id"]] = body
+    answer = {"id": body["id"], "accepted": True}
+    return httpx.Response(201 if before is None else 200, json=answer)
+
+
+def post_ball(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
+    centre = json.loads(request.content)["centre"]
+    law = BallAnchors(server.epsilon_1, server.delta).on(server.table.domain)
+    ball = law.ball(int(np.flatnonzero(law.centres == centre)[0]))
+    weights = [[str(w) for w in row] for row in server.table.weights()[ball].tolist()]
+    records, outputs = ball.tolist(), server.table.outputs.tolist()
+    signed = rows_bytes(name, server.version, "records", records, outputs, weights)
+    return give(
+        BallRows(
+            version=server.version,
+            centre=centre,
+            records=records,
+            outputs=outputs,
+            weights=weights,
+            guarantee=GuaranteeInfo(epsilon=1.0, unit="km"),
+            signature=server.key.sign(signed),
+            key_id=server.key.id,
+        ),
+        201,
+    )
+
+
+def post_anchors(server: Standin, request: httpx.Request, name: str, number: str) -> httpx.Response:
+    body = json.loads(request.content)
+    server.uploads[number] = body["anchors"]
+    answer = {"id": body["id"], "round": int(number), "accepted": True}
+    return httpx.Response(201, json=answer)
+
+
+def get_round(server: Standin, request: httpx.Request, name: str, number: str) -> httpx.Response:
+    state: Any = server.round_state
+    return give(RoundInfo(round=int(number), state=state, users=1, opened=NOW))
+
+
+def get_rows(server: Standin, request: httpx.Request, name: str, number: str) -> httpx.Response:
+    """Equal rows for all anchors, which keep any budget."""
+    assert server.anchors is not None
+    anchors, outputs = server.uploads[number], server.anchors.outputs
+    share = (1 << 62) // len(outputs)
+    row = [str(share)] * (len(outputs) - 1) + [str((1 << 62) - share * (len(outputs) - 1))]
+    weights = [row] * len(anchors)
+    signed = rows_bytes(name, int(number), "anchors", anchors, outputs, weights)
+    return give(
+        RoundRows(
+            round=int(number),
+            anchors=anchors,
+            outputs=outputs,
+            weights=weights,
+            plan=PlanInfo(guarantee=None, anchors=len(anchors)),
+            signature=server.key.sign(signed),
+            key_id=server.key.id,
+        )
+    )
+
+
+ROUTES: tuple[tuple[str, Callable[..., httpx.Response]], ...] = (
+    (r"", get_service),
+    (r"/deployments", get_deployments),
+    (r"/deployments/([\w-]+)", get_deployment),
+    (r"/domains/([\w-]+)", get_domain),
+    (r"/tables/([\w-]+)/(\d+)/file", get_file),
+    (r"/deployments/([\w-]+)/reports", post_report),
+    (r"/deployments/([\w-]+)/balls", post_ball),
+    (r"/deployments/([\w-]+)/rounds/(\d+)/anchors", post_anchors),
+    (r"/deployments/([\w-]+)/rounds/(\d+)", get_round),
+    (r"/deployments/([\w-]+)/rounds/(\d+)/rows", get_rows),
+)
+
+
+def anchors_deployment(
+    domain: pm.Domain, *, private: bool, epsilon: float = 3.0
+) -> AnchorsDeployment:
+    """A deployment whose certificate holds (everybody's anchors are all candidates, nearly), or
+    the paper's parameters, which do not hold."""
+    selection = SelectionInfo(decay="exponential", alpha=0.95, lam=0.1)
+    if private:
+        selection = SelectionInfo(
+            decay="exponential",
+            alpha=1 - 1e-3 / 4,
+            lam=0.0,
+            gamma=domain.diameter,
+            neighbours=domain.size,
+        )
+    return AnchorsDeployment(
+        name="anchors",
+        version=1,
+        open=True,
+        snap_km=0.5,
+        created=NOW,
+        domain="city",
+        outputs=[0, 3, 5],
+        epsilon=epsilon,
+        delta=1e-3,
+        selection=selection,
+        guarantee=None,
+        round=1,
+    )
