@@ -55,13 +55,13 @@ def over_devices() -> dict[str, object]:
     here, there = CpuSolver(problem, graph, start), JaxSolver(problem, graph, start, mesh)
     garbage = np.random.default_rng(0).uniform(-1, 1, here._u.shape).astype(np.float32)
     here._u = garbage
-    full = np.zeros((len(there._u), 2, OUTPUTS), np.float32)
+    full = np.zeros((len(there._u[0]), 2, OUTPUTS), np.float32)
     full[: graph.count] = garbage
     with precise():
-        there._u = there._on.sharded(full, 0.0)
+        there._u = tuple(there._on.sharded(full[:, side], 0.0) for side in range(2))
     bounds = [here.bound(), there.bound()]
     there.advance(40)
-    padded = [np.asarray(a)[..., OUTPUTS:] for a in (there._x, there._u)]
+    padded = [np.asarray(a)[..., OUTPUTS:] for a in (there._x, *there._u)]
 
     here, there_ = Closure(problem.domain), JaxClosure(problem.domain, mesh, OUTPUTS)
     matrix = np.random.default_rng(1).dirichlet(np.full(OUTPUTS, 0.3), SIZE)
@@ -77,7 +77,7 @@ def over_devices() -> dict[str, object]:
     found = [c.violated(c.start(matrix), problem.epsilon, 2, 1e-3)[0] for c in (here, there_)]
     return {
         "devices": len(jax.devices()),
-        "shards": sorted({shard.data.shape[-1] for shard in there._u.addressable_shards}),
+        "shards": sorted({shard.data.shape[-1] for shard in there._u[0].addressable_shards}),
         "one": summary(optimal(problem, GAP, "jax", devices=jax.devices()[:1])),
         "all": summary(optimal(problem, GAP, "jax")),
         "garbage": bounds,

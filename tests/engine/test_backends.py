@@ -187,7 +187,7 @@ def test_eight_devices_do_as_one():
     assert all_["bound"] == pytest.approx(one["bound"], rel=1e-6)
     # The parts, with multipliers and tables that are no optimum.
     assert said["garbage"][1] == pytest.approx(said["garbage"][0], rel=1e-9)
-    assert said["padded_entries"] == [0.0, 0.0]
+    assert said["padded_entries"] == [0.0, 0.0, 0.0]
     assert said["padded_cost"] > 1e3 * said["largest_cost"]
     assert said["closure_error"] < 1e-12
     assert said["audit"][0] == pytest.approx(said["audit_here"][0], rel=1e-12)

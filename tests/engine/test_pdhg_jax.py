@@ -45,16 +45,21 @@ def arrays(solver: CpuSolver | JaxSolver) -> list[np.ndarray]:
     return [
         np.asarray(solver._x)[:SIZE],
         np.asarray(solver._mu)[:SIZE],
-        np.asarray(solver._u)[: solver.graph.count],
+        multipliers(solver)[: solver.graph.count],
     ]
+
+
+def multipliers(solver: CpuSolver | JaxSolver) -> np.ndarray:
+    """u with both sides of an edge next to each other, padding included."""
+    return np.asarray(solver._u) if isinstance(solver, CpuSolver) else np.stack(solver._u, axis=1)
 
 
 def give(solver: JaxSolver, u: np.ndarray) -> None:
     """Replace the multipliers."""
-    full = np.zeros(solver._u.shape, np.float32)
+    full = np.zeros(multipliers(solver).shape, np.float32)
     full[: len(u)] = u
     with precise():
-        solver._u = solver._on.sharded(full, 0.0)
+        solver._u = tuple(solver._on.sharded(full[:, side], 0.0) for side in range(2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -124,12 +129,12 @@ def test_padding_of_records_and_edges_changes_nothing(mesh, monkeypatch):
     monkeypatch.setattr(pdhg_jax, "ladder", lambda size: 2 * size + 7)
     loose = JaxSolver(problem, graph, start, mesh)
     assert loose._records > tight._records
-    assert len(loose._u) > len(tight._u)
+    assert len(loose._u[0]) > len(tight._u[0])
     for solver in (tight, loose):
         solver.advance(2 * CHECK)
     for first, second in zip(arrays(tight), arrays(loose), strict=True):
         np.testing.assert_allclose(second, first, rtol=1e-5, atol=1e-5 * np.abs(first).max())
-    assert not np.asarray(loose._u)[graph.count :].any()
+    assert not multipliers(loose)[graph.count :].any()
     assert not np.asarray(loose._x)[SIZE:].any()
     assert loose.bound() == pytest.approx(tight.bound(), rel=1e-5)
     assert loose.residual == pytest.approx(tight.residual, rel=1e-3)
@@ -164,9 +169,9 @@ def test_what_is_needed_is_not_understated(mesh):
     problem, graph, start = case("haversine")
     solver = JaxSolver(problem, graph, start, mesh)
     solver.advance(CHECK)
-    held = [solver._x, solver._x0, solver._u, solver._u0, solver._cost, solver._cost64]
+    held = [solver._x, solver._x0, *solver._u, *solver._u0, solver._cost, solver._cost64]
     held += [solver._scale, solver._inverse]
-    needed = bytes_needed(solver._records, len(solver._u), solver._on.width)
+    needed = bytes_needed(solver._records, len(solver._u[0]), solver._on.width)
     assert sum(array.nbytes for array in held) < needed
 
 
@@ -181,5 +186,5 @@ def test_settings_do_not_leak(mesh):
     with jax.enable_x64(True):
         again = JaxSolver(problem, graph, start, mesh)
         again.advance(CHECK)
-        assert again._x.dtype == again._u.dtype == np.float32
+        assert again._x.dtype == again._u[0].dtype == np.float32
         assert again.bound() == solver.bound()

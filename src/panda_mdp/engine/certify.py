@@ -37,8 +37,8 @@ STALLED = 8
 """Rounds in a row that do not bring the excess below 0.9 of the least one so far."""
 CENTRED_ROUNDS = 80
 NEAR_NATS = 8.0
-"""Pairs within this many nats do nearly all that the closure does: a farther record lends a row less
-than exp(-8) of an entry. Where an estimate will do only they are closed."""
+"""Pairs within this many nats do nearly all that the closure does: a farther record lends a row
+less than exp(-8) of an entry. Where an estimate will do only they are closed."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
 

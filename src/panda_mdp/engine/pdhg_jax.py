@@ -26,7 +26,6 @@ NEVER_LEAST = 1e300
 UNIT_ROUNDOFF = 2.0**-53
 WHOLE = PartitionSpec()
 ROWS = PartitionSpec(None, AXIS)
-PAIRS = PartitionSpec(None, None, AXIS)
 
 
 class JaxSolver(Halpern):
@@ -51,7 +50,9 @@ class JaxSolver(Halpern):
         self._inverse = self._on.sharded(1 / wide, 1.0)
         self._x = self._on.sharded(rows.astype(np.float32), 0.0)
         self._mu = self._on.whole(np.zeros(self._records, dtype=np.float32))
-        self._u = self._on.sharded(np.zeros((1, 2, z.shape[1]), dtype=np.float32), 0.0)
+        # The two sides of the edges lie apart: one array that holds both is copied every iteration.
+        nothing = np.zeros((1, z.shape[1]), dtype=np.float32)
+        self._u = (self._on.sharded(nothing, 0.0), self._on.sharded(nothing, 0.0))
 
     def _connect(self, source: IntArray) -> None:
         with precise():
@@ -61,9 +62,11 @@ class JaxSolver(Halpern):
         size, last = ladder(self.graph.count), self._records - 1
         extra = size - self.graph.count
         kept = np.concatenate([source, np.full(extra, -1)])
-        self._u = _take(self._u, self._on.whole(kept))
+        at = self._on.whole(kept)
+        self._u = (_take(self._u[0], at), _take(self._u[1], at))
         ends = np.concatenate([self.ends, np.full((extra, 2), last)]).astype(np.int32)
-        slots = np.concatenate([self.slot, np.arange(2 * self.graph.count, 2 * size)])
+        # Edges are sorted by their first end; this sorts them by the second.
+        by_second = np.argsort(ends[:, 1], kind="stable").astype(np.int32)
         degree = np.zeros(self._records)
         degree[: self.problem.size] = self.degree
         ones = np.ones(extra)
@@ -72,9 +75,10 @@ class JaxSolver(Halpern):
         self._row_share = np.zeros(self._records)
         self._row_share[: self.problem.size] = 1 / self.scale_sums
         self._graph = {
-            "ends": self._on.whole(ends),
-            "slot": self._on.whole(slots.astype(np.int32)),
-            "record": self._on.whole(ends.ravel()[slots]),
+            "first": self._on.whole(np.ascontiguousarray(ends[:, 0])),
+            "second": self._on.whole(np.ascontiguousarray(ends[:, 1])),
+            "by_second": self._on.whole(by_second),
+            "sorted_second": self._on.whole(ends[by_second, 1]),
             "growth": self._on.whole(np.concatenate([self.growth, ones]).astype(np.float32)),
         }
         self._growth_above = self._on.whole(np.concatenate([self.growth_above, ones]))
@@ -82,8 +86,8 @@ class JaxSolver(Halpern):
     def _anchor(self) -> None:
         with precise():
             # Copies: the iteration may reuse the memory of what it is given.
-            self._x0, self._mu0, self._u0 = (
-                jnp.array(a, copy=True) for a in (self._x, self._mu, self._u)
+            self._x0, self._mu0, self._u0 = jax.tree.map(
+                lambda a: jnp.array(a, copy=True), (self._x, self._mu, self._u)
             )
 
     def _iterate(self, steps: int, since: int) -> float:
@@ -134,9 +138,7 @@ class JaxSolver(Halpern):
                 self._cost64,
                 self._u,
                 self._inverse,
-                self._graph["ends"],
-                self._graph["slot"],
-                self._graph["record"],
+                self._graph,
                 self._growth_above,
                 np.float64(self.unit),
                 terms,
@@ -162,58 +164,67 @@ def _compiled_table(mesh: Mesh) -> Any:
 
 @jax.jit
 def _take(u: Array, source: Array) -> Array:
-    return jnp.where((source >= 0)[:, None, None], u[jnp.maximum(source, 0)], 0)
+    return jnp.where((source >= 0)[:, None], u[jnp.maximum(source, 0)], 0)
+
+
+def _by_record(first: Array, second: Array, c: Any, records: int) -> Array:
+    """Sums over the edges of every record, of the one at its first end and at its second."""
+    at_first = jax.ops.segment_sum(first, c["first"], num_segments=records, indices_are_sorted=True)
+    return at_first + jax.ops.segment_sum(
+        second[c["by_second"]], c["sorted_second"], num_segments=records, indices_are_sorted=True
+    )
 
 
 def _step(state: Any, anchor: Any, c: Any, keep: Array, measure: bool) -> Any:
-    x, mu, u = state
-    x0, mu0, u0 = anchor
+    x, mu, (ui, uj) = state
+    x0, mu0, (ui0, uj0) = anchor
     one = jnp.float32(1)
     pull = one - keep
-    by_record = u.reshape(-1, u.shape[2])[c["slot"]]
-    grad = c["scale"] * (c["cost"] - mu[:, None]) + jax.ops.segment_sum(
-        by_record, c["record"], num_segments=len(x), indices_are_sorted=True
-    )
+    grad = c["scale"] * (c["cost"] - mu[:, None]) + _by_record(ui, uj, c, len(x))
     stiff = c["stiff"][:, None] + c["row_pull"] * c["scale"]
     mid = 2 * jnp.maximum(x - grad / stiff, 0) - x
     total = jax.lax.psum(jnp.sum(c["scale"] * mid, axis=1), AXIS)
     short = one - total
     raised = mu + c["row_step"] * short
-    i, j = c["ends"][:, 0], c["ends"][:, 1]
+    i, j = c["first"], c["second"]
     g = c["growth"][:, None] * c["scale"][j] * c["inverse"][i]
     h = c["growth"][:, None] * c["scale"][i] * c["inverse"][j]
-    vi = u[:, 0] + c["dual_step"] * mid[i]
-    vj = u[:, 1] + c["dual_step"] * mid[j]
+    vi = ui + c["dual_step"] * mid[i]
+    vj = uj + c["dual_step"] * mid[j]
     first = jnp.maximum(vi - g * vj, 0) / (one + g * g)
     second = jnp.maximum(vj - h * vi, 0) / (one + h * h)
     apex = (g * vi + vj <= 0) & (vi + h * vj <= 0)
-    new = jnp.stack(
-        [jnp.where(apex, vi, first - h * second), jnp.where(apex, vj, second - g * first)], axis=1
-    )
+    new_i = jnp.where(apex, vi, first - h * second)
+    new_j = jnp.where(apex, vj, second - g * first)
     moved = jnp.float32(0)
     if measure:
         change = mid - x
         across = 0.25 * jnp.sum(change * change * stiff)
-        turn = new - u
-        local = across + jnp.sum(turn * turn) / c["dual_step"]
+        turn = jnp.sum((new_i - ui) ** 2) + jnp.sum((new_j - uj) ** 2)
+        local = across + turn / c["dual_step"]
         moved = jax.lax.psum(local, AXIS) + jnp.sum(c["row_step"] * short * short)
     state = (
         keep * mid + pull * x0,
         keep * (2 * raised - mu) + pull * mu0,
-        keep * (2 * new - u) + pull * u0,
+        (keep * (2 * new_i - ui) + pull * ui0, keep * (2 * new_j - uj) + pull * uj0),
     )
     return state, moved
 
 
-STATE = (ROWS, WHOLE, PAIRS)
+SIDES = (ROWS, ROWS)
+STATE = (ROWS, WHOLE, SIDES)
+GRAPH = {
+    "first": WHOLE,
+    "second": WHOLE,
+    "by_second": WHOLE,
+    "sorted_second": WHOLE,
+    "growth": WHOLE,
+}
 CONSTANTS = {
     "cost": ROWS,
     "scale": ROWS,
     "inverse": ROWS,
-    "ends": WHOLE,
-    "slot": WHOLE,
-    "record": WHOLE,
-    "growth": WHOLE,
+    **GRAPH,
     "stiff": WHOLE,
     "dual_step": WHOLE,
     "row_pull": WHOLE,
@@ -247,16 +258,19 @@ def _compiled_run(mesh: Mesh) -> Any:
 
 @cache
 def _compiled_travel(mesh: Mesh) -> Any:
-    def travel(x: Array, x0: Array, u: Array, u0: Array, scale: Array, degree: Array) -> Any:
-        step, turn = x - x0, u - u0
+    def travel(x: Array, x0: Array, u: Any, u0: Any, scale: Array, degree: Array) -> Any:
+        step = x - x0
         primal = jnp.sum(step * step * (degree[:, None] + ROW_PULL * scale), dtype=jnp.float64)
-        dual = jnp.sum(turn * turn, dtype=jnp.float64)
+        dual = sum(
+            jnp.sum((side - side0) ** 2, dtype=jnp.float64)
+            for side, side0 in zip(u, u0, strict=True)
+        )
         return jax.lax.psum(primal, AXIS), jax.lax.psum(dual, AXIS)
 
     mapped = jax.shard_map(
         travel,
         mesh=mesh,
-        in_specs=(ROWS, ROWS, PAIRS, PAIRS, ROWS, WHOLE),
+        in_specs=(ROWS, ROWS, SIDES, SIDES, ROWS, WHOLE),
         out_specs=(WHOLE, WHOLE),
         check_vma=False,
     )
@@ -269,37 +283,28 @@ def _compiled_bound(mesh: Mesh) -> Any:
 
     def least(
         cost: Array,
-        u: Array,
+        u: Any,
         inverse: Array,
-        ends: Array,
-        slot: Array,
-        record: Array,
+        graph: Any,
         growth: Array,
         unit: Array,
         terms: Array,
     ) -> Array:
-        i, j = ends[:, 0], ends[:, 1]
+        i, j = graph["first"], graph["second"]
         g = growth[:, None]
-        own = u[:, 0].astype(jnp.float64) * inverse[i].astype(jnp.float64)
-        other = u[:, 1].astype(jnp.float64) * inverse[j].astype(jnp.float64)
+        own = u[0].astype(jnp.float64) * inverse[i].astype(jnp.float64)
+        other = u[1].astype(jnp.float64) * inverse[j].astype(jnp.float64)
         up = unit * jnp.maximum(0.0, jnp.minimum(own, -other / g))
         down = unit * jnp.maximum(0.0, jnp.minimum(other, -own / g))
-
-        def by_record(first: Array, second: Array) -> Array:
-            both = jnp.stack([first, second], axis=1).reshape(-1, first.shape[1])
-            return jax.ops.segment_sum(
-                both[slot], record, num_segments=len(cost), indices_are_sorted=True
-            )
-
-        h = cost + by_record(up - g * down, down - g * up)
-        size = jnp.abs(cost) + by_record(up + g * down, down + g * up)
+        h = cost + _by_record(up - g * down, down - g * up, graph, len(cost))
+        size = jnp.abs(cost) + _by_record(up + g * down, down + g * up, graph, len(cost))
         lowest = jnp.min(h - (terms[:, None] * UNIT_ROUNDOFF) * size, axis=1)
         return jax.lax.pmin(lowest, AXIS)
 
     mapped = jax.shard_map(
         least,
         mesh=mesh,
-        in_specs=(ROWS, PAIRS, ROWS, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE),
+        in_specs=(ROWS, SIDES, ROWS, GRAPH, WHOLE, WHOLE, WHOLE),
         out_specs=WHOLE,
         check_vma=False,
     )

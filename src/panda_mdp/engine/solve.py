@@ -26,6 +26,8 @@ PATIENCE = 8
 """Checks without progress after which the solver is taken to have reached its precision."""
 ESTIMATES_WORTH = 24
 """Estimates that certifying takes about as long as, before it was timed."""
+MARKUP = 1.001
+"""The same in loss: what repaired whole cities cost beyond the estimate."""
 ABSOLUTE_TOLERANCE = 1e-7
 """Of the loss that ignores the record: a difference below it counts as none."""
 
@@ -49,8 +51,8 @@ class Solve:
     certify_seconds: float = 0.0
     timed: bool = False
     """Whether that is known: what runs for the first time may have been compiled meanwhile."""
-    markup: float = 1.0
-    """What the whole repair costs beyond its first round, as a factor, when last seen."""
+    markup: float = MARKUP
+    """What the whole repair costs beyond the estimate, as a factor, when last seen."""
     closure: Closure | None = None
     candidate: FloatArray | None = None
 
