@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.protocol import schema
@@ -184,11 +184,13 @@ class Store:
         shown = self.url.render_as_string(hide_password=True)
         try:
             found = self.value("schema")
-        except (OperationalError, ProgrammingError) as error:
+        except DBAPIError as error:
+            self.close()
             reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
             msg = f"{shown} cannot be used: {reason}; `panda-mdp serve --init` makes a new database"
             raise FileFormatError(msg) from None
         if found != schema.VERSION:
+            self.close()
             msg = (
                 f"{shown} has layout {found!r} and this version needs {schema.VERSION!r}; use the "
                 "version of panda-mdp that made it, or start with a new database"
@@ -228,18 +230,26 @@ def _url(database: str) -> URL:
     return url
 
 
+_PRAGMAS = (
+    "PRAGMA busy_timeout = 20000",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA fullfsync = ON",
+    "PRAGMA foreign_keys = ON",
+)
+
+
 def _prepare_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def _connected(raw: Any, record: Any) -> None:
         # Transactions are begun here and not by the driver, which waits for the first change.
         raw.isolation_level = None
-        cursor = raw.cursor()
-        cursor.execute("PRAGMA busy_timeout = 20000")
-        cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute("PRAGMA synchronous = FULL")
-        cursor.execute("PRAGMA fullfsync = ON")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.close()
+        try:
+            for pragma in _PRAGMAS:
+                raw.execute(pragma).close()
+        except BaseException:
+            raw.close()
+            raise
 
     @event.listens_for(engine, "begin")
     def _begun(connection: Connection) -> None:
