@@ -11,14 +11,14 @@ import contextlib
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from panda_mdp.errors import PandaError
 from panda_mdp.experiments.draws import Study, Workspace
-from panda_mdp.experiments.specs import Cell, Setting, function
+from panda_mdp.experiments.specs import SLOW, Cell, Setting, function
 from panda_mdp.experiments.store import Outcome, Row, Store
 
 TIME_LIMIT = 1800.0
@@ -28,6 +28,9 @@ GRACE = 10.0
 WARM = Setting(records=300, outputs=20, users=5)
 """A draw on which compiled kernels are loaded before anything is timed: large enough that they are
 used at all."""
+TINY = Setting(records=24, outputs=4, users=2)
+"""The same for methods that would take long."""
+WARM_LIMIT = 10.0
 
 
 @dataclass(frozen=True)
@@ -161,9 +164,10 @@ def _serve(pipe: Connection, study: Study) -> None:
         name = (cell.kind, cell.method)
         if name not in warmed:
             warmed.add(name)
-            work.limit = 60.0
-            tiny = Cell(cell.kind, cell.method, WARM, 0, cell.options)
-            execute(tiny, work)
+            work.limit = WARM_LIMIT
+            warm = TINY if cell.method in SLOW else WARM
+            size = min(warm.records, study.city.nodes // 2)
+            execute(replace(cell, setting=replace(warm, records=size), repeat=0), work)
         work.limit = limit
         pipe.send("ready")
         pipe.send(execute(cell, work))
