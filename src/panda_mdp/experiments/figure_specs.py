@@ -93,8 +93,8 @@ def _sizes(epsilon: float = 5.0, sizes: tuple[int, ...] = SIZES) -> tuple[Settin
 
 
 _ALPHA = tuple((("alpha", alpha), ("part", 50.0)) for alpha in ALPHAS)
-# Many records lie within a wide gamma, and the work grows with their square.
-_WIDE = tuple((("alpha", alpha), ("part", 8.0), ("pairs", 60)) for alpha in ALPHAS)
+# Many records lie within a wide gamma, and the work grows with their cube.
+_WIDE = tuple((("alpha", alpha), ("part", 16.0), ("pairs", 100)) for alpha in ALPHAS)
 _BY_USERS = tuple(Setting(MIDDLE, users=users) for users in USERS)
 _BY_EPSILON = tuple(Setting(MIDDLE, epsilon) for epsilon in EPSILONS)
 _BY_DELTA = tuple(Setting(MIDDLE, delta=delta) for delta in DELTAS)

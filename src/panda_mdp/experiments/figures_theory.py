@@ -156,7 +156,7 @@ def draw_margins(rows: Sequence[Row], city: str) -> Figure:
 def draw_wide_margins(rows: Sequence[Row], city: str) -> Figure:
     """Figure 6 where most pairs have a margin: a wider gamma, a larger delta."""
     return _draw_margins(
-        rows, f"Safety margin with a wide gamma (d_max/8) and delta = 1e-2, {city}"
+        rows, f"Safety margin with a wide gamma (d_max/16) and delta = 1e-2, {city}"
     )
 
 
