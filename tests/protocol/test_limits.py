@@ -20,7 +20,7 @@ from panda_mdp.protocol.store import Store
 
 Message = MutableMapping[str, Any]
 Endpoint = Callable[[Message, bytes], Awaitable[bytes]]
-SECRET = "41.902782,12.496366"
+HIDDEN = "41.902782,12.496366"
 
 
 class Harness:
@@ -176,14 +176,14 @@ def test_a_mistake_tells_nothing(
     make: Callable[..., Harness], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(scope: Message, body: bytes) -> bytes:
-        raise ValueError(SECRET + body.decode())
+        raise ValueError(HIDDEN + body.decode())
 
     with caplog.at_level(logging.DEBUG):
-        status, _, body = make(fail).call(parts=(SECRET.encode(),))
+        status, _, body = make(fail).call(parts=(HIDDEN.encode(),))
     assert (status, body["error"]["code"]) == (500, "internal")
-    assert SECRET not in json.dumps(body)
+    assert HIDDEN not in json.dumps(body)
     assert "ValueError" in caplog.text and "test_limits.py" in caplog.text
-    assert SECRET not in caplog.text
+    assert HIDDEN not in caplog.text
 
 
 def test_the_log_has_templates_and_nothing_else(
@@ -191,12 +191,12 @@ def test_the_log_has_templates_and_nothing_else(
 ) -> None:
     harness = make()
     with caplog.at_level(logging.INFO, "panda_mdp.access"):
-        harness.call(path=f"/v1/deployments/{SECRET}/other")
+        harness.call(path=f"/v1/deployments/{HIDDEN}/other")
         harness.call(method="GET\r\nforged", path="/x")
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0].startswith("POST /template/{name} 200 ")
     assert lines[1].startswith("OTHER ")
-    for hidden in (SECRET, harness.token, "10.0.0.1", "forged"):
+    for hidden in (HIDDEN, harness.token, "10.0.0.1", "forged"):
         assert hidden not in caplog.text
 
 
@@ -224,12 +224,12 @@ def test_validation_errors_name_fields_and_rules_but_no_values() -> None:
     from pydantic import ValidationError
 
     body = json.dumps(
-        {"id": SECRET, "version": -777, "output": SECRET, SECRET: 1, "latitude": 41.902782}
+        {"id": HIDDEN, "version": -777, "output": HIDDEN, HIDDEN: 1, "latitude": 41.902782}
     )
     with pytest.raises(ValidationError) as caught:
         ReportRequest.model_validate_json(body)
     text = invalid(caught.value.errors()).body.decode()
     for name in ("id", "version", "output", "latitude"):
         assert name in text
-    for hidden in (SECRET, "777", "41.9"):
+    for hidden in (HIDDEN, "777", "41.9"):
         assert hidden not in text
