@@ -100,11 +100,14 @@ class TableCache:
     def _append(self, wire: Wire, info: TableInfo, part: Path, start: int) -> None:
         address = ("tables", info.name, str(info.version), "file")
         with wire.stream(start, info.sha256, *address) as response:
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                msg = "the server sent a table in another encoding than asked for"
+                raise ProtocolError(msg)
             resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
             if resumed:
                 _check_range(response.headers.get("Content-Range"), start, info.size_bytes)
             with part.open("ab" if resumed else "wb") as target:
-                for piece in response.iter_raw():
+                for piece in response.iter_bytes():
                     target.write(piece)
                     if target.tell() > info.size_bytes:
                         break
