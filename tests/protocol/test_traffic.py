@@ -91,7 +91,7 @@ def run(
         with Client(
             URL, TOKEN, folder, limits(), transport=server.transport, clock=lambda: 1e9
         ) as user:
-            plan = user.plan(kind.split()[0])
+            plan = user.plan(kind.split(maxsplit=1)[0])
             user.report(plan, plan.record(record), accept_no_guarantee=not private)
     return server
 
