@@ -9,7 +9,7 @@ const DAY = 86400;
 const allowance: Allowance = { epsilon: 2, period_epsilon: 5, period_s: DAY };
 const charge: Charge = {
   account: "haversine km", unit: "km", server: "https://a/v1/", deployment: "city", version: 1,
-  table: "ab", epsilon: 2,
+  domain: "ab", epsilon: 2,
 };
 
 class Memory {
@@ -40,16 +40,18 @@ test("the same record has the same answer in a period, and pays once", async () 
   const ledger = await open();
   let drawn = 0;
   const draw = () => [7, 8, 9][drawn++];
-  expect(await ledger.release(charge, 41, draw)).toEqual({ output: 7, repeated: false });
-  expect(await ledger.release(charge, 41, draw)).toEqual({ output: 7, repeated: true });
-  expect(await ledger.known(charge, 41)).toBe(7);
+  const first = await ledger.release(charge, 41, draw);
+  expect(first).toMatchObject({ output: 7, version: 1, state: "charged", repeated: false });
+  // The same report: sent again, it is counted once.
+  expect(await ledger.release(charge, 41, draw)).toEqual({ ...first, repeated: true });
+  expect((await ledger.known(charge, 41))?.output).toBe(7);
   expect(await ledger.known(charge, 42)).toBeNull();
   expect((await ledger.balance(charge.account)).spent).toBe(2);
   // Another tab, or the page loaded again, sees the same books.
   const again = await open();
-  expect(await again.release(charge, 41, draw)).toEqual({ output: 7, repeated: true });
+  expect((await again.release(charge, 41, draw)).report).toBe(first.report);
   now += DAY;
-  expect(await ledger.release(charge, 41, draw)).toEqual({ output: 8, repeated: false });
+  expect(await ledger.release(charge, 41, draw)).toMatchObject({ output: 8, repeated: false });
 });
 
 test("a limit refuses before anything is drawn", async () => {
@@ -149,10 +151,23 @@ test("forgetting erases answers and keeps the charges", async () => {
   expect((await ledger.balance(charge.account)).spent).toBe(2);
 });
 
-test("another version of the table is another question", async () => {
+test("what was not accepted is drawn again for another version, and paid again", async () => {
   const ledger = await open();
-  await ledger.release(charge, 1, () => 1);
-  expect((await ledger.release({ ...charge, version: 2 }, 1, () => 3)).output).toBe(3);
+  const first = await ledger.release(charge, 1, () => 1);
+  const next = { ...charge, version: 2 };
+  expect(await ledger.known(next, 1)).toBeNull();
+  expect(await ledger.release(next, 1, () => 3)).toMatchObject({ output: 3, repeated: false });
+  expect((await ledger.balance(charge.account)).spent).toBe(4);
+  const all = (await read(ledger.database, "entries", (s) => s.getAll())) as Entry[];
+  expect(all.find(({ id }) => id === first.entry)?.state).toBe("given_up");
+});
+
+test("what was accepted stays the answer of the period, whatever the version", async () => {
+  const ledger = await open();
+  const first = await ledger.release(charge, 1, () => 1);
+  await ledger.settle(first.entry, "accepted");
+  const again = await ledger.release({ ...charge, version: 2 }, 1, () => 3);
+  expect(again).toEqual({ ...first, state: "accepted", repeated: true });
 });
 
 test("costs add as they are written", () => {

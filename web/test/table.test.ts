@@ -11,6 +11,7 @@ test("every row, place and output is the library's, to the last bit", async () =
   const table = await CompactTable.read(file);
   expect(await sha256(file)).toBe(expected.sha256);
   expect(table.header.domain.fingerprint).toBe(expected.fingerprint);
+  expect(await table.fingerprint()).toBe(expected.fingerprint);
   expect(table.epsilon).toBe(expected.epsilon);
   expect(Array.from(table.outputs)).toEqual(expected.outputs);
   expect(Array.from(table.places.lat)).toEqual(expected.lat);

@@ -38,9 +38,27 @@ export interface Charge {
   readonly server: string;
   readonly deployment: string;
   readonly version: number;
-  /** The table's SHA-256. */
-  readonly table: string;
+  /** The fingerprint of the domain. */
+  readonly domain: string;
   readonly epsilon: number;
+}
+
+/** What became of an entry; the charge stays in any case. */
+export type State = "charged" | "accepted" | "given_up";
+
+/** What was drawn: all that may ever be sent of it. */
+export interface Drawn {
+  /** The id of the report, so that sending it again is safe. */
+  readonly report: string;
+  readonly version: number;
+  readonly output: number;
+}
+
+export interface Release extends Drawn {
+  readonly entry: string;
+  readonly state: State;
+  /** Whether it was drawn before, and cost nothing now. */
+  readonly repeated: boolean;
 }
 
 export interface Entry {
@@ -52,6 +70,7 @@ export interface Entry {
   readonly server: string;
   readonly deployment: string;
   readonly epsilon: number;
+  readonly state: State;
   readonly memo: string | null;
   readonly box: Bytes | null;
 }
@@ -142,11 +161,12 @@ export class Ledger {
   }
 
   /** The answer that a record has in this period already, if any. */
-  async known(charge: Charge, record: number): Promise<number | null> {
+  async known(charge: Charge, record: number): Promise<Release | null> {
     return exclusively(LOCK, async () => {
       const memo = await this.memo(charge, record, await this.rollOver());
       const entry = await this.find(memo);
-      return entry && this.unlock(entry);
+      const before = entry && (await this.opened(entry));
+      return before && stillValid(before, charge) ? before : null;
     });
   }
 
@@ -154,16 +174,20 @@ export class Ledger {
    * The answer for a record: the one it has in this period, at no cost, or a new one, charged and
    * durable before this returns. `draw` is called at most once, and only if the charge is allowed.
    */
-  async release(
-    charge: Charge, record: number, draw: () => number,
-  ): Promise<{ output: number; repeated: boolean }> {
+  async release(charge: Charge, record: number, draw: () => number): Promise<Release> {
     return exclusively(LOCK, async () => {
       const period = await this.rollOver();
       const memo = await this.memo(charge, record, period);
       const before = await this.find(memo);
-      if (before) return { output: await this.unlock(before), repeated: true };
+      if (before) {
+        const found = await this.opened(before);
+        if (stillValid(found, charge)) return found;
+      }
       await this.refuseBeyond(charge);
-      const output = draw();
+      if (before) await this.put({ ...before, state: "given_up", memo: null });
+      const drawn: Drawn = {
+        report: crypto.randomUUID(), version: charge.version, output: draw(),
+      };
       const entry: Entry = {
         id: crypto.randomUUID(),
         period,
@@ -173,13 +197,22 @@ export class Ledger {
         server: charge.server,
         deployment: charge.deployment,
         epsilon: charge.epsilon,
+        state: "charged",
         memo,
         box: null,
       };
-      const locked = { ...entry, box: await this.lock(entry, output) };
-      await write(this.database, "entries", (entries) => entries.add(locked));
+      await this.put({ ...entry, box: await this.lock(entry, drawn) });
       this.marks.setItem(MARK, "1");
-      return { output, repeated: false };
+      return { ...drawn, entry: entry.id, state: "charged", repeated: false };
+    });
+  }
+
+  /** Note what became of an entry. */
+  async settle(id: string, state: State): Promise<void> {
+    await exclusively(LOCK, async () => {
+      const entry = (await read(this.database, "entries", (s) => s.get(id))) as Entry | undefined;
+      if (!entry) return;
+      await this.put({ ...entry, state, memo: state === "given_up" ? null : entry.memo });
     });
   }
 
@@ -196,7 +229,10 @@ export class Ledger {
     await exclusively(LOCK, async () => {
       const all = (await read(this.database, "entries", (s) => s.getAll())) as Entry[];
       await write(this.database, "entries", (entries) => {
-        for (const entry of all) entries.put({ ...entry, memo: null, box: null });
+        for (const entry of all) {
+          const state = entry.state === "charged" ? "given_up" : entry.state;
+          entries.put({ ...entry, state, memo: null, box: null });
+        }
       });
     });
   }
@@ -271,9 +307,17 @@ export class Ledger {
   }
 
   private async memo(charge: Charge, record: number, period: number): Promise<string> {
-    const { server, deployment, version, table } = charge;
-    const message = canonicalJson({ server, deployment, version, table, period, record });
+    const { server, deployment, domain } = charge;
+    const message = canonicalJson({ server, deployment, domain, period, record });
     return hex(new Uint8Array(await crypto.subtle.sign("HMAC", this.keys.memo, utf8(message))));
+  }
+
+  private async put(entry: Entry): Promise<void> {
+    await write(this.database, "entries", (entries) => entries.put(entry));
+  }
+
+  private async opened(entry: Entry): Promise<Release> {
+    return { ...(await this.unlock(entry)), entry: entry.id, state: entry.state, repeated: true };
   }
 
   private async find(memo: string): Promise<Entry | null> {
@@ -282,9 +326,9 @@ export class Ledger {
   }
 
   /** Encrypted, of one length whatever it holds, and bound to its entry and cost. */
-  private async lock(entry: Entry, output: number): Promise<Bytes> {
+  private async lock(entry: Entry, drawn: Drawn): Promise<Bytes> {
     const nonce = crypto.getRandomValues(new Uint8Array(12));
-    const plain = utf8(JSON.stringify({ output }).padEnd(BOX_BYTES));
+    const plain = utf8(JSON.stringify(drawn).padEnd(BOX_BYTES));
     const sealed = await crypto.subtle.encrypt(
       { name: "AES-GCM", iv: nonce, additionalData: about(entry) }, this.keys.box, plain,
     );
@@ -294,7 +338,7 @@ export class Ledger {
     return box;
   }
 
-  private async unlock(entry: Entry): Promise<number> {
+  private async unlock(entry: Entry): Promise<Drawn> {
     const box = entry.box as Bytes;
     try {
       const plain = await crypto.subtle.decrypt(
@@ -302,7 +346,7 @@ export class Ledger {
         this.keys.box,
         box.subarray(12),
       );
-      return (JSON.parse(new TextDecoder().decode(plain)) as { output: number }).output;
+      return JSON.parse(new TextDecoder().decode(plain)) as Drawn;
     } catch {
       throw new LedgerError(
         "an entry of this browser's books does not match its seal; they are damaged",
@@ -310,6 +354,11 @@ export class Ledger {
       );
     }
   }
+}
+
+/** Whether what was drawn answers for this table: it was accepted, or can still be. */
+function stillValid(before: Release, charge: Charge): boolean {
+  return before.state === "accepted" || before.version === charge.version;
 }
 
 function about(entry: Entry): Bytes {

@@ -6,9 +6,12 @@
 
 import { type Api, ApiError } from "./api";
 import { exclusively, read, write } from "./database";
+import type { Ledger, Release } from "./ledger";
 
 export interface Report {
   readonly id: string;
+  /** The entry of the books that paid for it. */
+  readonly entry: string;
   readonly deployment: string;
   readonly version: number;
   readonly output: number;
@@ -18,15 +21,19 @@ export interface Report {
 }
 
 export class Outbox {
-  constructor(private readonly database: IDBDatabase) {}
+  constructor(private readonly ledger: Ledger) {}
 
-  async put(deployment: string, version: number, output: number): Promise<Report> {
-    const report: Report = {
-      id: crypto.randomUUID(), deployment, version, output, at: Date.now(), state: "waiting",
-      problem: null,
-    };
-    await write(this.database, "outbox", (outbox) => outbox.add(report));
-    return report;
+  private get database(): IDBDatabase {
+    return this.ledger.database;
+  }
+
+  /** Hand a release over for sending. The same one is sent once. */
+  async put(deployment: string, release: Release): Promise<void> {
+    const { report, entry, version, output } = release;
+    const state = release.state === "accepted" ? "accepted" : "waiting";
+    await this.note({
+      id: report, entry, deployment, version, output, at: Date.now(), state, problem: null,
+    });
   }
 
   async all(): Promise<Report[]> {
@@ -42,6 +49,7 @@ export class Outbox {
         try {
           await api.report(report, token);
           await this.note({ ...report, state: "accepted", problem: null });
+          await this.ledger.settle(report.entry, "accepted");
         } catch (error) {
           if (!(error instanceof ApiError) || error.later) {
             await this.note({ ...report, problem: (error as Error).message });

@@ -5,7 +5,7 @@
  * throughout (codes are below 2^52), and handed out as 64-bit integers.
  */
 
-import { type Bytes, hex } from "./bytes";
+import { type Bytes, hex, sha256, utf8 } from "./bytes";
 import { FormatError } from "./errors";
 import { Euclidean, Haversine, Matrix, type Metric } from "./metric";
 
@@ -136,6 +136,17 @@ export class CompactTable {
   get places(): Haversine {
     if (this.metric instanceof Haversine) return this.metric;
     throw new FormatError("this table is not about places on a map");
+  }
+
+  /** The domain's name for certificates, computed from the places themselves. */
+  async fingerprint(): Promise<string> {
+    const { lat, lon } = this.places;
+    const tag = utf8("haversine|km");
+    const array = (values: Float64Array) => [
+      utf8(`<f8(${values.length},)`), new Uint8Array(values.buffer as ArrayBuffer),
+    ];
+    const parts = [utf8(`|u1(${tag.length},)`), tag, ...array(lat), ...array(lon)];
+    return sha256(new Uint8Array(await new Blob(parts).arrayBuffer()));
   }
 
   /** Read a whole file: checksum, header, places; the rows are decoded when they are wanted. */

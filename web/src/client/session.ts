@@ -1,0 +1,75 @@
+/** What the page works with: one deployment, its table checked, before any place is known. */
+
+import type { Api, Deployment, TableInfo } from "../core/api";
+import type { Bytes } from "../core/bytes";
+import { FormatError, SignatureError } from "../core/errors";
+import { pinnedKey } from "../core/keypin";
+import type { Charge } from "../core/ledger";
+import { type OperatorKey, tableBytes, verify } from "../core/signing";
+import { CompactTable } from "../core/table";
+
+export interface Session {
+  readonly deployment: Deployment;
+  readonly info: TableInfo;
+  readonly table: CompactTable;
+  readonly file: Bytes;
+  readonly key: OperatorKey;
+  /** Whether the key was seen for the first time, and so taken on trust. */
+  readonly firstKey: boolean;
+}
+
+/** Deployments that this page can serve: whole public tables. */
+export function usable(deployments: readonly Deployment[]): Deployment[] {
+  return deployments.filter(({ kind, table }) => kind === "table" && table !== undefined);
+}
+
+/** The operator's key, as it was pinned. */
+export async function trustedKey(
+  api: Api, expected: string | null,
+): Promise<{ key: OperatorKey; first: boolean }> {
+  const service = await api.service();
+  return pinnedKey(localStorage, service.key, expected);
+}
+
+/** Fetch the whole table, and check signature, checksum and that all claims agree. */
+export async function openSession(
+  api: Api, deployment: Deployment, trusted: { key: OperatorKey; first: boolean },
+  onProgress: (share: number) => void,
+): Promise<Session> {
+  const info = deployment.table;
+  if (!info) throw new FormatError("this deployment has no table");
+  if (info.key_id !== trusted.key.id) {
+    throw new SignatureError("the table was signed with another key than the operator's");
+  }
+  await verify(trusted.key.public, tableBytes(info), info.signature);
+  const file = await api.tableFile(info, onProgress);
+  const table = await CompactTable.read(file);
+  const claims = [
+    table.epsilon === info.epsilon,
+    table.epsilon === deployment.guarantee?.epsilon,
+    deployment.guarantee?.delta === 0,
+    table.header.domain.fingerprint === info.domain,
+    (await table.fingerprint()) === info.domain,
+    table.size === info.records,
+    table.outputs.length === info.outputs,
+  ];
+  if (claims.includes(false)) {
+    throw new FormatError(
+      "the table is not what the deployment says it is", "Do not report anything; tell the operator.",
+    );
+  }
+  return { deployment, info, table, file, key: trusted.key, firstKey: trusted.first };
+}
+
+/** What a report of this session is charged as. */
+export function chargeOf(session: Session, server: string): Charge {
+  return {
+    account: "haversine km",
+    unit: "km",
+    server,
+    deployment: session.deployment.name,
+    version: session.deployment.version,
+    domain: session.info.domain,
+    epsilon: session.table.epsilon,
+  };
+}

@@ -1,0 +1,83 @@
+import { IDBFactory } from "fake-indexeddb";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { Api } from "../src/core/api";
+import { type Charge, Ledger } from "../src/core/ledger";
+import { Outbox } from "../src/core/outbox";
+
+const charge: Charge = {
+  account: "haversine km", unit: "km", server: "https://a/v1/", deployment: "city", version: 3,
+  domain: "ab", epsilon: 1,
+};
+const kept = new Map<string, string>();
+const marks = {
+  getItem: (name: string) => kept.get(name) ?? null,
+  setItem: (name: string, value: string) => void kept.set(name, value),
+};
+const api = new Api(new URL("https://panda.test/v1/"));
+let ledger: Ledger;
+let outbox: Outbox;
+
+beforeEach(async () => {
+  kept.clear();
+  ledger = await Ledger.open(
+    { epsilon: 1, period_epsilon: 9, period_s: 60 }, { factory: new IDBFactory(), marks },
+  );
+  outbox = new Outbox(ledger);
+});
+
+afterEach(() => vi.unstubAllGlobals());
+
+function answering(...answers: (Response | Error)[]) {
+  const calls: { url: string; body: string; token: string | null }[] = [];
+  vi.stubGlobal("fetch", async (url: URL, options: RequestInit) => {
+    calls.push({
+      url: url.href,
+      body: String(options.body),
+      token: new Headers(options.headers).get("authorization"),
+    });
+    const next = answers.shift();
+    if (!next || next instanceof Error) throw next ?? new Error("no answer left");
+    return next;
+  });
+  return calls;
+}
+
+const accepted = () => new Response("{}", { status: 201 });
+const failed = (status: number, code: string) =>
+  new Response(JSON.stringify({ error: { code, message: `it is ${code}` } }), { status });
+
+test("a report holds the output, its version and an id, and nothing else", async () => {
+  const calls = answering(accepted());
+  const release = await ledger.release(charge, 4711, () => 12);
+  await outbox.put("city", release);
+  await outbox.flush(api, "pmt_x");
+  expect(calls).toEqual([{
+    url: "https://panda.test/v1/deployments/city/reports",
+    body: JSON.stringify({ id: release.report, version: 3, output: 12 }),
+    token: "Bearer pmt_x",
+  }]);
+  expect((await outbox.all()).map(({ state }) => state)).toEqual(["accepted"]);
+  expect((await ledger.known(charge, 4711))?.state).toBe("accepted");
+});
+
+test("without a network reports wait, and go with the same id later, once", async () => {
+  const calls = answering(new TypeError("offline"), failed(503, "unavailable"), accepted());
+  const release = await ledger.release(charge, 1, () => 12);
+  await outbox.put("city", release);
+  await outbox.put("city", await ledger.release(charge, 1, () => 99));
+  for (let k = 0; k < 4; k++) await outbox.flush(api, "pmt_x");
+  expect(calls).toHaveLength(3);
+  expect(new Set(calls.map(({ body }) => body)).size).toBe(1);
+  expect((await outbox.all()).map(({ state }) => state)).toEqual(["accepted"]);
+});
+
+test("a refused report says why; a bad token keeps it", async () => {
+  answering(failed(401, "token_expired"), failed(409, "wrong_version"));
+  await outbox.put("city", await ledger.release(charge, 1, () => 12));
+  await expect(outbox.flush(api, "pmt_x")).rejects.toThrow("token_expired");
+  expect((await outbox.all())[0].state).toBe("waiting");
+  await outbox.flush(api, "pmt_y");
+  expect((await outbox.all())[0]).toMatchObject({ state: "refused", problem: "it is wrong_version" });
+  await outbox.tidy();
+  expect(await outbox.all()).toEqual([]);
+});
