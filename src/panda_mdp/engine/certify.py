@@ -29,7 +29,8 @@ TIGHTENING = 3e-4
 ROUNDS = 400
 """Rows that are closed again become few: most of these rounds cost next to nothing."""
 ATTEMPTS = 3
-FRESH_REACH = 16
+FRESH_REACH = 0.5
+"""Nats by which the reach of tiles may be overstated before it is computed anew."""
 NEAR = 8
 MARGIN = 1e-6
 """What is left of epsilon for quantising to integers."""
@@ -141,7 +142,7 @@ class Closure:
         active = np.ones(self.domain.size, dtype=np.bool_)
         slack = before = 0.0
         for count in itertools.count():
-            if count <= 2 or count % FRESH_REACH == 0:
+            if count <= 1 or slack > FRESH_REACH:
                 reach, slack = self.reach(z), 0.0
             closed = self.close(z, epsilon, active, reach, slack, nats)
             z, sums = self.normalise(closed)
