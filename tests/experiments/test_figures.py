@@ -117,9 +117,13 @@ def test_relaxed_bounds_are_below_the_exact_optimum_over_the_anchors(toy_figures
 
 
 def test_text_shares_and_coverage(toy_figures: Any) -> None:
+    seen = set()
     for one in toy_figures.rows["figure13"]:
-        parts = [one.value(name) for name in ("share_selection", "share_margin", "share_rest")]
+        kind = "real" if one.cell.kind == "figures_bounds:run_bound" else "share"
+        parts = [one.value(f"{kind}_{name}") for name in ("selection", "margin", "rest")]
         assert sum(parts) == pytest.approx(1, abs=1e-9)
+        seen.add((kind, one.cell.method))
+    assert len(seen) == 9
     shares = covered_shares(toy_figures.rows["figure7"], TEXT)
     assert all(0 < share <= 1 for share in shares)
 

@@ -113,7 +113,7 @@ def _covered(results: CityResults) -> Finding | None:
     exact = (
         "cannot be checked" if not text else verdict(bool(np.mean(text) <= SHARE * (1 + TOLERANCE)))
     )
-    ball = by_size(rows, "ball", "download")
+    ball = by_size(results.of("table4"), "ball", "download")
     ours = ""
     if len(ball):
         share = float(ball.mean.mean())

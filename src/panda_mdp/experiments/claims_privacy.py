@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from panda_mdp.experiments.claims_model import Claim, Finding, Verdict, verdict
 from panda_mdp.experiments.claims_support import TOLERANCE, exact_state, known
 from panda_mdp.experiments.figures_margins import DECAYS, trend
-from panda_mdp.experiments.figures_privacy import COARSE, PAPER_SHARES, SHARES
+from panda_mdp.experiments.figures_privacy import COARSE, PAPER_SHARES, REAL_SHARES, SHARES
 from panda_mdp.experiments.figures_series import (
     PUBLISHED,
     TEXT,
@@ -124,21 +124,37 @@ def _budget(name: str, epsilon: float) -> Callable[[CityResults], Finding | None
         if np.isnan(found).any():
             return None
         paper = PAPER_SHARES[epsilon]
-        near = all(abs(a - b) <= TOLERANCE for a, b in zip(found, paper, strict=True))
-        exact = [mean_of(rows, TEXT, share) for share in SHARES]
+        near_paper = all(abs(a - b) <= TOLERANCE for a, b in zip(found, paper, strict=True))
+        exact = [mean_of(rows, PUBLISHED, share) for share in REAL_SHARES]
+        text = [mean_of(rows, TEXT, share) for share in SHARES]
         known_exact = not np.isnan(exact).any()
         held = known_exact and all(
             abs(a - b) <= TOLERANCE for a, b in zip(exact, paper, strict=True)
         )
+        told = ""
+        if known_exact:
+            near = mean_of(rows, PUBLISHED, "near_cost")
+            told = (
+                f"the same selection with Phase I charged in full: {_shares(exact)}; between "
+                f"anchors nearer than 2 km Phase I costs {near:.0%} of epsilon d"
+            )
+        if not np.isnan(text).any():
+            near = mean_of(rows, TEXT, "near_cost")
+            told += f"; the text's selection: {_shares(text)}, near anchors {near:.0%}"
         return Finding(
-            verdict(near),
-            "Phase I {:.1%}, margin {:.1%}, table {:.1%}".format(*found),
+            verdict(near_paper),
+            _shares(found),
             verdict(held) if known_exact else "cannot be checked",
-            "Phase I {:.1%}, margin {:.1%}, table {:.1%}".format(*exact) if known_exact else "",
+            told,
             "optimal: the whole budget is the table's",
         )
 
     return check
+
+
+def _shares(parts: Sequence[float]) -> str:
+    first, second, rest = parts
+    return f"Phase I {first:.1%}, margin {second:.1%}, table {rest:.1%}"
 
 
 def _estimates(results: CityResults) -> Finding | None:

@@ -38,6 +38,8 @@ STREAM = 6
 AUDITED = 4
 """Users whose set is audited over all pairs."""
 METRES = 1000.0
+NEAR_KM = 2.0
+"""Pairs nearer than this are looked at apart: averages over all pairs are about far ones."""
 
 
 def run_accounts(cell: Cell, work: Workspace) -> Outcome:
@@ -137,8 +139,12 @@ def audited(run: PandaRun) -> dict[str, Any]:
 
 
 def _shares(plan: PandaPlan) -> dict[str, float]:
+    """Mean shares of eps d over all pairs of anchors, and of Phase I over the near ones."""
     shares = plan.shares
+    near = np.triu(plan.distance < NEAR_KM, k=1)
+    rates = plan.leakage[near] / (plan.problem.epsilon * plan.distance[near])
     return {
+        "near_cost": float(np.median(rates)) if len(rates) else float("nan"),
         "share_selection": shares.selection,
         "share_margin": shares.margin,
         "share_rest": shares.remaining,

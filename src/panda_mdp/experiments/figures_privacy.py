@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 PAPER_SHARES = {5.0: (0.2391, 0.0906, 0.6703), 15.0: (0.0791, 0.0306, 0.8903)}
 """Phase I, safety margin, perturbation: the paper's averages, by epsilon."""
 SHARES = ("share_selection", "share_margin", "share_rest")
+REAL_SHARES = ("real_selection", "real_margin", "real_rest")
+"""The same run, Phase I charged in full."""
 SHARE_NAMES = ("Phase I", "safety margin", "left for the table")
 SHARE_COLOURS = (VERMILION, ORANGE, BLUE)
 COARSE = "LP+CA 8x8"
@@ -156,7 +158,7 @@ def draw_budgets(rows: Sequence[Row], city: str) -> Figure:
     epsilon = epsilon_of(rows[0]) if rows else 5.0
     number = 13 if epsilon < 10 else 15
     figure, axes = panels(
-        3, f"How epsilon d is spent at epsilon {epsilon:g} /km, {city} (Figure {number})"
+        4, f"How epsilon d is spent at epsilon {epsilon:g} /km, {city} (Figure {number})", rows=2
     )
     paper = PAPER_SHARES.get(epsilon)
     if paper is None:
@@ -164,15 +166,16 @@ def draw_budgets(rows: Sequence[Row], city: str) -> Figure:
     else:
         _bars(axes[0], ["average"], [paper])
     label_axes(axes[0], "as the paper reports it", "", "share of epsilon d")
-    for axes_, methods, title in (
-        (axes[1], PUBLISHED, "published accounting"),
-        (axes[2], TEXT, "exact accounting of the text"),
+    for axes_, methods, names, title in (
+        (axes[1], PUBLISHED, SHARES, "published accounting"),
+        (axes[2], PUBLISHED, REAL_SHARES, "the same, Phase I charged in full"),
+        (axes[3], TEXT, SHARES, "the text, exact accounting"),
     ):
         labels, parts = [], []
-        for letter, name in zip(VARIANTS, methods, strict=True):
-            for size in sorted({records_of(row) for row in rows if row.cell.method == name}):
+        for letter, method in zip(VARIANTS, methods, strict=True):
+            for size in sorted({records_of(row) for row in rows if row.cell.method == method}):
                 here = [row for row in rows if records_of(row) == size]
-                shares = tuple(mean_of(here, (name,), share) for share in SHARES)
+                shares = tuple(mean_of(here, (method,), name) for name in names)
                 if not np.isnan(shares).any():
                     labels.append(f"{letter} {size / 1000:g}k")
                     parts.append(shares)
@@ -204,13 +207,24 @@ def _bars(axes: Axes, labels: Sequence[str], parts: Sequence[tuple[float, ...]])
 def tell_budgets(rows: Sequence[Row], city: str) -> list[str]:
     """Average shares in both accounts."""
     told = []
-    for name, methods in (("Published accounting", PUBLISHED), ("Exact accounting", TEXT)):
-        shares = [mean_of(rows, methods, share) for share in SHARES]
+    for name, methods, names in (
+        ("Published accounting", PUBLISHED, SHARES),
+        ("The same with Phase I charged in full", PUBLISHED, REAL_SHARES),
+        ("Exact accounting of the text", TEXT, SHARES),
+    ):
+        shares = [mean_of(rows, methods, share) for share in names]
         if not np.isnan(shares).any():
             first, second, rest = shares
             told.append(
                 f"{name} on {city}: Phase I {first:.1%}, margin {second:.1%}, left for the table "
                 f"{rest:.1%}."
+            )
+    for name, methods in (("published code's", PUBLISHED), ("text's", TEXT)):
+        near = mean_of(rows, methods, "near_cost")
+        if not np.isnan(near):
+            told.append(
+                f"Averages over all pairs are about far ones. Between anchors nearer than 2 km the "
+                f"{name} selection costs {near:.0%} of epsilon d (median), before any report."
             )
     clipped = mean_of(rows, TEXT, "clipped")
     if not np.isnan(clipped):

@@ -237,12 +237,12 @@ def draw_estimates(rows: Sequence[Row], city: str) -> Figure:
         )
         none = collect(rows, decay, "none", delta_of)
         axes_.text(
-            0.97,
+            0.03,
             0.05,
             "no margin suffices for\n"
             + ", ".join(f"{share:.0%} at {x:.0e}" for x, share in _ends(none)),
             transform=axes_.transAxes,
-            ha="right",
+            ha="left",
             va="bottom",
             fontsize=8.5,
             color=PALE,
