@@ -33,9 +33,9 @@ def samples(city: pm.City, records: int, outputs: int, seed: int) -> dict[str, p
         "centre": rng.choice(inside, records, replace=False),
     }
     found = {}
-    for name, nodes in chosen.items():
-        places = np.unique(np.stack([city.lat, city.lon], axis=1)[nodes], axis=0, return_index=True)
-        nodes = np.sort(nodes[places[1]])
+    for name, drawn in chosen.items():
+        places = np.unique(np.stack([city.lat, city.lon], axis=1)[drawn], axis=0, return_index=True)
+        nodes = np.sort(drawn[places[1]])
         domain = pm.Domain.from_points(city.lat[nodes], city.lon[nodes]).with_nodes(nodes)
         picked = rng.choice(domain.size, outputs, replace=False)
         loss = pm.travel_loss(city, domain, picked, rng.choice(domain.size, 1))
