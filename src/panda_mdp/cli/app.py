@@ -10,6 +10,7 @@ import typer
 
 from panda_mdp import __version__
 from panda_mdp.cli.city import city_app
+from panda_mdp.cli.client import client_app
 from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import serve, token
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 
 app.add_typer(city_app, name="city")
+app.add_typer(client_app, name="client")
 app.command()(reproduce)
 app.command()(serve)
 app.command()(token)

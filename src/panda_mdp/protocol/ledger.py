@@ -252,13 +252,16 @@ def _create(book: Path, key: Path, allowance: Allowance, blocked: int | None) ->
     secret = secrets.token_bytes(KEY_BYTES)
     os.close(os.open(book, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(_connect(book)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.executescript(SCHEMA)
+        for statement in SCHEMA.split(";"):
+            connection.execute(statement)
         settings = {"key": Vault(secret).check, "allowance": allowance.to_json()}
         if blocked is not None:
             settings["blocked"] = str(blocked)
         connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
+        connection.execute("COMMIT")
     sync_folder(book.parent)
     write_private(key, secret)
 

@@ -1,0 +1,419 @@
+"""Commands of a user: limits, checks, reports, the ledger. The place comes from standard input."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panda_mdp.cli.frame import check_target, output_console, working, write_json
+from panda_mdp.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from panda_mdp.panda.compose import Guarantee
+    from panda_mdp.protocol.allowance import Allowance
+    from panda_mdp.protocol.client import Client
+    from panda_mdp.protocol.client_plans import Plan
+    from panda_mdp.protocol.record import Record
+
+TOKEN = "PANDA_MDP_TOKEN"  # noqa: S105
+HOME = "~/.local/share/panda-mdp"
+
+client_app = typer.Typer(
+    help="Report to a server without telling it where you are.", rich_markup_mode=None
+)
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="Address of the server, https://...")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A deployment of the server.")]
+Folder = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR", envvar="PANDA_MDP_HOME", help="Folder of the ledger, keys and tables."
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help=f"File that holds the token; otherwise the variable {TOKEN}."
+    ),
+]
+Plain = Annotated[
+    bool,
+    typer.Option("--plain-http", help="Allow an address that is not encrypted and not local."),
+]
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
+]
+
+
+@client_app.command("init")
+def init(
+    epsilon: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Most that one report may cost, per km.")
+    ],
+    period_epsilon: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Most that a period may cost, per km.")
+    ],
+    delta: Annotated[float, typer.Option(metavar="NUMBER", help="Most delta of one report.")] = 0.0,
+    period_delta: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Most delta of a period; as --delta.")
+    ] = None,
+    reports: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Most reports of a period.")
+    ] = None,
+    period: Annotated[
+        float, typer.Option(metavar="HOURS", help="Length of a period; never changed later.")
+    ] = 24.0,
+    snap_km: Annotated[
+        float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
+    ] = 1.0,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Draw and pay for every report, also of the same place: hides when it changes.",
+        ),
+    ] = False,
+    folder: Folder = Path(HOME),
+) -> None:
+    """Make a ledger with limits, or change the limits of the one that is there."""
+    from panda_mdp.protocol.allowance import Allowance
+    from panda_mdp.protocol.ledger import KEY, Ledger
+
+    limits = Allowance(
+        epsilon=epsilon,
+        period_epsilon=period_epsilon,
+        delta=delta,
+        period_delta=delta if period_delta is None else period_delta,
+        reports=reports,
+        period_s=_seconds(period),
+        snap_km=snap_km,
+        repeats="fresh" if fresh else "same",
+    )
+    place = folder.expanduser()
+    if (place / KEY).exists():
+        Ledger.open(place).change_allowance(limits)
+        typer.echo(f"limits changed in {place}")
+        return
+    Ledger.open(place, limits)
+    typer.echo(f"ledger made in {place}; its key file is as secret as your places")
+
+
+@client_app.command("status")
+def status(
+    url: Url, folder: Folder = Path(HOME), plain_http: Plain = False, json: Json = None
+) -> None:
+    """What a server offers and claims, and whether your limits allow it. Nothing is checked."""
+    from panda_mdp.cli.tables import facts
+    from panda_mdp.panda.compose import Guarantee
+    from panda_mdp.protocol.allowance import excess
+
+    check_target(json)
+    rows: list[tuple[str, object]] = []
+    found: list[dict[str, Any]] = []
+    with _client(url, None, folder, plain_http) as client:
+        rows.append(("operator's key", f"{client.key.id} (pinned)"))
+        for offer in client.deployments():
+            claim = offer.guarantee
+            if claim is None:
+                cost, verdict = "no guarantee", "refused"
+            else:
+                asked = Guarantee(claim.epsilon, claim.delta, claim.unit)
+                why = excess(client.ledger.allowance, [], asked)
+                cost, verdict = _price(asked), "allowed" if why is None else "too much"
+            state = "open" if offer.open else "closed"
+            rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {verdict}; {state}"))
+            found.append(
+                {
+                    "name": offer.name,
+                    "kind": offer.kind,
+                    "open": offer.open,
+                    "claimed": None if claim is None else claim.model_dump(),
+                    "allowed": verdict == "allowed",
+                }
+            )
+    output_console().print(facts(url, rows))
+    write_json(json, {"key": client.key.id, "deployments": found})
+
+
+@client_app.command("fetch")
+def fetch(
+    url: Url,
+    name: Name,
+    version: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Only this version of the table.")
+    ] = None,
+    accept_update: Annotated[
+        bool,
+        typer.Option("--accept-update", help="Take another table than the one used before."),
+    ] = False,
+    folder: Folder = Path(HOME),
+    plain_http: Plain = False,
+    json: Json = None,
+) -> None:
+    """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost."""
+    from panda_mdp.cli.tables import facts
+
+    check_target(json)
+    with _client(url, None, folder, plain_http) as client:
+        with working("fetching and auditing"):
+            plan = client.plan(name, version=version, accept_update=accept_update)
+        rows = list(_described(plan))
+        output_console().print(facts(f"{name} of {url}", rows))
+        write_json(json, {key.replace(" ", "_"): str(value) for key, value in rows})
+
+
+@client_app.command(
+    "report", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def report(
+    context: typer.Context,
+    url: Url,
+    name: Name,
+    token_file: TokenFile = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long a round may take to be solved.")
+    ] = 60.0,
+    accept_no_guarantee: Annotated[
+        bool,
+        typer.Option(
+            "--accept-no-guarantee",
+            help="Report through a deployment that has none; spends the whole period.",
+        ),
+    ] = False,
+    folder: Folder = Path(HOME),
+    plain_http: Plain = False,
+    json: Json = None,
+) -> None:
+    """Report a place (`lat,lon`) or a record's index, read from standard input.
+
+    Never from the arguments, which end up in shell histories and process lists. Prints what was
+    released and what it cost. The same place gets the same answer within a period.
+    """
+    if context.args:
+        msg = "the place is read from standard input, never from the arguments; give URL NAME alone"
+        raise typer.BadParameter(msg)
+    check_target(json)
+    with _client(url, _token(token_file), folder, plain_http) as client:
+        with working("fetching and auditing"):
+            plan = client.plan(name)
+        record = read_sealed(plan)
+        with working("reporting"):
+            answer = client.report(
+                plan, record, accept_no_guarantee=accept_no_guarantee, wait_s=wait
+            )
+    shown = str(answer.output) if answer.where is None else "{:.7f},{:.7f}".format(*answer.where)
+    typer.echo(shown)
+    paid = "nothing: the same place was reported before" if answer.repeated else _price(answer.cost)
+    typer.echo(f"spent {paid}", err=True)
+    fields: dict[str, Any] = {"output": answer.output, "repeated": answer.repeated}
+    if answer.where is not None:
+        fields |= {"lat": answer.where[0], "lon": answer.where[1]}
+    write_json(json, {**fields, "epsilon": answer.cost.epsilon, "delta": answer.cost.delta})
+
+
+@client_app.command("retry")
+def retry(
+    url: Url, token_file: TokenFile = None, folder: Folder = Path(HOME), plain_http: Plain = False
+) -> None:
+    """Send again, unchanged, what was charged and not accepted. Exit code 1 if some remains."""
+    with _client(url, _token(token_file), folder, plain_http) as client:
+        accepted, remaining = client.retry()
+    typer.echo(f"{accepted} accepted, {remaining} remain")
+    if remaining:
+        raise typer.Exit(1)
+
+
+@client_app.command("ledger")
+def ledger(folder: Folder = Path(HOME), json: Json = None) -> None:
+    """What was spent in the running period, and what is left."""
+    from panda_mdp.cli.tables import facts
+    from panda_mdp.protocol.ledger import Ledger
+
+    check_target(json)
+    books = Ledger.open(folder.expanduser())
+    limits, balances = books.allowance, books.balances()
+    rows: list[tuple[str, object]] = [
+        ("limits", _limits(limits)),
+        ("same place again", "same answer, free" if limits.repeats == "same" else "drawn, paid"),
+    ]
+    for balance in balances:
+        ends = datetime.fromtimestamp(balance.ends, UTC).isoformat(timespec="minutes")
+        rows += [
+            (balance.account, f"{balance.reports} reports, {balance.pending} not accepted yet"),
+            ("  spent, by the largest distance", _price(balance.spent)),
+            ("  spent, by the sum of distances", _price(balance.against_sum)),
+            ("  left", f"epsilon {balance.left_epsilon:g} per {limits.unit} until {ends}"),
+        ]
+    output_console().print(facts(f"Ledger in {folder}", rows))
+    write_json(
+        json,
+        [
+            {
+                "account": balance.account,
+                "reports": balance.reports,
+                "pending": balance.pending,
+                "epsilon": balance.spent.epsilon,
+                "delta": balance.spent.delta,
+                "left_epsilon": balance.left_epsilon,
+                "ends": balance.ends,
+            }
+            for balance in balances
+        ],
+    )
+
+
+@client_app.command("forget")
+def forget(
+    start_over: Annotated[
+        bool,
+        typer.Option(
+            "--start-over",
+            help="Throw ledger and key away, also damaged ones; nothing more in this period.",
+        ),
+    ] = False,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="With --start-over: most of one report, per km."),
+    ] = None,
+    period_epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="With --start-over: most of a period, per km."),
+    ] = None,
+    period: Annotated[
+        float, typer.Option(metavar="HOURS", help="With --start-over: length of a period.")
+    ] = 24.0,
+    folder: Folder = Path(HOME),
+) -> None:
+    """Erase from the ledger what was drawn and for which places; what was spent stays."""
+    from panda_mdp.protocol.allowance import Allowance
+    from panda_mdp.protocol.ledger import Ledger
+
+    place = folder.expanduser()
+    if not start_over:
+        count = Ledger.open(place).forget()
+        typer.echo(f"{count} entries erased; what they cost stays")
+        return
+    if epsilon is None or period_epsilon is None:
+        msg = "--start-over needs --epsilon and --period-epsilon for the new ledger"
+        raise typer.BadParameter(msg)
+    limits = Allowance(epsilon=epsilon, period_epsilon=period_epsilon, period_s=_seconds(period))
+    Ledger.start_over(place, limits)
+    typer.echo(f"new ledger in {place}; the running period counts as spent")
+
+
+@client_app.command("trust")
+def trust(
+    url: Url,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="BASE64", help="Pin this key, which you have from the operator."),
+    ] = None,
+    folder: Folder = Path(HOME),
+    plain_http: Plain = False,
+) -> None:
+    """Show the pinned key of a server, or pin another one."""
+    from panda_mdp.protocol.client_http import Wire
+    from panda_mdp.protocol.client_trust import Trust
+    from panda_mdp.protocol.signing import VerifyKey
+
+    wire = Wire(url, allow_plain_http=plain_http)
+    wire.close()
+    place = folder.expanduser()
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    pins = Trust(place)
+    if key is not None:
+        pins.pin_key(wire.origin, VerifyKey.from_base64(key))
+    pinned = pins.key(wire.origin)
+    if pinned is None:
+        typer.echo(f"no key of {url} is pinned; the first one that it shows will be")
+        return
+    typer.echo(f"{pinned.id} {pinned.base64}")
+
+
+def read_sealed(plan: Plan) -> Record:
+    """The record of a line `lat,lon` or of an index. No error shows the line."""
+    from panda_mdp.protocol.record import Failed, attempt
+
+    found = attempt(_sealed_line, plan)
+    if isinstance(found, Failed):
+        raise found.error()
+    return found
+
+
+def _sealed_line(plan: Plan) -> Record:
+    from panda_mdp.cli.perturb import read_record
+    from panda_mdp.protocol.record import seal_index
+
+    return seal_index(plan.domain, read_record(plan.domain, plan.snap_km, sys.stdin))
+
+
+def _client(url: str, token: str | None, folder: Path, plain_http: bool) -> Client:
+    from panda_mdp.protocol import Client as Made
+
+    return Made(url, token, folder, allow_plain_http=plain_http)
+
+
+def _token(path: Path | None) -> str:
+    """The token, from a file or the environment; never from the arguments."""
+    text = os.environ.get(TOKEN, "") if path is None else path.read_text()
+    if not text.strip():
+        msg = f"no token; set {TOKEN} or give --token-file FILE"
+        raise InvalidInputError(msg)
+    return text.strip()
+
+
+def _seconds(hours: float) -> int:
+    if not hours > 0:
+        msg = f"{hours!r} hours is no period; it must be positive"
+        raise typer.BadParameter(msg, param_hint="--period")
+    return max(1, round(3600 * hours))
+
+
+def _price(cost: Guarantee) -> str:
+    return f"epsilon {cost.epsilon:g} per {cost.unit}, delta {cost.delta:g}"
+
+
+def _limits(limits: Allowance) -> str:
+    return (
+        f"epsilon {limits.epsilon:g} a report, {limits.period_epsilon:g} in "
+        f"{limits.period_s / 3600:g} h, per {limits.unit}; delta {limits.delta:g} and "
+        f"{limits.period_delta:g}"
+    )
+
+
+def _described(plan: Plan) -> list[tuple[str, object]]:
+    from panda_mdp.protocol.client_plans import AnchorsPlan, BallPlan, TablePlan
+
+    rows: list[tuple[str, object]] = [
+        ("version", plan.version),
+        ("records", f"{plan.domain.size:,} ({plan.domain.metric.kind}, {plan.domain.unit})"),
+        ("a report costs", "NO GUARANTEE" if plan.guarantee is None else _price(plan.cost)),
+    ]
+    if isinstance(plan, TablePlan):
+        verdict = plan.table.audit
+        rows += [
+            ("audited here", f"epsilon {verdict.epsilon:.9g} over {verdict.pairs:,} pairs"),
+            ("expected loss", f"{plan.table.loss:.6g} (as stated)"),
+        ]
+    elif isinstance(plan, BallPlan):
+        rows += [
+            ("centre", f"epsilon {plan.law.mechanism.audit.epsilon:.9g}, audited here"),
+            ("radius", f"{plan.law.radius:.4g} {plan.domain.unit}"),
+        ]
+    elif isinstance(plan, AnchorsPlan):
+        rows += [("open round", plan.round or "none"), *(("why", why) for why in plan.reasons)]
+    if plan.domain.geographic and plan.guarantee is not None:
+        snapping = plan.snapping
+        rows.append(
+            (
+                "snapping",
+                f"up to {snapping.limit_km:g} km: two places are epsilon (d + "
+                f"{2 * snapping.limit_km:g} km)-indistinguishable, {snapping.nats:g} nats more",
+            )
+        )
+    return rows
