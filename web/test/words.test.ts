@@ -5,7 +5,7 @@ import {
 
 test("distances", () => {
   expect([0, 0.0042, 0.043, 0.118, 0.812, 0.9951, 1.26, 23.4].map(distanceWords))
-    .toEqual(["0 m", "4 m", "43 m", "120 m", "810 m", "1.0 km", "1.3 km", "23 km"]);
+    .toEqual(["0 m", "4 m", "43 m", "120 m", "810 m", "1 km", "1.3 km", "23 km"]);
 });
 
 test("shares, factors and guesses", () => {

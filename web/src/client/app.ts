@@ -197,6 +197,10 @@ export class App {
     views.showSpread(around, ofRecord.expected);
     views.showMeaning(table.epsilon, null);
     await this.recall();
+    const narrow = matchMedia("(max-width: 820px)").matches;
+    by(narrow ? "spread" : "place-title").scrollIntoView({
+      behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
+    });
     say(`Place taken. Reports would lie ${distanceWords(around.expected)} away on average.`);
     const own = await this.auditor.own(found.record, views.DISTANCES);
     if (this.picked !== picked) return;
@@ -390,10 +394,7 @@ export class App {
       } else if (mine?.state === "refused") {
         views.showAction(`The server refused the report: ${mine.problem}.`, "bad");
       } else {
-        views.showAction(
-          `Drawn: a place ${distanceWords(km)} from yours. It stays the answer for this place, `
-            + "because choosing among several would give you away.",
-        );
+        views.showAction(`Drawn: a place ${distanceWords(km)} from yours. Nothing is sent yet.`);
       }
       return;
     }

@@ -18,7 +18,7 @@ export interface Scene {
 }
 
 export function paintScene(pen: CanvasRenderingContext2D, map: MapView, scene: Scene): void {
-  const near = map.view.scale > 0.12;
+  const near = map.view.scale > 0.3;
   if (near) paintRecords(pen, map, scene);
   const pale = map.colour("pale");
   pen.globalAlpha = scene.shares ? 0.5 : 0.75;
@@ -39,7 +39,7 @@ function disc(pen: CanvasRenderingContext2D, x: number, y: number, radius: numbe
 
 function paintRecords(pen: CanvasRenderingContext2D, map: MapView, scene: Scene): void {
   pen.fillStyle = map.colour("pale");
-  pen.globalAlpha = Math.min(0.75, (map.view.scale - 0.12) * 4);
+  pen.globalAlpha = Math.min(0.75, (map.view.scale - 0.3) * 4);
   for (let k = 0; k < scene.records.length; k += 2) {
     const [x, y] = [map.px(scene.records[k]), map.py(scene.records[k + 1])];
     if (x > -4 && y > -4 && x < map.width + 4 && y < map.height + 4) disc(pen, x, y, 2.2);

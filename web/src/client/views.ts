@@ -102,10 +102,10 @@ export function showPlace(snap: Snap, lat: number, lon: number, limitKm: number,
   const factor = Math.exp(epsilon * snap.km);
   const cost = by("snap-said");
   cost.hidden = false;
-  cost.textContent = `That place stands for yours. It costs a little privacy: between your place `
-    + `and another one, odds may change by a further factor of ${factorWords(factor)} for your `
-    + `${distanceWords(snap.km)}, and as much for the other's. Places farther than `
-    + `${distanceWords(limitKm)} from the map are refused.`;
+  cost.textContent = `It stands for yours, and the step counts like distance: odds between your `
+    + `place and another may change by a further factor of ${factorWords(factor)} for your `
+    + `${distanceWords(snap.km)}, and as much for the other's step. Places more than `
+    + `${distanceWords(limitKm)} from all known ones are refused.`;
 }
 
 export function showSpread(spread: Spread, byRecord: number): void {
@@ -136,8 +136,8 @@ export function showMeaning(epsilon: number, own: OwnAudit | null): void {
       "p", { class: "small" },
       `Odds change by a factor of ${factorWords(most.factor)} at most.`,
       own && here !== null
-        ? ` From your place this table really allows ${guessWords(here)} at most `
-          + `(${countWords(own.told[k].records)} places about that far).`
+        ? ` From your place, with the ${countWords(own.told[k].records)} places within `
+          + `${distanceWords(distance)}: ${guessWords(here)}.`
         : null,
     );
     return make(

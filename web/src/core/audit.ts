@@ -302,10 +302,10 @@ export async function audit(
 export interface Told {
   /** Distance in km. */
   readonly distance: number;
-  /** How often an observer who knows it is one of two places this far apart guesses right: the
-   * most that any record around this distance allows, or null where there is none. */
+  /** How often an observer guesses right who must tell this record from another one at most this
+   * far away and finds both equally likely; null where there is none so near. */
   readonly guess: number | null;
-  /** How many records lie around this distance. */
+  /** How many records lie within this distance. */
   readonly records: number;
 }
 
@@ -331,7 +331,7 @@ export function auditRecord(
     worst.see(record, other);
     const apart = metric.distance(record, other);
     distances.forEach((distance, k) => {
-      if (Math.abs(apart - distance) > 0.1 * distance) return;
+      if (apart > distance) return;
       let variation = 0;
       for (let y = 0, i = record * m, j = other * m; y < m; y++, i++, j++) {
         variation += Math.abs((high[i] - high[j]) * HALF + (low[i] - low[j]));

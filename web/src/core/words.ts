@@ -6,7 +6,7 @@ export function distanceWords(km: number): string {
     const metres = 1000 * km;
     return `${metres < 100 ? Math.round(metres) : Math.round(metres / 10) * 10} m`;
   }
-  return `${km < 9.95 ? km.toFixed(1) : Math.round(km)} km`;
+  return `${km < 9.95 ? Number(km.toFixed(1)) : Math.round(km)} km`;
 }
 
 export function percentWords(share: number): string {

@@ -109,6 +109,13 @@ export class MapView {
     this.options.onMove?.(this.view);
   }
 
+  /** Take over another map's view. */
+  moveTo(view: View): void {
+    this.view = { ...view };
+    this.fitted = false;
+    this.draw();
+  }
+
   /** Show these places, metres, with room around them. */
   show(points: readonly (readonly [number, number])[], least = 900): void {
     const xs = points.map(([x]) => x);

@@ -1,1 +1,304 @@
-export {};
+/** The operator's page: what runs, what came in, and what it says about where people are. */
+
+import { Api, ApiError, type Deployment, type TableInfo } from "../core/api";
+import { tableBytes, verify } from "../core/signing";
+import { CompactTable } from "../core/table";
+import {
+  bytesWords, countWords, distanceWords, epsilonWords, percentWords,
+} from "../core/words";
+import { by, make, say, token as tokenIn } from "../dom";
+import { Plane } from "../map/plane";
+import { hoursChart } from "./hours";
+import { type Counts, DensityMaps, type Estimate, type Places } from "./maps";
+
+const NAME = "panda-mdp.admin";
+const EVERY_MS = 10_000;
+
+interface Job {
+  readonly id: string;
+  readonly state: string;
+  readonly name: string;
+  readonly epsilon: number;
+  readonly progress: {
+    readonly iterations: number;
+    readonly loss: number | null;
+    readonly lower_bound: number | null;
+    readonly gap: number | null;
+    readonly seconds: number;
+  };
+  readonly error?: string | null;
+}
+
+interface Round {
+  readonly round: number;
+  readonly state: string;
+  readonly users: number;
+  readonly filtered: number;
+  readonly opened: string;
+  readonly closes_at: string | null;
+  readonly error: string | null;
+}
+
+interface DomainDetail {
+  readonly kind: string;
+  readonly lat: number[] | null;
+  readonly lon: number[] | null;
+  readonly streets: boolean;
+}
+
+const api = Api.ofPage();
+let admin: string | null = null;
+let maps: DensityMaps | null = null;
+let chosen: string | null = null;
+let timer = 0;
+let shownFor = "";
+const known = new Map<string, Promise<Places | null>>();
+
+by("enter").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const found = tokenIn(by<HTMLInputElement>("token").value);
+  if (!found) {
+    by("enter-said").textContent = "A token begins with pmt_.";
+    return;
+  }
+  if (by<HTMLInputElement>("keep").checked) sessionStorage.setItem(NAME, found);
+  void enter(found);
+});
+by("leave").addEventListener("click", () => {
+  sessionStorage.removeItem(NAME);
+  location.reload();
+});
+by("refresh").addEventListener("click", () => void refresh(true));
+
+const before = sessionStorage.getItem(NAME);
+if (before) void enter(before);
+
+async function enter(found: string): Promise<void> {
+  try {
+    await api.admin("jobs", found);
+  } catch (error) {
+    const text = error instanceof Error ? error.message : "unknown";
+    by("enter-said").textContent = `Not accepted: ${text}.`;
+    return;
+  }
+  admin = found;
+  by<HTMLInputElement>("token").value = "";
+  by("door").hidden = true;
+  by("desk").hidden = false;
+  by("refresh").hidden = false;
+  by("leave").hidden = false;
+  maps = new DensityMaps();
+  await refresh(true);
+}
+
+/** Everything again; the estimate, which costs work, only where reports came in or on demand. */
+async function refresh(all: boolean): Promise<void> {
+  clearTimeout(timer);
+  try {
+    const deployments = await api.deployments();
+    const { jobs } = await api.admin<{ jobs: Job[] }>("jobs", admin as string);
+    showJobs(jobs);
+    if (!deployments.some(({ name }) => name === chosen)) chosen = deployments[0]?.name ?? null;
+    showList(deployments);
+    const deployment = deployments.find(({ name }) => name === chosen);
+    if (deployment) await showDeployment(deployment, all);
+    else by("name").textContent = "No deployment yet";
+    by("problem").textContent = "";
+    by("fresh").textContent = `as of ${new Date().toLocaleTimeString()}`;
+  } catch (error) {
+    by("problem").textContent = error instanceof Error ? `${error.message}.` : "Something failed.";
+    if (error instanceof ApiError && error.aboutToken) return;
+  }
+  timer = window.setTimeout(() => void refresh(false), EVERY_MS);
+}
+
+function showList(deployments: readonly Deployment[]): void {
+  by("deployments").replaceChildren(...deployments.map((deployment) => {
+    const button = make(
+      "button", { type: "button", "aria-current": String(deployment.name === chosen) },
+      deployment.name,
+      make("span", {}, `${deployment.kind}, version ${deployment.version}${deployment.open ? "" : ", closed"}`),
+    );
+    button.addEventListener("click", () => {
+      chosen = deployment.name;
+      void refresh(true);
+    });
+    return make("li", {}, button);
+  }));
+}
+
+function showJobs(jobs: readonly Job[]): void {
+  if (!jobs.length) {
+    by("jobs").replaceChildren(make("li", {}, make("span", { class: "small" }, "No jobs")));
+    return;
+  }
+  by("jobs").replaceChildren(...jobs.map((job) => {
+    const { gap, iterations, seconds, loss } = job.progress;
+    const bar = make("div");
+    // A solve is done at a gap near 1 %; the bar shows the way there on a logarithmic scale.
+    const share = job.state === "done" ? 1 : gap === null ? 0.03 : Math.min(1, Math.max(0.03, Math.log(gap) / Math.log(0.01)));
+    bar.style.width = `${100 * share}%`;
+    const words = [
+      `${countWords(iterations)} iterations`, `${Math.round(seconds)} s`,
+      gap === null ? null : `gap ${percentWords(gap)}`,
+      loss === null ? null : `loss ${distanceWords(loss)}`,
+    ].filter(Boolean).join(", ");
+    return make(
+      "li", {},
+      make("div", { class: "line" }, make("span", {}, job.name), make("span", {}, job.state)),
+      job.state === "running" || job.state === "queued" ? make("div", { class: "track" }, bar) : null,
+      make("span", { class: "small" }, job.error ?? words),
+    );
+  }));
+}
+
+async function showDeployment(deployment: Deployment, all: boolean): Promise<void> {
+  by("name").textContent = deployment.name;
+  const chip = by("state");
+  chip.textContent = deployment.open ? "open" : "closed";
+  chip.dataset.state = deployment.open ? "open" : "closed";
+  const path = `deployments/${encodeURIComponent(deployment.name)}`;
+  const counts = await api.admin<Counts>(`${path}/counts`, admin as string);
+  showFigures(deployment, counts);
+  by("hours").replaceChildren(hoursChart(counts.per_hour));
+  await showCertificate(deployment.table);
+  await showRounds(deployment, path);
+  const state = `${deployment.name}/${deployment.version}/${counts.reports}`;
+  if (all || state !== shownFor) await showMaps(deployment, path, counts);
+  shownFor = state;
+}
+
+function showFigures(deployment: Deployment, counts: Counts): void {
+  const hour = Math.floor(Date.now() / 3.6e6);
+  const lately = counts.per_hour.find(({ hour: at }) => Math.floor(Date.parse(at) / 3.6e6) === hour);
+  const { guarantee } = deployment;
+  const figures: [string, string][] = [
+    [countWords(counts.reports), "reports"],
+    [countWords(lately?.count ?? 0), "in this hour"],
+    [guarantee ? epsilonWords(guarantee.epsilon) : "none", guarantee ? `epsilon per ${guarantee.unit}` : "guarantee"],
+    [guarantee && guarantee.delta > 0 ? guarantee.delta.toExponential(0) : "0", "delta"],
+    [`${deployment.reports_per_period}`, `reports advised in ${Math.round(deployment.period_s / 3600)} hours`],
+  ];
+  by("figures").replaceChildren(
+    ...figures.map(([value, name]) => make("li", {}, make("strong", {}, value), make("span", {}, name))),
+  );
+}
+
+async function showCertificate(info: TableInfo | undefined): Promise<void> {
+  by("certificate-card").hidden = !info;
+  if (!info) return;
+  const { key } = await api.service();
+  const signed = await verify(key.public, tableBytes(info), info.signature).then(
+    () => "good, checked in this page", () => "DOES NOT MATCH",
+  );
+  const facts: [string, string][] = [
+    ["Table", `${info.name}, version ${info.version}`],
+    ["Size", `${countWords(info.records)} records x ${countWords(info.outputs)} outputs, ${bytesWords(info.size_bytes)}`],
+    ["Epsilon", `${epsilonWords(info.epsilon)} promised, ${info.audited_epsilon.toFixed(6)} audited over all pairs, per ${info.unit}`],
+    ["Loss", info.loss.toPrecision(5)],
+    ["Lower bound", info.lower_bound === null ? "none" : info.lower_bound.toPrecision(5)],
+    ["Gap", info.gap === null ? "unknown" : `${(100 * info.gap).toFixed(2)} % above the best possible at most`],
+    ["Rounding", `cost ${percentWords(info.loss_cost)}`],
+    ["SHA-256", info.sha256],
+    ["Signature", signed],
+    ["Key", info.key_id],
+    ["Made", new Date(info.created).toLocaleString()],
+  ];
+  by("certificate").replaceChildren(
+    ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]),
+  );
+}
+
+async function showRounds(deployment: Deployment, path: string): Promise<void> {
+  const card = by("rounds-card");
+  card.hidden = deployment.kind !== "anchors";
+  if (card.hidden) return;
+  const { rounds } = await api.admin<{ rounds: Round[] }>(`${path}/rounds`, admin as string);
+  const time = (text: string | null) => (text ? new Date(text).toLocaleString() : "by hand");
+  fillTable(
+    by("rounds"), ["Round", "State", "Users", "Filtered", "Opened", "Closes"],
+    rounds.map((round) => [
+      String(round.round), round.error ? `${round.state}: ${round.error}` : round.state,
+      countWords(round.users), countWords(round.filtered), time(round.opened), time(round.closes_at),
+    ]),
+  );
+}
+
+function fillTable(table: HTMLElement, head: string[], rows: string[][]): void {
+  table.replaceChildren(
+    make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text) => make("td", {}, text))))),
+  );
+}
+
+async function showMaps(deployment: Deployment, path: string, counts: Counts): Promise<void> {
+  const places = await placesOf(deployment);
+  by("maps").hidden = places === null;
+  if (!places || !maps) return;
+  if (shownFor.split("/")[0] !== deployment.name) maps.setPlaces(places);
+  let estimate: Estimate | null = null;
+  if (counts.reports > 0) {
+    by("maps-said").textContent = "Estimating…";
+    try {
+      estimate = await api.admin<Estimate>(`${path}/estimate`, admin as string);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+    }
+  }
+  by("maps-said").textContent = maps.show(counts, estimate);
+  if (estimate) showNumbers(places, estimate);
+  say(`Maps of ${deployment.name} are up to date.`);
+}
+
+function showNumbers(places: Places, estimate: Estimate): void {
+  const order = estimate.share.map((_, k) => k)
+    .sort((a, b) => estimate.share[b] - estimate.share[a])
+    .slice(0, 50);
+  fillTable(
+    by("numbers-table"), ["Place", "Latitude", "Longitude", "Share", "Interval"],
+    order.map((k) => {
+      const record = estimate.records[k];
+      return [
+        String(record), places.lat[record].toFixed(5), places.lon[record].toFixed(5),
+        percentWords(estimate.share[k]),
+        `${percentWords(estimate.low[k])} to ${percentWords(estimate.high[k])}`,
+      ];
+    }),
+  );
+}
+
+/** The places of a deployment's records, or null where they are not on a map. */
+function placesOf(deployment: Deployment): Promise<Places | null> {
+  const key = `${deployment.name}/${deployment.version}`;
+  const before = known.get(key);
+  if (before) return before;
+  const found = load(deployment);
+  known.set(key, found);
+  found.catch(() => known.delete(key));
+  return found;
+}
+
+async function load(deployment: Deployment): Promise<Places | null> {
+  const { table: info } = deployment;
+  let lat: ArrayLike<number>;
+  let lon: ArrayLike<number>;
+  let outputs: ArrayLike<number>;
+  let streetsOf: string | null;
+  if (info) {
+    const table = await CompactTable.read(await api.tableFile(info, () => undefined));
+    if (table.header.domain.kind !== "haversine") return null;
+    ({ lat, lon } = table.places);
+    outputs = table.outputs;
+    streetsOf = info.streets;
+  } else {
+    const path = `domains/${encodeURIComponent(deployment.domain ?? "")}`;
+    const detail = await api.admin<DomainDetail>(path, admin as string);
+    if (!detail.lat || !detail.lon) return null;
+    ({ lat, lon } = { lat: detail.lat, lon: detail.lon });
+    outputs = deployment.outputs ?? [];
+    streetsOf = detail.streets ? (deployment.domain ?? null) : null;
+  }
+  const plane = Plane.around(lat, lon);
+  const streets = streetsOf ? await api.streets(streetsOf) : null;
+  return { plane, xy: plane.points(lat, lon), lat, lon, outputs, streets };
+}
