@@ -56,7 +56,7 @@ def exact_state(results: CityResults, name: str = "figure7") -> Exact:
         short = [float(row.value("shortfall")) for row in rows]
         told += (
             f": choosing anchors alone costs {min(cost):,.0f} to {max(cost):,.0f} /km at the worst "
-            f"pair, and with probability up to {max(short):.2g} a user has no anchor within gamma, "
+            f"pair, and with probability up to {max(short):.2g} one of two has no anchor within gamma, "
             f"for epsilon {rows[0].cell.setting.epsilon:g} /km and delta "
             f"{rows[0].cell.setting.delta:g}"
         )

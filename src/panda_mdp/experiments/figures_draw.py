@@ -154,7 +154,11 @@ def log_or_linear(axes: Axes) -> None:
     )
     values = values[np.isfinite(values)]
     if len(values) and values.min() > 0 and values.max() > 20 * values.min():
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)

@@ -92,7 +92,7 @@ def run_table(cell: Cell, work: Workspace) -> Outcome:
         "anchors": len(run.anchors),
         "variables": len(run.anchors) * draw.problem.outputs_count,
         "claimed_epsilon": draw.problem.epsilon,
-        "reasons": " ".join(" ".join(run.reasons).split()),
+        "reasons": "; ".join(reason.split(". ")[0] for reason in run.reasons),
         **audited(run),
     }
     if run.plan is not None:
