@@ -759,11 +759,23 @@ def test_a_round(rounds, member):
 
 def test_anchors_are_drawn_once_whatever_gets_lost(rounds, member):
     plan = member.plan("anchors")
-    for _ in range(3):
-        rounds.faults = [lambda _: None] + [lost] * client_http.ATTEMPTS
+    # The first attempt asks which round is open; later ones know.
+    for before in ([lambda _: None], [], []):
+        rounds.faults = before + [lost] * client_http.ATTEMPTS
         with pytest.raises(ConnectionLostError):
             member.join(plan, plan.record(3))
     member.report(plan, plan.record(3))
+    assert len({json.dumps(body) for body in bodies(rounds, "/anchors")}) == 1
+
+
+def test_an_upload_whose_answer_got_lost_counts_though_the_round_has_closed(rounds, member):
+    plan = member.plan("anchors")
+    rounds.faults = [lambda _: None] + [answered_and_lost(rounds)] * client_http.ATTEMPTS
+    with pytest.raises(ConnectionLostError):
+        member.join(plan, plan.record(3))
+    rounds.anchors = rounds.anchors.model_copy(update={"round": None})
+    member.report(plan, plan.record(3))
+    assert [body["version"] for body in rounds.reports.values()] == [1]
     assert len({json.dumps(body) for body in bodies(rounds, "/anchors")}) == 1
 
 
@@ -773,6 +785,7 @@ def test_the_same_anchors_go_to_the_next_round_where_one_closed_or_failed(rounds
     with pytest.raises(ServerError, match="round_closed"):
         member.join(plan, plan.record(3))
     rounds.anchors = rounds.anchors.model_copy(update={"round": 2})
+    rounds.faults = [lambda _: refuse(409, "round_closed")]
     member.join(plan, plan.record(3))
     rounds.round_state = "failed"
     with pytest.raises(ProtocolError, match="round 2 failed"):

@@ -44,9 +44,18 @@ class Rounds:
         content = content_of(entry)
         if content["uploaded"]:
             return entry
-        number = self._open_round(plan)
-        entry = self._aim(entry, number)
+        if content["round"] is not None:
+            # Sent before, and perhaps accepted: the same id tells.
+            try:
+                return self._send(plan, entry)
+            except ServerError as error:
+                if error.code != "round_closed":
+                    raise
+        return self._send(plan, self._aim(entry, self._open_round(plan)))
+
+    def _send(self, plan: AnchorsPlan, entry: Entry) -> Entry:
         content = content_of(entry)
+        number = int(content["round"])
         message = AnchorsRequest(id=content["upload"], anchors=unpack_anchors(content["anchors"]))
         address = ("deployments", plan.name, "rounds", str(number), "anchors")
         answer = self._wire.post(AnchorsAccepted, message, *address)
@@ -66,7 +75,7 @@ class Rounds:
         number = str(content["round"])
         state = self._wait(plan, number, wait_s)
         if state.state == "failed":
-            self._amend(entry, {"uploaded": False})
+            self._amend(entry, {"uploaded": False, "round": None})
             msg = (
                 f"round {number} failed ({state.error or 'no reason given'}); report again when "
                 "another is open: the same anchors are used, nothing is drawn again"
@@ -110,7 +119,7 @@ class Rounds:
         except ServerError as error:
             if error.code == "conflict":
                 # Left out of this round by the server's filter; another one may take the anchors.
-                self._amend(entry, {"uploaded": False})
+                self._amend(entry, {"uploaded": False, "round": None})
             raise
         return rows
 

@@ -42,8 +42,8 @@ class Trust:
         one that the server shows, which is pinned then."""
         pinned = given or self.key(origin)
         if pinned is None:
-            self.pin_key(origin, shown)
-            return shown
+            # Another process may have pinned one since: the first stands.
+            pinned = self._pin_first(origin, shown)
         if shown != pinned:
             msg = (
                 f"{origin} shows key {shown.id}, and {pinned.id} is "
@@ -55,6 +55,13 @@ class Trust:
         if given is not None:
             self.pin_key(origin, given)
         return pinned
+
+    def _pin_first(self, origin: str, key: VerifyKey) -> VerifyKey:
+        with file_lock(self._lock):
+            everything = self._read()
+            kept: str = everything.setdefault(origin, {}).setdefault("key", key.base64)
+            self._write(everything)
+        return VerifyKey.from_base64(kept)
 
     def pin_key(self, origin: str, key: VerifyKey) -> None:
         """Trust a key from now on; versions that another key signed are not pinned any more."""

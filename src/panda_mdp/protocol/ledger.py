@@ -44,7 +44,7 @@ REMEDY = (
     "`panda-mdp client forget --start-over`, which counts the running period as spent"
 )
 SCHEMA = """
-CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE entries (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -59,7 +59,7 @@ CREATE TABLE entries (
     state TEXT NOT NULL,
     memo BLOB,
     box BLOB
-) STRICT;
+);
 CREATE UNIQUE INDEX by_memo ON entries (memo) WHERE memo IS NOT NULL;
 CREATE INDEX by_period ON entries (period, account);
 """
