@@ -23,6 +23,7 @@ from panda_mdp.experiments.report_results import CityResults
 from panda_mdp.experiments.store import Row
 
 RATE, COARSE_RATE = 1e-7, 0.5333
+MOST = 0.95
 OURS = ("loss exponential", "optimal", "ball")
 
 
@@ -89,16 +90,29 @@ def _violations(results: CityResults) -> Finding | None:
 
 
 def _coarse(results: CityResults) -> Finding | None:
-    rate = mean_of(results.of("figure12"), (COARSE,), "violated_pairs")
-    if np.isnan(rate):
+    audited = mean_of(results.of("figure12"), (COARSE,), "violated_pairs")
+    counted = mean_of(results.of("table4"), ("LP+CA published",), "violation_as_published")
+    if np.isnan(audited) and np.isnan(counted):
         return None
-    held = abs(rate - COARSE_RATE) <= TOLERANCE * COARSE_RATE
+    near = TOLERANCE * COARSE_RATE
+    published: Verdict = "cannot be checked"
+    if not np.isnan(counted):
+        published = verdict(abs(counted - COARSE_RATE) <= near)
+    exact: Verdict = "cannot be checked"
+    if not np.isnan(audited):
+        exact = verdict(abs(audited - COARSE_RATE) <= near)
     return Finding(
-        verdict(held),
-        f"{rate:.2%} of the pairs of records by audit (the paper counts pairs whose cell centres "
-        "are farther apart than the records)",
-        ours="the library's coarse grid uses least distances between cells and violates nothing",
+        published,
+        "counting pairs whose cells' representatives are farther apart than the records, as the "
+        f"published code does: {_percent(counted)}",
+        exact,
+        f"pairs of records that break epsilon-mDP, by audit: {_percent(audited)}",
+        "the library's coarse grid uses least distances between cells and violates nothing",
     )
+
+
+def _percent(share: float) -> str:
+    return "not run" if np.isnan(share) else f"{share:.2%}"
 
 
 def _zero_at_any_delta(results: CityResults) -> Finding | None:
@@ -243,8 +257,8 @@ def _alpha(results: CityResults) -> Finding | None:
     return Finding(
         "does not apply",
         "",
-        verdict(falls == len(seen)),
-        f"falls in {falls} of {len(seen)} columns",
+        verdict(falls >= MOST * len(seen)),
+        f"falls in {falls} of {len(seen)} columns of the grid of lambdas and decays",
     )
 
 
@@ -269,8 +283,8 @@ CLAIMS = (
         "LP+CA violates 53.33 %",
         "LP+CA violates 53.33 % of its constraints on average",
         "section 4.3.3, Figure 12",
-        ("figure12",),
-        "share of violated pairs within 10 % of that",
+        ("figure12", "table4"),
+        "share within 10 % of that",
         _coarse,
     ),
     Claim(
@@ -334,7 +348,7 @@ CLAIMS = (
         "a larger alpha needs a smaller margin",
         "section 4.2 and appendix",
         ("figure6", "figure6-wide"),
-        "at every lambda",
+        "in 95 % of the columns of the grid",
         _alpha,
     ),
 )

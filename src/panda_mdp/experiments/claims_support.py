@@ -28,6 +28,11 @@ class Exact:
     """Settings that fit."""
 
     @property
+    def brief(self) -> str:
+        """The first part of what is told."""
+        return self.told.partition(":")[0]
+
+    @property
     def blocked(self) -> Verdict:
         """The verdict on what PAnDA does exactly: nothing where it fits nowhere.
 
@@ -56,8 +61,8 @@ def exact_state(results: CityResults, name: str = "figure7") -> Exact:
         short = [float(row.value("shortfall")) for row in rows]
         told += (
             f": choosing anchors alone costs {min(cost):,.0f} to {max(cost):,.0f} /km at the worst "
-            f"pair, and with probability up to {max(short):.2g} one of two has no anchor within gamma, "
-            f"for epsilon {rows[0].cell.setting.epsilon:g} /km and delta "
+            f"pair, and with probability up to {max(short):.2g} one of two has no anchor within "
+            f"gamma, for epsilon {rows[0].cell.setting.epsilon:g} /km and delta "
             f"{rows[0].cell.setting.delta:g}"
         )
     return Exact("does not hold", told)

@@ -85,7 +85,7 @@ def _along(axes: Axes, row: Row) -> None:
         f"{row.cell.setting.records:,}\n"
         f"code: {row.value('code_near') + row.value('code_far'):,.1f}"
     )
-    axes.text(0.97, 0.06, note, transform=axes.transAxes, ha="right", va="bottom", fontsize=9)
+    axes.text(0.97, 0.55, note, transform=axes.transAxes, ha="right", va="center", fontsize=9)
     label_axes(axes, "along a line", "distance of the anchor [km]", "probability, log scale")
 
 
@@ -192,17 +192,23 @@ def tell_margins(rows: Sequence[Row], city: str) -> list[str]:
     if not done:
         return []
     none = float(np.mean([np.mean(row.value("none")) for row in done]))
+    words = [word for word in trends(rows).values() if word != "nothing to see"]
     told = [
+        f"Section 4.2 says that the margin grows with lambda, the appendix that it falls. Exactly "
+        f"computed it grows in {words.count('grows')} of {len(words)} curves, falls in "
+        f"{words.count('falls')} and does neither in {words.count('neither')}.",
         f"{city}: for {none:.1%} of the pairs, over all settings shown, no margin suffices: one of "
-        "the two records has no anchor within gamma more often than delta."
+        "the two records has no anchor within gamma more often than delta.",
     ]
     for decay in DECAYS:
         found = [trend(margin_curve(rows, decay, alpha, "within").mean) for alpha in ALPHAS]
-        counts = ", ".join(f"{found.count(word)} of {len(found)} {word}" for word in set(found))
+        counts = ", ".join(
+            f"{word} in {found.count(word)} of {len(found)}" for word in dict.fromkeys(found)
+        )
         curve = margin_curve(rows, decay, 0.95, "within")
         if len(curve):
             told.append(
-                f"{TITLES[decay].capitalize()}, with lambda: {counts}; at alpha .95 from "
+                f"{TITLES[decay].capitalize()}: {counts} curves; at alpha .95 from "
                 f"{curve.mean[0]:.2f} to {curve.mean[-1]:.2f} nats as lambda goes from "
                 f"{curve.x[0]:g} to {curve.x[-1]:g}."
             )

@@ -147,9 +147,9 @@ def _checklist(cities: Sequence[CityResults], checked: dict[str, list[Checked]])
     for k, one in enumerate(checked[cities[0].name]):
         claim = one.claim
         chips = "".join(
-            f'<td class="mid">{_chip(checked[city.name][k].finding.published)}</td>'
-            f'<td class="mid">{_chip(checked[city.name][k].finding.exact)}</td>'
+            f'<td class="mid" data-label="{escape(city.title)}, {name}">{_chip(word)}</td>'
             for city in cities
+            for name, word in _verdicts(checked[city.name][k].finding)
         )
         body.append(
             f'<tr><th scope=row><a href="#claim-{k}">{escape(claim.key)}</a></th>'
@@ -160,6 +160,10 @@ def _checklist(cities: Sequence[CityResults], checked: dict[str, list[Checked]])
         f"<tr><th scope=col rowspan=2>claim</th><th scope=col rowspan=2>the paper says</th>{head}"
         f"</tr><tr>{sub}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
+
+
+def _verdicts(found: Finding) -> tuple[tuple[str, Verdict], ...]:
+    return ("published", found.published), ("exact", found.exact)
 
 
 def _findings(cities: Sequence[CityResults], checked: dict[str, list[Checked]]) -> str:
@@ -188,10 +192,11 @@ def _finding(city: CityResults, checked: Checked) -> str:
         if word != "does not apply"
     ]
     rows = "".join(
-        f"<dd><em>{name}</em> {_chip(word)} {escape(text)}</dd>" for name, word, text in lines
+        f"<dd><em>{name}</em><span>{_chip(word)} {escape(text)}</span></dd>"
+        for name, word, text in lines
     )
     if found.ours:
-        rows += f"<dd><em>ours</em> {escape(found.ours)}</dd>"
+        rows += f"<dd><em>ours</em><span>{escape(found.ours)}</span></dd>"
     return f"<dt>{escape(city.title)}</dt>{rows}"
 
 
