@@ -99,6 +99,7 @@ _WIDE = tuple((("alpha", alpha), ("part", 16.0), ("pairs", 100)) for alpha in AL
 _BY_USERS = tuple(Setting(MIDDLE, users=users) for users in USERS)
 _BY_EPSILON = tuple(Setting(MIDDLE, epsilon) for epsilon in EPSILONS)
 _BY_DELTA = tuple(Setting(MIDDLE, delta=delta) for delta in DELTAS)
+_FEW_DELTAS = tuple(Setting(MIDDLE, delta=delta) for delta in (1e-7, 1e-2, 0.15))
 _ACCOUNTS, _TABLE = "figures_exact:run_accounts", "figures_exact:run_table"
 _BOUND = "figures_bounds:run_bound"
 
@@ -187,12 +188,14 @@ ITEMS = (
         _part(_BY_DELTA, PUBLISHED),
         _part(_BY_DELTA, ("ball",), repeats=1),
         _part((Setting(MIDDLE),), ("EM", "EM+BR", "loss exponential", "optimal"), repeats=1),
+        _part(_FEW_DELTAS, TEXT, _TABLE, repeats=1),
     ),
     _figure(
         "figure17",
         "Violation rate against delta",
         _part(_BY_DELTA, PUBLISHED),
         _part(_BY_DELTA, ("ball",), repeats=1),
+        _part(_FEW_DELTAS, TEXT, _TABLE, repeats=1),
     ),
     _figure(
         "figure18",

@@ -147,6 +147,9 @@ def draw_variables(rows: Sequence[Row], city: str) -> Figure:
         ("the text", "users", "variables"),
         _counted,
     )
+    sizes = {row.cell.setting.records * row.cell.setting.outputs for row in rows}
+    for count in sizes:
+        axes[1].axhline(count, color=INK, lw=1, ls="--", label="all records: optimal")
     legend_below(figure, axes)
     return figure
 
@@ -237,10 +240,11 @@ def draw_delta_losses(rows: Sequence[Row], city: str) -> Figure:
     ball = collect(rows, "ball", "loss_m", delta_of)
     like = max(published, key=len)
     flat = [_flat(rows, name, "loss_m", like) for name in (*NOISE, "loss exponential", "optimal")]
+    text = [collect(rows, name, "loss_m", delta_of) for name in TEXT]
     _draw_or_say(
         axes[0],
-        [*published, ball, *flat],
-        ("published accounting and ours", "delta", "loss [m]"),
+        [*published, *text, ball, *flat],
+        ("published accounting, the text charged in full, and ours", "delta", "loss [m]"),
         log_or_linear,
     )
     if present(published):
