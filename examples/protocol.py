@@ -226,7 +226,7 @@ def draw(
     path: Path, city: pm.City, domain: pm.Domain, true: np.ndarray, shares: dict[str, Any]
 ) -> Path:
     """True places, reports and the estimate, for each deployment."""
-    figure = new_figure(12.5, 4.4 * len(shares))
+    figure = new_figure(9.6, 3.3 * len(shares))
     lat0, lon0 = float(city.lat.mean()), float(city.lon.mean())
 
     def plane(lat: Any, lon: Any) -> np.ndarray:
@@ -247,9 +247,9 @@ def draw(
         )
         for axes, (title, share, colour) in zip(row, panels, strict=True):
             draw_streets(axes, streets, city.u, city.v)
-            axes.scatter(*points.T, s=2500 * share, color=colour, alpha=0.6, linewidths=0, zorder=3)
+            axes.scatter(*points.T, s=1400 * share, color=colour, alpha=0.6, linewidths=0, zorder=3)
             map_axes(axes, streets)
-            axes.set_title(title, fontsize=10)
+            axes.set_title(title, fontsize=9)
     return plot.save_figure(figure, path)
 
 

@@ -183,6 +183,34 @@ def test_fresh_draws_are_charged_every_time(server, tmp_path, clock):
         assert len(server.reports) == 3
 
 
+def test_with_fresh_draws_a_lost_report_is_sent_first_whatever_the_record_is_now(
+    server, tmp_path, clock
+):
+    with connect(server, tmp_path, clock, allowance=allowance(repeats="fresh")) as client:
+        plan = client.plan("table")
+        server.faults = [lost] * client_http.ATTEMPTS
+        with pytest.raises(ConnectionLostError):
+            client.report(plan, plan.record(3))
+        client.report(plan, plan.record(4))
+        sent = [body["id"] for body in bodies(server, "/reports")]
+        assert sent[: client_http.ATTEMPTS + 1] == sent[:1] * (client_http.ATTEMPTS + 1)
+        assert len(set(sent)) == len(server.reports) == 2
+
+
+def test_fresh_draws_of_balls_are_finished_once_and_then_drawn_anew(server, tmp_path, clock):
+    limits = allowance(repeats="fresh", period_epsilon=18.0, period_delta=0.02)
+    with connect(server, tmp_path, clock, allowance=limits) as client:
+        plan = client.plan("ball")
+        server.faults = [lost] * client_http.ATTEMPTS
+        with pytest.raises(ConnectionLostError):
+            client.report(plan, plan.record(3))
+        client.report(plan, plan.record(3))
+        assert client.ledger.balances()[0].reports == 1
+        assert not client.report(plan, plan.record(3)).repeated
+        assert client.ledger.balances()[0].reports == 2
+        assert len({body["id"] for body in bodies(server, "/balls")}) == 2
+
+
 def test_too_much_is_refused_before_anything_is_drawn_or_sent(server, client, monkeypatch):
     plan = client.plan("table")
     for index in range(3):
@@ -755,6 +783,15 @@ def test_a_round(rounds, member):
     assert report["version"] == 1
     assert member.report(plan, plan.record(3)).repeated
     assert member.ledger.balances()[0].spent.epsilon == 3.0
+
+
+def test_joining_and_reporting_is_one_draw_also_with_fresh_draws(rounds, tmp_path, clock):
+    with connect(rounds, tmp_path / "user", clock, allowance=allowance(repeats="fresh")) as member:
+        plan = member.plan("anchors")
+        member.join(plan, plan.record(3))
+        member.report(plan, plan.record(3))
+        assert member.ledger.balances()[0].reports == 1
+        assert len(bodies(rounds, "/anchors")) == 1
 
 
 def test_anchors_are_drawn_once_whatever_gets_lost(rounds, member):

@@ -191,10 +191,14 @@ class Client:
         """Release one answer for a record: draw, charge durably, send.
 
         Within a period the same record gets the same answer, at no further cost and with nothing
-        sent, unless the ledger's rule is "fresh". What got lost is sent again unchanged by calling
-        this again, or by `retry`. Raises `BudgetError` before anything is drawn where the period
-        has too little left. `wait_s` is how long an anchors' round may take to be solved.
+        sent. What got lost is sent again unchanged by calling this again, or by `retry`. Where the
+        ledger's rule is "fresh", every call draws and charges, after a `retry`. Raises
+        `BudgetError` before anything is drawn where the period has too little left. `wait_s` is
+        how long an anchors' round may take to be solved.
         """
+        if self.ledger.allowance.repeats == "fresh":
+            # Whatever the record is now, so that a lost report does not tell whether it changed.
+            self.retry()
         entry = self._enter(plan, record, accept_no_guarantee)
         repeated = entry.state == "accepted"
         if not repeated:
@@ -289,7 +293,8 @@ class Client:
             raise NotForReleaseError(msg)
         with self.ledger.books() as books:
             memo = None
-            if books.allowance.repeats == "same":
+            # With fresh draws, only what has a second step is looked up, to be finished.
+            if books.allowance.repeats == "same" or not isinstance(plan, TablePlan):
                 memo = draws.memo_of(record, plan, books)
                 found = books.find(memo)
                 if found is not None and _still_valid(found, plan):

@@ -176,7 +176,8 @@ class Books:
         if content is not None and found is not None and found["box"] is not None:
             box = self._vault.lock(content, _about(entry), len(found["box"]) - OVERHEAD_BYTES)
             self._connection.execute("UPDATE entries SET box = ? WHERE id = ?", (box, entry.id))
-        if state == "given_up":
+        fresh = state == "accepted" and self.allowance.repeats == "fresh"
+        if state == "given_up" or fresh:
             self._connection.execute("UPDATE entries SET memo = NULL WHERE id = ?", (entry.id,))
         return after
 
