@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,44 @@ def test_reports_arrive_and_are_counted_once(site, kind):
         assert user.report(plan, plan.place(LAT, LON)).repeated
         assert user.retry() == (0, 0)
     assert site.get(f"/deployments/{kind}/counts")["reports"] == before + 1
+
+
+WORKER = """
+import sys
+from panda_mdp.protocol import Client
+
+with Client(sys.argv[1], sys.argv[2], sys.argv[3]) as user:
+    plan = user.plan("table")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(user.report(plan, plan.record(11)).output)
+"""
+
+
+def test_processes_that_report_the_same_record_at_once_make_one_report(site):
+    before = site.get("/deployments/table/counts")["reports"]
+    with site.user() as user:
+        folder, token = str(user.folder), user._wire._token
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WORKER, user.server, str(token), folder],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(3)
+        ]
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+        outputs = {worker.communicate(timeout=60)[0] for worker in workers}
+        assert len(outputs) == 1
+        assert user.ledger.balances()[0].reports == 1
+    assert site.get("/deployments/table/counts")["reports"] == before + 1
 
 
 def test_a_round_with_late_and_silent_users(site):
