@@ -10,6 +10,8 @@ import logging
 import pickle
 import pprint
 import re
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 
@@ -101,6 +103,32 @@ def test_no_message_takes_it(secret, build):
     with pytest.raises(ValidationError) as caught:
         build(secret)
     assert str(SECRET) not in str(caught.value)
+
+
+MISTAKES = """
+from panda_mdp.protocol.messages import AnchorsRequest, BallRequest, ReportRequest
+from panda_mdp.protocol.record import Record
+
+def leak(record: Record) -> None:
+    ReportRequest(id="", version=1, output=record)
+    BallRequest(id="", centre=record)
+    AnchorsRequest(id="", anchors=[record])
+    ReportRequest(id="", version=1, output=int(record))
+    record.index
+"""
+
+
+def test_a_type_checker_refuses_every_way_to_send_it(tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "leak.py").write_text(MISTAKES)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(tmp_path / "leak.py")],
+        cwd=SOURCE.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.findall(r"leak\.py:(\d+): error", done.stdout) == ["6", "7", "8", "9", "10"], done
 
 
 def frames_of(error: BaseException) -> str:

@@ -13,6 +13,8 @@ from panda_mdp.errors import InvalidInputError, LedgerError
 from panda_mdp.panda.compose import Guarantee
 
 DAY_S = 86_400
+AS_DELTA = -1.0
+"""Stands for a period's delta that is not given: that of one release."""
 KINDS = ("haversine", "euclidean", "angular", "matrix")
 
 
@@ -38,7 +40,7 @@ class Allowance:
     epsilon: float
     period_epsilon: float
     delta: float = 0.0
-    period_delta: float = -1.0
+    period_delta: float = AS_DELTA
     reports: int | None = None
     period_s: int = DAY_S
     unit: str = "km"
@@ -47,7 +49,7 @@ class Allowance:
     snap_km: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.period_delta == -1.0:
+        if self.period_delta == AS_DELTA:
             object.__setattr__(self, "period_delta", self.delta)
         for name in ("epsilon", "period_epsilon", "snap_km"):
             value = getattr(self, name)

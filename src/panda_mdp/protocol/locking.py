@@ -17,7 +17,7 @@ PAUSE_S = 0.02
 @contextmanager
 def file_lock(path: Path, timeout_s: float = 30.0) -> Iterator[None]:
     """Hold an exclusive lock on a file beside the data; raise after `timeout_s` seconds."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + timeout_s
         while not _try_lock(handle):
