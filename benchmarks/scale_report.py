@@ -125,22 +125,38 @@ def growth(rows: list[Row]) -> list[str]:
     return ["Growth at a certified 1 %, m = 100:", "", *lines] if len(lines) > 2 else []
 
 
+def where(row: Row) -> str:
+    """What iterates, in a word."""
+    return "CPU" if row["backend"] == "cpu" else str(row["machine"]).rsplit(" ", 1)[-1]
+
+
+def case_name(row: Row) -> str:
+    """A case with its result, for a label."""
+    return (
+        f"{row['city'].title()}, {where(row)}, K={row['records']:,}, m={row['outputs']:,}\n"
+        f"{100 * row['gap']:.2f} % in {row['seconds']:.3g} s"
+    )
+
+
 def draw(rows: list[Row], path: Path) -> Path:
-    """Gap against time, time against K, and speed against the bandwidth limit."""
+    """Shares of the stages, time against K, and speed against the bandwidth limit."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(16, 5))
-    for row in rows:
-        if row["records"] > 40_000 and row["outputs"] == 100:
-            points = [(s, 100 * (v / b - 1)) for s, _, v, b in row["trace"] if v and b > 0]
-            if points:
-                style = "-" if row["backend"] == "cpu" else "--"
-                name = f"{row['city']}, {row['backend']}, asked {100 * row['wanted_gap']:g} %"
-                left.plot(*zip(*points, strict=True), style, marker="o", ms=4, label=name)
-    left.set(xscale="log", xlabel="seconds", ylabel="certified gap, %", title="Whole cities")
+    large = [row for row in rows if row["records"] > 40_000 or row["outputs"] > 100]
+    places = np.arange(len(large))
+    passed = np.zeros(len(large))
+    for stage in STAGES:
+        share = np.array([row["stages"].get(stage, 0.0) / row["seconds"] for row in large])
+        left.barh(places, 100 * share, left=100 * passed, label=stage)
+        passed += share
+    left.set_yticks(places, [case_name(row) for row in large], fontsize=8)
+    left.invert_yaxis()
+    left.set(xlabel="% of the time", xlim=(0, 100), title="Whole cities: where the time goes")
+    left.legend(fontsize=8, ncols=len(STAGES), loc="upper center", bbox_to_anchor=(0.4, -0.12))
     for name, chosen in series(rows).items():
         sizes = [row["records"] for row in chosen]
         fit = slope(np.array(sizes, dtype=float), np.array([r["seconds"] for r in chosen]))
@@ -149,17 +165,16 @@ def draw(rows: list[Row], path: Path) -> Path:
     middle.set(
         xscale="log", yscale="log", xlabel="K", ylabel="seconds", title="To a certified 1 %, Rome"
     )
-    names = [f"{r['backend']}  K={r['records']:,}  m={r['outputs']:,}" for r in rows]
+    names = [f"{where(r)}  K={r['records']:,}  m={r['outputs']:,}" for r in rows]
     kept = dict(zip(names, rows, strict=True))
     ratios = [row["ms_per_iteration"] / row["limit_ms_per_iteration"] for row in kept.values()]
     right.barh(list(kept), ratios, color="#2a78b5")
     right.axvline(1.0, color="black", lw=1)
     right.invert_yaxis()
     right.set(xlabel="time of an iteration over its memory traffic's", title="1 is the limit")
-    for axis in (left, middle):
-        axis.grid(visible=True, which="both", alpha=0.25)
-        if axis.lines:
-            axis.legend(fontsize=8)
+    middle.grid(visible=True, which="both", alpha=0.25)
+    if middle.lines:
+        middle.legend(fontsize=8)
     figure.tight_layout()
     with atomic_file(path) as stream:
         figure.savefig(stream, dpi=110, format="png")
