@@ -105,3 +105,19 @@ def test_estimate_is_near_what_the_repair_ends_with():
     z /= z.sum(axis=1, keepdims=True)
     guess, final = estimate(closure, z, 1.0), repair(closure, z, 1.0).matrix
     assert (loss * guess).sum() == pytest.approx((loss * final).sum(), rel=0.05)
+
+
+def test_a_closure_of_near_pairs_lies_between_the_table_and_the_whole_closure():
+    domain = random_domain("euclidean", 200)
+    closure = Closure(domain)
+    epsilon = 2.0 / float(np.median(domain.neighbours(1)[1]))
+    z = closure.start(np.random.default_rng(0).dirichlet(np.full(6, 0.2), 200))
+    whole = closure.close(z, epsilon)
+    exponent = epsilon * domain.distances(closure.order, closure.order)
+    for nats in (1.0, 4.0):
+        near = closure.close(z, epsilon, nats=nats)
+        factor = np.where(exponent < nats, np.exp(-exponent), 0.0)
+        np.testing.assert_allclose(near, (factor[:, :, None] * z).max(axis=1), rtol=1e-12)
+        assert np.all(near <= whole)
+        assert np.any(near < whole)
+    np.testing.assert_array_equal(closure.close(z, epsilon, nats=1e9), whole)

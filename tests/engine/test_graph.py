@@ -17,12 +17,21 @@ from panda_mdp.engine.graph import (
     all_pairs,
     constraint_graph,
     delaunay,
+    distinct,
     yao,
 )
 
 
 def edge_set(ends: np.ndarray) -> set[tuple[int, int]]:
     return {(min(i, j), max(i, j)) for i, j in ends.tolist()}
+
+
+def test_distinct_pairs_have_no_order_and_no_repetition():
+    pairs = np.random.default_rng(0).integers(50, size=(400, 2))
+    expected = np.unique(np.sort(pairs, axis=1), axis=0)
+    np.testing.assert_array_equal(distinct(pairs, 50), expected)
+    np.testing.assert_array_equal(distinct(pairs[:1], 50), np.sort(pairs[:1], axis=1))
+    assert distinct(pairs[:0], 50).shape == (0, 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

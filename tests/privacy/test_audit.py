@@ -271,6 +271,26 @@ def test_backends_agree_over_many_tiles(kind, shape, monkeypatch):
     assert compiled.epsilon == pytest.approx((gaps / apart).max(), rel=1e-10)
 
 
+def test_an_accelerator_in_use_audits_large_tables(monkeypatch):
+    from panda_mdp.engine import backends
+    from panda_mdp.privacy import audit as module
+
+    domain = random_domain("haversine", 400, seed=6)
+    outputs = np.arange(0, 400, 40)
+    matrix = np.exp(-0.5 * domain.distances(None, outputs))
+    weights = quantise(matrix / matrix.sum(axis=1, keepdims=True))
+    expected = audit_weights(domain, outputs, weights, 1.0)
+    import jax  # noqa: F401
+
+    monkeypatch.setattr(backends, "accelerator", lambda: True)
+    monkeypatch.setattr(module, "MANY_TILES", 2)
+    monkeypatch.setattr(module, "_compiled_worst_pair", None)
+    monkeypatch.setattr(module, "_worst_pair", None)
+    found = audit_weights(domain, outputs, weights, 1.0)
+    assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-13)
+    assert set(found.worst[:2]) == set(expected.worst[:2])
+
+
 def test_own_epsilon_or_another():
     mechanism = exponential(displacement_problem(random_domain("haversine", 40), [0, 20], 2.0))
     own = audit(mechanism)
