@@ -8,14 +8,19 @@ BIN    := $(VENV)/bin
 demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
 
-test: $(VENV)/.dev check
+test: $(VENV)/.dev check web/node_modules/.package-lock.json
 	.ci/system-packages
+	npm --prefix web test
 	$(BIN)/pytest -n auto
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
+
+# The browser's pages are built already; Node (20.19 or newer) is for testing that they still are.
+web/node_modules/.package-lock.json: web/package-lock.json
+	npm --prefix web ci --no-audit --no-fund
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,4 +35,4 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,121 @@
+"""The operator's page in a real browser against a real server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from protocol_browser import Site, open_browser, open_site, visit
+
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+REPORTS = 60
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with open_site(tmp_path_factory.mktemp("operator")) as opened:
+        outputs = opened.table.outputs.tolist()
+        for k, client in enumerate(opened.server.reporters(REPORTS)):
+            # Most of them at one output.
+            output = outputs[3] if k % 3 else outputs[k % len(outputs)]
+            body = {"id": str(uuid.uuid4()), "version": 1, "output": output}
+            answer = client.post("/v1/deployments/city/reports", json=body)
+            assert answer.status_code == 201, answer.text
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+def enter(page: Page, site: Site) -> None:
+    page.fill("#token", site.server.admin_token)
+    page.press("#token", "Enter")
+    page.wait_for_function(
+        "document.getElementById('maps-said').textContent.includes('iterations')"
+    )
+
+
+def test_what_the_operator_sees(browser: Browser, site: Site) -> None:
+    with visit(browser, f"{site.url}/operator") as at:
+        enter(at.page, site)
+        assert at.page.inner_text("#name") == "city"
+        assert at.page.inner_text("#figures li:first-child strong") == str(REPORTS)
+        assert at.page.inner_text("#figures li:nth-child(3) strong") == "4"
+        heights = at.page.eval_on_selector_all(
+            "#hours rect", "bars => bars.map((bar) => Number(bar.getAttribute('height')))"
+        )
+        assert len(heights) == 24
+        assert max(heights) > 100
+        certificate = at.page.inner_text("#certificate")
+        assert "good, checked in this page" in certificate
+        assert site.table.certificate["subject"] != ""
+        assert f"{site.table.audit.epsilon:.6f}" in certificate
+        assert f"{REPORTS} reports" in at.page.inner_text("#maps-said")
+        pictures = [
+            at.page.locator(f"#map-{m} canvas").screenshot()
+            for m in ("reported", "estimated", "unsure")
+        ]
+        assert len(set(pictures)) == 3
+        at.page.click("#numbers summary")
+        assert at.page.locator("#numbers-table tbody tr").count() == 50
+        assert at.complaints == []
+        assert "pmt_" not in at.page.evaluate(
+            "JSON.stringify([{...localStorage}, {...sessionStorage}])"
+        )
+        found = at.page.evaluate(
+            f"{AXE.read_text()}; axe.run(document, {{resultTypes: ['violations']}})"
+        )
+        assert [(v["id"], [n["target"] for n in v["nodes"]]) for v in found["violations"]] == []
+
+
+def test_maps_move_together(browser: Browser, site: Site) -> None:
+    with visit(browser, f"{site.url}/operator") as at:
+        enter(at.page, site)
+        estimated = at.page.locator("#map-estimated canvas")
+        before = estimated.screenshot()
+        at.page.locator("#map-reported canvas").focus()
+        at.page.keyboard.press("+")
+        at.page.keyboard.press("ArrowLeft")
+        at.page.wait_for_timeout(300)
+        assert estimated.screenshot() != before
+
+
+def test_a_job_and_its_progress_are_shown(browser: Browser, site: Site) -> None:
+    domain = site.server.admin.get("/v1/domains").json()["domains"][0]["id"]
+    job = {"id": str(uuid.uuid4()), "table": "next", "domain": domain, "epsilon": 4.0, "gap": 0.2}
+    made = site.server.admin.post("/v1/jobs", json={**job, "outputs": [5, 29, 53, 77]})
+    assert made.status_code == 202, made.text
+    with visit(browser, f"{site.url}/operator") as at:
+        enter(at.page, site)
+        at.page.wait_for_function(
+            """() => {
+              const text = document.getElementById("jobs").textContent;
+              if (!text.includes("done")) document.getElementById("refresh").click();
+              return text.includes("done") && text.includes("next");
+            }""",
+            polling=500,
+        )
+
+
+@pytest.mark.parametrize("role", ["nobody", "reporter"])
+def test_only_admins_enter(browser: Browser, site: Site, role: str) -> None:
+    token = site.token() if role == "reporter" else "pmt_" + "0" * 12 + "_" + "A" * 43
+    with visit(browser, f"{site.url}/operator") as at:
+        at.page.fill("#token", token)
+        at.page.press("#token", "Enter")
+        at.page.wait_for_function("document.getElementById('enter-said').textContent !== ''")
+        assert "Not accepted" in at.page.inner_text("#enter-said")
+        assert not at.page.is_visible("#desk")
+
+
+def test_on_a_phone(browser: Browser, site: Site) -> None:
+    with visit(browser, f"{site.url}/operator", viewport={"width": 360, "height": 740}) as at:
+        enter(at.page, site)
+        assert at.page.evaluate("document.documentElement.scrollWidth") <= 360
