@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -233,3 +235,26 @@ def test_the_real_prior_is_the_traces_or_the_streets(tmp_path: Path) -> None:
     apart = (CITY.lat[node] - domain.lat) ** 2 + (CITY.lon[node] - domain.lon) ** 2
     assert prior.weights.argmax() == apart.argmin()
     assert prior.weights.max() == 1
+
+
+def test_memory_that_runs_out_is_said(tmp_path: Path, fake) -> None:
+    fake(MemoryError())
+    outcome = execute(cell("EM"), Workspace(study(tmp_path)))
+    assert outcome.status == "out of memory"
+    place = study(tmp_path)
+    assert settled(Store(tmp_path, place).add(cell("EM"), outcome, 10.0), 10.0)
+
+
+def test_a_process_that_is_killed_is_told_apart_from_one_that_ends(tmp_path: Path) -> None:
+    place = study(tmp_path)
+    for number, status in ((signal.SIGKILL, "out of memory"), (signal.SIGTERM, "failed")):
+        worker = Worker(place)
+        pipe = worker._started()
+        process = worker._process
+        assert process is not None
+        assert process.pid is not None
+        os.kill(process.pid, number)
+        process.join()
+        with pytest.raises((EOFError, OSError)):
+            pipe.recv()
+        assert worker._ended().status == status

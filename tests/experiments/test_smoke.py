@@ -10,8 +10,9 @@ import pytest
 
 from panda_mdp.experiments.draws import Study
 from panda_mdp.experiments.runner import run_cells
-from panda_mdp.experiments.specs import choose_items, function, items
+from panda_mdp.experiments.specs import choose_items, function
 from panda_mdp.experiments.store import Store
+from panda_mdp.experiments.table_specs import ITEMS
 from panda_mdp.maps.synthetic import synthetic_city
 
 
@@ -22,7 +23,7 @@ def study(tmp_path_factory) -> Iterator[tuple[Study, Store]]:
     yield made, Store(folder, made)
 
 
-@pytest.mark.parametrize("name", [name for name in items() if not name.startswith("fig")])
+@pytest.mark.parametrize("name", [item.name for item in ITEMS])
 def test_every_table_runs_at_toy_size(name: str, study: tuple[Study, Store]) -> None:
     made, store = study
     (item,) = choose_items(name)

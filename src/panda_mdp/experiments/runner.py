@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
+import resource
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +34,8 @@ used at all."""
 TINY = Setting(records=24, outputs=4, users=2)
 """The same for methods that would take long."""
 WARM_LIMIT = 10.0
+MEMORY_SHARE = 0.7
+"""Of the machine's memory, for the process that runs cells."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ def settled(row: Row, limit: float | None) -> bool:
     """Whether running the cell again could not tell more."""
     if row.status == "time limit":
         return row.limit is not None and limit is not None and row.limit >= limit
-    return row.status in ("done", "infeasible")
+    return row.status in ("done", "infeasible", "out of memory")
 
 
 def execute(cell: Cell, work: Workspace) -> Outcome:
@@ -88,6 +93,9 @@ def execute(cell: Cell, work: Workspace) -> Outcome:
     except PandaError as error:
         stages = (("until it was refused", time.perf_counter() - start),)
         return Outcome({}, stages, "infeasible", " ".join(str(error).split()))
+    except MemoryError:
+        stages = (("until memory ran out", time.perf_counter() - start),)
+        return Outcome({}, stages, "out of memory", "needs more memory than there is")
     except Exception as error:  # a bug in one cell must not hide the others' results
         return Outcome({}, (), "failed", f"{type(error).__name__}: {error}")
     return outcome
@@ -118,8 +126,8 @@ class Worker:
     def run(self, cell: Cell, limit: float | None) -> Outcome:
         """The outcome of a cell, or that it was stopped."""
         pipe = self._started()
-        pipe.send((cell, limit))
         try:
+            pipe.send((cell, limit))
             # Loading compiled code, which the first run ever compiles, is not the cell's time.
             pipe.recv()
             if limit is not None and not pipe.poll(limit + GRACE):
@@ -127,10 +135,20 @@ class Worker:
                 stages = (("stopped", limit),)
                 return Outcome({}, stages, "time limit", f"stopped after {limit:g} s")
             answer: Outcome = pipe.recv()
-        except EOFError:
-            self.close()
-            return Outcome({}, (), "failed", "its process ended without an answer (memory?)")
+        except (EOFError, OSError):
+            return self._ended()
         return answer
+
+    def _ended(self) -> Outcome:
+        """The process ended by itself: solvers abort, and systems kill, where memory runs out."""
+        code = None
+        if self._process is not None:
+            self._process.join()
+            code = self._process.exitcode
+        self.close()
+        if code in (-signal.SIGKILL, -signal.SIGABRT):
+            return Outcome({}, (), "out of memory", "needs more memory than there is")
+        return Outcome({}, (), "failed", f"its process ended without an answer (exit code {code})")
 
     def close(self) -> None:
         """End the process."""
@@ -158,6 +176,7 @@ class Worker:
 
 def _serve(pipe: Connection, study: Study) -> None:
     """The body of the worker."""
+    _bound_memory()
     work = Workspace(study)
     warmed: set[tuple[str, str]] = set()
     for cell, limit in _requests(pipe):
@@ -171,6 +190,17 @@ def _serve(pipe: Connection, study: Study) -> None:
         work.limit = limit
         pipe.send("ready")
         pipe.send(execute(cell, work))
+
+
+def _bound_memory() -> None:
+    """Let a cell that wants more memory than the machine has fail, and not the machine."""
+    if not hasattr(os, "sysconf"):
+        return
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = int(MEMORY_SHARE * total)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _requests(pipe: Connection) -> Iterator[tuple[Any, Any]]:
