@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,9 +14,11 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
 import panda_mdp as pm
 from panda_mdp.panda.ball import BallAnchors
+from panda_mdp.protocol import ledger
 from panda_mdp.protocol.messages import (
     AnchorsDeployment,
     BallDeployment,
@@ -149,6 +152,18 @@ class Standin:
             if found and pattern_method(answer_of) == request.method:
                 return answer_of(self, request, *found.groups())
         return refuse(404, "not_found")
+
+
+def without_fsync(patch: pytest.MonkeyPatch) -> None:
+    """Let ledgers skip the disk's part of a commit, which these tests are not about."""
+    connect = ledger._connect
+
+    def quick(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    patch.setattr(ledger, "_connect", quick)
 
 
 def pattern_method(answer_of: Callable[..., httpx.Response]) -> str:

@@ -38,7 +38,16 @@ from panda_mdp.protocol import (
 from panda_mdp.protocol.client_plans import AnchorsPlan, BallPlan, TablePlan
 from panda_mdp.protocol.ledger import LEDGER, Ledger
 from panda_mdp.protocol.messages import DeploymentList, GuaranteeInfo, TableDeployment
-from protocol_standin import NOW, TOKEN, URL, Standin, anchors_deployment, give, refuse
+from protocol_standin import (
+    NOW,
+    TOKEN,
+    URL,
+    Standin,
+    anchors_deployment,
+    give,
+    refuse,
+    without_fsync,
+)
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 DAY = 86_400
@@ -70,6 +79,7 @@ def clock():
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(client_http, "FIRST_PAUSE_S", 0.0)
+    without_fsync(monkeypatch)
 
 
 def allowance(**changes: Any) -> Allowance:
