@@ -23,7 +23,6 @@ from panda_mdp.experiments.figures_series import (
     PUBLISHED,
     TEXT,
     VARIANTS,
-    Series,
     collect,
     delta_of,
     epsilon_of,
@@ -60,7 +59,8 @@ def draw_violations(rows: Sequence[Row], city: str) -> Figure:
     drawn = draw_all(axes[0], rates)
     ours = [name for name in OURS if _holds(rows, name)]
     if drawn:
-        axes[0].set_ylim(-0.04, 1.04)
+        top = max(float(series.mean.max()) for series in rates if len(series))
+        axes[0].set_ylim(-0.04 * top, max(1.3 * top, 1e-3))
         axes[0].axhline(0, color=PALE, lw=0.8)
         axes[0].yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         thousands(axes[0])
@@ -70,11 +70,11 @@ def draw_violations(rows: Sequence[Row], city: str) -> Figure:
     if ours and drawn:
         axes[0].text(
             0.98,
-            0.5,
-            f"{', '.join(ours)}:\n0, proved over all pairs",
+            0.97,
+            f"{', '.join(ours)}: 0,\nproved over all pairs",
             transform=axes[0].transAxes,
             ha="right",
-            va="center",
+            va="top",
             fontsize=9,
             color=INK,
         )
@@ -90,42 +90,34 @@ def _holds(rows: Sequence[Row], method: str) -> bool:
 
 
 def _audited_panel(axes: Axes, rows: Sequence[Row], names: Sequence[str], epsilon: float) -> None:
-    """Audited epsilons; those that are infinite are listed."""
-    drawn, infinite = 0, []
-    for name in (*names, *OURS):
-        series = collect(rows, name, "audited_epsilon", records_of)
-        if not len(series):
-            continue
-        if np.isfinite(series.mean).any():
-            draw_series(axes, series, hollow=name.endswith("text"))
-            drawn += 1
-        else:
-            infinite.append(name)
-    for name in infinite:
-        # What the set alone gives away is finite and says enough.
-        alone = collect(rows, name, "selection_epsilon", records_of)
-        if len(alone):
-            alone = Series(
-                f"{name}: anchors alone", *(alone.x, alone.mean, alone.spread, alone.count)
-            )
-            draw_series(axes, alone, look(name))
-            drawn += 1
-    if not drawn:
+    """Audited epsilons; infinite ones stand at the upper edge."""
+    found = [collect(rows, name, "audited_epsilon", records_of) for name in (*names, *OURS)]
+    found = [series for series in found if len(series)]
+    if not found:
         say_empty(axes)
-    else:
-        axes.axhline(epsilon, color=INK, lw=1.2, ls="--", label=f"claimed: {epsilon:g} /km")
-        log_or_linear(axes)
-        thousands(axes)
+        label_axes(axes, "audited epsilon, worst pair", "K", "epsilon [1/km]")
+        return
+    for series in found:
+        draw_series(axes, series, hollow=series.label.endswith("text"))
+    axes.axhline(epsilon, color=INK, lw=1.2, ls="--", label=f"claimed: {epsilon:g} /km")
+    log_or_linear(axes)
+    thousands(axes)
+    infinite = [series for series in found if np.isinf(series.mean).any()]
     if infinite:
-        axes.text(
-            0.02,
-            0.97,
-            "infinite with the report: " + ", ".join(infinite).replace(" published", ""),
-            transform=axes.transAxes,
-            ha="left",
-            va="top",
-            fontsize=8.5,
-            color=PALE,
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * (high / low) ** 0.25 if low > 0 else 1.25 * high)
+        axes.text(0.012, 0.99, "∞", transform=axes.transAxes, ha="left", va="top")
+    for k, series in enumerate(infinite):
+        style = look(series.label)
+        places = series.x[np.isinf(series.mean)]
+        axes.plot(
+            places,
+            np.full(len(places), 0.965 - 0.05 * k),
+            transform=axes.get_xaxis_transform(),
+            color=style.colour,
+            marker=style.marker,
+            linestyle="",
+            label=series.label if np.isinf(series.mean).all() else "_nolegend_",
         )
     label_axes(axes, "audited epsilon, worst pair", "K", "epsilon [1/km]")
 
