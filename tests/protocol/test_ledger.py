@@ -70,6 +70,16 @@ def test_what_is_spent_adds_up_and_is_refused_at_the_limit(ledger):
     assert balance.ends == 20_001 * DAY
 
 
+def test_all_periods_together_are_shown(ledger, clock):
+    for _ in range(3):
+        charge(ledger)
+        clock.now += DAY
+    (balance,) = ledger.balances()
+    assert (balance.reports, balance.spent.epsilon, balance.left_epsilon) == (0, 0.0, 6.0)
+    assert balance.against_sum.epsilon == 0.0
+    assert balance.ever == Guarantee(6.0, 0.0, "km")
+
+
 def test_sums_are_of_the_numbers_as_written(tmp_path, clock):
     books = Ledger.open(tmp_path, allowance(period_epsilon=0.3), clock=clock)
     for _ in range(3):

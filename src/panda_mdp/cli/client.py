@@ -248,6 +248,7 @@ def ledger(folder: Folder = Path(HOME), json: Json = None) -> None:
             ("  spent, by the largest distance", _price(balance.spent)),
             ("  spent, by the sum of distances", _price(balance.against_sum)),
             ("  left", f"epsilon {balance.left_epsilon:g} per {limits.unit} until {ends}"),
+            ("  spent in all periods", _price(balance.ever)),
         ]
     output_console().print(facts(f"Ledger in {folder}", rows))
     write_json(
@@ -260,6 +261,7 @@ def ledger(folder: Folder = Path(HOME), json: Json = None) -> None:
                 "epsilon": balance.spent.epsilon,
                 "delta": balance.spent.delta,
                 "left_epsilon": balance.left_epsilon,
+                "ever_epsilon": balance.ever.epsilon,
                 "ends": balance.ends,
             }
             for balance in balances

@@ -172,7 +172,7 @@ class Ledger:
             return books.pending(server)
 
     def balances(self) -> list[Balance]:
-        """Every account of the running period."""
+        """Every account: the running period, and all of them together."""
         with self.books() as books:
             return books.balances()
 

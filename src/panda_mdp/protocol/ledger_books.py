@@ -51,6 +51,8 @@ class Balance:
     left_delta: float
     pending: int
     """Charged and not yet accepted by the server."""
+    ever: Guarantee
+    """As `spent`, over all periods since the ledger was made: no limit bounds it."""
 
 
 class Books:
@@ -196,11 +198,8 @@ class Books:
         return [self._entry(row) for row in rows.fetchall()]
 
     def balances(self) -> list[Balance]:
-        """Every account that was charged in the running period."""
-        rows = self._connection.execute(
-            "SELECT DISTINCT account FROM entries WHERE period = ? ORDER BY account",
-            (self.period,),
-        )
+        """Every account that was ever charged, in the running period."""
+        rows = self._connection.execute("SELECT DISTINCT account FROM entries ORDER BY account")
         return [self._balance(row["account"]) for row in rows.fetchall()]
 
     def forget(self) -> int:
@@ -236,24 +235,23 @@ class Books:
         return [self._entry(row).cost for row in rows.fetchall()]
 
     def _balance(self, account: str) -> Balance:
-        rows = self._connection.execute(
-            "SELECT * FROM entries WHERE period = ? AND account = ?", (self.period, account)
-        )
+        rows = self._connection.execute("SELECT * FROM entries WHERE account = ?", (account,))
         entries = [self._entry(row) for row in rows.fetchall()]
-        costs = [entry.cost for entry in entries]
-        epsilon = float(total([cost.epsilon for cost in costs]))
-        delta = min(1.0, float(total([cost.delta for cost in costs])))
-        unit = costs[0].unit
+        unit = entries[0].cost.unit
+        running = [entry for entry in entries if entry.period == self.period]
+        spent = _sum([entry.cost for entry in running], unit)
+        largest = max((entry.cost.epsilon for entry in running), default=0.0)
         return Balance(
             account=account,
             period=self.period,
             ends=float((self.period + 1) * self.allowance.period_s),
-            reports=len(entries),
-            spent=Guarantee(epsilon, delta, unit),
-            against_sum=Guarantee(max(cost.epsilon for cost in costs), delta, unit),
-            left_epsilon=max(0.0, self.allowance.period_epsilon - epsilon),
-            left_delta=max(0.0, self.allowance.period_delta - delta),
+            reports=len(running),
+            spent=spent,
+            against_sum=Guarantee(largest, spent.delta, unit),
+            left_epsilon=max(0.0, self.allowance.period_epsilon - spent.epsilon),
+            left_delta=max(0.0, self.allowance.period_delta - spent.delta),
             pending=sum(1 for entry in entries if entry.state == "charged"),
+            ever=_sum([entry.cost for entry in entries], unit),
         )
 
     def _entry(self, row: sqlite3.Row) -> Entry:
@@ -278,3 +276,8 @@ def _about(entry: Entry) -> str:
     facts = [entry.id, entry.period, entry.at, entry.account, entry.server, entry.deployment]
     cost = [repr(entry.cost.epsilon), repr(entry.cost.delta), entry.cost.unit]
     return canonical_json([*facts, *cost]).decode()
+
+
+def _sum(costs: list[Guarantee], unit: str) -> Guarantee:
+    delta = min(1.0, float(total([cost.delta for cost in costs])))
+    return Guarantee(float(total([cost.epsilon for cost in costs])), delta, unit)
