@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from helpers import KINDS, displacement_problem, random_domain
+from panda_mdp.engine import pdhg_cpu
 from panda_mdp.engine.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.engine.halpern import incidence
-from panda_mdp.engine.pdhg_cpu import CpuSolver, squared_distance
+from panda_mdp.engine.pdhg_cpu import (
+    BLOCK_ENTRIES,
+    LEAST_BLOCK,
+    CpuSolver,
+    block_size,
+    squared_distance,
+)
 from panda_mdp.engine.solve import warm_start
 from panda_mdp.methods import reference
 from panda_mdp.methods.reference import solve_highs
@@ -47,6 +54,29 @@ def test_kkt_on_the_graph(kind, start):
     # Dual and duality gap: the bound is rigorous, and nothing is left between the two.
     assert optimum * (1 - 2e-3) <= solver.bound() <= optimum * (1 + 1e-7)
     assert problem.expected_loss(z) == pytest.approx(optimum, rel=2e-3)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    problem = dense_town("euclidean", 300)
+    graph = constraint_graph(problem.domain, problem.epsilon)
+    start = warm_start(problem, graph)
+    found = []
+    for size in (1, 7, 64, 1000):
+        monkeypatch.setattr(pdhg_cpu, "block_size", lambda *_, size=size: size)
+        solver = CpuSolver(problem, graph, start)
+        solver.advance(80)
+        found.append((solver.matrix(), solver.bound(), solver.residual))
+    for matrix, bound, residual in found[1:]:
+        np.testing.assert_array_equal(matrix, found[0][0])
+        assert bound == found[0][1]
+        assert residual == pytest.approx(found[0][2], rel=1e-5)
+
+
+def test_a_block_fits_the_cache_and_leaves_work_for_all():
+    assert block_size(500, 100, 2) == LEAST_BLOCK
+    assert block_size(10**6, 100, 2) == BLOCK_ENTRIES // 100
+    assert block_size(10**6, 10**6, 2) == LEAST_BLOCK
+    assert block_size(8000, 20, 16) == 8000 // 128
 
 
 def test_the_bound_rises_to_the_optimum_and_the_residual_falls():

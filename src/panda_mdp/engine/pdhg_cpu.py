@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import get_num_threads
 
 from panda_mdp._arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.engine.halpern import ROW_PULL, Halpern, summed
 from panda_mdp.kernels.bound import least_reduced_costs
 from panda_mdp.kernels.pdhg import run
+
+LEAST_BLOCK = 32
+BLOCK_ENTRIES = 1 << 15
+"""Entries of the table in a block, so that its edges stay in the cache."""
 
 
 class CpuSolver(Halpern):
@@ -22,12 +27,14 @@ class CpuSolver(Halpern):
         self._mu = np.zeros(len(z), dtype=np.float32)
         self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
         self._mid = np.empty_like(self._x)
+        self._records_at_once = block_size(len(z), z.shape[1], get_num_threads())
 
     def _connect(self, source: IntArray) -> None:
         u = np.zeros((len(source), 2, self._x.shape[1]), dtype=np.float32)
         u[source >= 0] = self._u[source[source >= 0]]
         self._u = u
         self._growth = self.growth.astype(np.float32)
+        self._by_first = np.searchsorted(self.ends[:, 0], np.arange(len(self._x) + 1))
 
     def _anchor(self) -> None:
         self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
@@ -37,6 +44,7 @@ class CpuSolver(Halpern):
         run(
             steps,
             since,
+            self._records_at_once,
             self._x,
             self._x0,
             self._mid,
@@ -50,6 +58,7 @@ class CpuSolver(Halpern):
             self.start,
             self.slot,
             self.ends,
+            self._by_first,
             self._growth,
             (self.weight * self.degree).astype(np.float32),
             np.float32(self.weight),
@@ -86,6 +95,12 @@ class CpuSolver(Halpern):
                 self.unit,
             )
         )
+
+
+def block_size(records: int, outputs: int, threads: int) -> int:
+    """Records that a thread takes at a time: many, so that few edges lie between blocks, but not
+    more than fit the cache, nor so many that threads run out of blocks."""
+    return max(LEAST_BLOCK, min(BLOCK_ENTRIES // outputs, records // (8 * threads)))
 
 
 def squared_distance(first: Float32Array, second: Float32Array) -> float:

@@ -12,6 +12,9 @@ The problem is split by edges. Edge e = (i, j) keeps a copy of its two rows in t
 one cone for every output. Its multiplier lies in the polar cone, spanned by (1, -g) and (-h, 1).
 Both inequalities are projected on together: with a multiplier for each, the two would pull against
 each other and halve the steps.
+
+Records lie in spatial order. A thread takes a block of neighbours, moves their rows, and then turns
+the edges within the block while all of it is in the cache; the edges between blocks follow.
 """
 
 from __future__ import annotations
@@ -23,10 +26,82 @@ F = np.float32
 CHUNK = 32
 
 
+@njit(inline="always", fastmath=True, error_model="numpy")
+def turn(
+    e,
+    ends,
+    growth,
+    mid,
+    scale,
+    inverse,
+    u,
+    u0,
+    dual_step,
+    keep,
+    pull,
+    measure,
+    vi,
+    vj,
+    g,
+    h,
+    first,
+    second,
+):
+    """The dual step of one edge, all outputs; its squared movement where that is measured.
+
+    The loops over outputs are many and short because each then has few enough streams for the
+    compiler to prove them apart and vectorise; a row stays in the first-level cache meanwhile.
+    """
+    outputs = len(vi)
+    i = ends[e, 0]
+    j = ends[e, 1]
+    grow = growth[e]
+    mid_i = mid[i]
+    mid_j = mid[j]
+    scale_i = scale[i]
+    scale_j = scale[j]
+    inverse_i = inverse[i]
+    inverse_j = inverse[j]
+    u_i = u[e, 0]
+    u_j = u[e, 1]
+    u0_i = u0[e, 0]
+    u0_j = u0[e, 1]
+    for y in range(outputs):
+        vi[y] = u_i[y] + dual_step * mid_i[y]
+    for y in range(outputs):
+        vj[y] = u_j[y] + dual_step * mid_j[y]
+    for y in range(outputs):
+        g[y] = grow * scale_j[y] * inverse_i[y]
+    for y in range(outputs):
+        h[y] = grow * scale_i[y] * inverse_j[y]
+    for y in range(outputs):
+        first[y] = max(vi[y] - g[y] * vj[y], F(0)) / (F(1) + g[y] * g[y])
+    for y in range(outputs):
+        second[y] = max(vj[y] - h[y] * vi[y], F(0)) / (F(1) + h[y] * h[y])
+    # At the apex of the cone the multiplier is all of v.
+    for y in range(outputs):
+        apex = (g[y] * vi[y] + vj[y] <= F(0)) & (vi[y] + h[y] * vj[y] <= F(0))
+        new = vi[y] if apex else first[y] - h[y] * second[y]
+        h[y] = vj[y] if apex else second[y] - g[y] * first[y]
+        vi[y] = new
+    square = F(0)
+    if measure:
+        for y in range(outputs):
+            square += (vi[y] - u_i[y]) * (vi[y] - u_i[y])
+        for y in range(outputs):
+            square += (h[y] - u_j[y]) * (h[y] - u_j[y])
+    for y in range(outputs):
+        u_i[y] = keep * (F(2) * vi[y] - u_i[y]) + pull * u0_i[y]
+    for y in range(outputs):
+        u_j[y] = keep * (F(2) * h[y] - u_j[y]) + pull * u0_j[y]
+    return square / dual_step
+
+
 @njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
 def run(
     steps,
     done,
+    block,
     x,
     x0,
     mid,
@@ -40,6 +115,7 @@ def run(
     start,
     slot,
     ends,
+    by_first,
     growth,
     primal_step,
     dual_step,
@@ -52,26 +128,34 @@ def run(
     x, mu and u are updated in place. `moved` (3,) receives the squared, step-weighted movement of
     x, mu and u in the last iteration: the fixed-point residual. The step of entry (i, y) is
     1 / (primal_step_i + row_pull D_iy), that of an edge `dual_step`, of a row sum `row_step_i`.
-
-    The loops over outputs are many and short because each then has few enough streams for the
-    compiler to prove them apart and vectorise; a row stays in the first-level cache meanwhile.
+    Edges are sorted by their first end, the lower one; those of record i begin at `by_first[i]`.
+    Records are taken in blocks of `block`.
     """
     records, outputs = x.shape
     edges = len(ends)
-    record_chunks = (records + CHUNK - 1) // CHUNK
+    blocks = (records + block - 1) // block
     edge_chunks = (edges + CHUNK - 1) // CHUNK
-    move_x = np.zeros(record_chunks)
-    move_mu = np.zeros(record_chunks)
-    move_u = np.zeros(edge_chunks)
+    move_x = np.zeros(blocks)
+    move_mu = np.zeros(blocks)
+    move_u = np.zeros(blocks)
+    move_across = np.zeros(edge_chunks)
     for step in range(steps):
         keep = F((done + step + 1.0) / (done + step + 2.0))
         pull = F(1) - keep
         measure = step == steps - 1
-        for chunk in prange(record_chunks):
+        for b in prange(blocks):
             grad = np.empty(outputs, np.float32)
+            vi = np.empty(outputs, np.float32)
+            vj = np.empty(outputs, np.float32)
+            g = np.empty(outputs, np.float32)
+            h = np.empty(outputs, np.float32)
+            first = np.empty(outputs, np.float32)
+            second = np.empty(outputs, np.float32)
             square_x = 0.0
             square_mu = 0.0
-            for i in range(chunk * CHUNK, min(records, (chunk + 1) * CHUNK)):
+            square_u = 0.0
+            last = min(records, (b + 1) * block)
+            for i in range(b * block, last):
                 price = mu[i]
                 stiff = primal_step[i]
                 cost_i = cost[i]
@@ -102,8 +186,16 @@ def run(
                     x_i[y] = keep * mid_i[y] + pull * x0_i[y]
                 raised = price + row_step[i] * (F(1) - total)
                 mu[i] = keep * (F(2) * raised - price) + pull * mu0[i]
-            move_x[chunk] = square_x
-            move_mu[chunk] = square_mu
+            # No other block reads the multipliers of these edges.
+            for e in range(by_first[b * block], by_first[last]):
+                if ends[e, 1] < last:
+                    square_u += turn(
+                        e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
+                        measure, vi, vj, g, h, first, second,
+                    )  # fmt: skip
+            move_x[b] = square_x
+            move_mu[b] = square_mu
+            move_u[b] = square_u
         for chunk in prange(edge_chunks):
             vi = np.empty(outputs, np.float32)
             vj = np.empty(outputs, np.float32)
@@ -113,49 +205,12 @@ def run(
             second = np.empty(outputs, np.float32)
             square_u = 0.0
             for e in range(chunk * CHUNK, min(edges, (chunk + 1) * CHUNK)):
-                i = ends[e, 0]
-                j = ends[e, 1]
-                grow = growth[e]
-                mid_i = mid[i]
-                mid_j = mid[j]
-                scale_i = scale[i]
-                scale_j = scale[j]
-                inverse_i = inverse[i]
-                inverse_j = inverse[j]
-                u_i = u[e, 0]
-                u_j = u[e, 1]
-                u0_i = u0[e, 0]
-                u0_j = u0[e, 1]
-                for y in range(outputs):
-                    vi[y] = u_i[y] + dual_step * mid_i[y]
-                for y in range(outputs):
-                    vj[y] = u_j[y] + dual_step * mid_j[y]
-                for y in range(outputs):
-                    g[y] = grow * scale_j[y] * inverse_i[y]
-                for y in range(outputs):
-                    h[y] = grow * scale_i[y] * inverse_j[y]
-                for y in range(outputs):
-                    first[y] = max(vi[y] - g[y] * vj[y], F(0)) / (F(1) + g[y] * g[y])
-                for y in range(outputs):
-                    second[y] = max(vj[y] - h[y] * vi[y], F(0)) / (F(1) + h[y] * h[y])
-                # At the apex of the cone the multiplier is all of v.
-                for y in range(outputs):
-                    apex = (g[y] * vi[y] + vj[y] <= F(0)) & (vi[y] + h[y] * vj[y] <= F(0))
-                    new = vi[y] if apex else first[y] - h[y] * second[y]
-                    h[y] = vj[y] if apex else second[y] - g[y] * first[y]
-                    vi[y] = new
-                if measure:
-                    square = F(0)
-                    for y in range(outputs):
-                        square += (vi[y] - u_i[y]) * (vi[y] - u_i[y])
-                    for y in range(outputs):
-                        square += (h[y] - u_j[y]) * (h[y] - u_j[y])
-                    square_u += square / dual_step
-                for y in range(outputs):
-                    u_i[y] = keep * (F(2) * vi[y] - u_i[y]) + pull * u0_i[y]
-                for y in range(outputs):
-                    u_j[y] = keep * (F(2) * h[y] - u_j[y]) + pull * u0_j[y]
-            move_u[chunk] = square_u
+                if ends[e, 1] // block > ends[e, 0] // block:
+                    square_u += turn(
+                        e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
+                        measure, vi, vj, g, h, first, second,
+                    )  # fmt: skip
+            move_across[chunk] = square_u
     moved[0] = move_x.sum()
     moved[1] = move_mu.sum()
-    moved[2] = move_u.sum()
+    moved[2] = move_u.sum() + move_across.sum()
