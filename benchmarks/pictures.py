@@ -40,14 +40,19 @@ def example(name: str) -> ModuleType:
 
 
 def keep(source: Path, name: str) -> None:
+    """Store a picture of docs/cities.md."""
+    reduced(source, f"cities-{name}")
+
+
+def reduced(source: Path, name: str) -> None:
     """Store a picture with 200 colours, chosen so that small marks keep theirs."""
     IMAGES.mkdir(exist_ok=True)
     with Image.open(source) as picture:
-        reduced = picture.convert("RGB").quantize(
+        small = picture.convert("RGB").quantize(
             200, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
         )
-        reduced.save(IMAGES / f"cities-{name}.png", optimize=True)
-    print(f"cities-{name}.png {(IMAGES / f'cities-{name}.png').stat().st_size / 1000:.0f} KB")
+        small.save(IMAGES / f"{name}.png", optimize=True)
+    print(f"{name}.png {(IMAGES / f'{name}.png').stat().st_size / 1000:.0f} KB")
 
 
 def screenshot(page: Path, layer: str, folder: Path) -> None:
