@@ -53,8 +53,14 @@ async def top(request: Request, name: str) -> Response:
 
 def _file(request: Request, name: str) -> Response:
     root = context(request).settings.static.resolve()
-    target = (root / name).resolve()
-    if not target.is_relative_to(root) or not target.is_file():
+    target = root / name
+    try:
+        target = target.resolve()
+        found = target.is_relative_to(root) and target.is_file()
+    except (OSError, ValueError):
+        # Longer than a file's name can be, or no name at all.
+        found = False
+    if not found:
         raise Failure("not_found", "there is no such page", "/v1/openapi.json describes the API")
     cache = _HASHED if name.startswith("assets/") else "no-cache"
     return FileResponse(
