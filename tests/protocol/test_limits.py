@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from panda_mdp.protocol.auth import TokenBook
 from panda_mdp.protocol.failures import Failure, invalid
@@ -160,6 +161,26 @@ def test_an_address_without_a_token_has_a_rate(make: Callable[..., Harness]) -> 
     assert harness.call("GET", token="pmt_000000000000_" + "a" * 43)[0] == 429
     assert harness.call("GET", token=None, address="10.0.0.2")[0] == 200
     assert harness.call("GET")[0] == 200
+
+
+def test_guessing_tokens_does_not_keep_the_database_busy(
+    make: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = make(address_rate=1e-3, address_burst=1)
+    asked: list[str] = []
+    monkeypatch.setattr(harness.book, "fetch", asked.append)
+    for n in range(30):
+        harness.call("GET", token=f"pmt_{n:012x}_" + "a" * 43)
+    assert len(asked) == 10
+
+
+def test_a_database_that_is_gone_is_said(make: Callable[..., Harness]) -> None:
+    async def fail(scope: Message, body: bytes) -> bytes:
+        raise OperationalError("SELECT " + HIDDEN, {}, RuntimeError(HIDDEN))
+
+    status, headers, body = make(fail).call()
+    assert (status, body["error"]["code"]) == (503, "unavailable")
+    assert b"retry-after" in headers and HIDDEN not in json.dumps(body)
 
 
 def test_buckets_are_bounded() -> None:

@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.auth import Token, TokenBook, parse, unauthorised
@@ -92,6 +94,7 @@ class Gate:
         self._take = take
         self._tokens = Buckets(settings.token_rate, settings.token_burst)
         self._addresses = Buckets(settings.address_rate, settings.address_burst)
+        self._lookups = Buckets(10 * settings.address_rate, 10 * settings.address_burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -118,16 +121,15 @@ class Gate:
         except (ClientGone, asyncio.CancelledError):
             status = 499
         except Exception as error:
-            # What went wrong is for the operator; a message could quote the request.
-            server_log.error("unhandled %s\n%s", type(error).__name__, stack_of(error))
+            failure = failure_of(error)
             if status == 0:
-                await refuse(INTERNAL, answer)
+                await refuse(failure, answer)
         finally:
             self._log(scope, status, time.perf_counter() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        token, failure = await self._who(headers)
+        token, failure = await self._who(scope, headers)
         self._count(scope, token)
         state = scope.setdefault("state", {})
         state["token"], state["refusal"] = token, failure
@@ -150,7 +152,9 @@ class Gate:
                 return
         await self.app(scope, _replay(body, receive), send)
 
-    async def _who(self, headers: dict[bytes, bytes]) -> tuple[Token | None, Failure | None]:
+    async def _who(
+        self, scope: Scope, headers: dict[bytes, bytes]
+    ) -> tuple[Token | None, Failure | None]:
         given = headers.get(b"authorization")
         if given is None:
             return None, NO_TOKEN
@@ -160,6 +164,8 @@ class Gate:
         token_id, secret = parts
         token = self.book.cached(token_id)
         if token is None:
+            # Guessing costs the database a question each, so there are only so many.
+            _limit(self._lookups.take(_address(scope), time.monotonic()))
             token = await run_in_threadpool(self.book.fetch, token_id)
         try:
             return self.book.check(token, secret), None
@@ -169,18 +175,9 @@ class Gate:
     def _count(self, scope: Scope, token: Token | None) -> None:
         now = time.monotonic()
         if token is not None:
-            wait = self._tokens.take(token.id, now)
+            _limit(self._tokens.take(token.id, now))
         else:
-            client = scope.get("client")
-            wait = self._addresses.take(client[0] if client else "", now)
-        if wait > 0:
-            seconds = max(1, math.ceil(wait))
-            raise Failure(
-                "rate_limited",
-                "there were too many requests in a short time",
-                f"wait {seconds} s",
-                {"retry-after": str(seconds)},
-            )
+            _limit(self._addresses.take(_address(scope), now))
 
     def body_limit(self, path: str) -> int:
         """Bytes that a request to this path may have."""
@@ -210,8 +207,7 @@ class Gate:
             return
         # The template and never the path: names in a path could be anything.
         route = getattr(scope.get("route"), "path", "-")
-        client = scope.get("client")
-        address = f" {client[0]}" if self.settings.log_addresses and client else ""
+        address = f" {_address(scope)}" if self.settings.log_addresses else ""
         access_log.info("%s %s %d %.1f ms%s", _method(scope), route, status, 1e3 * seconds, address)
 
 
@@ -233,6 +229,23 @@ _REPORT_ROUTE = _Template("/v1/deployments/{name}/reports")
 _REPORTS = re.compile(r"/v1/deployments/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/reports")
 
 
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _limit(wait: float) -> None:
+    """Refuse a request that comes too early."""
+    if wait > 0:
+        seconds = max(1, math.ceil(wait))
+        raise Failure(
+            "rate_limited",
+            "there were too many requests in a short time",
+            f"wait {seconds} s",
+            {"retry-after": str(seconds)},
+        )
+
+
 class ClientGone(Exception):
     """The other side hung up before its request was complete."""
 
@@ -240,6 +253,20 @@ class ClientGone(Exception):
 INTERNAL = Failure(
     "internal", "the server made a mistake", "try again; the operator finds it in the server's log"
 )
+
+
+NO_DATABASE = Failure(
+    "unavailable", "the database does not answer", "try again", {"retry-after": "2"}
+)
+
+
+def failure_of(error: Exception) -> Failure:
+    """What is answered to something that nobody expected. What it was is for the log alone."""
+    if isinstance(error, OperationalError | PoolTimeoutError):
+        server_log.error("the database does not answer: %s", type(error).__name__)
+        return NO_DATABASE
+    server_log.error("unhandled %s\n%s", type(error).__name__, stack_of(error))
+    return INTERNAL
 
 
 async def refuse(failure: Failure, send: Send) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
@@ -261,8 +261,7 @@ def _prepare_sqlite(engine: Engine) -> None:
 def _file_claim(path: Path) -> Iterator[None]:
     import fcntl
 
-    stream: IO[bytes]
-    with path.open("ab") as stream:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as stream:
         for attempt in range(_CONNECT_TRIES):
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from panda_mdp.errors import PandaError
@@ -19,7 +20,7 @@ from panda_mdp.protocol.app.context import Context
 from panda_mdp.protocol.app.openapi import describe
 from panda_mdp.protocol.app.pages import add_pages
 from panda_mdp.protocol.failures import Failure, invalid
-from panda_mdp.protocol.limits import INTERNAL, Gate, Receive, Scope, Send
+from panda_mdp.protocol.limits import INTERNAL, Gate, Receive, Scope, Send, failure_of
 from panda_mdp.protocol.settings import Settings
 from panda_mdp.protocol.store import Store
 
@@ -115,8 +116,13 @@ def _add_handlers(api: FastAPI) -> None:
             )
         return _response(Failure("invalid", "the request cannot be understood", "", headers))
 
+    @api.exception_handler(SQLAlchemyError)
+    async def unavailable(request: Request, error: SQLAlchemyError) -> Response:
+        return _response(failure_of(error))
+
     @api.exception_handler(Exception)
     async def mistaken(request: Request, error: Exception) -> Response:
+        # Raised again afterwards, to the gate, which writes it into the log.
         return _response(INTERNAL)
 
 
