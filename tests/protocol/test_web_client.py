@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from protocol_browser import Sent, Site, Visit, body_of, numbers_in, open_browser, open_site, visit
 
@@ -231,9 +231,7 @@ def test_offline_once_loaded(browser: Browser, site: Site) -> None:
             at.draw()
             at.page.fill("#token", site.token())
             at.page.click("#report")
-            at.page.wait_for_function(
-                "document.getElementById('action-said').textContent.includes('One report waits')"
-            )
+            expect(at.page.locator("#action-said")).to_contain_text("One report waits")
             assert site.counts()["reports"] == before
         finally:
             site.wire.cut = False
@@ -258,9 +256,7 @@ def test_keyboard_alone(browser: Browser, site: Site) -> None:
         tab_to("canvas")
         for key in ("ArrowRight", "ArrowDown", "ArrowDown", "Shift+ArrowLeft", "+"):
             keys.press(key)
-        at.page.wait_for_function(
-            "document.getElementById('say').textContent.includes('of the centre')"
-        )
+        expect(at.page.locator("#say")).to_contain_text("of the centre")
         keys.press("Enter")
         at.page.wait_for_selector("#draw:not([disabled])")
         tab_to("draw")
@@ -353,13 +349,27 @@ def test_another_key_is_refused_loudly(browser: Browser, site: Site) -> None:
         assert not [r for r in site.wire.requests() if r.path.endswith("/file")]
         at.page.fill("#alarm input", "0123456789abcdef")
         at.page.click("#alarm button")
-        at.page.wait_for_function(
-            "document.querySelector('#alarm').textContent.includes('not the')"
-        )
+        expect(at.page.locator("#alarm")).to_contain_text("not the name")
         shown = site.server.client().get("/v1").json()["key"]["id"]
         at.page.fill("#alarm input", shown)
         at.page.click("#alarm button")
         at.ready()
+
+
+def test_a_replaced_table_is_used_only_after_a_yes(browser: Browser, site: Site) -> None:
+    with visit(browser, site.url) as at:
+        at.ready()
+        at.page.evaluate(
+            """localStorage.setItem("panda-mdp.tables", JSON.stringify({city: "0".repeat(64)}))"""
+        )
+        at.page.reload()
+        at.ready()
+        at.pick(*place(site, 33))
+        expect(at.page.locator("#meaning-said")).to_contain_text("compared with all")
+        assert "replaced since your last visit" in at.page.inner_text("#alarm")
+        assert at.page.is_disabled("#draw")
+        at.page.click("#alarm button")
+        at.draw()
 
 
 def test_a_link_can_name_the_key(browser: Browser, site: Site) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
-from protocol_browser import Site, open_browser, open_site, visit
+from protocol_browser import SLOW_MS, Site, open_browser, open_site, visit
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 REPORTS = 60
@@ -19,11 +19,17 @@ REPORTS = 60
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with open_site(tmp_path_factory.mktemp("operator")) as opened:
         outputs = opened.table.outputs.tolist()
-        for k, client in enumerate(opened.server.reporters(REPORTS)):
+        asked = {"role": "reporter", "count": REPORTS}
+        made = opened.server.admin.post("/v1/tokens", json=asked).json()["tokens"]
+        client = opened.server.client()
+        for k, token in enumerate(made):
             # Most of them at one output.
             output = outputs[3] if k % 3 else outputs[k % len(outputs)]
-            body = {"id": str(uuid.uuid4()), "version": 1, "output": output}
-            answer = client.post("/v1/deployments/city/reports", json=body)
+            answer = client.post(
+                "/v1/deployments/city/reports",
+                json={"id": str(uuid.uuid4()), "version": 1, "output": output},
+                headers={"authorization": f"Bearer {token['token']}"},
+            )
             assert answer.status_code == 201, answer.text
         yield opened
 
@@ -37,9 +43,7 @@ def browser() -> Iterator[Browser]:
 def enter(page: Page, site: Site) -> None:
     page.fill("#token", site.server.admin_token)
     page.press("#token", "Enter")
-    page.wait_for_function(
-        "document.getElementById('maps-said').textContent.includes('iterations')"
-    )
+    expect(page.locator("#maps-said")).to_contain_text("iterations", timeout=SLOW_MS)
 
 
 def test_what_the_operator_sees(browser: Browser, site: Site) -> None:
@@ -94,14 +98,9 @@ def test_a_job_and_its_progress_are_shown(browser: Browser, site: Site) -> None:
     assert made.status_code == 202, made.text
     with visit(browser, f"{site.url}/operator") as at:
         enter(at.page, site)
-        at.page.wait_for_function(
-            """() => {
-              const text = document.getElementById("jobs").textContent;
-              if (!text.includes("done")) document.getElementById("refresh").click();
-              return text.includes("done") && text.includes("next");
-            }""",
-            polling=500,
-        )
+        expect(at.page.locator("#jobs")).to_contain_text("next")
+        # The page looks again every ten seconds.
+        expect(at.page.locator("#jobs")).to_contain_text("done", timeout=SLOW_MS)
 
 
 @pytest.mark.parametrize("role", ["nobody", "reporter"])
@@ -110,8 +109,7 @@ def test_only_admins_enter(browser: Browser, site: Site, role: str) -> None:
     with visit(browser, f"{site.url}/operator") as at:
         at.page.fill("#token", token)
         at.page.press("#token", "Enter")
-        at.page.wait_for_function("document.getElementById('enter-said').textContent !== ''")
-        assert "Not accepted" in at.page.inner_text("#enter-said")
+        expect(at.page.locator("#enter-said")).to_contain_text("Not accepted")
         assert not at.page.is_visible("#desk")
 
 

@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from "vitest";
 import { canonicalJson, utf8 } from "../src/core/bytes";
-import { KeyChangedError, pinnedKey, replacePin } from "../src/core/keypin";
+import { KeyChangedError, pinnedKey, pinTable, replacePin, tableChanged } from "../src/core/keypin";
 import {
   keyId, type OperatorKey, pythonRepr, type SignedTable, tableBytes, verify,
 } from "../src/core/signing";
@@ -82,4 +82,13 @@ test("a link that names a key accepts no other one, and a key must have its own 
   await expect(pinnedKey(store, key, other.id)).rejects.toThrow(KeyChangedError);
   expect((await pinnedKey(store, key, key.id)).first).toBe(true);
   await expect(pinnedKey(store, { ...other, id: key.id }, null)).rejects.toThrow("name");
+});
+
+test("a table that was replaced is noticed, for its deployment alone", () => {
+  expect(tableChanged(store, "city", "aa")).toBe(false);
+  pinTable(store, "city", "aa");
+  pinTable(store, "other", "bb");
+  expect([tableChanged(store, "city", "aa"), tableChanged(store, "city", "cc")]).toEqual([false, true]);
+  pinTable(store, "city", "cc");
+  expect(tableChanged(store, "city", "cc")).toBe(false);
 });

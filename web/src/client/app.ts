@@ -4,6 +4,7 @@ import type { Api } from "../core/api";
 import { ApiError } from "../core/api";
 import type { AuditResult, OwnAudit } from "../core/audit";
 import { PandaError, PrivacyError } from "../core/errors";
+import { pinTable, tableChanged } from "../core/keypin";
 import { type Ledger, type Release } from "../core/ledger";
 import { spread } from "../core/meaning";
 import type { Outbox } from "../core/outbox";
@@ -42,6 +43,8 @@ export class App {
   private picked: Picked | null = null;
   private asked = 0;
   private busy = false;
+  /** Whether the table was replaced since the last visit and the person has not agreed yet. */
+  private replaced: boolean;
 
   constructor(
     private readonly api: Api, private readonly session: Session, private readonly ledger: Ledger,
@@ -67,6 +70,10 @@ export class App {
     views.showSigned(session);
     views.showCertificate(session);
     views.showCheck("audit", "wait", "Checking its privacy in this page…");
+    const { deployment, info } = session;
+    this.replaced = tableChanged(localStorage, deployment.name, info.sha256);
+    if (this.replaced) views.showReplaced(info, () => void this.acceptTable());
+    else pinTable(localStorage, deployment.name, info.sha256);
     this.listen();
     this.startAudit();
     by("hint").hidden = false;
@@ -83,6 +90,13 @@ export class App {
       // Streets are for the eye; the map works without them.
       this.map.setStreets(null);
     }
+  }
+
+  private async acceptTable(): Promise<void> {
+    pinTable(localStorage, this.session.deployment.name, this.session.info.sha256);
+    this.replaced = false;
+    by("alarm").hidden = true;
+    await this.showAction();
   }
 
   private listen(): void {
@@ -244,7 +258,9 @@ export class App {
   /** Draw: charged and durable before the drawn place is seen, even by the person. */
   private async draw(): Promise<void> {
     const picked = this.picked;
-    if (!picked || this.busy || !picked.own?.holds || this.audited?.holds === false) return;
+    if (!picked || this.busy || this.replaced || !picked.own?.holds || this.audited?.holds === false) {
+      return;
+    }
     this.busy = true;
     try {
       const { outputs } = this.session.table;
@@ -400,9 +416,11 @@ export class App {
     }
     const why = await this.ledger.excess(this.charge);
     const { own } = picked;
-    drawButton.disabled = why !== null || !own?.holds || this.audited?.holds === false;
+    drawButton.disabled = why !== null || this.replaced || !own?.holds || this.audited?.holds === false;
     if (this.audited?.holds === false || (own && !own.holds)) {
       views.showAction("Nothing can be drawn: the privacy check failed for this table.", "bad");
+    } else if (this.replaced) {
+      views.showAction("The table was replaced. Say above whether to use the new one.", "bad");
     } else if (why !== null) {
       views.showAction(`Nothing more can be drawn: ${why}.`, "bad");
     } else {

@@ -1,6 +1,7 @@
 /** The panel: what each section says. Nothing here decides anything. */
 
 import type { AuditResult, OwnAudit } from "../core/audit";
+import type { TableInfo } from "../core/api";
 import type { PandaError } from "../core/errors";
 import type { Allowance, Balance } from "../core/ledger";
 import { meaning, type Spread } from "../core/meaning";
@@ -200,6 +201,24 @@ export function showAlarm(title: string, error: PandaError | Error, ...more: Nod
   alarm.classList.remove("notice");
   alarm.replaceChildren(
     make("h2", {}, title), make("p", {}, `${error.message}.`), make("p", {}, remedy), ...more,
+  );
+  alarm.hidden = false;
+}
+
+/** The operator put another table in force: nothing is wrong with that, but it is not silent. */
+export function showReplaced(info: TableInfo, accept: () => void): void {
+  const button = make("button", { type: "button" }, "Use the new table");
+  button.addEventListener("click", accept);
+  const alarm = by("alarm");
+  alarm.classList.add("notice");
+  alarm.replaceChildren(
+    make("h2", {}, "The table was replaced since your last visit"),
+    make(
+      "p", {},
+      `Version ${info.version} is in force now, with epsilon ${epsilonWords(info.epsilon)} per km. `
+        + "It has the operator's signature, and this page checks its privacy like the first one's.",
+    ),
+    button,
   );
   alarm.hidden = false;
 }

@@ -53,3 +53,20 @@ export async function replacePin(
   store.setItem(NAME, JSON.stringify({ id: offered.id, public: offered.public }));
   return true;
 }
+
+const TABLES = "panda-mdp.tables";
+
+function pinnedTables(store: KeyStore): Record<string, string> {
+  return JSON.parse(store.getItem(TABLES) ?? "{}") as Record<string, string>;
+}
+
+/** Whether another table than this one was used for the deployment before. */
+export function tableChanged(store: KeyStore, deployment: string, sha256: string): boolean {
+  const before = pinnedTables(store)[deployment];
+  return before !== undefined && before !== sha256;
+}
+
+/** Use this table for the deployment from now on. */
+export function pinTable(store: KeyStore, deployment: string, sha256: string): void {
+  store.setItem(TABLES, JSON.stringify({ ...pinnedTables(store), [deployment]: sha256 }));
+}
