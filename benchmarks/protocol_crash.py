@@ -1,0 +1,111 @@
+"""`kill -9` of the server at random moments under load, and what is left of what it promised.
+
+    python benchmarks/protocol_crash.py [--kills 50] [--seed 1] [--postgresql] [--docs]
+
+24 clients report without pause, each report until it is acknowledged, with the same id; rounds are
+opened, filled and solved; tables are asked for. The server is killed after random times (seeded;
+some kills fall into its start) and started again on the same database. After each kill the database
+is read from outside and must pass its integrity check; at the end the export must have every
+acknowledged report exactly once. `--postgresql` does it on a PostgreSQL that is started for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from panda_mdp._atomic import atomic_file
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from protocol_load_report import NAMES, put  # noqa: E402
+
+from protocol_crashes import Findings, run_crashes  # noqa: E402
+from protocol_servers import Postgres  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "protocol"
+COLUMNS = {
+    "kills": "kills",
+    "kills_at_start": "while starting",
+    "acknowledged": "reports acknowledged",
+    "lost": "lost",
+    "twice": "counted twice",
+    "never_sent": "never sent",
+    "answered_again": "stored, but the sender learned it only by a retry",
+    "jobs": "tables solved",
+    "job_runs": "runs they took",
+    "rounds": "rounds solved",
+    "round_runs": "runs they took",
+    "uploads": "anchor sets",
+}
+
+
+def table(results: dict[str, Findings]) -> str:
+    """The findings in markdown."""
+    lines = [
+        "| | " + " | ".join(NAMES[kind] for kind in results) + " |",
+        "|---|" + "---|" * len(results),
+    ]
+    for name, words in COLUMNS.items():
+        values = (f"{getattr(found, name):,}" for found in results.values())
+        lines.append(f"| {words} | " + " | ".join(values) + " |")
+    starts = (f"{np.median(found.start_seconds):.1f} s" for found in results.values())
+    lines.append("| from start to first answer, median | " + " | ".join(starts) + " |")
+    wrong = (str(len(found.wrong)) for found in results.values())
+    lines.append("| other rules broken | " + " | ".join(wrong) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    options.add_argument("--kills", type=int, default=50)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--postgresql", action="store_true", help="on PostgreSQL, not SQLite")
+    options.add_argument("--docs", action="store_true", help="write into docs/reliability.md")
+    options.add_argument("--report", action="store_true", help="only show what was measured")
+    options.add_argument("--folder", type=Path, default=RESULTS, help="where results go")
+    args = options.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if not args.report:
+        kind = "postgresql" if args.postgresql else "sqlite"
+        began = time.perf_counter()
+        found = crash(kind, args.kills, args.seed)
+        print(f"{time.perf_counter() - began:.0f} s")
+        with atomic_file(args.folder / f"crash-{kind}.json") as stream:
+            stream.write(json.dumps(asdict(found), indent=1).encode())
+        for line in found.wrong:
+            print(f"wrong: {line}")
+    results = {}
+    for kind in NAMES:
+        path = args.folder / f"crash-{kind}.json"
+        if path.exists():
+            results[kind] = Findings(**json.loads(path.read_text()))
+    print(table(results))
+    if args.docs:
+        put(ROOT / "docs" / "reliability.md", "crash", table(results))
+    if not all(found.good for found in results.values()):
+        sys.exit("a promise was broken")
+
+
+def crash(kind: str, kills: int, seed: int) -> Findings:
+    with tempfile.TemporaryDirectory(prefix="crash-") as scratch:
+        folder = Path(scratch)
+        if kind == "sqlite":
+            return run_crashes(str(folder / "crash.db"), folder, kills, seed)
+        cluster = Postgres().start()
+        try:
+            return run_crashes(cluster.database(), folder, kills, seed)
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()
