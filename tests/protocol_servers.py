@@ -15,9 +15,12 @@ from typing import Any
 import httpx
 import numpy as np
 import psycopg
+import pytest
 
 import panda_mdp as pm
 
+SQLITE_ONLY = pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+"""For what has been seen on PostgreSQL elsewhere, or does not depend on the database."""
 COMMAND = (sys.executable, "-c", "from panda_mdp.cli import main; main()")
 
 

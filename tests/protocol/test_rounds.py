@@ -14,6 +14,7 @@ import panda_mdp as pm
 from panda_mdp.protocol.messages import AnchorsDeployment, BallDeployment, BallRows, RoundRows
 from panda_mdp.protocol.signing import VerifyKey, rows_bytes
 from protocol_servers import (
+    SQLITE_ONLY,
     Running,
     domain_body,
     error_of,
@@ -82,6 +83,7 @@ def ready(server: Running) -> Running:
     return server
 
 
+@SQLITE_ONLY
 def test_no_guarantee_has_to_be_accepted(ready: Running) -> None:
     answer = ready.admin.post(
         "/v1/deployments", json=request("unwanted", accept_no_guarantee=False)
@@ -92,6 +94,7 @@ def test_no_guarantee_has_to_be_accepted(ready: Running) -> None:
     assert made.guarantee is None and "Phase I costs" in made.reasons[0]
 
 
+@SQLITE_ONLY
 def test_a_certified_deployment_needs_no_such_word(ready: Running) -> None:
     fits = {"decay": "exponential", "alpha": 1 - 1e-6, "lam": 0.0, "gamma": 50.0, "neighbours": 30}
     made = deploy(ready, "fits", selection=fits, accept_no_guarantee=False)
@@ -188,6 +191,7 @@ def test_an_upload_counts_once(ready: Running) -> None:
     solved(ready, "once", number)
 
 
+@SQLITE_ONLY
 @pytest.mark.parametrize(
     "anchors", [[30], [5, 5], [7, 3], [-1], [1.5], ["3"], [True], "12", [10**9]]
 )
@@ -201,6 +205,7 @@ def test_bad_sets_are_refused_without_being_shown(ready: Running, anchors: Any) 
     assert state(client, "strict", 1) == "silent"
 
 
+@SQLITE_ONLY
 def test_candidates_are_all_that_may_be_uploaded(ready: Running) -> None:
     deploy(ready, "few", selection=SELECTION | {"candidates": [0, 5, 10, 15]})
     number = open_round(ready, "few")
@@ -214,6 +219,7 @@ def test_candidates_are_all_that_may_be_uploaded(ready: Running) -> None:
     assert rows(second, "few", number).json()["anchors"] == []
 
 
+@SQLITE_ONLY
 def test_a_wide_set_is_left_out_and_harms_nobody(ready: Running) -> None:
     deploy(ready, "screened", screen="distance", screen_limit=3.0)
     number = open_round(ready, "screened")
@@ -233,6 +239,7 @@ def test_a_wide_set_is_left_out_and_harms_nobody(ready: Running) -> None:
     assert error_of(send(forger, "screened", number)) == (409, "wrong_version")
 
 
+@SQLITE_ONLY
 def test_a_round_closes_by_itself_and_one_without_anybody_fails(ready: Running) -> None:
     deploy(ready, "timed")
     number = open_round(ready, "timed", closes_after_s=0.3)
@@ -244,6 +251,7 @@ def test_a_round_closes_by_itself_and_one_without_anybody_fails(ready: Running) 
     assert upload(client, "timed", 2, [1]).status_code == 201
 
 
+@SQLITE_ONLY
 def test_other_kinds_have_no_rounds(ready: Running, tmp_path: Any) -> None:
     publish(ready.admin, small_table(DOMAIN), "plain", tmp_path)
     body = {"kind": "table", "name": "plain", "table": {"name": "plain", "version": 1}}
@@ -314,6 +322,7 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
     assert same.content == answer.content
 
 
+@SQLITE_ONLY
 def test_a_ball_needs_its_records_published(ready: Running, tmp_path: Any) -> None:
     publish(ready.admin, small_table(small_domain(20, seed=7)), "hidden", tmp_path)
     body = {"kind": "ball", "name": "hidden", "table": {"name": "hidden", "version": 1}}
