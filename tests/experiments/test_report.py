@@ -90,15 +90,20 @@ def test_ids_of_pictures_do_not_collide(page: str) -> None:
 
 def test_names_are_escaped(toy_figures: Any) -> None:
     (found,) = load_results(toy_figures.study.folder)
-    nasty = type(found)(found.folder, {**found.facts, "city": "<b>&"}, {}, found.rows[:30])
+    nasty = type(found)(found.folder, {**found.facts, "city": "<b>&"}, {}, found.rows[:3])
     text = report_html([nasty])
     assert "<b>&<" not in text and "&lt;b&gt;&amp;" in text
 
 
 def test_the_file_is_written_beside_the_results(toy_figures: Any, tmp_path: Path) -> None:
-    target = write_report(toy_figures.study.folder, tmp_path / "page.html")
+    lines = (toy_figures.study.folder / "cells.jsonl").read_text().splitlines()[:3]
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "cells.jsonl").write_text("\n".join(lines) + "\n")
+    assert write_report(results) == results / "report.html"
+    target = write_report(results, tmp_path / "page.html")
     assert target.read_text().startswith("<!doctype html>")
-    assert list(tmp_path.iterdir()) == [target]
+    assert sorted(tmp_path.iterdir()) == [target, results]
 
 
 def test_an_interrupted_line_is_passed_over_and_a_broken_one_is_not(

@@ -12,6 +12,8 @@ from panda_mdp.errors import FileFormatError
 from panda_mdp.experiments.specs import Cell, Item, items
 from panda_mdp.experiments.store import ENVIRONMENT, RESULTS, STUDY, Row
 
+PAPER = ("rome", "nyc", "london")
+
 
 @dataclass(frozen=True, eq=False)
 class CityResults:
@@ -60,7 +62,7 @@ def _template(cell: Cell, *, any_size: bool = False) -> Cell:
 
 
 def load_results(folder: Path) -> tuple[CityResults, ...]:
-    """The results in a folder and in the folders right below it, by name."""
+    """The results in a folder and in the folders right below it, the paper's cities first."""
     places = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
     found = [_load(path) for path in places if (path / RESULTS).exists()]
     if not found:
@@ -69,7 +71,13 @@ def load_results(folder: Path) -> tuple[CityResults, ...]:
             f"--out {folder}` first"
         )
         raise FileFormatError(msg)
-    return tuple(found)
+    return tuple(sorted(found, key=_place))
+
+
+def _place(results: CityResults) -> tuple[int, str]:
+    """Cities in the paper's order, others after them by name."""
+    name = results.name.lower()
+    return (PAPER.index(name) if name in PAPER else len(PAPER), name)
 
 
 def _load(folder: Path) -> CityResults:
