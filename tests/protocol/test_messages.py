@@ -9,7 +9,7 @@ import re
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from panda_mdp.protocol import messages
+from panda_mdp.protocol import message_catalogue, messages
 from panda_mdp.protocol.messages import (
     AnchorsRequest,
     BallRequest,
@@ -31,7 +31,7 @@ def models() -> list[type[BaseModel]]:
         for value in vars(messages).values()
         if inspect.isclass(value)
         and issubclass(value, BaseModel)
-        and value.__module__ == messages.__name__
+        and value.__module__.startswith("panda_mdp.protocol.message")
     ]
 
 
@@ -138,7 +138,7 @@ def test_anchors_ascend():
 
 
 def test_losses_are_bounded(monkeypatch):
-    monkeypatch.setattr(messages, "MOST_LOSSES", 3)
+    monkeypatch.setattr(message_catalogue, "MOST_LOSSES", 3)
     job = {"id": ID, "table": "a", "domain": "b", "outputs": [0], "epsilon": 1.0}
     JobRequest.model_validate(job | {"loss": {"kind": "matrix", "values": [[1.0], [2.0]]}})
     with pytest.raises(ValidationError):

@@ -1,0 +1,98 @@
+"""What messages are made of: bounded types, and the strict, closed base of all of them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PROTOCOL = 1
+SERVICE = "panda-mdp"
+
+MOST_RECORDS = 1_000_000
+MOST_OUTPUTS = 65_536
+MOST_LOSSES = 4_000_000
+"""Entries of a matrix (losses, distances) that may travel as JSON."""
+MOST_NODES = 2_000_000
+MOST_TOKENS = 10_000
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", max_length=64)]
+"""Names of tables, deployments and domains: safe in a path, an ETag and a log."""
+ClientId = Annotated[
+    str,
+    Field(
+        pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
+        min_length=36,
+        max_length=36,
+    ),
+]
+"""An id that a client made: a random UUID (version 4) in lower case."""
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$", max_length=64)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", min_length=64, max_length=64)]
+Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{4,128}={0,2}$", max_length=130)]
+Text = Annotated[str, Field(max_length=2_000)]
+Label = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
+"""Any text but NUL, which PostgreSQL does not store."""
+Index = Annotated[int, Field(ge=0, lt=MOST_RECORDS)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Version = Annotated[int, Field(ge=1, lt=2**31)]
+Epsilon = Annotated[float, Field(gt=0, le=1e9)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,18})$", max_length=19)]
+"""An integer weight over 2^62, in decimal digits."""
+Indices = Annotated[list[Index], Field(max_length=MOST_RECORDS)]
+Outputs = Annotated[list[Index], Field(min_length=1, max_length=MOST_OUTPUTS)]
+Degrees = Annotated[float, Field(ge=-180, le=360)]
+Row = Annotated[list[Weight], Field(min_length=1, max_length=MOST_OUTPUTS)]
+Rows = Annotated[list[Row], Field(max_length=MOST_RECORDS)]
+Losses = Annotated[list[float], Field(max_length=MOST_OUTPUTS)]
+Unit = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[ -~]+$")]
+
+Role = Literal["admin", "reporter"]
+ErrorCode = Literal[
+    "unauthorised",
+    "token_expired",
+    "forbidden",
+    "not_found",
+    "method_not_allowed",
+    "conflict",
+    "round_closed",
+    "wrong_version",
+    "too_large",
+    "invalid",
+    "rate_limited",
+    "range",
+    "unavailable",
+    "internal",
+]
+
+
+class Message(BaseModel):
+    """A message: strict, closed, frozen; its errors never show what was sent."""
+
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        regex_engine="rust-regex",
+    )
+
+
+class GuaranteeInfo(Message):
+    """(epsilon, delta) per unit of the domain's metric, for all that one user releases once."""
+
+    epsilon: Annotated[float, Field(ge=0)]
+    delta: Probability = 0.0
+    unit: Unit
+
+
+def new_id() -> str:
+    """A client-made id: 122 random bits of the operating system, and nothing else.
+
+    >>> len(new_id()), new_id() != new_id()
+    (36, True)
+    """
+    return str(uuid.uuid4())
