@@ -113,11 +113,11 @@ export function showSpread(spread: Spread, byRecord: number): void {
   by("spread").hidden = false;
   by("expected").textContent = distanceWords(spread.expected);
   by("chart").replaceChildren(distanceChart(spread));
-  const moved = Math.abs(spread.expected - byRecord);
+  const moved = distanceWords(byRecord) !== distanceWords(spread.expected);
   by("spread-said").textContent = `Half of all reports would fall within `
     + `${distanceWords(spread.half)}, nine in ten within ${distanceWords(spread.most)}. The `
     + `likeliest single one has ${percentWords(spread.top)}.`
-    + (moved >= 0.0005 ? ` Without snapping it would be ${distanceWords(byRecord)} on average.` : "");
+    + (moved ? ` Without snapping it would be ${distanceWords(byRecord)} on average.` : "");
 }
 
 export function showMeaning(epsilon: number, own: OwnAudit | null): void {

@@ -52,6 +52,7 @@ let maps: DensityMaps | null = null;
 let chosen: string | null = null;
 let timer = 0;
 let shownFor = "";
+let estimating = false;
 const known = new Map<string, Promise<Places | null>>();
 
 by("enter").addEventListener("submit", (event) => {
@@ -164,8 +165,17 @@ async function showDeployment(deployment: Deployment, all: boolean): Promise<voi
   await showCertificate(deployment.table);
   await showRounds(deployment, path);
   const state = `${deployment.name}/${deployment.version}/${counts.reports}`;
-  if (all || state !== shownFor) await showMaps(deployment, path, counts);
-  shownFor = state;
+  // The estimate may take minutes; the rest of the page goes on meanwhile.
+  if ((all || state !== shownFor) && !(estimating && state === shownFor)) {
+    const fresh = shownFor.split("/")[0] !== deployment.name;
+    shownFor = state;
+    estimating = true;
+    showMaps(deployment, path, counts, fresh).catch((error: unknown) => {
+      by("maps-said").textContent = `No maps: ${error instanceof Error ? error.message : "unknown"}.`;
+    }).finally(() => {
+      estimating = false;
+    });
+  }
 }
 
 function showFigures(deployment: Deployment, counts: Counts): void {
@@ -231,20 +241,27 @@ function fillTable(table: HTMLElement, head: string[], rows: string[][]): void {
   );
 }
 
-async function showMaps(deployment: Deployment, path: string, counts: Counts): Promise<void> {
+async function showMaps(
+  deployment: Deployment, path: string, counts: Counts, fresh: boolean,
+): Promise<void> {
   const places = await placesOf(deployment);
+  if (chosen !== deployment.name) return;
   by("maps").hidden = places === null;
   if (!places || !maps) return;
-  if (shownFor.split("/")[0] !== deployment.name) maps.setPlaces(places);
+  if (fresh) {
+    maps.setPlaces(places);
+    maps.show(counts, null);
+  }
   let estimate: Estimate | null = null;
   if (counts.reports > 0) {
-    by("maps-said").textContent = "Estimating…";
+    by("maps-said").textContent = "Estimating where people are; this takes a while for large tables…";
     try {
       estimate = await api.admin<Estimate>(`${path}/estimate`, admin as string);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
     }
   }
+  if (chosen !== deployment.name) return;
   by("maps-said").textContent = maps.show(counts, estimate);
   if (estimate) showNumbers(places, estimate);
   say(`Maps of ${deployment.name} are up to date.`);
