@@ -21,7 +21,7 @@ from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.experiments.draws import Study
 from panda_mdp.experiments.specs import Cell, Setting
 
-Status = Literal["done", "infeasible", "time limit", "failed"]
+Status = Literal["done", "infeasible", "time limit", "out of memory", "failed"]
 RESULTS, ENVIRONMENT, STUDY = "cells.jsonl", "environment.json", "study.json"
 PACKAGES = ("panda-mdp", "numpy", "scipy", "numba", "highspy", "jax", "matplotlib")
 
