@@ -188,7 +188,7 @@ def draw_trade_offs(rows: Sequence[Row], city: str) -> Figure:
     )
     real = [series for name in names for series in [_audited(rows, name)] if len(series)]
     for series in real:
-        draw_series(axes[1], series)
+        draw_series(axes[1], series, hollow=series.label.endswith("text"))
     if real:
         axes[1].set_xscale("log")
         log_or_linear(axes[1])
@@ -206,11 +206,11 @@ def draw_trade_offs(rows: Sequence[Row], city: str) -> Figure:
     if lost:
         axes[1].text(
             0.97,
-            0.95,
+            0.55,
             "not on this chart, for their\naudited epsilon is infinite:\n" + "\n".join(lost),
             transform=axes[1].transAxes,
             ha="right",
-            va="top",
+            va="center",
             fontsize=8.5,
             color=PALE,
         )

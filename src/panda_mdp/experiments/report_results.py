@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from panda_mdp.errors import FileFormatError
-from panda_mdp.experiments.specs import Cell, Item, items
+from panda_mdp.experiments.specs import Cell, Item, Options, Setting, items
 from panda_mdp.experiments.store import ENVIRONMENT, RESULTS, STUDY, Row
 
 PAPER = ("rome", "nyc", "london")
+Template = tuple[str, str, Setting, Options]
+"""A cell, its repeat aside."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +39,13 @@ class CityResults:
 
     def of(self, name: str) -> list[Row]:
         """The rows that belong to an item: at its own settings, else at toy size, else any size."""
-        return rows_of(items()[name], self.rows)
+        if name not in self._found:
+            self._found[name] = rows_of(items()[name], self.rows)
+        return self._found[name]
+
+    @cached_property
+    def _found(self) -> dict[str, list[Row]]:
+        return {}
 
     @property
     def dates(self) -> tuple[str, str]:
@@ -48,17 +57,28 @@ class CityResults:
 def rows_of(item: Item, rows: Sequence[Row]) -> list[Row]:
     """Rows of an item, whichever repeats of it were run."""
     for wanted in (item, item.toy()):
-        templates = {_template(cell) for cell in wanted.cells(slow_repeats=1)}
+        templates = _templates(wanted)
         found = [row for row in rows if _template(row.cell) in templates]
         if found:
             return found
-    loose = {_template(cell, any_size=True) for cell in item.cells(slow_repeats=1)}
-    return [row for row in rows if _template(row.cell, any_size=True) in loose]
+    loose = {_any_size(template) for template in _templates(item)}
+    return [row for row in rows if _any_size(_template(row.cell)) in loose]
 
 
-def _template(cell: Cell, *, any_size: bool = False) -> Cell:
-    setting = replace(cell.setting, records=0) if any_size else cell.setting
-    return replace(cell, repeat=0, setting=setting, options=tuple(sorted(cell.options)))
+@lru_cache(maxsize=128)
+def _templates(item: Item) -> frozenset[Template]:
+    """What the item's cells are, their repeats aside."""
+    cells = item.restricted(repeats=1).cells(slow_repeats=1)
+    return frozenset(_template(cell) for cell in cells)
+
+
+def _template(cell: Cell) -> Template:
+    return cell.kind, cell.method, cell.setting, tuple(sorted(cell.options))
+
+
+def _any_size(template: Template) -> Template:
+    kind, method, setting, options = template
+    return kind, method, replace(setting, records=0), options
 
 
 def load_results(folder: Path) -> tuple[CityResults, ...]:
