@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from panda_mdp.errors import MethodError
 from panda_mdp.experiments import cells_artifact, cells_panda
+from panda_mdp.experiments.cells_panda import Run
 from panda_mdp.experiments.draws import Draw, Workspace
 from panda_mdp.experiments.specs import Cell
 from panda_mdp.experiments.store import Outcome
@@ -19,8 +19,6 @@ METRES = 1000.0
 GAP = 0.01
 """Gap to which the LPs of this library are solved."""
 
-Run = Callable[[Cell, Draw, Workspace], Outcome]
-
 
 @dataclass(frozen=True)
 class TableMethod:
@@ -30,7 +28,6 @@ class TableMethod:
     run: Run
     paper: str | None = None
     """The row of the paper's tables that it stands beside."""
-    about: str = ""
 
 
 def run_method(cell: Cell, work: Workspace) -> Outcome:

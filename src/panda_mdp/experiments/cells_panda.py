@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from panda_mdp.panda.feasibility import Feasibility, feasibility
 from panda_mdp.panda.run import panda
 from panda_mdp.panda.selection import BernoulliAnchors
 
+Run = Callable[[Cell, Draw, Workspace], Outcome]
+"""How a method of the tables is run on a draw."""
 METRES = 1000.0
 GAP = 0.01
 BALL_SHARE = 0.4
@@ -30,7 +33,7 @@ FEWEST_AUDITED = 4
 ACCOUNTS = "published accounting: NO GUARANTEE; loss over the anchors"
 
 
-def exact(decay: Decay) -> Any:
+def exact(decay: Decay) -> Run:
     """PAnDA with the text's parameters and everything accounted for, or why it does not fit."""
 
     def run(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
@@ -80,7 +83,7 @@ def exact(decay: Decay) -> Any:
     return run
 
 
-def published(decay: Decay, *, swapped: bool = False) -> Any:
+def published(decay: Decay, *, swapped: bool = False) -> Run:
     """PAnDA under published accounting, with the audit of what was drawn beside its claim."""
 
     def run(cell: Cell, draw: Draw, work: Workspace) -> Outcome:

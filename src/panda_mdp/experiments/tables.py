@@ -133,7 +133,7 @@ def _remarks(entry: Entry) -> str:
         parts.append(f"{extra['violated_pairs']:.2%} of pairs violated")
     if "true_loss_m" in extra:
         parts.append(f"over true records {extra['true_loss_m']:.4g} m")
-    if "lp_seconds" in extra and entry.item:
+    if "lp_seconds" in extra:
         parts.append(f"LP alone {extra['lp_seconds']:.2g} s")
     if "download" in extra:
         parts.append(f"download {extra['download']:.0%}")
