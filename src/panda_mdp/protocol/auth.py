@@ -11,6 +11,7 @@ import hmac
 import re
 import secrets
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import insert, select, update
@@ -73,6 +74,24 @@ class TokenBook:
         """The token, if it is known without asking the store."""
         return self._known.get(token_id)
 
+    def load(self) -> None:
+        """Read the latest tokens at once: asking for each would cost more than its report does."""
+        with self._lock:
+            changes = self._changes
+        wanted = select(tokens.c.id, tokens.c.digest, tokens.c.role, tokens.c.expires)
+        wanted = wanted.where(tokens.c.revoked.is_(None)).order_by(tokens.c.created.desc())
+        with self._store.read() as connection:
+            rows = connection.execute(wanted.limit(MOST_CACHED // 2)).all()
+        self._keep([Token(r.id, bytes(r.digest), r.role, r.expires) for r in rows], changes)
+
+    def _keep(self, found: Sequence[Token], changes: str | None) -> None:
+        """Keep tokens in memory, if nothing was revoked since the store was asked."""
+        with self._lock:
+            if changes == self._changes:
+                if len(self._known) + len(found) > MOST_CACHED:
+                    self._known.clear()
+                self._known.update((token.id, token) for token in found[:MOST_CACHED])
+
     def fetch(self, token_id: str) -> Token | None:
         """The token from the store, unless it is unknown or revoked."""
         with self._lock:
@@ -86,12 +105,7 @@ class TokenBook:
         if row is None:
             return None
         token = Token(row.id, bytes(row.digest), row.role, row.expires)
-        with self._lock:
-            # Kept only if nothing was revoked while the store was asked.
-            if changes == self._changes:
-                if len(self._known) >= MOST_CACHED:
-                    self._known.clear()
-                self._known[token_id] = token
+        self._keep([token], changes)
         return token
 
     def refresh(self) -> None:
@@ -106,10 +120,13 @@ class TokenBook:
         self, role: Role, label: str = "", expires_in_s: float | None = None, count: int = 1
     ) -> list[TokenMade]:
         """New tokens, with their secrets, which are not kept."""
-        made, rows, created = [], [], now_ms()
+        with self._lock:
+            changes = self._changes
+        made, rows, fresh, created = [], [], [], now_ms()
         expires = None if expires_in_s is None else created + int(1000 * expires_in_s)
         for _ in range(count):
             token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+            fresh.append(Token(token_id, digest_of(secret.encode()), role, expires))
             made.append(
                 TokenMade(
                     id=token_id,
@@ -122,7 +139,7 @@ class TokenBook:
             rows.append(
                 {
                     "id": token_id,
-                    "digest": digest_of(secret.encode()),
+                    "digest": fresh[-1].digest,
                     "role": role,
                     "label": label,
                     "created": created,
@@ -132,6 +149,7 @@ class TokenBook:
             )
         with self._store.write() as connection:
             connection.execute(insert(tokens), rows)
+        self._keep(fresh, changes)
         return made
 
     def list(self) -> list[TokenInfo]:

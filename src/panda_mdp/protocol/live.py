@@ -15,6 +15,8 @@ from panda_mdp.protocol.publishing import read_table, table_file
 from panda_mdp.protocol.schema import deployment_versions, deployments, rounds, uploads
 from panda_mdp.protocol.store import Store
 
+MOST_TABLES = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Live:
@@ -65,11 +67,19 @@ class LiveDeployments:
         self._store = store
         self._files = files
         self._known: dict[str, Live] = {}
+        self._outputs: dict[str, frozenset[int]] = {}
         self._changes = 0
+        self._lock = threading.Lock()
 
     def cached(self, name: str) -> Live | None:
         """A deployment, if it is known without asking the store."""
         return self._known.get(name)
+
+    def get(self, name: str) -> Live:
+        """A deployment; after a change one caller reads it, and the others share what it found."""
+        with self._lock:
+            known = self._known.get(name)
+            return known if known is not None else self.fetch(name)
 
     def fetch(self, name: str) -> Live:
         """A deployment from the store."""
@@ -98,9 +108,21 @@ class LiveDeployments:
             )
         ).one()
         ref = TableRef(name=table.table_name, version=table.table_version)
-        data = self._files.get(f"{ref.name}/{ref.version}", lambda: table_file(connection, ref))
-        outputs = frozenset(read_table(data).outputs.tolist())
+        outputs = self._table_outputs(connection, ref)
         return Live(row.id, name, row.kind, row.open, row.version, outputs, None)
+
+    def _table_outputs(self, connection: Connection, ref: TableRef) -> frozenset[int]:
+        key = f"{ref.name}/{ref.version}"
+        known = self._outputs.get(key)
+        if known is not None:
+            return known
+        data = self._files.get(key, lambda: table_file(connection, ref))
+        outputs = frozenset(read_table(data).outputs.tolist())
+        if len(self._outputs) >= MOST_TABLES:
+            self._outputs.clear()
+        # A version never changes, so this is read once.
+        self._outputs[key] = outputs
+        return outputs
 
     @staticmethod
     def _round(connection: Connection, key: int, name: str, is_open: bool, request: bytes) -> Live:

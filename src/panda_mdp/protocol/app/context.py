@@ -39,6 +39,7 @@ class Context:
 
     async def start(self) -> None:
         """Begin to write reports, run jobs and watch for changes."""
+        await run_in_threadpool(self.book.load)
         self.writer.start()
         self.supervisor.start()
         self._watch = asyncio.create_task(self._watch_tokens())
@@ -55,7 +56,7 @@ class Context:
     async def deployment(self, name: str) -> Live:
         """A deployment as reports see it."""
         known = self.live.cached(name)
-        return known if known is not None else await run_in_threadpool(self.live.fetch, name)
+        return known if known is not None else await run_in_threadpool(self.live.get, name)
 
     def file(self, ref: TableRef) -> bytes:
         """A table's file."""

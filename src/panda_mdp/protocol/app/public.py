@@ -56,7 +56,7 @@ from panda_mdp.protocol.publishing import (
 from panda_mdp.protocol.schema import domains
 
 router = APIRouter()
-CHUNK = 256 << 10
+CHUNK = 64 << 10
 _FOREVER = "public, max-age=31536000, immutable"
 _RESUME = re.compile(r"bytes=(\d{1,15})-")
 
