@@ -5,7 +5,7 @@
 Starts `panda-mdp serve` (uvicorn, SQLite, its default limits, access log on) and loads it over
 loopback from this process. Open loop: `rate` x `seconds` reports are due at random moments (a
 Poisson process, seeded), and latency counts from the moment a report was due, so that a stall of
-the server is seen by everybody who fell into it. 1,000 tokens, 200 connections that are kept alive.
+the server is seen by everybody who fell into it. 10,000 tokens, 200 connections, kept alive.
 Then the same rate for ten seconds while 50 clients, in a third process, download a 5 MB table.
 Afterwards the export must have every acknowledged report exactly once and nothing else, the counts
 must add up, and the database must pass its integrity check. `--postgresql SECONDS` does the same on
@@ -58,7 +58,7 @@ from protocol_traffic import (  # noqa: E402
 )
 
 RESULTS = ROOT / "benchmarks" / "results" / "protocol"
-TOKENS, CONNECTIONS, CLIENTS = 1_000, 200, 50
+TOKENS, CONNECTIONS, CLIENTS = 10_000, 200, 50
 RECORDS, OUTPUTS, EPSILON = 2_700, 800, 3.0
 DOWNLOADS_AT_S, BESIDE_S = 3.0, 10.0
 PATIENCE_S = 20.0
