@@ -21,6 +21,8 @@ import { chargeOf, type Session } from "./session";
 import type { TokenBox } from "./token";
 import * as views from "./views";
 
+/** However far the operator would snap, this page goes no farther. */
+const MOST_SNAP_KM = 1;
 /** Seconds that the first audit may take before it samples the rest. */
 const FIRST_LIMIT = 20;
 
@@ -178,11 +180,12 @@ export class App {
   private async pick(lat: number, lon: number): Promise<void> {
     if (this.busy) return;
     const { table, deployment } = this.session;
+    const limit = Math.min(deployment.snap_km, MOST_SNAP_KM);
     let place: { lat: number; lon: number };
     let found: Snap;
     try {
       place = checkPlace(lat, lon);
-      found = snap(table.places, place.lat, place.lon, deployment.snap_km);
+      found = snap(table.places, place.lat, place.lon, limit);
     } catch (error) {
       const message = error instanceof PandaError ? `${error.message}. ${error.remedy}` : "";
       views.showAction(message, "bad");
@@ -207,7 +210,7 @@ export class App {
     const ofRecord = spread(
       table.places, lats[found.record], lons[found.record], table.outputs, probabilities,
     );
-    views.showPlace(found, place.lat, place.lon, deployment.snap_km, table.epsilon);
+    views.showPlace(found, place.lat, place.lon, limit, table.epsilon);
     views.showSpread(around, ofRecord.expected);
     views.showMeaning(table.epsilon, null);
     await this.recall();

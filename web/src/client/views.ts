@@ -154,6 +154,7 @@ export function showMeaning(epsilon: number, own: OwnAudit | null): void {
   by("meaning-said").textContent = own
     ? `Your place was compared with all ${countWords(own.pairs)} others: epsilon `
       + `${own.epsilon.toFixed(4)} per km at most, ${epsilonWords(epsilon)} is promised.`
+      + (meaning(epsilon, 0.5).guess > 0.95 ? " Such an epsilon protects little at 500 m." : "")
     : "Comparing your place with all others…";
 }
 

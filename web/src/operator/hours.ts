@@ -8,7 +8,7 @@ export interface Hour {
   readonly count: number;
 }
 
-const [WIDTH, HEIGHT, FOOT, HEAD] = [960, 150, 20, 14];
+const [HEIGHT, FOOT, HEAD] = [150, 20, 14];
 const MOST = 72;
 
 /** The last hours up to now, gaps filled with zeros. */
@@ -23,20 +23,21 @@ export function fillHours(hours: readonly Hour[], now: number): { at: number; co
   }));
 }
 
-export function hoursChart(hours: readonly Hour[], now = Date.now()): SVGElement {
+/** A chart as wide as its place, so that its text is not stretched. */
+export function hoursChart(hours: readonly Hour[], width: number, now = Date.now()): SVGElement {
   const bars = fillHours(hours, now);
   const top = Math.max(1, ...bars.map(({ count }) => count));
-  const step = WIDTH / bars.length;
+  const step = width / bars.length;
   const body = HEIGHT - FOOT - HEAD;
   const clock = (at: number) => new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  const every = Math.max(1, Math.ceil(bars.length / 8));
+  const every = Math.max(1, Math.ceil((bars.length * 90) / width));
   return svg(
     "svg",
     {
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
+      viewBox: `0 0 ${width} ${HEIGHT}`, role: "img",
       "aria-label": `Reports of the last ${bars.length} hours, at most ${countWords(top)} in one`,
     },
-    svg("line", { x1: 0, x2: WIDTH, y1: HEAD, y2: HEAD }),
+    svg("line", { x1: 0, x2: width, y1: HEAD, y2: HEAD }),
     svg("text", { x: 0, y: HEAD - 4 }, `${countWords(top)} in an hour`),
     svg("g", { class: "bars" }, ...bars.map(({ at, count }, k) => {
       const high = (count / top) * body;
@@ -49,11 +50,11 @@ export function hoursChart(hours: readonly Hour[], now = Date.now()): SVGElement
         svg("title", {}, `${clock(at)}: ${countWords(count)}`),
       );
     })),
-    svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT - FOOT, y2: HEIGHT - FOOT }),
+    svg("line", { x1: 0, x2: width, y1: HEIGHT - FOOT, y2: HEIGHT - FOOT }),
     ...bars.flatMap(({ at }, k) => (bars.length - 1 - k) % every === 0
       ? [svg(
         "text",
-        { x: Math.min(WIDTH - 2, k * step + step / 2), y: HEIGHT - 5, "text-anchor": k === bars.length - 1 ? "end" : "middle" },
+        { x: Math.min(width - 2, k * step + step / 2), y: HEIGHT - 5, "text-anchor": k === bars.length - 1 ? "end" : "middle" },
         clock(at),
       )]
       : []),

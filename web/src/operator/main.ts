@@ -161,7 +161,8 @@ async function showDeployment(deployment: Deployment, all: boolean): Promise<voi
   const path = `deployments/${encodeURIComponent(deployment.name)}`;
   const counts = await api.admin<Counts>(`${path}/counts`, admin as string);
   showFigures(deployment, counts);
-  by("hours").replaceChildren(hoursChart(counts.per_hour));
+  const hours = by("hours");
+  hours.replaceChildren(hoursChart(counts.per_hour, Math.max(240, hours.clientWidth)));
   await showCertificate(deployment.table);
   await showRounds(deployment, path);
   const state = `${deployment.name}/${deployment.version}/${counts.reports}`;

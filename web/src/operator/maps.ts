@@ -86,8 +86,9 @@ export class DensityMaps {
     if (!estimate) return `${smoothing} There is no estimate yet.`;
     return `${smoothing} The estimate undoes the table's noise by iterative Bayesian update `
       + `(${estimate.iterations} iterations on ${estimate.reports.toLocaleString("en")} reports). The `
-      + `third map is half the width of its ${percentWords(estimate.confidence)} interval, place by `
-      + "place: where it is as dark as the second, the estimate says little.";
+      + `third map is half the width of its ${percentWords(estimate.confidence)} interval, added up `
+      + "place by place, so it errs on the side of doubt: where it is as strong as the second, the "
+      + "estimate says little.";
   }
 
   private dark(): boolean {

@@ -13,7 +13,7 @@ from panda_mdp.protocol.failures import Failure
 
 router = APIRouter(include_in_schema=False)
 POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; worker-src 'self'; manifest-src 'self'; object-src 'none'; "
     "base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
 )
@@ -21,7 +21,7 @@ _HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), microphone=(), payment=(), usb=()",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 _HASHED = "public, max-age=31536000, immutable"
 _TYPES = {".js": "text/javascript", ".webmanifest": "application/manifest+json"}
