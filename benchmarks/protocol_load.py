@@ -142,7 +142,7 @@ async def _download_all(
 ) -> None:
     request = request_bytes("GET", "/v1/tables/city/1/file")
     await asyncio.sleep(max(0.0, start - time.time()))
-    began = time.perf_counter()
+    began, at = time.perf_counter(), time.time()
 
     async def one() -> tuple[float, int, bytes]:
         status, body = await Wire(host, port).ask(request, 120.0)
@@ -156,6 +156,7 @@ async def _download_all(
         "clients": clients,
         "bytes_each": len(got[0][2]),
         "verified": right,
+        "began": at,
         "seconds": total,
         "first_s": times[0],
         "median_s": times[len(times) // 2],
@@ -293,7 +294,7 @@ def measure(kind: str, database: str, folder: Path, rate: float, seconds: float)
         "disk_fdatasync_ms": disk,
         "steady": summarise(timed, seconds),
         "processor_share": shares,
-        "downloads": downloads | {"started_at_s": DOWNLOADS_AT_S},
+        "downloads": downloads | {"started_at_s": downloads["began"] - timed_beside.began},
         "beside": summarise(timed_beside, BESIDE_S),
         "check": checked,
         "integrity": integrity(database) if kind == "sqlite" else None,

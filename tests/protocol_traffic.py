@@ -71,6 +71,8 @@ class Timed:
     answered: np.ndarray
     status: np.ndarray
     sent: np.ndarray
+    began: float = 0.0
+    """The start by the wall clock."""
 
     @property
     def latency(self) -> np.ndarray:
@@ -138,6 +140,7 @@ class Crowd:
             np.full(len(requests), np.inf),
             np.full(len(requests), LATE),
             np.full(len(requests), np.inf),
+            time.time() + 0.05,
         )
         self._done = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -265,8 +268,3 @@ class Export:
             pair = (report["user"], report["output"])
             self.pairs[pair] = self.pairs.get(pair, 0) + 1
             self.at.add(report["at"])
-
-
-def wall(began: float) -> float:
-    """Seconds since a time of `time.perf_counter`."""
-    return time.perf_counter() - began
