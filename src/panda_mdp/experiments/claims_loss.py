@@ -62,10 +62,13 @@ def _how_much_lower(results: CityResults) -> Finding | None:
     state = exact_state(results)
     mine = reduction(rows, "optimal", "EM+BR")
     loss_em = reduction(rows, "loss exponential", "EM+BR")
-    kept = "" if np.isnan(mine) else f"optimal {mine:.1%} below EM+BR at pure epsilon, audited"
+    kept = []
+    if not np.isnan(mine):
+        kept.append(f"optimal {mine:.1%} below EM+BR at pure epsilon, audited")
     if not np.isnan(loss_em):
-        kept += f"; loss exponential, a closed form, {loss_em:.1%}"
-    return Finding(verdict(held), told, state.blocked, f"{state.brief} (see guarantee)", kept)
+        kept.append(f"loss exponential, a closed form, {loss_em:.1%}")
+    exact_told = f"{state.brief} (see guarantee)"
+    return Finding(verdict(held), told, state.blocked, exact_told, "; ".join(kept))
 
 
 def _ratio(results: CityResults) -> Finding | None:

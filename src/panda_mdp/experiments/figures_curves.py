@@ -289,5 +289,5 @@ def _draw_or_say(
 
 
 def _counted(axes: Axes) -> None:
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

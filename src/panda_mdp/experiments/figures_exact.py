@@ -89,8 +89,7 @@ def run_table(cell: Cell, work: Workspace) -> Outcome:
     values: dict[str, Any] = {
         "loss_m": METRES * run.loss,
         "anchor_loss_m": METRES * run.anchor_loss,
-        "anchors": len(run.anchors),
-        "variables": len(run.anchors) * draw.problem.outputs_count,
+        "anchors_drawn": len(run.anchors),
         "claimed_epsilon": draw.problem.epsilon,
         "reasons": "; ".join(reason.split(". ")[0] for reason in run.reasons),
         **audited(run),
