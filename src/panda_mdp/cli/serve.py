@@ -88,6 +88,9 @@ def serve(
     from panda_mdp.protocol.store import Store
 
     _set_logs(log_level, access_log)
+    # Read by the worker processes' linear algebra: its threads would wait for each other, and
+    # the solver has its own.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if not (token_rate > 0 and address_rate > 0):
         msg = "rates are requests per second and must be positive"
         raise typer.BadParameter(msg, param_hint="--token-rate")

@@ -121,9 +121,9 @@ class Gate:
         except (ClientGone, asyncio.CancelledError):
             status = 499
         except Exception as error:
-            failure = failure_of(error)
+            unexpected = failure_of(error)
             if status == 0:
-                await refuse(failure, answer)
+                await refuse(unexpected, answer)
         finally:
             self._log(scope, status, time.perf_counter() - began)
 
