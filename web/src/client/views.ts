@@ -46,7 +46,7 @@ export function showCertificate(session: Session): void {
     ["Records", `${countWords(table.size)} places, ${countWords(table.outputs.length)} outputs`],
     ["Promised", `epsilon ${epsilonWords(table.epsilon)} per km`],
     ["Method", table.header.method],
-    ["Average loss", `${distanceWords(info.loss)} as the operator counts it`
+    ["Average loss", `${lossWords(info.loss, table.header.loss_unit)} as the operator counts it`
       + (info.gap === null ? "" : `, at most ${percentWords(info.gap)} above the best possible`)],
     ["Rounding", `cost ${percentWords(compact.loss_cost)} of that`],
     ["SHA-256", info.sha256],
@@ -56,6 +56,10 @@ export function showCertificate(session: Session): void {
   by("certificate").replaceChildren(
     ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]),
   );
+}
+
+function lossWords(loss: number, unit: string | undefined): string {
+  return unit === "km" ? distanceWords(loss) : `${loss.toPrecision(4)} ${unit ?? ""}`;
 }
 
 /** What the audit covered, in words that claim no more than that. */

@@ -54,7 +54,10 @@ export function hoursChart(hours: readonly Hour[], width: number, now = Date.now
     ...bars.flatMap(({ at }, k) => (bars.length - 1 - k) % every === 0
       ? [svg(
         "text",
-        { x: Math.min(width - 2, k * step + step / 2), y: HEIGHT - 5, "text-anchor": k === bars.length - 1 ? "end" : "middle" },
+        {
+          x: Math.min(width - 2, k * step + (k * step < 30 ? 0 : step / 2)), y: HEIGHT - 5,
+          "text-anchor": k === bars.length - 1 ? "end" : k * step < 30 ? "start" : "middle",
+        },
         clock(at),
       )]
       : []),

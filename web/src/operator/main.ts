@@ -3,9 +3,7 @@
 import { Api, ApiError, type Deployment, type TableInfo } from "../core/api";
 import { tableBytes, verify } from "../core/signing";
 import { CompactTable } from "../core/table";
-import {
-  bytesWords, countWords, distanceWords, epsilonWords, percentWords,
-} from "../core/words";
+import { bytesWords, countWords, epsilonWords, percentWords } from "../core/words";
 import { by, make, say, token as tokenIn } from "../dom";
 import { Plane } from "../map/plane";
 import { hoursChart } from "./hours";
@@ -142,7 +140,7 @@ function showJobs(jobs: readonly Job[]): void {
     const words = [
       `${countWords(iterations)} iterations`, `${Math.round(seconds)} s`,
       gap === null ? null : `gap ${percentWords(gap)}`,
-      loss === null ? null : `loss ${distanceWords(loss)}`,
+      loss === null ? null : `loss ${loss.toPrecision(4)}`,
     ].filter(Boolean).join(", ");
     return make(
       "li", {},
