@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from protocol_browser import Sent, Site, Visit, body_of, numbers_in, open_browser, open_site, visit
+from panda_mdp.protocol.signing import SigningKey, table_bytes
+from protocol_browser import (
+    VECTORS,
+    Sent,
+    Site,
+    Visit,
+    body_of,
+    numbers_in,
+    open_browser,
+    open_site,
+    visit,
+)
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -401,6 +414,41 @@ def test_what_was_changed_on_the_way_is_refused(browser: Browser, site: Site, wh
     page.wait_for_selector("#alarm:visible")
     expected = {"epsilon": "signature does not match", "file": "not the one that was announced"}
     assert expected[what] in page.inner_text("#alarm")
+    assert page.is_disabled("#draw")
+    context.close()
+
+
+def forged(site: Site) -> tuple[bytes, dict[str, Any]]:
+    """The same weights with a smaller epsilon on the label, signed by the operator all the same."""
+    old = (VECTORS / "city.pmdc").read_bytes()[:-32]
+    body = old.replace(b'"epsilon":4.0', b'"epsilon":3.0', 1)
+    assert body != old
+    data = body + hashlib.sha256(body).digest()
+    [listed] = site.server.client().get("/v1/deployments").json()["deployments"]
+    table = listed["table"] | {"epsilon": 3.0, "sha256": hashlib.sha256(data).hexdigest()}
+    names = ("name", "version", "sha256", "size_bytes", "domain", "epsilon")
+    key = SigningKey.load(site.server.folder / "operator.key")
+    table["signature"] = key.sign(table_bytes(*(table[name] for name in names)))
+    listed |= {"table": table, "guarantee": listed["guarantee"] | {"epsilon": 3.0}}
+    return data, {"deployments": [listed]}
+
+
+def test_a_signed_table_that_is_not_private_is_refused(browser: Browser, site: Site) -> None:
+    data, listed = forged(site)
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/v1/deployments", lambda route: route.fulfill(json=listed))
+    page.route("**/file", lambda route: route.fulfill(body=data))
+    page.goto(site.url)
+    page.wait_for_selector('#check-signature[data-state="good"]')
+    page.wait_for_selector('#check-audit[data-state="bad"]')
+    assert "not as private as it says" in page.inner_text("#check-audit")
+    assert "This table is refused" in page.inner_text("#alarm")
+    lat, lon = place(site, 33)
+    page.evaluate("document.getElementById('by-list').open = true")
+    page.fill("#numbers", f"{lat}, {lon}")
+    page.press("#numbers", "Enter")
+    expect(page.locator("#action-said")).to_contain_text("privacy check failed")
     assert page.is_disabled("#draw")
     context.close()
 
