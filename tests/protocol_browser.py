@@ -20,6 +20,7 @@ import panda_mdp as pm
 from protocol_servers import Running
 
 VECTORS = Path(__file__).parent / "vectors"
+AXE = Path(__file__).parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -259,3 +260,14 @@ def body_of(request: Sent) -> dict[str, Any]:
     """A JSON body."""
     found: dict[str, Any] = json.loads(request.body)
     return found
+
+
+def violations(page: Page) -> list[str]:
+    """What axe-core finds wrong with a page for people who see, hear or point differently."""
+    assert AXE.exists(), "axe-core is not installed; run `npm ci` in web/"
+    found = page.evaluate(f"{AXE.read_text()}; axe.run(document, {{resultTypes: ['violations']}})")
+    return [
+        f"{broken['id']}: {node['target']} {node.get('failureSummary', '')}"
+        for broken in found["violations"]
+        for node in broken["nodes"]
+    ]

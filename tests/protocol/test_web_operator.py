@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from protocol_browser import SLOW_MS, Site, open_browser, open_site, visit
+from protocol_browser import SLOW_MS, Site, open_browser, open_site, violations, visit
 
-AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 REPORTS = 60
 
 
@@ -73,10 +71,7 @@ def test_what_the_operator_sees(browser: Browser, site: Site) -> None:
         assert "pmt_" not in at.page.evaluate(
             "JSON.stringify([{...localStorage}, {...sessionStorage}])"
         )
-        found = at.page.evaluate(
-            f"{AXE.read_text()}; axe.run(document, {{resultTypes: ['violations']}})"
-        )
-        assert [(v["id"], [n["target"] for n in v["nodes"]]) for v in found["violations"]] == []
+        assert violations(at.page) == []
 
 
 def test_maps_move_together(browser: Browser, site: Site) -> None:

@@ -44,6 +44,7 @@ export class App {
   private audited: AuditResult | null = null;
   private picked: Picked | null = null;
   private asked = 0;
+  private turn = 0;
   private busy = false;
   /** Whether the table was replaced since the last visit and the person has not agreed yet. */
   private replaced: boolean;
@@ -84,9 +85,12 @@ export class App {
   async start(): Promise<void> {
     await this.showBooks();
     await this.showAction();
-    await this.flush();
+    await Promise.all([this.showStreets(), this.flush()]);
+  }
+
+  private async showStreets(): Promise<void> {
+    const domain = this.session.info.streets;
     try {
-      const domain = this.session.info.streets;
       this.map.setStreets(domain ? await this.api.streets(domain) : null);
     } catch {
       // Streets are for the eye; the map works without them.
@@ -191,7 +195,9 @@ export class App {
       views.showAction(message, "bad");
       return;
     }
+    const turn = ++this.turn;
     const row = await table.row(found.record);
+    if (turn !== this.turn) return;
     const picked: Picked = { ...place, snap: found, row, own: null, release: null };
     this.picked = picked;
     const at = (record: number) =>
@@ -233,7 +239,7 @@ export class App {
     const before = await this.ledger.known(this.charge, picked.snap.record);
     if (this.picked !== picked) return;
     picked.release = before;
-    if (before) this.showDrawn(before.output, false);
+    if (before && !this.scene.drawn) this.showDrawn(before.output, false);
     await this.showBooks();
     await this.showAction();
   }

@@ -49,6 +49,7 @@ async function start(): Promise<void> {
   by("loading").hidden = true;
   showNet(api.stale);
   await app.start();
+  await api.tidy(all);
   await workOffline();
 }
 

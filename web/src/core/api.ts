@@ -100,8 +100,7 @@ export class Api {
 
   /** The whole file of a table, always whole, with the SHA-256 that was promised. */
   async tableFile(table: TableInfo, onProgress: (share: number) => void): Promise<Bytes> {
-    const path = `tables/${encodeURIComponent(table.name)}/${table.version}/file`;
-    const url = new URL(path, this.base);
+    const url = this.fileOf(table);
     const right = async (bytes: Bytes) =>
       bytes.length === table.size_bytes && (await sha256(bytes)) === table.sha256;
     const before = await kept(url);
@@ -120,8 +119,17 @@ export class Api {
       );
     }
     await keep(url, bytes, "application/octet-stream");
-    await keepOnly([url]);
     return bytes;
+  }
+
+  /** Let go of kept tables that are in force nowhere. */
+  async tidy(deployments: readonly Deployment[]): Promise<void> {
+    const tables = deployments.flatMap(({ table }) => (table ? [table] : []));
+    await keepOnly(tables.map((table) => this.fileOf(table)));
+  }
+
+  private fileOf(table: TableInfo): URL {
+    return new URL(`tables/${encodeURIComponent(table.name)}/${table.version}/file`, this.base);
   }
 
   async report(
