@@ -13,6 +13,7 @@ import os
 import random
 import re
 import sqlite3
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -279,7 +280,9 @@ class Crashes:
     # The killer
 
     async def _kill_and_check(self) -> None:
-        await asyncio.sleep(min(self.random.expovariate(1 / self.uptime_s), 6 * self.uptime_s))
+        # On a slow machine, workers need longer to get anywhere.
+        mean = max(self.uptime_s, 0.5 * statistics.median(self.found.start_seconds))
+        await asyncio.sleep(min(mean * self.random.expovariate(1.0), 6 * mean))
         await self._kill()
         self.found.kills += 1
         # Half of the time the server itself is the first to open what was left.
