@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 import panda_mdp as pm
 from protocol_servers import Running
@@ -32,7 +32,9 @@ FLAGS = (
     "--disable-sync",
 )
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-SLOW_MS = 30_000
+SLOW_MS = 60_000
+"""Machines that test may be busy; a page that never answers still fails."""
+expect.set_options(timeout=SLOW_MS)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from panda_mdp.protocol.signing import SigningKey, table_bytes
 from protocol_browser import (
+    SLOW_MS,
     VECTORS,
     Sent,
     Site,
@@ -396,6 +397,7 @@ def test_a_link_can_name_the_key(browser: Browser, site: Site) -> None:
 def test_what_was_changed_on_the_way_is_refused(browser: Browser, site: Site, what: str) -> None:
     context = browser.new_context()
     page = context.new_page()
+    page.set_default_timeout(SLOW_MS)
 
     def claim_less(route, _request):  # type: ignore[no-untyped-def]
         answer = route.fetch()
@@ -438,6 +440,7 @@ def test_a_signed_table_that_is_not_private_is_refused(browser: Browser, site: S
     data, listed = forged(site)
     context = browser.new_context()
     page = context.new_page()
+    page.set_default_timeout(SLOW_MS)
     page.route("**/v1/deployments", lambda route: route.fulfill(json=listed))
     page.route("**/file", lambda route: route.fulfill(body=data))
     page.goto(site.url)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from protocol_browser import SLOW_MS, Site, open_browser, open_site, violations, visit
+from protocol_browser import Site, open_browser, open_site, violations, visit
 
 REPORTS = 60
 
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 def enter(page: Page, site: Site) -> None:
     page.fill("#token", site.server.admin_token)
     page.press("#token", "Enter")
-    expect(page.locator("#maps-said")).to_contain_text("iterations", timeout=SLOW_MS)
+    expect(page.locator("#maps-said")).to_contain_text("iterations")
 
 
 def test_what_the_operator_sees(browser: Browser, site: Site) -> None:
