@@ -219,6 +219,7 @@ class Visit:
         self.page.evaluate("document.getElementById('by-list').open = true")
         self.page.fill("#numbers", f"{lat:.6f}, {lon:.6f}")
         self.page.press("#numbers", "Enter")
+        expect(self.page.locator("#place-said")).to_contain_text(f"{lat:.5f}, {lon:.5f}")
         self.page.wait_for_selector("#spread:visible")
 
     def draw(self) -> None:

@@ -196,6 +196,8 @@ export class App {
       return;
     }
     const turn = ++this.turn;
+    // What could be done with the place before cannot be done with this one yet.
+    for (const id of ["draw", "report"]) by<HTMLButtonElement>(id).disabled = true;
     const row = await table.row(found.record);
     if (turn !== this.turn) return;
     const picked: Picked = { ...place, snap: found, row, own: null, release: null };
@@ -386,11 +388,13 @@ export class App {
 
   /** The one thing to do next, and why not where it cannot be done. */
   private async showAction(): Promise<void> {
+    // First everything that takes time, so that what is shown changes at once.
+    const reports = await this.outbox.all();
+    const why = await this.ledger.excess(this.charge);
     const { picked, session } = this;
     const drawButton = by<HTMLButtonElement>("draw");
     const reportButton = by<HTMLButtonElement>("report");
     const release = picked?.release ?? null;
-    const reports = await this.outbox.all();
     const mine = release && reports.find(({ id }) => id === release.report);
     drawButton.hidden = release !== null;
     reportButton.hidden = release === null || release.state === "accepted" || mine?.state === "waiting";
@@ -423,7 +427,6 @@ export class App {
       }
       return;
     }
-    const why = await this.ledger.excess(this.charge);
     const { own } = picked;
     drawButton.disabled = why !== null || this.replaced || !own?.holds || this.audited?.holds === false;
     if (this.audited?.holds === false || (own && !own.holds)) {
