@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -68,6 +69,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     options.add_argument("--kills", type=int, default=50)
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--uptime", type=float, default=1.5, help="seconds between kills, mean")
+    options.add_argument("--seconds", type=float, default=math.inf, help="stop killing after this")
     options.add_argument("--postgresql", action="store_true", help="on PostgreSQL, not SQLite")
     options.add_argument("--docs", action="store_true", help="write into docs/reliability.md")
     options.add_argument("--report", action="store_true", help="only show what was measured")
@@ -77,7 +80,7 @@ def main() -> None:
     if not args.report:
         kind = "postgresql" if args.postgresql else "sqlite"
         began = time.perf_counter()
-        found = crash(kind, args.kills, args.seed)
+        found = crash(kind, args.kills, args.seed, args.uptime, args.seconds)
         print(f"{time.perf_counter() - began:.0f} s")
         with atomic_file(args.folder / f"crash-{kind}.json") as stream:
             stream.write(json.dumps(asdict(found), indent=1).encode())
@@ -95,14 +98,14 @@ def main() -> None:
         sys.exit("a promise was broken")
 
 
-def crash(kind: str, kills: int, seed: int) -> Findings:
+def crash(kind: str, kills: int, seed: int, uptime: float, limit: float) -> Findings:
     with tempfile.TemporaryDirectory(prefix="crash-") as scratch:
         folder = Path(scratch)
         if kind == "sqlite":
-            return run_crashes(str(folder / "crash.db"), folder, kills, seed)
+            return run_crashes(str(folder / "crash.db"), folder, kills, seed, uptime, limit)
         cluster = Postgres().start()
         try:
-            return run_crashes(cluster.database(), folder, kills, seed)
+            return run_crashes(cluster.database(), folder, kills, seed, uptime, limit)
         finally:
             cluster.stop()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import re
@@ -100,13 +101,20 @@ class Crashes:
     """One run: `await Crashes(...).run()`."""
 
     def __init__(
-        self, database: str, folder: Path, kills: int, seed: int, uptime_s: float = 1.5
+        self,
+        database: str,
+        folder: Path,
+        kills: int,
+        seed: int,
+        uptime_s: float = 1.5,
+        limit_s: float = math.inf,
     ) -> None:
         self.running = Running(database, folder)
         self.database = Database(database)
         self.folder = folder
         self.kills = kills
         self.uptime_s = uptime_s
+        self.deadline = time.monotonic() + limit_s
         self.random = random.Random(seed)
         self.found = Findings()
         self.told: dict[bytes, Told] = {}
@@ -123,7 +131,7 @@ class Crashes:
         tasks = [asyncio.create_task(self._report(reports)) for _ in range(REPORTERS)]
         tasks += [asyncio.create_task(self._rounds()), asyncio.create_task(self._jobs())]
         try:
-            for _ in range(self.kills):
+            while self.found.kills < self.kills and time.monotonic() < self.deadline:
                 await self._kill_and_check()
             await asyncio.sleep(0.5)
             self._ending = True
@@ -387,9 +395,16 @@ class Crashes:
         self.found.wrong += sorted(errors)
 
 
-def run_crashes(database: str, folder: Path, kills: int, seed: int) -> Findings:
-    """Kill a server so many times, and say what was found."""
-    crashes = Crashes(database, folder, kills, seed)
+def run_crashes(
+    database: str,
+    folder: Path,
+    kills: int,
+    seed: int,
+    uptime_s: float = 1.5,
+    limit_s: float = math.inf,
+) -> Findings:
+    """Kill a server so many times (fewer where the time is up), and say what was found."""
+    crashes = Crashes(database, folder, kills, seed, uptime_s, limit_s)
     try:
         asyncio.run(crashes.run())
         return crashes.finish()
