@@ -291,6 +291,8 @@ class Crashes:
         # On a slow machine, workers need longer to get anywhere.
         mean = max(self.uptime_s, 0.5 * statistics.median(self.found.start_seconds))
         await asyncio.sleep(min(mean * self.random.expovariate(1.0), 6 * mean))
+        if self.random.random() < 0.2:
+            await self._something_ends()
         await self._kill()
         self.found.kills += 1
         # Half of the time the server itself is the first to open what was left.
@@ -300,6 +302,12 @@ class Crashes:
             await self._kill_while_starting()
         await asyncio.to_thread(self._start)
         await asyncio.to_thread(self._check_database)
+
+    async def _something_ends(self) -> None:
+        """Wait for a table or a round, or the kills would never let one come about."""
+        before, deadline = self.found.jobs + self.found.rounds, time.monotonic() + 30
+        while self.found.jobs + self.found.rounds == before and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
 
     async def _kill(self) -> None:
         await asyncio.to_thread(self.running.kill)
