@@ -36,7 +36,7 @@ def request(**changes: Any) -> dict[str, Any]:
     return body | {"epsilon": 3.0} | changes
 
 
-def wait(client: httpx.Client, job: str, until: tuple[str, ...] = ENDED, limit: float = 90) -> Any:
+def wait(client: httpx.Client, job: str, until: tuple[str, ...] = ENDED, limit: float = 240) -> Any:
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         found = client.get(f"/v1/jobs/{job}").json()
@@ -98,7 +98,7 @@ def test_a_running_job_shows_progress_and_can_be_cancelled(ready: Running) -> No
     body, behind = slow(small_domain(400)), request(table="behind")
     ready.admin.post("/v1/jobs", json=body)
     ready.admin.post("/v1/jobs", json=behind)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         found = ready.admin.get(f"/v1/jobs/{body['id']}").json()
         if found["progress"]["iterations"] > 0:
@@ -110,7 +110,7 @@ def test_a_running_job_shows_progress_and_can_be_cancelled(ready: Running) -> No
     cancelled = ready.admin.post(f"/v1/jobs/{behind['id']}/cancel").json()
     assert cancelled["state"] == "cancelled"
     ready.admin.post(f"/v1/jobs/{body['id']}/cancel")
-    assert wait(ready.admin, body["id"], limit=15)["state"] == "cancelled"
+    assert wait(ready.admin, body["id"], limit=60)["state"] == "cancelled"
     assert error_of(ready.client().get("/v1/tables/slow/1")) == (404, "not_found")
     # What has ended stays as it is.
     assert ready.admin.post(f"/v1/jobs/{body['id']}/cancel").json()["state"] == "cancelled"
@@ -187,7 +187,7 @@ def test_a_worker_that_dies_fails_its_job(store: Store, tmp_path: Path) -> None:
     job = queued(store)
     supervisor = Supervisor(store, key, lambda: changed.append(1), 0.02)
     supervisor.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while state(store, job) == "queued" and time.monotonic() < deadline:
         time.sleep(0.01)
     supervisor._running["table"].process.kill()
@@ -207,14 +207,14 @@ def test_a_stopped_server_leaves_its_job_for_the_next_one(store: Store, tmp_path
     job = queued(store)
     first = Supervisor(store, key, lambda: None, 0.02)
     first.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while state(store, job) != "running" and time.monotonic() < deadline:
         time.sleep(0.01)
     first.stop()
     assert state(store, job) == "running"
     second = Supervisor(store, key, lambda: None, 0.02)
     second.start()
-    while state(store, job) not in ENDED and time.monotonic() < deadline + 30:
+    while state(store, job) not in ENDED and time.monotonic() < deadline + 120:
         time.sleep(0.01)
     second.stop()
     # There is no such domain, which only a worker that ran to the end can find out.

@@ -54,7 +54,7 @@ def upload(client: httpx.Client, name: str, number: int, anchors: list[int]) -> 
 
 
 def solved(server: Running, name: str, number: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         found: dict[str, Any] = server.admin.get(f"/v1/deployments/{name}/rounds/{number}").json()
         if found["state"] in ("solved", "failed"):
