@@ -188,7 +188,7 @@ def test_a_worker_that_dies_fails_its_job(store: Store, tmp_path: Path) -> None:
     supervisor = Supervisor(store, key, lambda: changed.append(1), 0.02)
     supervisor.start()
     deadline = time.monotonic() + 120
-    while state(store, job) == "queued" and time.monotonic() < deadline:
+    while "table" not in supervisor._running and time.monotonic() < deadline:
         time.sleep(0.01)
     supervisor._running["table"].process.kill()
     while state(store, job) == "running" and time.monotonic() < deadline:
