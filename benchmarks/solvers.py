@@ -101,10 +101,9 @@ def measure(solver: str, case: Case, options: argparse.Namespace) -> dict:
     row = {"solver": solver, "case": case.key, **asdict(case), "limit": options.limit}
     try:
         # Up to three tolerances are tried, and building and certifying come on top; a solver that
-        # does not obey the limit is stopped.
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=3.2 * options.limit + 240
-        )
+        # does not obey the limit, or knows none, is stopped.
+        most = options.limit + 60 if solver == "qif" else 3.2 * options.limit + 240
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=most)
     except subprocess.TimeoutExpired:
         return {**row, "error": "did not end within the limit", "reached": False}
     found = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
