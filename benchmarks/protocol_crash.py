@@ -1,12 +1,13 @@
 """`kill -9` of the server at random moments under load, and what is left of what it promised.
 
-    python benchmarks/protocol_crash.py [--kills 50] [--seed 1] [--postgresql] [--docs]
+    python benchmarks/protocol_crash.py [--kills 50] [--seed 1] [--postgresql] [--name X] [--docs]
 
 24 clients report without pause, each report until it is acknowledged, with the same id; rounds are
 opened, filled and solved; tables are asked for. The server is killed after random times (seeded;
 some kills fall into its start) and started again on the same database. After each kill the database
 is read from outside and must pass its integrity check; at the end the export must have every
 acknowledged report exactly once. `--postgresql` does it on a PostgreSQL that is started for it.
+Runs with other names are kept beside each other.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ COLUMNS = {
 def table(results: dict[str, Findings]) -> str:
     """The findings in markdown."""
     lines = [
-        "| | " + " | ".join(NAMES[kind] for kind in results) + " |",
+        "| | " + " | ".join(results) + " |",
         "|---|" + "---|" * len(results),
     ]
     for name, words in COLUMNS.items():
@@ -72,6 +73,7 @@ def main() -> None:
     options.add_argument("--uptime", type=float, default=1.5, help="seconds between kills, mean")
     options.add_argument("--seconds", type=float, default=math.inf, help="stop killing after this")
     options.add_argument("--postgresql", action="store_true", help="on PostgreSQL, not SQLite")
+    options.add_argument("--name", default="run 1", help="of the run, in the table")
     options.add_argument("--docs", action="store_true", help="write into docs/reliability.md")
     options.add_argument("--report", action="store_true", help="only show what was measured")
     options.add_argument("--folder", type=Path, default=RESULTS, help="where results go")
@@ -82,15 +84,15 @@ def main() -> None:
         began = time.perf_counter()
         found = crash(kind, args.kills, args.seed, args.uptime, args.seconds)
         print(f"{time.perf_counter() - began:.0f} s")
-        with atomic_file(args.folder / f"crash-{kind}.json") as stream:
+        with atomic_file(args.folder / f"crash-{kind}-{args.name}.json") as stream:
             stream.write(json.dumps(asdict(found), indent=1).encode())
         for line in found.wrong:
             print(f"wrong: {line}")
     results = {}
-    for kind in NAMES:
-        path = args.folder / f"crash-{kind}.json"
-        if path.exists():
-            results[kind] = Findings(**json.loads(path.read_text()))
+    for kind, title in NAMES.items():
+        for path in sorted(args.folder.glob(f"crash-{kind}-*.json")):
+            name = path.stem.removeprefix(f"crash-{kind}-")
+            results[f"{title}, {name}"] = Findings(**json.loads(path.read_text()))
     print(table(results))
     if args.docs:
         put(ROOT / "docs" / "reliability.md", "crash", table(results))
