@@ -217,9 +217,10 @@ class Visit:
     def pick(self, lat: float, lon: float) -> None:
         """Give a place in numbers."""
         self.page.evaluate("document.getElementById('by-list').open = true")
-        self.page.fill("#numbers", f"{lat:.6f}, {lon:.6f}")
+        text = f"{lat:.5f}, {lon:.5f}"
+        self.page.fill("#numbers", text)
         self.page.press("#numbers", "Enter")
-        expect(self.page.locator("#place-said")).to_contain_text(f"{lat:.5f}, {lon:.5f}")
+        expect(self.page.locator("#place-said")).to_contain_text(text)
         self.page.wait_for_selector("#spread:visible")
 
     def draw(self) -> None:
