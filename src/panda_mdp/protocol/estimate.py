@@ -5,13 +5,15 @@ For units u of observation (reports) with likelihood L_u(x) = Pr[observation | r
     p_x  <-  p_x / n  sum_u  L_u(x) / sum_x' p_x' L_u(x'),
 
 from the uniform distribution: expectation maximisation, so the likelihood never falls. L is taken
-from the integer tables that were audited and sampled from.
+from the integer tables that were audited and sampled from. It is stopped early, after 300 steps at
+most, and is then not the maximum of the likelihood: `iterations` says how many steps were made.
 
 The interval is a bootstrap over users: users are drawn with replacement, as many as there are, with
 all that each reported, and the whole computation is repeated for each draw; `low` and `high` are
 quantiles of the results, record by record (95 % pointwise). It covers the chance of who reported
 and of what was drawn for them. It does not cover that a table with fewer outputs than records
-leaves several distributions that explain the reports equally well: the update picks one of them.
+leaves several distributions that explain the reports equally well: the update picks one of them;
+nor what stopping early does, since the repetitions stop as early.
 """
 
 from __future__ import annotations
@@ -30,11 +32,10 @@ REPLICATES = 200
 TOLERANCE = 1e-5
 """The update ends when a step moves less than this share of the people."""
 MOST_STEPS = 300
+"""Where people are in few places this is far from the maximum (docs/protocol.md)."""
 MOST_WORK = 3e11
 """Multiplications that an estimate may take; larger ones make fewer steps."""
 BLOCK = 50
-NOBODY = 1e-18
-"""A share below this is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +95,6 @@ def bayesian_update(
         # A unit that nobody observed has no weight, and its expectation may be 0.
         ratio = np.divide(counts, expected, out=np.zeros_like(expected), where=counts > 0)
         after = shares * (ratio @ likelihood) / total
-        # Nobody is nobody: numbers near the end of the range would take a hundred times as long.
-        after[after < NOBODY] = 0.0
         after /= after.sum(axis=1, keepdims=True)
         moved = float(np.abs(after - shares).sum(axis=1).max()) / 2
         shares, taken = after, taken + 1
