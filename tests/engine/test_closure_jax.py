@@ -178,7 +178,9 @@ def test_rows_that_only_hash_alike_are_told_apart():
     factors = np.random.default_rng(0).integers(2**63, size=2, dtype=np.uint64)
     odd = 2 * factors + np.uint64(1)
     # Moving one entry by the other's factor, and back, leaves the weighted sum as it was.
-    other = np.array([7, 9], dtype=np.uint64) + np.array([odd[1], -odd[0]], dtype=np.uint64)
+    other = np.array([7, 9], dtype=np.uint64) + odd[::-1] * np.array(
+        [1, 2**64 - 1], dtype=np.uint64
+    )
     rows = np.array([[7, 9], other.view(np.int64), [7, 9]], dtype=np.int64)
     sums = (rows.view(np.uint64) * odd).sum(axis=1, dtype=np.uint64)
     assert sums[0] == sums[1]
