@@ -177,6 +177,9 @@ def draw_all(rows: list[dict], folder: Path) -> list[Path]:
         names = (TITLES["seconds"], TITLES["solver_mb"], "seconds of panda-mdp by stage")
         for axis, name in zip(axes, names, strict=True):
             axis.set(xscale="log", yscale="log", xlabel=series, ylabel=name)
+            sizes = sorted({int(n) for drawn in axis.lines for n in drawn.get_xdata()})
+            axis.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=30)
+            axis.set_xticks([], minor=True)
             axis.grid(visible=True, which="both", alpha=0.25)
             if axis.lines:
                 axis.legend(fontsize=8)
