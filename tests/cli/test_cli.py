@@ -341,6 +341,8 @@ def test_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command("compare", "synthetic", "--json", str(target)),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # Where the tests run in the background, interrupts are ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )  # fmt: skip
     time.sleep(4)
     # Ctrl-C in a terminal reaches the whole group.
