@@ -338,12 +338,13 @@ def running(group: int) -> list[str]:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
 def test_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     target = tmp_path / "rows.json"
+    # Where the tests run in the background, interrupts are ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         command("compare", "synthetic", "--json", str(target)),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # Where the tests run in the background, interrupts are ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )  # fmt: skip
+    signal.signal(signal.SIGINT, before)
     time.sleep(4)
     # Ctrl-C in a terminal reaches the whole group.
     os.killpg(process.pid, signal.SIGINT)
