@@ -158,17 +158,7 @@ def domain_of(row: Row[Any]) -> Domain:
 def domain_detail(row: Row[Any]) -> DomainDetail:
     """All of a domain."""
     arrays = {name: values.tolist() for name, values in unpack(row.arrays).items()}
-    return DomainDetail(
-        id=row.id,
-        name=row.name,
-        kind=row.kind,
-        unit=row.unit,
-        records=row.records,
-        fingerprint=row.fingerprint,
-        streets=row.streets is not None,
-        created=when(row.created),
-        **arrays,
-    )
+    return DomainDetail(**dict(domain_info(row)), **arrays)
 
 
 def streets_of(row: Row[Any]) -> Streets:
