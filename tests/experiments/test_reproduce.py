@@ -55,6 +55,16 @@ def test_a_run_writes_its_files_and_is_used_again(tmp_path: Path, city: Path, mo
     assert (folder / "cells.jsonl").read_text() == before
 
 
+def test_files_show_all_that_the_folder_holds(tmp_path: Path, city: Path, monkeypatch) -> None:
+    monkeypatch.setattr(runner, "Worker", runner.Inline)
+    common = ("toy", "--city", city, "--out", tmp_path, "--methods")
+    assert call(*common, "EM", "--repeats", "3").exit_code == 0
+    assert call(*common, "EM+BR", "--repeats", "2", "--records", "45").exit_code == 0
+    lines = (tmp_path / "town" / "toy.md").read_text().splitlines()
+    rows = [line.split(" | ")[:3] for line in lines if line.startswith(("| EM |", "| EM+BR |"))]
+    assert rows == [["| EM", "40", "3"], ["| EM", "50", "3"], ["| EM+BR", "45", "2"]]
+
+
 def test_without_a_city_it_is_synthetic_and_says_so(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(runner, "Worker", runner.Inline)
     result = call("table4", "--toy", "--methods", "EM", "--repeats", "1", "--out", tmp_path)

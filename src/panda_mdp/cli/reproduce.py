@@ -84,9 +84,10 @@ def reproduce(
     """Regenerate tables and figures of the paper, its value beside ours.
 
     Results are saved cell by cell under DIR/CITY and used again: an interrupted run goes on where
-    it was. Published accounting follows the published code and has no guarantee; its audited
-    epsilon is printed beside the claimed one. 'list' shows the items, 'report' writes one page
-    (DIR/report.html) on all results in DIR, without running anything.
+    it was, and tables and figures show all that the folder holds. Published accounting follows the
+    published code and has no guarantee; its audited epsilon is printed beside the claimed one.
+    'list' shows the items, 'report' writes one page (DIR/report.html) on all results in DIR,
+    without running anything.
     """
     from panda_mdp.experiments.specs import choose_items, items
 
@@ -111,30 +112,34 @@ def reproduce(
         raise typer.BadParameter(msg, param_hint="--slow-repeats")
     if toy:
         chosen = tuple(item.toy() for item in chosen)
-    chosen = tuple(
-        item.restricted(records=sizes, methods=names, repeats=repeats) for item in chosen
-    )
+    parts = tuple(item.restricted(records=sizes, methods=names, repeats=repeats) for item in chosen)
     with working("reading the map"):
         study = _study(city, out, traces, trace_format, toy)
     try:
-        _run(chosen, study, time_limit, slow_repeats if slow else 0, fresh)
+        _run(chosen, parts, study, time_limit, slow_repeats if slow else 0, fresh)
     except KeyboardInterrupt:
         progress_console().print(f"interrupted; what was done is in {study.folder}")
         raise typer.Exit(INTERRUPTED) from None
 
 
 def _run(
-    chosen: Sequence[Item], study: Study, limit: float, slow_repeats: int, fresh: bool
+    chosen: Sequence[Item],
+    parts: Sequence[Item],
+    study: Study,
+    limit: float,
+    slow_repeats: int,
+    fresh: bool,
 ) -> None:
+    """Run the parts asked for, then write what is known of the whole items."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from panda_mdp.experiments.runner import Progressed, run_cells
     from panda_mdp.experiments.specs import function
-    from panda_mdp.experiments.store import Store
+    from panda_mdp.experiments.store import Store, matching
 
     store = Store(study.folder, study)
-    wanted = {item.name: list(item.cells(slow_repeats=slow_repeats)) for item in chosen}
-    every = list(dict.fromkeys(cell for cells in wanted.values() for cell in cells))
+    cells = [cell for part in parts for cell in part.cells(slow_repeats=slow_repeats)]
+    every = list(dict.fromkeys(cells))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=progress_console()) as bar:
         task = bar.add_task("cells", total=len(every))
@@ -144,11 +149,10 @@ def _run(
 
         done = run_cells(every, study, store, limit=limit, fresh=fresh, progress=told)
         bar.update(task, completed=len(every), description="done")
-    rows = {row.cell: row for row in done}
     console = output_console()
-    for item in chosen:
-        paths = function(item.render)(item, [rows[cell] for cell in wanted[item.name]], study)
-        for path in paths:
+    for item, part in zip(chosen, parts, strict=True):
+        whole = item.with_all_of(part)
+        for path in function(item.render)(whole, matching(whole, store.rows), study):
             console.print(str(path), soft_wrap=True)
     failed = [row for row in done if row.status == "failed"]
     for row in failed[:SHOWN]:

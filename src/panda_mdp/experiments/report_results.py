@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from panda_mdp.errors import FileFormatError
-from panda_mdp.experiments.specs import Cell, Item, Options, Setting, items
-from panda_mdp.experiments.store import ENVIRONMENT, RESULTS, STUDY, Row
+from panda_mdp.experiments.specs import Item, Template, items
+from panda_mdp.experiments.store import ENVIRONMENT, RESULTS, STUDY, Row, matching
 
 PAPER = ("rome", "nyc", "london")
-Template = tuple[str, str, Setting, Options]
-"""A cell, its repeat aside."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,23 +55,11 @@ class CityResults:
 def rows_of(item: Item, rows: Sequence[Row]) -> list[Row]:
     """Rows of an item, whichever repeats of it were run."""
     for wanted in (item, item.toy()):
-        templates = _templates(wanted)
-        found = [row for row in rows if _template(row.cell) in templates]
+        found = matching(wanted, rows)
         if found:
             return found
-    loose = {_any_size(template) for template in _templates(item)}
-    return [row for row in rows if _any_size(_template(row.cell)) in loose]
-
-
-@lru_cache(maxsize=128)
-def _templates(item: Item) -> frozenset[Template]:
-    """What the item's cells are, their repeats aside."""
-    cells = item.restricted(repeats=1).cells(slow_repeats=1)
-    return frozenset(_template(cell) for cell in cells)
-
-
-def _template(cell: Cell) -> Template:
-    return cell.kind, cell.method, cell.setting, tuple(sorted(cell.options))
+    loose = {_any_size(template) for template in item.templates}
+    return [row for row in rows if _any_size(row.cell.template) in loose]
 
 
 def _any_size(template: Template) -> Template:

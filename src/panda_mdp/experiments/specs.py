@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -33,6 +34,10 @@ class Setting:
     prior: PriorName = "uniform"
     outputs: int = 100
     tasks: int = 1
+
+
+Template = tuple[str, str, Setting, Options]
+"""A cell, its repeat aside."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class Cell:
         """
         text = json.dumps(self.fields(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def template(self) -> Template:
+        """What the cells of all repeats have in common."""
+        return self.kind, self.method, self.setting, tuple(sorted(self.options))
 
     def option(self, name: str, default: Scalar) -> Scalar:
         """One of the cell's options."""
@@ -108,6 +118,23 @@ class Item:
                         continue
                     for options in self.variants:
                         yield Cell(self.kind, method, setting, repeat, options)
+
+    @cached_property
+    def templates(self) -> frozenset[Template]:
+        """What the item's cells are, their repeats aside."""
+        once = self.restricted(repeats=1)
+        return frozenset(cell.template for cell in once.cells(slow_repeats=1))
+
+    def with_all_of(self, part: Item) -> Item:
+        """This item with its optional methods, and with the settings of a part that was run."""
+        methods = (*self.methods, *self.optional)
+        settings = (*self.settings, *part.settings)
+        return replace(
+            self,
+            methods=methods,
+            optional=(),
+            settings=tuple(sorted(dict.fromkeys(settings), key=lambda one: one.records)),
+        )
 
     def toy(self) -> Item:
         """The same item at toy size: a few dozen records, two repeats, seconds in all."""

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 from panda_mdp._atomic import atomic_file
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.experiments.draws import Study
-from panda_mdp.experiments.specs import Cell, Setting
+from panda_mdp.experiments.specs import Cell, Item, Setting
 
 Status = Literal["done", "infeasible", "time limit", "out of memory", "failed"]
 RESULTS, ENVIRONMENT, STUDY = "cells.jsonl", "environment.json", "study.json"
@@ -91,6 +91,12 @@ class Row:
         return cls(cell, outcome, fields["limit"], fields["environment"], fields["date"])
 
 
+def matching(item: Item, rows: Iterable[Row]) -> list[Row]:
+    """The rows of an item's cells, whichever repeats were run, those of one cell in order."""
+    found = [row for row in rows if row.cell.template in item.templates]
+    return sorted(found, key=lambda row: row.cell.repeat)
+
+
 class Store:
     """The results of one study: a folder with `cells.jsonl`, readable at any moment.
 
@@ -114,6 +120,11 @@ class Store:
     def get(self, cell: Cell) -> Row | None:
         """The latest result of a cell."""
         return self._rows.get(cell.key)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The latest result of every cell."""
+        return list(self._rows.values())
 
     def add(self, cell: Cell, outcome: Outcome, limit: float | None) -> Row:
         """Append a result."""

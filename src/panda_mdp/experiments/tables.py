@@ -23,8 +23,8 @@ from panda_mdp.experiments.store import Row
 from panda_mdp.experiments.summary import Entry, summarise
 
 HEADER = (
-    "| method | K | ours | paper | difference | inside | README | seconds | certified gap "
-    "| claimed ε | audited ε | remarks |"
+    "| method | K | repeats | ours | paper | difference | inside | README | seconds "
+    "| certified gap | claimed ε | audited ε | remarks |"
 )
 
 
@@ -55,8 +55,7 @@ def markdown(item: Item, entries: Sequence[Entry], study: Study) -> str:
         f"## {item.name}: {item.title}",
         "",
         f"City: {where} ({study.city.nodes:,} nodes). Prior: {'; '.join(priors)}. "
-        f"Mean ± 1.96 standard deviations over {item.repeats} repeats (a single value where "
-        "there is one).",
+        "Mean ± 1.96 standard deviations over the repeats (a single value where there is one).",
         "",
         HEADER,
         "|---" * HEADER.count(" | ") + "|---|",
@@ -87,6 +86,7 @@ def _line(entry: Entry) -> str:
     cells = [
         entry.method,
         f"{entry.setting.records:,}",
+        str(sum(entry.statuses.values())),
         _ours(entry),
         "" if entry.paper is None else entry.paper.text,
         "" if entry.difference is None else f"{entry.difference:+.4g}",
