@@ -16,7 +16,7 @@ from panda_mdp.engine.backends import choose
 from panda_mdp.engine.graph import Graph, constraint_graph
 from panda_mdp.engine.pdhg_cpu import CpuSolver
 from panda_mdp.engine.progress import Progress
-from panda_mdp.engine.solve import Solve, one_row, warm_start
+from panda_mdp.engine.solve import Solve, next_check, one_row, warm_start
 
 CPU = choose("cpu", None)
 
@@ -103,6 +103,16 @@ def test_pairs_are_added_while_it_runs(monkeypatch):
     mechanism = Solve(problem, 0.01, CPU).run()
     assert mechanism.details["stopped"] == "gap reached"
     assert mechanism.details["edges"] > few.count
+
+
+def test_the_next_check_is_where_the_gap_should_be_reached():
+    halving = [(200, 0.04), (400, 0.02)]
+    assert next_check([*halving, (800, 0.01)], 0.008) == (int(1.03 * 1000), True)
+    assert next_check(halving, 0.001) == (560, False)
+    assert next_check(halving[:1], 0.039) == (280, False)
+    assert next_check([(200, 0.02), (400, 0.02)], 0.01) == (560, False)
+    assert next_check([(200, math.inf), (400, 0.02)], 0.01) == (560, False)
+    assert next_check([(200, 0.04), (240, 0.02)], 0.0199) == (280, True)
 
 
 def test_seconds_of_a_stage_add_up():

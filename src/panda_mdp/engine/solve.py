@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,9 @@ from panda_mdp.problem import Problem
 
 FIRST_CHECK = 120
 GROWTH = 1.4
+"""Most by which the iterations grow from one check to the next."""
+LATER = 1.03
+"""A check is placed a little behind the expected end: one in vain costs more than a few steps."""
 PATIENCE = 8
 """Checks without progress after which the solver is taken to have reached its precision."""
 ESTIMATES_WORTH = 24
@@ -85,6 +88,7 @@ class Solve:
             start = warm_start(problem, graph) if initial is None else initial
             solver = self.engine.solver(problem, graph, start)
         target, idle = FIRST_CHECK, 0
+        seen: list[tuple[int, float]] = []
         while True:
             best_before, bound_before = self._loss(), self.bound
             with _Stage(self, "solve"):
@@ -97,7 +101,9 @@ class Solve:
             with _Stage(self, "repair"):
                 first = self._estimate(matrix)
             guess, last = self.markup * first, self._hurry()
-            if self._open(guess) <= 0 or self._due(guess) or last:
+            seen.append((solver.iterations, guess / self.bound - 1 if self.bound > 0 else np.inf))
+            target, in_sight = next_check(seen, self.gap)
+            if self._open(guess) <= 0 or last or (self._due(guess) and not in_sight):
                 self._certify(matrix, first)
             self._report()
             if self._reached():
@@ -119,7 +125,6 @@ class Solve:
             if idle >= PATIENCE:
                 self._certify(matrix)
                 return "gap reached" if self._reached() else "precision reached"
-            target = max(int(GROWTH * solver.iterations), solver.iterations + CHECK)
 
     def _estimate(self, matrix: FloatArray) -> float:
         """The loss after one round of the repair, and from its time what a whole one takes."""
@@ -135,7 +140,7 @@ class Solve:
     def _due(self, guess: float) -> bool:
         """Whether it is time to certify on the way: it costs little, and much is to be had."""
         since = time.perf_counter() - self.certified_at
-        cheap = since > 4 * self.certify_seconds
+        cheap = since > 6 * self.certify_seconds
         return self.engine.agree(cheap and guess < 0.98 * self._loss())
 
     def _certify(self, matrix: FloatArray, first: float = 0.0) -> None:
@@ -225,6 +230,24 @@ class _Stage:
     def __exit__(self, *_: object) -> None:
         spent = time.perf_counter() - self.start
         self.run.seconds[self.name] = self.run.seconds.get(self.name, 0.0) + spent
+
+
+def next_check(seen: Sequence[tuple[int, float]], wanted: float) -> tuple[int, bool]:
+    """At how many iterations to look again, and whether that should be the end.
+
+    The gap is taken to go on falling as a power of the iterations, as it did between the last two
+    checks; no check is put off beyond `GROWTH` times the iterations so far.
+    """
+    iterations, gap = seen[-1]
+    furthest = max(int(GROWTH * iterations), iterations + CHECK)
+    if len(seen) < 2:
+        return furthest, False
+    earlier, before = seen[-2]
+    if not 0 < wanted < gap < before < np.inf:
+        return furthest, False
+    power = np.log(before / gap) / np.log(iterations / earlier)
+    expected = LATER * iterations * np.exp(min(np.log(gap / wanted) / power, 50.0))
+    return int(min(furthest, max(expected, iterations + CHECK))), bool(expected <= furthest)
 
 
 def pairs_to_add(wanted: float) -> int:
