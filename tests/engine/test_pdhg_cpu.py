@@ -14,6 +14,7 @@ from panda_mdp.engine.halpern import incidence
 from panda_mdp.engine.pdhg_cpu import (
     BLOCK_ENTRIES,
     LEAST_BLOCK,
+    LEAST_BLOCKS,
     CpuSolver,
     block_size,
     squared_distance,
@@ -56,7 +57,7 @@ def test_kkt_on_the_graph(kind, start):
     assert problem.expected_loss(z) == pytest.approx(optimum, rel=2e-3)
 
 
-def test_blocks_change_nothing(monkeypatch):
+def test_blocks_change_no_more_than_the_order_of_sums(monkeypatch):
     problem = dense_town("euclidean", 300)
     graph = constraint_graph(problem.domain, problem.epsilon)
     start = warm_start(problem, graph)
@@ -67,16 +68,16 @@ def test_blocks_change_nothing(monkeypatch):
         solver.advance(80)
         found.append((solver.matrix(), solver.bound(), solver.residual))
     for matrix, bound, residual in found[1:]:
-        np.testing.assert_array_equal(matrix, found[0][0])
-        assert bound == found[0][1]
+        np.testing.assert_allclose(matrix, found[0][0], atol=2e-6)
+        assert bound == pytest.approx(found[0][1], rel=1e-6)
         assert residual == pytest.approx(found[0][2], rel=1e-5)
 
 
 def test_a_block_fits_the_cache_and_leaves_work_for_all():
-    assert block_size(500, 100, 2) == LEAST_BLOCK
-    assert block_size(10**6, 100, 2) == BLOCK_ENTRIES // 100
-    assert block_size(10**6, 10**6, 2) == LEAST_BLOCK
-    assert block_size(8000, 20, 16) == 8000 // 128
+    assert block_size(500, 100) == LEAST_BLOCK
+    assert block_size(10**6, 100) == BLOCK_ENTRIES // 100
+    assert block_size(10**6, 10**6) == LEAST_BLOCK
+    assert block_size(8000, 20) == 8000 // LEAST_BLOCKS
 
 
 def test_the_bound_rises_to_the_optimum_and_the_residual_falls():

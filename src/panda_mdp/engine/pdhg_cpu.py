@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import get_num_threads
 
 from panda_mdp._arrays import Float32Array, FloatArray, IntArray
-from panda_mdp.engine.halpern import ROW_PULL, Halpern, summed
+from panda_mdp.engine.halpern import ROW_PULL, Halpern, incidence, summed
 from panda_mdp.kernels.bound import least_reduced_costs
 from panda_mdp.kernels.pdhg import run
 
 LEAST_BLOCK = 32
 BLOCK_ENTRIES = 1 << 15
 """Entries of the table in a block, so that its edges stay in the cache."""
+
+LEAST_BLOCKS = 16
+ROWS_AT_ONCE = 64
 
 
 class CpuSolver(Halpern):
@@ -26,8 +28,9 @@ class CpuSolver(Halpern):
         self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
         self._mu = np.zeros(len(z), dtype=np.float32)
         self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
+        self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
         self._mid = np.empty_like(self._x)
-        self._records_at_once = block_size(len(z), z.shape[1], get_num_threads())
+        self._records_at_once = block_size(len(z), z.shape[1])
 
     def _connect(self, source: IntArray) -> None:
         u = np.zeros((len(source), 2, self._x.shape[1]), dtype=np.float32)
@@ -35,9 +38,17 @@ class CpuSolver(Halpern):
         self._u = u
         self._growth = self.growth.astype(np.float32)
         self._by_first = np.searchsorted(self.ends[:, 0], np.arange(len(self._x) + 1))
+        inside = self.ends // self._records_at_once
+        self._across = np.flatnonzero(inside[:, 0] != inside[:, 1])
+        self._across_start, slot = incidence(self.ends[self._across], len(self._x))
+        self._across_slot = 2 * self._across[slot >> 1] + (slot & 1)
 
     def _anchor(self) -> None:
-        self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
+        # In place where it can be: fresh pages for the largest arrays cost as much as copying.
+        self._x0[...], self._mu0[...] = self._x, self._mu
+        if self._u0.shape != self._u.shape:
+            self._u0 = np.empty_like(self._u)
+        self._u0[...] = self._u
 
     def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
@@ -59,6 +70,9 @@ class CpuSolver(Halpern):
             self.slot,
             self.ends,
             self._by_first,
+            self._across,
+            self._across_start,
+            self._across_slot,
             self._growth,
             (self.weight * self.degree).astype(np.float32),
             np.float32(self.weight),
@@ -97,16 +111,20 @@ class CpuSolver(Halpern):
         )
 
 
-def block_size(records: int, outputs: int, threads: int) -> int:
+def block_size(records: int, outputs: int) -> int:
     """Records that a thread takes at a time: many, so that few edges lie between blocks, but not
-    more than fit the cache, nor so many that threads run out of blocks."""
-    return max(LEAST_BLOCK, min(BLOCK_ENTRIES // outputs, records // (8 * threads)))
+    more than fit the cache, nor so many that threads run out of blocks.
+
+    Sums are taken block by block, so this must not depend on how many threads there are.
+    """
+    return max(LEAST_BLOCK, min(BLOCK_ENTRIES // outputs, records // LEAST_BLOCKS))
 
 
 def squared_distance(first: Float32Array, second: Float32Array) -> float:
     """Squared distance of two large float32 arrays, summed in float64 without a full copy."""
     total = 0.0
-    for a, b in zip(first, second, strict=True):
-        step = (a - b).ravel()
+    for begin in range(0, len(first), ROWS_AT_ONCE):
+        rows = slice(begin, begin + ROWS_AT_ONCE)
+        step = (first[rows] - second[rows]).ravel()
         total += float(step @ step)
     return total

@@ -14,7 +14,9 @@ Both inequalities are projected on together: with a multiplier for each, the two
 each other and halve the steps.
 
 Records lie in spatial order. A thread takes a block of neighbours, moves their rows, and then turns
-the edges within the block while all of it is in the cache; the edges between blocks follow.
+the edges within the block, adding up what they will tell their ends in the next iteration: their
+multipliers, by far the most of all that is held, are read once, in order. The edges between
+blocks follow, and are gathered by the records.
 """
 
 from __future__ import annotations
@@ -116,6 +118,9 @@ def run(
     slot,
     ends,
     by_first,
+    across,
+    across_start,
+    across_slot,
     growth,
     primal_step,
     dual_step,
@@ -129,12 +134,22 @@ def run(
     x, mu and u in the last iteration: the fixed-point residual. The step of entry (i, y) is
     1 / (primal_step_i + row_pull D_iy), that of an edge `dual_step`, of a row sum `row_step_i`.
     Edges are sorted by their first end, the lower one; those of record i begin at `by_first[i]`.
-    Records are taken in blocks of `block`.
+    Records are taken in blocks of `block`; `across` are the edges between blocks, and
+    `across_start`, `across_slot` their slots (2 edge + side) by record, as `start` and `slot` are
+    those of all edges.
     """
     records, outputs = x.shape
-    edges = len(ends)
     blocks = (records + block - 1) // block
-    edge_chunks = (edges + CHUNK - 1) // CHUNK
+    edge_chunks = (len(across) + CHUNK - 1) // CHUNK
+    told = np.zeros((records, outputs), np.float32)
+    for i in prange(records):
+        told_i = told[i]
+        for k in range(start[i], start[i + 1]):
+            e = slot[k] >> 1
+            if ends[e, 0] // block == ends[e, 1] // block:
+                row = u[e, slot[k] & 1]
+                for y in range(outputs):
+                    told_i[y] += row[y]
     move_x = np.zeros(blocks)
     move_mu = np.zeros(blocks)
     move_u = np.zeros(blocks)
@@ -163,10 +178,13 @@ def run(
                 x_i = x[i]
                 x0_i = x0[i]
                 mid_i = mid[i]
+                told_i = told[i]
                 for y in range(outputs):
-                    grad[y] = scale_i[y] * (cost_i[y] - price)
-                for k in range(start[i], start[i + 1]):
-                    row = u[slot[k] >> 1, slot[k] & 1]
+                    grad[y] = scale_i[y] * (cost_i[y] - price) + told_i[y]
+                for y in range(outputs):
+                    told_i[y] = F(0)
+                for k in range(across_start[i], across_start[i + 1]):
+                    row = u[across_slot[k] >> 1, across_slot[k] & 1]
                     for y in range(outputs):
                         grad[y] += row[y]
                 for y in range(outputs):
@@ -193,6 +211,11 @@ def run(
                         e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
                         measure, vi, vj, g, h, first, second,
                     )  # fmt: skip
+                    for side in range(2):
+                        told_i = told[ends[e, side]]
+                        row = u[e, side]
+                        for y in range(outputs):
+                            told_i[y] += row[y]
             move_x[b] = square_x
             move_mu[b] = square_mu
             move_u[b] = square_u
@@ -204,12 +227,11 @@ def run(
             first = np.empty(outputs, np.float32)
             second = np.empty(outputs, np.float32)
             square_u = 0.0
-            for e in range(chunk * CHUNK, min(edges, (chunk + 1) * CHUNK)):
-                if ends[e, 1] // block > ends[e, 0] // block:
-                    square_u += turn(
-                        e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
-                        measure, vi, vj, g, h, first, second,
-                    )  # fmt: skip
+            for e in across[chunk * CHUNK : (chunk + 1) * CHUNK]:
+                square_u += turn(
+                    e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
+                    measure, vi, vj, g, h, first, second,
+                )  # fmt: skip
             move_across[chunk] = square_u
     moved[0] = move_x.sum()
     moved[1] = move_mu.sum()
