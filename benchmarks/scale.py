@@ -150,12 +150,10 @@ def run_case(one: Case) -> None:
     # Last: its arrays are no part of the solver's memory.
     speed = bandwidth(one["backend"])
     for run, row in enumerate(rows, start=1):
-        moved = bytes_per_iteration(row["edges"], problem.size, problem.outputs_count)
         row |= {
             "run": run,
             "first_seconds": rows[0]["seconds"],
             "bandwidth_gb_s": speed / 1e9,
-            "limit_ms_per_iteration": 1000 * moved / speed,
         }
         print(json.dumps(row), flush=True)
 
@@ -219,12 +217,6 @@ def device_copy() -> Any:
         return int(source.nbytes)
 
     return run
-
-
-def bytes_per_iteration(edges: int, records: int, outputs: int) -> int:
-    """What an iteration must move: multipliers read twice, anchor read, multipliers written;
-    table, anchor, costs and scales read and table and midpoint written."""
-    return 4 * outputs * (4 * 2 * edges + 8 * records)
 
 
 def solve(problem: pm.Problem, one: Case) -> dict[str, Any]:
