@@ -74,7 +74,8 @@ def cells(rows: list[dict]) -> list[str]:
         "|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in sorted(rows, key=lambda r: (r["records"], r["outputs"])):
-        head = f"| {row['records']:,} | {row['outputs']:,} | {row['solver']} | "
+        draw = f", draw {row['seed'] + 1}" if row["seed"] else ""
+        head = f"| {row['records']:,} | {row['outputs']:,} | {row['solver']}{draw} | "
         if "error" in row:
             lines.append(f"{head}> {row['limit']:g} | | | | | | | {row['error']} |")
             continue
@@ -199,4 +200,8 @@ def line(axis: object, sizes: np.ndarray, values: np.ndarray, label: str) -> Non
         return
     fit = slope(sizes, values)
     name = label if fit is None else f"{label} ~ {fit:.2f}"
-    axis.plot(sizes[kept], values[kept], marker="o", markersize=4, label=name)  # type: ignore[attr-defined]
+    # Several draws of one size: all of them as points, the line through their means.
+    distinct = np.unique(sizes[kept])
+    means = [np.exp(np.log(values[kept & (sizes == size)]).mean()) for size in distinct]
+    drawn = axis.plot(distinct, means, marker="o", markersize=4, label=name)  # type: ignore[attr-defined]
+    axis.scatter(sizes[kept], values[kept], s=6, color=drawn[0].get_color())  # type: ignore[attr-defined]
