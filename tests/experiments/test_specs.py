@@ -97,3 +97,14 @@ def test_settings_are_those_of_the_paper() -> None:
         (5.0, 1e-7, 50, 100, 1)
     }
     assert {s.prior for s in items()["table12"].settings} == {"real"}
+
+
+def test_tables_show_every_repeat_and_figures_their_own() -> None:
+    table, figure = items()["table4"], items()["figure11"]
+    cell = Cell("cells:run_method", "PAnDA-e published", Setting(2000), 2)
+    later = replace(cell, repeat=7)
+    assert table.shows(cell) and figure.shows(cell)
+    assert table.shows(later) and not figure.shows(later)
+    assert figure.with_all_of(figure.restricted(repeats=8)).shows(later)
+    other = replace(cell, setting=Setting(2000, outputs=7))
+    assert not table.shows(other) and not figure.shows(other)

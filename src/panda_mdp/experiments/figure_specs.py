@@ -44,6 +44,16 @@ class Figure(Item):
             found, key=lambda cell: (order.get(cell.setting, len(order)), cell.repeat)
         )
 
+    def shows(self, cell: Cell) -> bool:
+        """Whether a cell belongs to the figure: one of its own repeats, because a curve with three
+        draws at one point and a table's ten at the next would show the draws."""
+        return any(cell.repeat < part.repeats and part.shows(cell) for part in self.parts)
+
+    def with_all_of(self, part: Item) -> Figure:
+        """This figure with what was run of it beyond its own settings and repeats."""
+        more = part.parts if isinstance(part, Figure) else ()
+        return _made(self, (*self.parts, *more))
+
     def toy(self) -> Figure:
         """Every part at toy size."""
         parts = tuple(part.toy() for part in self.parts)

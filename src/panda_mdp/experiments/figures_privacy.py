@@ -62,7 +62,7 @@ def draw_violations(rows: Sequence[Row], city: str) -> Figure:
         top = max(float(series.mean.max()) for series in rates if len(series))
         axes[0].set_ylim(-0.04 * top, max(1.3 * top, 1e-3))
         axes[0].axhline(0, color=PALE, lw=0.8)
-        axes[0].yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes[0].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
         thousands(axes[0])
     else:
         say_empty(axes[0])

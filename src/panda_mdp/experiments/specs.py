@@ -125,6 +125,10 @@ class Item:
         once = self.restricted(repeats=1)
         return frozenset(cell.template for cell in once.cells(slow_repeats=1))
 
+    def shows(self, cell: Cell) -> bool:
+        """Whether a cell belongs to the item, whichever repeat it is."""
+        return cell.template in self.templates
+
     def with_all_of(self, part: Item) -> Item:
         """This item with its optional methods, and with the settings of a part that was run."""
         methods = (*self.methods, *self.optional)

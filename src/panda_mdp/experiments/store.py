@@ -92,8 +92,8 @@ class Row:
 
 
 def matching(item: Item, rows: Iterable[Row]) -> list[Row]:
-    """The rows of an item's cells, whichever repeats were run, those of one cell in order."""
-    found = [row for row in rows if row.cell.template in item.templates]
+    """The rows of an item's cells, those of one cell in order of their repeats."""
+    found = [row for row in rows if item.shows(row.cell)]
     return sorted(found, key=lambda row: row.cell.repeat)
 
 
