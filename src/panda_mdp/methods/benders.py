@@ -31,10 +31,10 @@ from panda_mdp.problem import Problem
 RECORDS_PER_CLUSTER = 150
 LARGEST_STEP = 0.5
 TRIES = 6
+"""Times that a step into infeasible ground is halved."""
 INWARD = 0.05
 """Share of a point well inside that is mixed in with every halving: at the edge of what is
 feasible, cuts say little."""
-"""Times that a step into infeasible ground is halved."""
 ABSOLUTE_TOLERANCE = 1e-7
 """Of the loss that ignores the record: a difference below it counts as none."""
 
