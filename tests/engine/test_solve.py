@@ -148,3 +148,21 @@ def test_compiling_is_not_taken_for_the_time_of_a_repair(compiles, monkeypatch):
 def test_progress_knows_its_gap():
     assert Progress(1.0, 10, 1.02, 1.0, 5).gap == pytest.approx(0.02)
     assert Progress(1.0, 10, 1.02, 0.0, 5).gap == math.inf
+
+
+def test_one_costly_repair_does_not_keep_later_tables_from_being_certified(monkeypatch):
+    problem, calls = town(), []
+    plain = Solve(problem, 0.01, CPU).run().details["iterations"]
+
+    def costly_at_first(closure, matrix, epsilon):
+        calls.append(1)
+        return repair(closure, one_row(problem) if len(calls) == 1 else matrix, epsilon)
+
+    repair = loop.repair
+    monkeypatch.setattr(loop, "repair", costly_at_first)
+    # Once on the way, at the first check, and then only where the estimate says so.
+    monkeypatch.setattr(Solve, "_due", lambda *_: not calls)
+    mechanism = Solve(problem, 0.01, CPU).run()
+    assert mechanism.details["stopped"] == "gap reached"
+    assert mechanism.details["iterations"] <= 3 * plain
+    assert len(calls) < 6

@@ -29,8 +29,9 @@ PATIENCE = 8
 """Checks without progress after which the solver is taken to have reached its precision."""
 ESTIMATES_WORTH = 24
 """Estimates that certifying takes about as long as, before it was timed."""
-MARKUP = 1.001
-"""The same in loss: what repaired whole cities cost beyond the estimate."""
+MARKUP, MOST_MARKUP = 0.1, 2.0
+"""The same in loss: by which share of the gap at the estimate the whole repair costs more, at first
+and at most. Of a table far from its end it may cost anything, which says nothing of later ones."""
 ABSOLUTE_TOLERANCE = 1e-7
 """Of the loss that ignores the record: a difference below it counts as none."""
 
@@ -55,7 +56,7 @@ class Solve:
     timed: bool = False
     """Whether that is known: what runs for the first time may have been compiled meanwhile."""
     markup: float = MARKUP
-    """What the whole repair costs beyond the estimate, as a factor, when last seen."""
+    """What the whole repair costs beyond the estimate, as a share of its gap, when last seen."""
     closure: Closure | None = None
     candidate: FloatArray | None = None
 
@@ -100,7 +101,8 @@ class Solve:
             matrix = self.candidate = solver.matrix()
             with _Stage(self, "repair"):
                 first = self._estimate(matrix)
-            guess, last = self.markup * first, self._hurry()
+            guess = first + self.markup * max(0.0, first - self.bound)
+            last = self._hurry()
             seen.append((solver.iterations, guess / self.bound - 1 if self.bound > 0 else np.inf))
             target, in_sight = next_check(seen, self.gap)
             if self._open(guess) <= 0 or last or (self._due(guess) and not in_sight):
@@ -158,8 +160,9 @@ class Solve:
                 repaired.matrix,
                 {"closure_rounds": repaired.rounds, "common_share": repaired.common_share},
             )
-        if first > 0:
-            self.markup = max(1.0, loss / first)
+        if first > self.bound:
+            beyond = (loss - first) / (first - self.bound)
+            self.markup = min(max(0.0, beyond), MOST_MARKUP)
         self.certified_at = time.perf_counter()
         self.certify_seconds = self.certified_at - start
         self.timed = True
