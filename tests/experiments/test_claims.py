@@ -10,6 +10,7 @@ import pytest
 
 from panda_mdp.experiments.claims import CLAIMS, checklist, tally
 from panda_mdp.experiments.claims_model import Finding
+from panda_mdp.experiments.claims_support import EXACT, exact_state
 from panda_mdp.experiments.report_results import CityResults, rows_of
 from panda_mdp.experiments.specs import Cell, Item, Setting, items
 from panda_mdp.experiments.store import Outcome, Row
@@ -123,6 +124,22 @@ def test_exact_accounting_is_judged_by_its_conditions() -> None:
     assert found.exact == "does not hold" and "costs 30 to 30 /km" in found.exact_found
     fitting = [r for name in TEXT for r in rows_for("figure7", name, fits=True, **conditions)]
     assert finding("guarantee", rows + fitting).exact == "holds"
+
+
+def test_only_the_tables_runs_say_whether_anything_fits() -> None:
+    # Clustering coefficients have rows of the same names, which are always done.
+    other = [r for name in EXACT for r in rows_for("clustering", name, coefficient=0.5)]
+    assert exact_state(city(other)).verdict == "cannot be checked"
+    tried = [replace(r, outcome=Outcome({}, (), "infeasible", "")) for r in table_rows()]
+    state = exact_state(city([*other, *tried]))
+    assert (state.verdict, state.fitting, state.blocked) == ("does not hold", 0, "does not hold")
+    assert state.told == f"none of {len(tried)} runs fits"
+    state = exact_state(city([*other, *tried[1:], *table_rows()[:1]]))
+    assert (state.fitting, state.blocked) == (1, "cannot be checked")
+
+
+def table_rows() -> list[Row]:
+    return [r for name in EXACT for r in rows_for("table4", name, loss_m=250.0)]
 
 
 def test_budget_shares_have_ten_points_of_room() -> None:
