@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,8 +135,6 @@ def test_no_time_gives_the_exponential_mechanism():
 
 
 def test_an_interrupt_or_a_failure_gives_something_private(monkeypatch):
-    from dataclasses import replace
-
     solve = Lp.solve
 
     def interrupt(self, time_limit=None):
@@ -151,6 +151,31 @@ def test_an_interrupt_or_a_failure_gives_something_private(monkeypatch):
     mechanism = constopt(town())
     assert mechanism.details["stopped"] == "failed"
     assert mechanism.details["table"] == "LP"
+    assert mechanism.audit.holds
+
+
+def test_what_highs_calls_infeasible_is_tried_again(monkeypatch):
+    problem, tolerances, solve = town(), [], Lp.solve
+    plain = constopt(problem)
+
+    class Doubting(Lp):
+        def __init__(self, *arguments, tolerance=None, **options):
+            tolerances.append(tolerance)
+            super().__init__(*arguments, tolerance=tolerance, **options)
+
+        def solve(self, time_limit=None):
+            answer = solve(self, time_limit)
+            if tolerances[-1] is None:
+                return replace(answer, status="Infeasible", optimal=False, primal=None)
+            return answer
+
+    # The package exports the function under the module's name.
+    module = importlib.import_module("panda_mdp.methods.constopt")
+    monkeypatch.setattr(module, "Lp", Doubting)
+    mechanism = constopt(problem)
+    assert tolerances == [None, 1e-5]
+    assert mechanism.details["stopped"] == "solved"
+    assert mechanism.loss == pytest.approx(plain.loss, rel=1e-2)
     assert mechanism.audit.holds
 
 

@@ -31,6 +31,9 @@ from panda_mdp.problem import Problem
 NEAR_SHARE, NEAR_OUTPUTS = 0.1, 4
 """What the LP is free to choose by default: this share of all (record, output) pairs, and this
 many outputs of a record on average where that is more. A row with one free entry has no freedom."""
+TOLERANCES = (None, 1e-5)
+"""HiGHS's own, and a second try: entries of a column span so many orders of magnitude that it calls
+some problems infeasible, which they never are. The repair makes up for what is loose."""
 
 
 def constopt(
@@ -59,8 +62,9 @@ def constopt(
     `radius` is in the domain's unit; by default a tenth of all pairs are near, or four outputs of
     a record on average where that is more. 0 frees each output's own record alone, the diameter
     makes it the full LP. `weighted=False` fixes w = 1: far entries are the exponential mechanism's
-    own. HiGHS solves the LP by `algorithm`; where `time_limit` (seconds) is over or it fails, the
-    result is the better of its last table, repaired, and the exponential mechanism.
+    own. HiGHS solves the LP by `algorithm`; where `time_limit` (seconds) is over or it fails, at
+    its own tolerance and at 1e-5, the result is the better of its last table, repaired, and the
+    exponential mechanism.
 
     Guarantee: epsilon-mDP over all pairs, by audit. The solver keeps its rows to a tolerance and
     on the graph only, so its table is closed over all pairs and normalised until the audit holds
@@ -103,7 +107,7 @@ class _Run:
     weighted: bool
     algorithm: Algorithm
     time_limit: float | None
-    stages: list[tuple[str, float]] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
     began: float = field(default_factory=time.perf_counter)
 
     def mechanism(self) -> Mechanism:
@@ -143,7 +147,7 @@ class _Run:
             self.problem,
             repaired.matrix,
             method="constopt" if self.weighted else "constopt, fixed weights",
-            stages=tuple(self.stages),
+            stages=tuple(self.stages.items()),
             details={
                 **details,
                 "closure_rounds": repaired.rounds,
@@ -165,21 +169,24 @@ class _Run:
         upper = np.concatenate([np.ones(size), np.zeros(private.shape[0])]) - given
         lower = np.concatenate([upper[:size], np.full(private.shape[0], -np.inf)])
         cost = form.matrix.T @ (problem.weighted_loss.ravel() / scale)
-        lp = Lp(cost, rows, lower, upper, algorithm=self.algorithm)
-        self._stage("build")
-        left = self._left()
-        if left is not None and left <= 0:
-            return None, "time limit"
-        try:
-            answer = lp.solve(left)
-        except KeyboardInterrupt:
-            return lp.answer(), "interrupted"
-        finally:
-            self._stage("solve")
-        if answer.optimal:
-            return answer, "solved"
-        over = left is not None and "ime limit" in answer.status
-        return answer, "time limit" if over else "failed"
+        answer = None
+        for tolerance in TOLERANCES:
+            lp = Lp(cost, rows, lower, upper, algorithm=self.algorithm, tolerance=tolerance)
+            self._stage("build")
+            left = self._left()
+            if left is not None and left <= 0:
+                return answer, "time limit"
+            try:
+                answer = lp.solve(left)
+            except KeyboardInterrupt:
+                return lp.answer(), "interrupted"
+            finally:
+                self._stage("solve")
+            if answer.optimal:
+                return answer, "solved"
+            if left is not None and "ime limit" in answer.status:
+                return answer, "time limit"
+        return answer, "failed"
 
     def _objective(self, answer: Answer | None, form: Form) -> float | None:
         if answer is None or answer.objective is None:
@@ -193,8 +200,8 @@ class _Run:
         return self.time_limit - (time.perf_counter() - self.began)
 
     def _stage(self, name: str) -> None:
-        done = sum(seconds for _, seconds in self.stages)
-        self.stages.append((name, time.perf_counter() - self.began - done))
+        spent = time.perf_counter() - self.began - sum(self.stages.values())
+        self.stages[name] = self.stages.get(name, 0.0) + spent
 
 
 @dataclass(frozen=True)
