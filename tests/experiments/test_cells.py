@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.experiments import cells_panda
-from panda_mdp.experiments.cells import METHODS, run_method
+from panda_mdp.experiments.cells import METHODS, run_method, table_outcome
 from panda_mdp.experiments.cells_artifact import representative_problem, representatives
 from panda_mdp.experiments.clustering import run_clustering
 from panda_mdp.experiments.draws import Study, Workspace
@@ -140,3 +141,13 @@ def test_unknown_methods_are_refused(work: Workspace) -> None:
 def test_every_row_of_the_paper_has_a_method() -> None:
     rows = {"EM", "LP", "LP+CA", "LP+BD", "LP+EM", "EM+BR", "PAnDA-e", "PAnDA-p", "PAnDA-l"}
     assert rows == {method.paper for method in METHODS.values()} - {None}
+
+
+def test_a_solver_that_failed_is_told(work: Workspace) -> None:
+    problem = work.draw(Cell("cells:run_method", "EM", SETTING, 0)).problem
+    table = pm.exponential(problem)
+    failed = replace(table, details={**table.details, "stopped": "failed", "table": "exponential"})
+    assert (
+        table_outcome(failed, 1.0, 60.0).note == "the solver failed: this is the exponential table"
+    )
+    assert table_outcome(table, 1.0, 60.0).note == ""
