@@ -129,3 +129,8 @@ def test_the_synthetic_city_and_the_prior_are_labelled(study: Study) -> None:
     text = markdown(real, summarise(real, rows, made.name), made)
     assert "SYNTHETIC" in text
     assert "number of streets" in text
+
+
+def test_a_note_of_some_repeats_says_of_how_many() -> None:
+    rows = [row("EM", k, note="the solver failed" if k == 1 else "", loss_m=1.0) for k in range(3)]
+    assert summarise(ITEM, rows, "rome")[0].note == "the solver failed (1 of 3 repeats)"

@@ -145,9 +145,17 @@ def _entry(item: Item, method: str, setting: Setting, rows: Sequence[Row], city:
         holds=all(holds) if holds else None,
         paper=stands_beside,
         readme=readme,
-        note=notes.most_common(1)[0][0] if notes else "",
+        note=_note(notes, len(rows)),
         extra=_extra(item, rows),
     )
+
+
+def _note(notes: Counter[str], repeats: int) -> str:
+    """What most repeats that have a note say, and how many have one where not all do."""
+    if not notes:
+        return ""
+    text, noted = notes.most_common(1)[0][0], notes.total()
+    return text if noted == repeats else f"{text} ({noted} of {repeats} repeats)"
 
 
 def numbers(rows: Sequence[Row], name: str) -> list[float]:
