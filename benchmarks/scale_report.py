@@ -16,7 +16,7 @@ STAGES = ("graph", "solve", "bound", "repair", "audit")
 Row = dict[str, Any]
 
 
-def over_the_limit(row: dict[str, Any]) -> float:
+def over_the_limit(row: Row) -> float:
     """The time of an iteration over the least that its memory traffic takes: multipliers and their
     anchor read and multipliers written; table, anchor, costs and scales read, table and midpoint
     written. What is read more than once counts once."""

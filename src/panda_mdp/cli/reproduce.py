@@ -84,7 +84,7 @@ def reproduce(
     """Regenerate tables and figures of the paper, its value beside ours.
 
     Results are saved cell by cell under DIR/CITY and used again: an interrupted run goes on where
-    it was, and tables and figures show all that the folder holds. Published accounting follows the
+    it was, and tables show all repeats that the folder holds. Published accounting follows the
     published code and has no guarantee; its audited epsilon is printed beside the claimed one.
     'list' shows the items, 'report' writes one page (DIR/report.html) on all results in DIR,
     without running anything.

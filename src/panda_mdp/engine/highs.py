@@ -129,6 +129,17 @@ class Lp:
         """Without these rows; those behind them move up."""
         self._highs.deleteRows(len(rows), np.sort(rows).astype(np.int32))
 
+    def attempt(self, time_limit: float | None = None) -> tuple[Answer, str]:
+        """Solve, and how that ended: "solved", "time limit", "interrupted" or "failed"."""
+        try:
+            answer = self.solve(time_limit)
+        except KeyboardInterrupt:
+            return self.answer(), "interrupted"
+        if answer.optimal:
+            return answer, "solved"
+        over = time_limit is not None and "ime limit" in answer.status
+        return answer, "time limit" if over else "failed"
+
     def solve(self, time_limit: float | None = None) -> Answer:
         """Solve from where the last solve ended; `time_limit` in seconds, for this solve alone.
 

@@ -169,24 +169,18 @@ class _Run:
         upper = np.concatenate([np.ones(size), np.zeros(private.shape[0])]) - given
         lower = np.concatenate([upper[:size], np.full(private.shape[0], -np.inf)])
         cost = form.matrix.T @ (problem.weighted_loss.ravel() / scale)
-        answer = None
+        answer, stopped = None, "failed"
         for tolerance in TOLERANCES:
             lp = Lp(cost, rows, lower, upper, algorithm=self.algorithm, tolerance=tolerance)
             self._stage("build")
             left = self._left()
             if left is not None and left <= 0:
                 return answer, "time limit"
-            try:
-                answer = lp.solve(left)
-            except KeyboardInterrupt:
-                return lp.answer(), "interrupted"
-            finally:
-                self._stage("solve")
-            if answer.optimal:
-                return answer, "solved"
-            if left is not None and "ime limit" in answer.status:
-                return answer, "time limit"
-        return answer, "failed"
+            answer, stopped = lp.attempt(left)
+            self._stage("solve")
+            if stopped != "failed":
+                break
+        return answer, stopped
 
     def _objective(self, answer: Answer | None, form: Form) -> float | None:
         if answer is None or answer.objective is None:

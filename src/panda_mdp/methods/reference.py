@@ -147,16 +147,9 @@ class _Run:
         left = self._left()
         if left is not None and left <= 0:
             return None, "time limit"
-        try:
-            answer = lp.solve(left)
-        except KeyboardInterrupt:
-            return lp.answer(), "interrupted"
-        finally:
-            self._stage("solve")
-        if answer.optimal:
-            return answer, "solved"
-        over = left is not None and "ime limit" in answer.status
-        return answer, "time limit" if over else "failed"
+        answer, stopped = lp.attempt(left)
+        self._stage("solve")
+        return answer, stopped
 
     def _objective(self, answer: Answer | None) -> float | None:
         if answer is None or answer.objective is None:
