@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 import panda_mdp as pm
-from panda_mdp.cli.draw import draw_problem
-from panda_mdp.methods.registry import choose_methods
+from panda_mdp.city.draw import draw_problem
+from panda_mdp.survey.registry import choose_methods
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUTS, TASKS, EPSILON = 100, 1, 5.0

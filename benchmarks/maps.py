@@ -27,7 +27,7 @@ READ = """
 import json, sys, time
 from pathlib import Path
 import numpy, scipy.spatial, scipy.sparse.csgraph, osmium
-from panda_mdp.maps import read_map
+from panda_mdp.city.read.load import read_map
 def peak_mb():
     # Not ru_maxrss, which a process inherits from the one that started it.
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024

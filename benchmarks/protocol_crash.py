@@ -23,14 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-from panda_mdp._atomic import atomic_file
+from panda_mdp.base.atomic import atomic_file
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-
-from protocol_load_report import NAMES, put  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests/support"))
 
 from protocol_crashes import Findings, run_crashes  # noqa: E402
+from protocol_load_report import NAMES, put  # noqa: E402
 from protocol_servers import Postgres  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "protocol"

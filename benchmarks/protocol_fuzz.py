@@ -2,7 +2,7 @@
 
     python benchmarks/protocol_fuzz.py [--requests 10000] [--examples 100] [--postgresql] [--docs]
 
-Malformed requests (tests/protocol_malformed.py): truncated and deeply nested JSON, wrong types,
+Malformed requests (support/protocol_malformed.py): truncated and deeply nested JSON, wrong types,
 numbers without end, NaN, invalid UTF-8, other encodings and content types, oversized, chunked and
 slow bodies, broken tables, odd ranges, paths, tokens and HTTP framing. Each must be refused within
 20 seconds, without a 5xx and without quoting the request; two bodies that never arrive must be
@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-
-from protocol_load_report import NAMES, put, write  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests/support"))
 
 from protocol_fuzz import (  # noqa: E402
     log_problems,
@@ -34,6 +32,7 @@ from protocol_fuzz import (  # noqa: E402
     schemathesis,
     stalled_bodies,
 )
+from protocol_load_report import NAMES, put, write  # noqa: E402
 from protocol_servers import Postgres, Running  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "protocol"

@@ -39,13 +39,12 @@ import numpy as np
 import uvloop
 
 import panda_mdp as pm
-from panda_mdp._atomic import atomic_file
+from panda_mdp.base.atomic import atomic_file
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests/support"))
 
 from protocol_load_report import write_report  # noqa: E402
-
 from protocol_servers import Postgres, Running, small_domain  # noqa: E402
 from protocol_traffic import (  # noqa: E402
     Crowd,

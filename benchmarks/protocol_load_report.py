@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from panda_mdp._atomic import atomic_file
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.plot.style import BLUE, INK, ORANGE, PALE, VERMILION, new_figure, save_figure
 
 TARGET_MS = 100.0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from solver_report import slope, write
 
-from panda_mdp._atomic import atomic_file
+from panda_mdp.base.atomic import atomic_file
 
 BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 STAGES = ("graph", "solve", "bound", "repair", "audit")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from panda_mdp._atomic import atomic_file
+from panda_mdp.base.atomic import atomic_file
 
 BEGIN, END = "<!-- solvers: begin -->", "<!-- solvers: end -->"
 STAGES = {"solve": ("solve", "bound"), "closure": ("repair",), "audit": ("audit",)}

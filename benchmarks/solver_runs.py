@@ -15,14 +15,15 @@ from scipy import sparse
 from solver_cases import Case, build
 
 import panda_mdp as pm
-from panda_mdp.engine.certify import Closure, repair
-from panda_mdp.engine.dual import dual_bound
-from panda_mdp.engine.graph import MAX_EXPONENT, constraint_graph
-from panda_mdp.engine.highs import cost_scale, multipliers, privacy_rows, sum_rows
-from panda_mdp.methods.reference import solve_highs
+from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.highs import cost_scale, multipliers, privacy_rows, sum_rows
+from panda_mdp.methods.optimal.dual import dual_bound
+from panda_mdp.methods.optimal.graph import MAX_EXPONENT, constraint_graph
+from panda_mdp.methods.optimal.reference import solve_highs
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
-from panda_mdp.privacy.release import release
+from panda_mdp.privacy.repair import repair
+from panda_mdp.table.release import release
 
 TOLERANCES = (1e-3, 1e-4, 1e-6)
 """Of feasibility and of the relative gap, for the iterative methods: the first that leads to the

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from scale import instance
 
 import panda_mdp as pm
-from panda_mdp.engine.backends import choose
-from panda_mdp.engine.solve import Solve
+from panda_mdp.methods.optimal.backends import choose
+from panda_mdp.methods.optimal.solve import Solve
 
 EVERY = 4
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.methods.registry import choose_methods
+from panda_mdp.survey.registry import choose_methods
 
 NAMES = ("exponential", "exponential_remap", "planar_laplace", "loss_exponential", "optimal")
 

@@ -20,8 +20,8 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.maps import read_map
-from panda_mdp.maps.statistics import city_statistics
+from panda_mdp.city.read.load import read_map
+from panda_mdp.city.statistics import city_statistics
 
 
 def main(out: Path = Path("out/examples"), source: str = "", records: int = 1500) -> Path:

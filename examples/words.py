@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.embeddings import Embeddings, load_embeddings
 from panda_mdp.plot.style import BLUE, INK, PALE, VERMILION, new_figure
+from panda_mdp.space.embeddings import Embeddings, load_embeddings
 
 SENTENCE = "the function returns a list of strings and raises an exception if the name is missing"
 

@@ -16,7 +16,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import pytest
 
-from panda_mdp.city import City, load_city
+from panda_mdp.city.city import City
+from panda_mdp.city.read.load import load_city
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,8 +45,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         return
     import numba
 
-    monkeypatch.setattr("panda_mdp.privacy.audit.SMALL_TILES", 0)
-    monkeypatch.setattr("panda_mdp.domain.SMALL_MATRIX", 0)
+    monkeypatch.setattr("panda_mdp.compute.rate.SMALL_TILES", 0)
+    monkeypatch.setattr("panda_mdp.space.domain.SMALL_MATRIX", 0)
     # Thousands of tiny calls: waking threads would take longer than the work.
     threads = numba.get_num_threads()
     numba.set_num_threads(1)
@@ -60,6 +61,6 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def block_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("panda_mdp.kernels.")]:
+    for name in [name for name in sys.modules if name.startswith("panda_mdp.compute.numba.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numba", None)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from panda_mdp import City, Domain, distance_loss, synthetic_city, travel_loss
+from panda_mdp.city.travel import travel, travel_graph
 from panda_mdp.errors import CityError, ProblemError
-from panda_mdp.travel import travel, travel_graph
 
 
 def floyd(city: City) -> np.ndarray:

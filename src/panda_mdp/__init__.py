@@ -1,26 +1,23 @@
 """Metric differential privacy for finite domains: optimal tables, exact audits, PAnDA."""
 
-from panda_mdp.city import City, load_city
-from panda_mdp.compact.store import load_compact, save_compact
-from panda_mdp.compact.table import CompactTable
-from panda_mdp.domain import Domain, Snap
-from panda_mdp.files import load
-from panda_mdp.loss import distance_loss, travel_loss
-from panda_mdp.maps.synthetic import synthetic_city
-from panda_mdp.mechanism import Mechanism, NoGuarantee, Simulation
-from panda_mdp.methods.benders import benders
+from panda_mdp.city.city import City
+from panda_mdp.city.read.load import load_city
+from panda_mdp.city.synthetic import synthetic_city
+from panda_mdp.city.traces import count_visits, load_traces
+from panda_mdp.city.travel_loss import travel_loss
+from panda_mdp.loss import distance_loss
+from panda_mdp.methods.benders.benders import benders
 from panda_mdp.methods.coarse import coarse
 from panda_mdp.methods.constopt import constopt
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
-from panda_mdp.methods.optimal import optimal
+from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.prune import Pruned, prune
 from panda_mdp.methods.remap import remap
 from panda_mdp.panda.audit import PandaAudit, audit_panda
 from panda_mdp.panda.ball import BallAnchors
 from panda_mdp.panda.calibrate import Calibration, calibrate
-from panda_mdp.panda.compose import Guarantee, compose
 from panda_mdp.panda.plan import PandaPlan
 from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
 from panda_mdp.panda.run import panda
@@ -29,10 +26,14 @@ from panda_mdp.panda.trajectory import trajectory
 from panda_mdp.panda.users import reoptimise
 from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
+from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.problem import Problem
-from panda_mdp.traces import count_visits, load_traces
-
-__version__ = "0.1.0"
+from panda_mdp.space.domain import Domain, Snap
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Simulation
+from panda_mdp.table.pmdc.archive import load_compact, save_compact
+from panda_mdp.table.pmdc.compact import CompactTable
+from panda_mdp.table.pmdp.decode import load
+from panda_mdp.version import __version__
 
 __all__ = [
     "Audit",

@@ -13,11 +13,11 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp._arrays import FloatArray, IntArray, frozen
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import InvalidInputError, PrivacyError
 from panda_mdp.privacy.discrete_laplace import discrete_laplace
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp._arrays import FloatArray, IntArray, frozen
-from panda_mdp.domain import Domain, check_indices
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import ProblemError
+from panda_mdp.space.domain import Domain, check_indices
 
 PRIOR_TOLERANCE = 1e-9
 PRIOR_ROUNDING = 1e-12

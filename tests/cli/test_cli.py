@@ -102,7 +102,7 @@ def test_compare_prints_a_table_and_writes_rows(city_file: Path, tmp_path: Path)
 
 
 def test_compare_agrees_with_the_library(city_file: Path, tmp_path: Path) -> None:
-    from panda_mdp.cli.draw import draw_problem
+    from panda_mdp.city.draw import draw_problem
 
     target = tmp_path / "rows.json"
     call("compare", city_file, "--records", "all", "--outputs", "5", "--methods", "exponential",
@@ -126,7 +126,7 @@ def test_a_limit_that_bites_is_stated(city_file: Path, tmp_path: Path) -> None:
 def test_demo_writes_pictures_results_and_the_best_mechanism(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from panda_mdp.methods.registry import choose_methods
+    from panda_mdp.survey.registry import choose_methods
 
     monkeypatch.setattr("panda_mdp.cli.demo.NODES", 300)
     monkeypatch.setattr("panda_mdp.cli.demo.RECORDS", 80)
@@ -265,7 +265,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 def test_a_method_that_fails_does_not_hide_the_others(
     city_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from panda_mdp.methods import registry
+    from panda_mdp.survey import registry
 
     broken = registry.Method("broken", "broken", "json:loads")
     monkeypatch.setattr(registry, "METHODS", (broken, *registry.METHODS))
@@ -298,7 +298,7 @@ def test_a_write_that_fails_leaves_the_old_file(
     def fail(handle: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("panda_mdp._atomic.os.fsync", fail)
+    monkeypatch.setattr("panda_mdp.base.atomic.os.fsync", fail)
     with pytest.raises(KeyboardInterrupt):
         write_json(target, "new")
     assert target.read_text() == "old"

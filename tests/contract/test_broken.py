@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from helpers import KINDS, displacement_problem, is_private, random_domain
 
 import panda_mdp as pm
-from helpers import KINDS, displacement_problem, is_private, random_domain
-from panda_mdp import files
 from panda_mdp.errors import FileFormatError, PrivacyError
 from panda_mdp.methods.exponential import softmax
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL, quantise
+from panda_mdp.table.pmdp import encode as files
 
 Table = tuple[pm.Problem, np.ndarray]
 
@@ -115,14 +115,12 @@ def test_a_file_that_holds_it_is_refused(name, tmp_path):
     honest = tight("haversine")
     forged = honest.save(tmp_path / "x.pmdp")
     certificate = files.read_certificate(forged)
-    members = {
-        f"arrays/{key}.npy": files._npy(value) for key, value in files._arrays(honest).items()
-    }
-    members["arrays/weights.npy"] = files._npy(weights)
+    members = {f"arrays/{key}.npy": files.npy(value) for key, value in files.arrays(honest).items()}
+    members["arrays/weights.npy"] = files.npy(weights)
     certificate["loss"] = problem.expected_loss(weights / TOTAL)
-    certificate["sha256"] = files._checksum(certificate, members)
+    certificate["sha256"] = files.checksum(certificate, members)
     text = files.json.dumps(certificate).encode()
-    forged.write_bytes(files._archive({"certificate.json": text, **members}))
+    forged.write_bytes(files.archive({"certificate.json": text, **members}))
     with pytest.raises(FileFormatError, match="the audit finds"):
         pm.load(forged)
 

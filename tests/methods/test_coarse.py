@@ -15,7 +15,7 @@ from panda_mdp.methods.coarse import (
     least_distances,
     shortest_paths,
 )
-from panda_mdp.methods.reference import solve_highs
+from panda_mdp.methods.optimal.reference import solve_highs
 
 
 def town(size: int = 60, outputs: int = 6, epsilon: float = 2.0):

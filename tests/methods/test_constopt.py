@@ -11,10 +11,10 @@ import pytest
 
 from helpers import KINDS, displacement_problem, random_domain
 from panda_mdp import Mechanism, Problem, constopt, exponential, optimal
-from panda_mdp.engine.highs import Lp
+from panda_mdp.compute.highs import Lp
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.constopt import restricted_form
-from panda_mdp.methods.reference import solve_highs
+from panda_mdp.methods.optimal.reference import solve_highs
 
 
 def town(kind: str = "haversine", size: int = 40, seed: int = 9) -> Problem:

@@ -115,7 +115,7 @@ def test_envelope_above_the_losses_own_constant_is_the_loss() -> None:
 def test_envelope_without_numba(monkeypatch) -> None:
     problem = places(300, 15, 1.0)
     compiled = Envelope(problem)(0.7)
-    monkeypatch.setitem(sys.modules, "panda_mdp.kernels.envelope", None)
+    monkeypatch.setitem(sys.modules, "panda_mdp.compute.numba.envelope", None)
     np.testing.assert_allclose(Envelope(problem)(0.7), compiled, rtol=1e-12, atol=1e-12)
 
 
@@ -163,7 +163,7 @@ def test_bad_constants_are_refused(constant: float) -> None:
 @pytest.mark.data
 def test_rome_loss_exponential_is_far_below_the_remapped_exponential(road_maps) -> None:
     from panda_mdp import remap
-    from panda_mdp.cli.draw import draw_problem
+    from panda_mdp.city.draw import draw_problem
 
     problem = draw_problem(road_maps("rome"), 1000, 100, 1, 5.0, seed=0).problem
     assert loss_exponential(problem).loss <= 0.6 * remap(exponential(problem)).loss

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import displacement_problem, domains, random_domain
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import panda_mdp as pm
-from helpers import displacement_problem, domains, random_domain
-from panda_mdp.engine import excess as bounds
-from panda_mdp.engine.excess import Smoothing
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.reference import solve_highs
+from panda_mdp.methods import excess as bounds
+from panda_mdp.methods.excess import Smoothing
+from panda_mdp.methods.optimal.reference import solve_highs
 
 
 def line(records: int = 41, epsilon: float = 2.0, prior: np.ndarray | None = None) -> pm.Problem:

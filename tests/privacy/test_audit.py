@@ -10,9 +10,6 @@ from pathlib import Path
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from helpers import (
     KINDS,
     displacement_problem,
@@ -23,12 +20,15 @@ from helpers import (
     random_domain,
     weight_tables,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from panda_mdp import Audit, Domain, Mechanism, NoGuarantee, Problem, audit, exponential
 from panda_mdp.errors import PrivacyError, ProblemError
-from panda_mdp.metrics import EARTH_RADIUS_KM, SUM_TERMS, Euclidean, Haversine
 from panda_mdp.privacy.audit import ARITHMETIC_ERROR, LOG_ERROR, audit_weights
 from panda_mdp.privacy.quantise import TOTAL, quantise
-from panda_mdp.tiles import TILE
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, SUM_TERMS, Euclidean, Haversine
+from panda_mdp.space.tiles import TILE
 
 BOTH = settings(
     max_examples=60,
@@ -274,7 +274,7 @@ def test_backends_agree_over_many_tiles(kind, shape, monkeypatch):
 
 def test_an_accelerator_in_use_audits_large_tables(monkeypatch):
     # As the audit finds them: other tests import modules anew.
-    backends = importlib.import_module("panda_mdp.engine.backends")
+    backends = importlib.import_module("panda_mdp.methods.optimal.backends")
     module = sys.modules[audit_weights.__module__]
     domain = random_domain("haversine", 400, seed=6)
     outputs = np.arange(0, 400, 40)

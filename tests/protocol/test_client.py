@@ -12,6 +12,16 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from protocol_standin import (
+    NOW,
+    TOKEN,
+    URL,
+    Standin,
+    anchors_deployment,
+    give,
+    refuse,
+    without_fsync,
+)
 
 import panda_mdp as pm
 from panda_mdp.errors import (
@@ -38,16 +48,6 @@ from panda_mdp.protocol import (
 from panda_mdp.protocol.client_plans import AnchorsPlan, BallPlan, TablePlan
 from panda_mdp.protocol.ledger import LEDGER, Ledger
 from panda_mdp.protocol.messages import DeploymentList, GuaranteeInfo, TableDeployment
-from protocol_standin import (
-    NOW,
-    TOKEN,
-    URL,
-    Standin,
-    anchors_deployment,
-    give,
-    refuse,
-    without_fsync,
-)
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 DAY = 86_400
@@ -299,7 +299,7 @@ client.report(plan, plan.record(3))
 
 
 def test_a_crash_between_charge_and_send_sends_the_same_later(server, clock, tmp_path):
-    tests = Path(__file__).parents[1]
+    tests = Path(__file__).parents[1] / "support"
     done = subprocess.run(
         [sys.executable, "-c", CRASH, str(tmp_path), str(tests), str(VECTORS)], check=False
     )
@@ -448,7 +448,7 @@ def test_a_signed_table_that_is_not_private_is_refused(
     server, client, tmp_path, table, monkeypatch
 ):
     """An operator may sign anything: the client's own audit decides."""
-    from panda_mdp.compact import layout
+    from panda_mdp.table.pmdc import layout
 
     header, sections = layout.unpack(server.path.read_bytes())
     header["epsilon"] = 2.0

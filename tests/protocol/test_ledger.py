@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from panda_mdp.errors import BudgetError, InvalidInputError, LedgerError
-from panda_mdp.panda.compose import Guarantee
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol import ledger as ledger_module
 from panda_mdp.protocol.allowance import Allowance, account_of, excess
 from panda_mdp.protocol.ledger import KEY, LEDGER, Ledger
@@ -242,7 +242,7 @@ def test_two_threads_cannot_both_spend_the_last_of_it(ledger):
 WORKER = """
 import sys
 from panda_mdp.errors import BudgetError
-from panda_mdp.panda.compose import Guarantee
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.ledger import Ledger
 from panda_mdp.protocol.allowance import Allowance
 

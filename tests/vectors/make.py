@@ -194,7 +194,7 @@ def snaps(name: str, domain: pm.Domain, places: list[tuple[float, float, float]]
 
 def check_clear(domain: pm.Domain, lat: float, lon: float, record: int, km: float) -> None:
     """That the next record is exactly as far, or farther by more than rounding."""
-    from panda_mdp.metrics import haversine_km
+    from panda_mdp.space.metrics import haversine_km
 
     lon = lon - 360 if lon >= 180 else lon
     apart = haversine_km(lat, lon, domain.lat, domain.lon)
@@ -211,7 +211,7 @@ def check_clear(domain: pm.Domain, lat: float, lon: float, record: int, km: floa
 
 def distances() -> list[dict[str, Any]]:
     """Near, far, across the date line, around a pole, antipodes."""
-    from panda_mdp.metrics import haversine_km
+    from panda_mdp.space.metrics import haversine_km
 
     pairs = [
         (41.9, 12.5, 41.9, 12.5),

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from panda_mdp import __version__
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
 from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import serve, token
+from panda_mdp.version import __version__
 
 app = typer.Typer(
     cls=Frame,
@@ -107,11 +107,11 @@ def compare(
     Each method runs in a fresh process: peak memory is the largest resident set of that process,
     interpreter and libraries included; seconds exclude compilation.
     """
-    from panda_mdp.cli.draw import draw_problem, find_city
-    from panda_mdp.cli.runs import run_all
+    from panda_mdp.city.draw import draw_problem, find_city
+    from panda_mdp.cli.progress import run_all
     from panda_mdp.cli.tables import print_comparison
-    from panda_mdp.methods.registry import choose_methods
-    from panda_mdp.methods.registry import methods as existing
+    from panda_mdp.survey.registry import choose_methods
+    from panda_mdp.survey.registry import methods as existing
 
     check_target(json)
     count = _count_or_all(records, "--records")
@@ -148,8 +148,8 @@ def audit(
 ) -> None:
     """Audit a saved mechanism over all pairs of records. Exit code 1 where it does not hold."""
     from panda_mdp.cli.tables import facts
-    from panda_mdp.files import load
     from panda_mdp.privacy.audit import audit as audit_table
+    from panda_mdp.table.pmdp.decode import load
 
     check_target(json)
     with working("auditing all pairs"):
@@ -198,7 +198,7 @@ def perturb(
     the same place spends epsilon again.
     """
     from panda_mdp.cli.perturb import read_record, report
-    from panda_mdp.files import load
+    from panda_mdp.table.pmdp.decode import load
 
     if context.args:
         msg = "the place is read from standard input, never from the arguments; give FILE alone"
@@ -214,7 +214,7 @@ def perturb(
 def info(file: MechanismFile, json: Json = None) -> None:
     """Show a saved mechanism's certificate. Checksums are verified, the audit is not repeated."""
     from panda_mdp.cli.tables import facts
-    from panda_mdp.files import read_certificate
+    from panda_mdp.table.pmdp.decode import read_certificate
 
     check_target(json)
     certificate = read_certificate(file)

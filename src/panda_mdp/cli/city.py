@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from panda_mdp.city.read.load import MapOptions, MapReport, read_map
+from panda_mdp.city.statistics import CityStatistics, city_statistics
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
-from panda_mdp.maps import MapOptions, MapReport, read_map
-from panda_mdp.maps.statistics import CityStatistics, city_statistics
 
 city_app = typer.Typer(
     help="Road maps: import them, describe them, draw them.", rich_markup_mode=None
@@ -141,7 +141,7 @@ def city_info(
 def _read(file: Path | None, place: str | None, options: MapOptions) -> MapReport:
     if file is not None:
         return read_map(file, options)
-    from panda_mdp.maps.place import fetch_place
+    from panda_mdp.city.read.place import fetch_place
 
     return fetch_place(str(place), options)
 

@@ -14,7 +14,7 @@ from panda_mdp.cli.frame import check_target, output_console, working, write_jso
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from panda_mdp.panda.compose import Guarantee
+    from panda_mdp.privacy.guarantee import Guarantee
     from panda_mdp.protocol.allowance import Allowance
     from panda_mdp.protocol.client import Client
     from panda_mdp.protocol.client_plans import Plan
@@ -109,7 +109,7 @@ def status(
 ) -> None:
     """What a server offers and claims, and whether your limits allow it. Nothing is checked."""
     from panda_mdp.cli.tables import facts
-    from panda_mdp.panda.compose import Guarantee
+    from panda_mdp.privacy.guarantee import Guarantee
     from panda_mdp.protocol.allowance import excess
 
     check_target(json)

@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from panda_mdp._atomic import atomic_file
-from panda_mdp.cli.draw import draw_problem
+from panda_mdp.base.atomic import atomic_file
+from panda_mdp.city.draw import draw_problem
+from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.cli.frame import working, write_json
-from panda_mdp.cli.runs import Outcome, run_all
+from panda_mdp.cli.progress import run_all
 from panda_mdp.cli.tables import best_bound, print_comparison
 from panda_mdp.errors import MissingDependencyError, SolverError
-from panda_mdp.maps.synthetic import synthetic_city
-from panda_mdp.mechanism import Mechanism
-from panda_mdp.methods.registry import methods
 from panda_mdp.privacy.audit import audit_weights
+from panda_mdp.survey.registry import methods
+from panda_mdp.survey.runs import Outcome
+from panda_mdp.table.mechanism import Mechanism
 
 NODES, RECORDS, OUTPUTS, TASKS, EPSILON, SEED = 5000, 2000, 100, 1, 5.0, 0
 

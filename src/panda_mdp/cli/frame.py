@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from panda_mdp._atomic import atomic_file
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import PandaError
 
 BAD_INPUT = 2

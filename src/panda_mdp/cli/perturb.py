@@ -9,9 +9,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from panda_mdp.domain import Domain
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Mechanism
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.mechanism import Mechanism
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from panda_mdp._arrays import IntArray
-from panda_mdp.city import City
-from panda_mdp.cli.runs import Outcome
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.city.city import City
 from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.survey.runs import Outcome
 
 # Okabe and Ito's colours, told apart by all kinds of colour vision.
 BLUE, ORANGE, VERMILION, GREY, LIGHT = "#0072B2", "#E69F00", "#D55E00", "#6E6E6E", "#C4C4C4"

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from panda_mdp._arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.cli.frame import INTERRUPTED, output_console, progress_console, working
 from panda_mdp.errors import MethodError
 
 if TYPE_CHECKING:
-    from panda_mdp.city import City
-    from panda_mdp.experiments.draws import Study
-    from panda_mdp.experiments.specs import Item
+    from panda_mdp.city.city import City
+    from panda_paper.draws import Study
+    from panda_paper.specs import Item
 
 SYNTHETIC_NODES, TOY_NODES = 12_000, 400
 SHOWN = 3
@@ -89,7 +89,7 @@ def reproduce(
     'list' shows the items, 'report' writes one page (DIR/report.html) on all results in DIR,
     without running anything.
     """
-    from panda_mdp.experiments.specs import choose_items, items
+    from panda_paper.specs import choose_items, items
 
     console = output_console()
     if what == "list":
@@ -97,7 +97,7 @@ def reproduce(
             console.print(f"{item.name:14} {item.title}", soft_wrap=True)
         return
     if what == "report":
-        from panda_mdp.experiments.report import write_report
+        from panda_paper.report import write_report
 
         console.print(str(write_report(out)), soft_wrap=True)
         return
@@ -133,9 +133,9 @@ def _run(
     """Run the parts asked for, then write what is known of the whole items."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from panda_mdp.experiments.runner import Progressed, run_cells
-    from panda_mdp.experiments.specs import function
-    from panda_mdp.experiments.store import Store, matching
+    from panda_paper.runner import Progressed, run_cells
+    from panda_paper.specs import function
+    from panda_paper.store import Store, matching
 
     store = Store(study.folder, study)
     cells = [cell for part in parts for cell in part.cells(slow_repeats=slow_repeats)]
@@ -164,9 +164,9 @@ def _run(
 def _study(
     city: str | None, out: Path, traces: Path | None, trace_format: TraceFormat, toy: bool
 ) -> Study:
-    from panda_mdp.city import load_city
-    from panda_mdp.experiments.draws import Study
-    from panda_mdp.maps.synthetic import synthetic_city
+    from panda_mdp.city.read.load import load_city
+    from panda_mdp.city.synthetic import synthetic_city
+    from panda_paper.draws import Study
 
     if city is None:
         found, name = synthetic_city(TOY_NODES if toy else SYNTHETIC_NODES, 0), "synthetic"
@@ -186,7 +186,7 @@ def _study(
 
 def _visits(city: City, traces: Path, trace_format: TraceFormat) -> tuple[FloatArray, str]:
     """How often each node of the city was visited."""
-    from panda_mdp.traces import count_visits, load_traces
+    from panda_mdp.city.traces import count_visits, load_traces
 
     domain = city.domain(records=None)
     found = count_visits(load_traces(traces, trace_format.value), domain)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from panda_mdp.cli.runs import Outcome
+from panda_mdp.survey.runs import Outcome
 
 
 def best_bound(outcomes: Sequence[Outcome]) -> float | None:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse.csgraph import floyd_warshall
 
-from panda_mdp._arrays import FloatArray, IntArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import NoGuarantee, Table
-from panda_mdp.methods.optimal import optimal
-from panda_mdp.privacy.audit import LOG_ERROR
-from panda_mdp.privacy.release import release
+from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.mechanism import NoGuarantee, Table
+from panda_mdp.table.release import release
 
 ROUNDS = 20
 """At most this many rounds of moving the centres of clusters."""

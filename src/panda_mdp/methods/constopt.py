@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from panda_mdp._arrays import BoolArray, FloatArray
-from panda_mdp.engine.certify import Closure, repair
-from panda_mdp.engine.graph import Graph, constraint_graph
-from panda_mdp.engine.highs import (
+from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.highs import (
     ALGORITHMS,
     Algorithm,
     Answer,
@@ -23,10 +22,12 @@ from panda_mdp.engine.highs import (
     sum_rows,
 )
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Mechanism
 from panda_mdp.methods.exponential import softmax
-from panda_mdp.privacy.release import release
+from panda_mdp.methods.optimal.graph import Graph, constraint_graph
+from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import release
 
 NEAR_SHARE, NEAR_OUTPUTS = 0.1, 4
 """What the LP is free to choose by default: this share of all (record, output) pairs, and this

@@ -6,12 +6,12 @@ import time
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray
-from panda_mdp.mechanism import Mechanism
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import BITS, quantise
-from panda_mdp.privacy.release import FLOOR_SHARE, mix, release
 from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import FLOOR_SHARE, mix, release
 
 TIGHTNESS = 1e-4
 """How far below epsilon, relatively, a tight table's audited epsilon may end."""

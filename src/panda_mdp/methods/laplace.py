@@ -6,13 +6,13 @@ import time
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Mechanism
 from panda_mdp.methods.voronoi import Cells, voronoi
-from panda_mdp.privacy.release import FLOOR_SHARE, MAX_SHARE, mix, release
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import FLOOR_SHARE, MAX_SHARE, mix, release
 
 NODES = 20
 """Gauss-Legendre points per panel."""

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Mechanism
 from panda_mdp.methods.exponential import from_scores, softmax
 from panda_mdp.privacy.audit import largest_rate
 from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism
 
 SEARCH_ROWS = 2048
 """Rows on which candidate constants are compared; all of them up to this many records."""
@@ -143,8 +143,8 @@ class Envelope:
         domain = self.problem.domain
         tiles = domain.tiles
         try:
-            from panda_mdp.kernels.distance import coordinates
-            from panda_mdp.kernels.envelope import envelope
+            from panda_mdp.compute.numba.distance import coordinates
+            from panda_mdp.compute.numba.envelope import envelope
         except ImportError:
             return self._in_numpy(positions, constant)
         kind, table, along = coordinates(domain.metric, tiles.order)

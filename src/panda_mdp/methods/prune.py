@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-from panda_mdp._arrays import FloatArray, IntArray, frozen
-from panda_mdp.engine.excess import Smoothing
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Mechanism
+from panda_mdp.methods.excess import Smoothing
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism
 
 NEAR = 12
 """Kept outputs that may stand in for a dropped one."""

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from panda_mdp._arrays import IntArray
-from panda_mdp.mechanism import Mechanism, Table
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.privacy.audit import audit_weights
-from panda_mdp.privacy.release import release
+from panda_mdp.table.mechanism import Mechanism, Table
+from panda_mdp.table.release import release
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial import Voronoi
 
-from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 
 COLLINEAR = 1e-9
 """Sites whose extent across is this small against that along count as lying on a line."""

@@ -18,11 +18,11 @@ from typing import Literal, Protocol
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray, frozen
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, MissingDependencyError
-from panda_mdp.mechanism import Mechanism
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.mechanism import Mechanism
 
 Solver = Literal["optimal", "benders", "highs"]
 MERGED = 1e-6
@@ -107,7 +107,7 @@ def closure(budgets: FloatArray) -> FloatArray:
     """Shortest paths: the largest metric below symmetric budgets."""
     table = np.array(budgets, dtype=np.float64)
     try:
-        from panda_mdp.kernels.minplus import close
+        from panda_mdp.compute.numba.minplus import close
     except ImportError:
         for k in range(len(table)):
             np.minimum(table, table[:, k, None] + table[k], out=table)
@@ -230,7 +230,7 @@ def solver_of(name: Solver) -> Solve:
 def _optimal(
     problem: Problem, gap: float, *, time_limit: float | None, initial: FloatArray | None
 ) -> Mechanism:
-    from panda_mdp.methods.optimal import optimal
+    from panda_mdp.methods.optimal.optimal import optimal
 
     return optimal(problem, gap, time_limit=time_limit, initial=initial)
 
@@ -238,7 +238,7 @@ def _optimal(
 def _highs(
     problem: Problem, gap: float, *, time_limit: float | None, initial: FloatArray | None
 ) -> Mechanism:
-    from panda_mdp.methods.optimal import optimal
+    from panda_mdp.methods.optimal.optimal import optimal
 
     return optimal(problem, gap, "highs", time_limit=time_limit, pairs="all")
 
@@ -247,7 +247,7 @@ def _benders(
     problem: Problem, gap: float, *, time_limit: float | None, initial: FloatArray | None
 ) -> Mechanism:
     try:
-        from panda_mdp.methods.benders import benders
+        from panda_mdp.methods.benders.benders import benders
     except ImportError as error:
         msg = "Benders decomposition is not part of this installation; use solver='optimal'"
         raise MissingDependencyError(msg) from error

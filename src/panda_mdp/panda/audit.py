@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.ball import BallAnchors, extend_rows
 from panda_mdp.panda.balls import extensions_pass
 from panda_mdp.panda.certify import certify
-from panda_mdp.panda.compose import Guarantee
 from panda_mdp.panda.leakage import log_likelihoods
 from panda_mdp.panda.options import source_of
 from panda_mdp.panda.result import PandaRun
 from panda_mdp.panda.selection import BernoulliAnchors
 from panda_mdp.panda.surrogate import members, surrogates
 from panda_mdp.panda.violation import SLACK, Losses, interval
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import quantise
+from panda_mdp.space.domain import Domain
 
 IMPOSSIBLE = -1e6
 """Stands for the logarithm of 0 in sums: larger than any real loss, and finite."""
@@ -204,8 +204,8 @@ def scan_pairs(
     covered = np.ones(domain.size, dtype=bool) if counted is None else counted
     limit = epsilon * (1 + SLACK)
     try:
-        from panda_mdp.kernels.composed import composed_rates, row_spreads
-        from panda_mdp.kernels.distance import coordinates
+        from panda_mdp.compute.numba.composed import composed_rates, row_spreads
+        from panda_mdp.compute.numba.distance import coordinates
     except ImportError:
         worst, partner, beyond = _rates(domain, likelihood, row, finite, covered, limit)
     else:

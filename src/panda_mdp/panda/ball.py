@@ -25,10 +25,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp._arrays import FloatArray, IntArray, frozen
-from panda_mdp.domain import Domain, check_indices
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Mechanism
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.panda.candidates import spread_out
 from panda_mdp.panda.margin import check_delta, check_epsilon
@@ -36,6 +34,8 @@ from panda_mdp.panda.surrogate import surrogates
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import BitSource, SystemBits, choose
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.table.mechanism import Mechanism
 
 MOST_CENTRES = 256
 """Larger domains use this many public centres, spread out, unless others are given."""

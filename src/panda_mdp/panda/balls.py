@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from panda_mdp._arrays import IntArray
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import MethodError, PhaseOneCostError, ShortfallError
-from panda_mdp.mechanism import Mechanism
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
 from panda_mdp.panda.ball import BallAnchors, BallLaw, extend_rows
-from panda_mdp.panda.compose import Guarantee, compose
 from panda_mdp.panda.options import Clock, Options
 from panda_mdp.panda.result import PandaResult
 from panda_mdp.panda.surrogate import surrogates
 from panda_mdp.privacy.audit import audit_weights
+from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.sampler import BitSource
 from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism
 
 SHARES = (1.0, 0.9, 0.8, 0.75, 0.7, 0.6, 0.5)
 """Shares of eps - eps_1 that a table with extended rows is tried at; 0.5 is always enough."""

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import EmptyAnchorsError, InfeasibleError, SurrogateError
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solve_anchors
 from panda_mdp.panda.certify import Certificate, certify
 from panda_mdp.panda.clustering import clustering_coefficient
-from panda_mdp.panda.compose import Guarantee
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.options import Clock, Options
 from panda_mdp.panda.plan import PandaPlan
 from panda_mdp.panda.result import Clustering, PandaNoGuarantee, PandaResult
 from panda_mdp.panda.selection import BernoulliAnchors
 from panda_mdp.panda.surrogate import near_laws, surrogates
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
 

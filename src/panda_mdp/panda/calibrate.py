@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from panda_mdp._arrays import IntArray
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.panda.anpo import solve_anchors
 from panda_mdp.panda.ball import BallAnchors

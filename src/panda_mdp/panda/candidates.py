@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
+from panda_mdp.space.domain import Domain
 
 
 def spread_out(domain: Domain, count: int) -> IntArray:

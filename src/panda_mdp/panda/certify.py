@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import SurrogateError
-from panda_mdp.metrics import BLOCK_ENTRIES
 from panda_mdp.panda.compiled import kernels
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.tails import cost_table
+from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 LISTED = 64
 """Surrogates beyond a record's nearest candidates of this number count as unsafe."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from panda_mdp._arrays import FloatArray, IntArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.space.domain import Domain
 
 
 def clustering_coefficient(

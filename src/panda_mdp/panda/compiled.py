@@ -9,9 +9,9 @@ from panda_mdp.errors import MissingDependencyError
 
 
 def kernels(name: str) -> Any:
-    """The module `panda_mdp.kernels.<name>`, or an error that says what is missing."""
+    """The module `panda_mdp.compute.numba.<name>`, or an error that says what is missing."""
     try:
-        return import_module(f"panda_mdp.kernels.{name}")
+        return import_module(f"panda_mdp.compute.numba.{name}")
     except ImportError as error:
         msg = "margins, quantiles and certificates over all pairs need numba: pip install numba"
         raise MissingDependencyError(msg) from error

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.privacy.quantise import BITS, TOTAL
 from panda_mdp.privacy.sampler import BitSource
 

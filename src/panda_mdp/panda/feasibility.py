@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import CoverageError, InfeasibleError, PhaseOneCostError, ShortfallError
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.leakage import WorstLeakage, worst_leakage
 from panda_mdp.panda.tails import cost_table
+from panda_mdp.space.domain import Domain
 
 REMEDY = (
     "calibrate(problem, delta) searches for parameters that fit; a sparse public candidate set "

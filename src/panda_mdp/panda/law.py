@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray, frozen
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.panda.draws import quantise_probability
+from panda_mdp.space.domain import Domain
 
 BLOCK_ROWS = 1 << 20
 

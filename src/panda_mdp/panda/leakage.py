@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.panda.law import AnchorLaw, Rows
 
 SPLIT_SLACK = 1 + 4e-9
@@ -59,7 +59,7 @@ def suprema(law: AnchorLaw, x: int, x2: int) -> tuple[float, float]:
 def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> FloatArray:
     """Leakage of each pair (first[k], second[k]) of rows, in nats."""
     try:
-        from panda_mdp.kernels.anchors import many_leakages
+        from panda_mdp.compute.numba.anchors import many_leakages
     except ImportError:
         out = np.empty(len(first))
         for k, (i, j) in enumerate(zip(first, second, strict=True)):
@@ -76,7 +76,7 @@ def leakage_table(law: AnchorLaw, rows: Rows, apart: FloatArray) -> FloatArray:
     split = 2 * law.radius * SPLIT_SLACK
     up, down = one_sided(law, rows)
     try:
-        from panda_mdp.kernels.anchors import leakage_matrix
+        from panda_mdp.compute.numba.anchors import leakage_matrix
     except ImportError:
         table = np.maximum(up[:, None] + down, down[:, None] + up)
         i, j = np.nonzero(np.triu(apart < split, k=1))

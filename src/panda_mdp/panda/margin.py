@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.leakage import leakages

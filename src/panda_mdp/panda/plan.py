@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.compiled import kernels
 from panda_mdp.panda.feasibility import Feasibility, feasibility, nearest_records, uncovered

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.certify import Certificate
-from panda_mdp.panda.compose import Guarantee
 from panda_mdp.panda.options import Options
 from panda_mdp.panda.plan import BudgetShares, PandaPlan
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.problem import Problem
 

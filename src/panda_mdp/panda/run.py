@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp._arrays import IntArray
-from panda_mdp.domain import check_indices
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import Solver
 from panda_mdp.panda.ball import BallAnchors
@@ -17,6 +16,7 @@ from panda_mdp.panda.options import Clock, Options, Pairs, Weights, source_of
 from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
 from panda_mdp.panda.selection import BernoulliAnchors
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import check_indices
 
 
 def panda(

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from panda_mdp._arrays import FloatArray, IntArray, frozen
-from panda_mdp.domain import Domain, check_indices
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.panda import leakage as leaks
 from panda_mdp.panda import margin as margins
@@ -18,6 +17,7 @@ from panda_mdp.panda import surrogate, tails
 from panda_mdp.panda.draws import binomial, flip, subset
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.privacy.sampler import BitSource, SystemBits
+from panda_mdp.space.domain import Domain, check_indices
 
 Decay = Literal["power", "exponential", "logistic"]
 RADIUS_SHARE = 50

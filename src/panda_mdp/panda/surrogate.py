@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.domain import Domain
-from panda_mdp.metrics import BLOCK_ENTRIES
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.panda.law import AnchorLaw, Rows
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 
 def nearest_law(probabilities: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.panda.compiled import kernels
 from panda_mdp.panda.law import AnchorLaw, Rows
 from panda_mdp.panda.leakage import SPLIT_SLACK, aligned, favour, leakage_table, log_ratio

@@ -20,10 +20,10 @@ import numpy.typing as npt
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import AnchorTable, solve_anchors
 from panda_mdp.panda.audit import report_epsilon
-from panda_mdp.panda.compose import Guarantee
 from panda_mdp.panda.options import source_of
 from panda_mdp.panda.result import PandaResult
 from panda_mdp.panda.run import check_users
+from panda_mdp.privacy.guarantee import Guarantee
 
 Policy = Literal["redraw", "reuse", "extend"]
 

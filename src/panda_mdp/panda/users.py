@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.ball import BallAnchors
 from panda_mdp.panda.balls import run_balls
@@ -18,6 +17,7 @@ from panda_mdp.panda.result import PandaNoGuarantee, PandaResult, PandaRun
 from panda_mdp.panda.run import check_users
 from panda_mdp.panda.selection import BernoulliAnchors, check_anchors
 from panda_mdp.panda.surrogate import surrogates
+from panda_mdp.space.domain import Domain
 
 Screen = Callable[[Domain, tuple[IntArray, ...]], BoolArray]
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray
-from panda_mdp.domain import check_indices
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.ball import BallAnchors, BallLaw
 from panda_mdp.panda.certify import pair_bound
@@ -23,6 +22,7 @@ from panda_mdp.panda.selection import BernoulliAnchors
 from panda_mdp.panda.surrogate import ranking, surrogate_law, surrogates
 from panda_mdp.panda.tails import leakage_quantile
 from panda_mdp.privacy.sampler import BitSource, SystemBits
+from panda_mdp.space.domain import check_indices
 
 ENUMERATED = 14
 """Up to this many candidates all sets are visited."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Table
 from panda_mdp.plot.measures import privacy_loss_curve
 from panda_mdp.plot.style import INK, MARKERS, PALE, PALETTE, new_figure, plain_axes
 from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray
-from panda_mdp._atomic import atomic_file
-from panda_mdp.city import City
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.atomic import atomic_file
+from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
-from panda_mdp.mechanism import Table
 from panda_mdp.plot.measures import expected_losses, local_epsilons
 from panda_mdp.plot.places import places_of, plane_of
+from panda_mdp.table.mechanism import Table
 
 TABLE_ENTRIES = 4_000_000
 """The largest table that is put into a page, 8 MB of numbers."""

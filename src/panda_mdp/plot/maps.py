@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp._arrays import FloatArray
-from panda_mdp.city import City
-from panda_mdp.domain import Domain, check_indices
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.city.city import City
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Table
 from panda_mdp.plot.measures import expected_losses, local_epsilons, radius_of_share
 from panda_mdp.plot.places import Plane, places_of, plane_of
 from panda_mdp.plot.style import (
@@ -26,6 +24,8 @@ from panda_mdp.plot.style import (
     map_axes,
     map_figure,
 )
+from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.table.mechanism import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

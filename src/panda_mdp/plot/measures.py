@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
-from panda_mdp.mechanism import Table
 from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.table.mechanism import Table
 
 CURVE_RECORDS = 1500
 
@@ -37,8 +37,8 @@ def local_epsilons(table: Table) -> FloatArray:
     metric = table.problem.domain.metric
     order = np.arange(table.problem.size)
     try:
-        from panda_mdp.kernels.distance import coordinates
-        from panda_mdp.kernels.local import local_rates
+        from panda_mdp.compute.numba.distance import coordinates
+        from panda_mdp.compute.numba.local import local_rates
     except ImportError:
         return _local_rates(table, logs)
     kind, numbers, along = coordinates(metric, order)

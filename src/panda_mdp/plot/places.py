@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray
-from panda_mdp.city import City
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.city.city import City
 from panda_mdp.errors import DomainError
-from panda_mdp.metrics import EARTH_RADIUS_KM
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.metrics import EARTH_RADIUS_KM
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray
-from panda_mdp._atomic import atomic_file
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:

@@ -12,29 +12,19 @@ as 0, however near they are.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
-from panda_mdp._arrays import FloatArray, IntArray, digest
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray, IntArray, digest
+from panda_mdp.compute.backend import Backend, default_backend
+from panda_mdp.compute.rate import host_rate
 from panda_mdp.errors import ProblemError
+from panda_mdp.space.domain import Domain
 
 if TYPE_CHECKING:
-    from panda_mdp.mechanism import Table
-
-LOG_ERROR = 2e-13
-"""Bounds the error of a difference of two float64 logarithms of integers up to 2^62, and of the
-additions around it: 7e-14 where the library's logarithm errs by up to 4 ulp."""
-ARITHMETIC_ERROR = 2e-15
-"""Bounds the relative error of the products and divisions around a distance: 9 roundings."""
-SMALL_TILES = 4
-"""Up to this many tiles NumPy is done before compiled threads have started."""
-MANY_TILES = 256
-"""Beyond this many tiles an accelerator that is in use already is faster than all cores."""
+    from panda_mdp.table.mechanism import Table
 
 
 @dataclass(frozen=True)
@@ -91,8 +81,14 @@ def audit(mechanism: Table, epsilon: float | None = None) -> Audit:
     return audit_weights(problem.domain, problem.outputs, mechanism.weights, claimed)
 
 
-def audit_weights(domain: Domain, outputs: IntArray, weights: IntArray, epsilon: float) -> Audit:
-    """Audit integer weights, shape (K, m), rows summing to 2^62."""
+def audit_weights(
+    domain: Domain,
+    outputs: IntArray,
+    weights: IntArray,
+    epsilon: float,
+    backend: Backend | None = None,
+) -> Audit:
+    """Audit integer weights, shape (K, m), rows summing to 2^62, by `backend` or the default."""
     zero = weights == 0
     column = np.flatnonzero(zero.any(axis=0) & ~zero.all(axis=0))
     if len(column):
@@ -102,7 +98,7 @@ def audit_weights(domain: Domain, outputs: IntArray, weights: IntArray, epsilon:
     else:
         # A column that is zero everywhere tells nothing.
         logs = np.log(np.where(zero, 1, weights).astype(np.float64))
-        value, x, x2 = largest_rate(domain, logs, weights)
+        value, x, x2 = largest_rate(domain, logs, weights, backend)
         differs = weights[x] != weights[x2]
         y = int(np.argmax(np.where(differs, np.abs(logs[x] - logs[x2]), -1.0)))
         if weights[x, y] < weights[x2, y]:
@@ -125,124 +121,33 @@ def subject(domain: Domain, outputs: IntArray, weights: IntArray) -> str:
     return f"{domain.fingerprint[:32]}:{digest(outputs, weights)}"
 
 
-def largest_rate(domain: Domain, logs: FloatArray, weights: IntArray) -> tuple[float, int, int]:
+def largest_rate(
+    domain: Domain, logs: FloatArray, weights: IntArray, backend: Backend | None = None
+) -> tuple[float, int, int]:
     """An upper bound, within the stated error, on max |log ratio| / d, and the pair."""
-    tiles = domain.tiles
-    order = tiles.order
-    sorted_logs = np.ascontiguousarray(logs[order])
-    sorted_weights = np.ascontiguousarray(weights[order])
-    shrink = 1 - (domain.metric.relative_error + ARITHMETIC_ERROR)
-    found = None
-    if tiles.count > MANY_TILES and "jax" in sys.modules:
-        found = _device_worst_pair(domain, sorted_logs, sorted_weights)
-    if found is None:
-        reach = _reach(sorted_logs, tiles.starts)
-        if tiles.count > SMALL_TILES:
-            found = _compiled_worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
-            if found is None:
-                found = _device_worst_pair(domain, sorted_logs, sorted_weights)
-        if found is None:
-            found = _worst_pair(domain, sorted_logs, sorted_weights, reach, shrink)
-    value, i, j = found
-    if value == 0.0:
-        return 0.0, 0, 1
-    return value, int(order[i]), int(order[j])
+    chosen = default_backend() if backend is None else backend
+    if chosen == "jax":
+        # A metric that the devices cannot measure goes to the host.
+        measured = _device_rate(domain, logs, weights)
+        if measured is not None:
+            return measured
+    return host_rate(domain, logs, weights, compiled=chosen == "numba")
 
 
-def _compiled_worst_pair(
-    domain: Domain, logs: FloatArray, weights: IntArray, reach: FloatArray, shrink: float
-) -> tuple[float, int, int] | None:
-    """The kernel's answer, or None where numba is not installed."""
-    try:
-        from panda_mdp.kernels.audit import worst_pair
-        from panda_mdp.kernels.distance import coordinates
-    except ImportError:
-        return None
-    tiles = domain.tiles
-    kind, table, along = coordinates(domain.metric, tiles.order)
-    value, i, j, _ = worst_pair(
-        logs,
-        weights,
-        kind,
-        table,
-        along,
-        tiles.starts,
-        tiles.between,
-        reach,
-        LOG_ERROR,
-        shrink,
-    )
-    return float(value), int(i), int(j)
-
-
-def _device_worst_pair(
+def _device_rate(
     domain: Domain, logs: FloatArray, weights: IntArray
 ) -> tuple[float, int, int] | None:
-    """An accelerator's answer, or None where there is none or it does not know the metric."""
-    from panda_mdp.engine.backends import accelerator
-
-    if not accelerator():
-        return None
     import jax
 
-    from panda_mdp.engine.closure_jax import closure_for
-    from panda_mdp.engine.device import make_mesh, measures
+    from panda_mdp.compute.jax.closure import closure_for
+    from panda_mdp.compute.jax.device import make_mesh, measures
 
     if not measures(domain.metric):
         return None
     # This process's own: others may have nothing to audit, and would be waited for.
     mesh = make_mesh(jax.local_devices())
-    return closure_for(domain, mesh, logs.shape[1]).largest(logs, weights)
-
-
-def _reach(logs: FloatArray, starts: IntArray) -> FloatArray:
-    """Upper bounds on |log ratio| between records of two tiles, shape (T, T)."""
-    highest = np.maximum.reduceat(logs, starts[:-1], axis=0)
-    lowest = np.minimum.reduceat(logs, starts[:-1], axis=0)
-    reach = np.empty((len(highest), len(highest)))
-    for a in range(len(highest)):
-        up = (highest[a] - lowest).max(axis=1)
-        reach[a] = np.maximum(up, (highest - lowest[a]).max(axis=1))
-    return reach
-
-
-def _worst_pair(
-    domain: Domain, logs: FloatArray, weights: IntArray, reach: FloatArray, shrink: float
-) -> tuple[float, int, int]:
-    """The compiled kernel's answer in NumPy and SciPy, in the memory of a few tiles."""
-    tiles = domain.tiles
-    # Equal rows get equal numbers.
-    same = np.unique(weights, axis=0, return_inverse=True)[1].reshape(-1)
-    best, where = 0.0, (0, 1)
-    for t in range(tiles.count):
-        best, where = _scan_tiles(domain, logs, same, shrink, (t, t), best, where)
-    first, second = np.triu_indices(tiles.count, k=1)
-    # Near tiles first: they tend to hold the worst pair, and then spare the far ones.
-    nearest = np.argsort(tiles.between[first, second], kind="stable")
-    for a, b in zip(first[nearest].tolist(), second[nearest].tolist(), strict=True):
-        if reach[a, b] + LOG_ERROR > best * tiles.between[a, b] * shrink:
-            best, where = _scan_tiles(domain, logs, same, shrink, (a, b), best, where)
-    return best, where[0], where[1]
-
-
-def _scan_tiles(
-    domain: Domain,
-    logs: FloatArray,
-    same: IntArray,
-    shrink: float,
-    pair: tuple[int, int],
-    best: float,
-    where: tuple[int, int],
-) -> tuple[float, tuple[int, int]]:
-    """`best` and `where`, raised by the pairs of records of two tiles."""
-    starts, order = domain.tiles.starts, domain.tiles.order
-    rows, cols = (slice(starts[t], starts[t + 1]) for t in pair)
-    apart = domain.metric.block(order[rows], order[cols])
-    gaps = np.asarray(cdist(logs[rows], logs[cols], "chebyshev"))
-    differ = same[rows][:, None] != same[cols]
-    rates = np.zeros_like(gaps)
-    rates[differ] = (gaps[differ] + LOG_ERROR) / (apart[differ] * shrink)
-    i, j = divmod(int(rates.argmax()), rates.shape[1])
-    if rates[i, j] > best:
-        return float(rates[i, j]), (int(starts[pair[0]]) + i, int(starts[pair[1]]) + j)
-    return best, where
+    order = domain.tiles.order
+    rate, i, j = closure_for(domain, mesh, logs.shape[1]).largest(
+        np.ascontiguousarray(logs[order]), np.ascontiguousarray(weights[order])
+    )
+    return (0.0, 0, 1) if rate == 0.0 else (rate, int(order[i]), int(order[j]))

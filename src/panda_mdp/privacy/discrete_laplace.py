@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from panda_mdp._arrays import IntArray
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import PrivacyError
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import PrivacyError
 
 BITS = 62

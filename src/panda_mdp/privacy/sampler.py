@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from panda_mdp._arrays import IntArray
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.privacy.quantise import BITS, TOTAL
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
-from panda_mdp._arrays import IntArray
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.protocol.deployments import table_of_version
 from panda_mdp.protocol.estimate import (
     CONFIDENCE,

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from panda_mdp.domain import Domain
 from panda_mdp.errors import InvalidInputError, LedgerError
-from panda_mdp.panda.compose import Guarantee
+from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.space.domain import Domain
 
 DAY_S = 86_400
 AS_DELTA = -1.0

@@ -21,14 +21,13 @@ from typing import Any, Self
 
 import httpx
 
-from panda_mdp.domain import Domain
 from panda_mdp.errors import (
     BudgetError,
     NotForReleaseError,
     ProtocolError,
     ServerError,
 )
-from panda_mdp.panda.compose import Guarantee
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol import client_draws as draws
 from panda_mdp.protocol.allowance import Allowance, excess
 from panda_mdp.protocol.client_http import Wire
@@ -54,6 +53,7 @@ from panda_mdp.protocol.messages import (
 )
 from panda_mdp.protocol.record import Record
 from panda_mdp.protocol.signing import VerifyKey, rows_bytes
+from panda_mdp.space.domain import Domain
 
 Described = TableDeployment | BallDeployment | AnchorsDeployment
 

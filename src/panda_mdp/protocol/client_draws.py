@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp._arrays import IntArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.surrogate import surrogates
 from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.protocol.client_plans import AnchorsPlan, BallPlan, Plan, TablePlan
 from panda_mdp.protocol.ledger_books import Books
 from panda_mdp.protocol.record import Record
+from panda_mdp.space.domain import Domain
 
 
 def memo_of(record: Record, plan: Plan, books: Books) -> bytes:

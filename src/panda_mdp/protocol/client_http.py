@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from panda_mdp import __version__
 from panda_mdp.errors import ConnectionLostError, ProtocolError, ServerError
 from panda_mdp.protocol.messages import ErrorBody, Message
+from panda_mdp.version import __version__
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)

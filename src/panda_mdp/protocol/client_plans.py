@@ -14,17 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp._arrays import FloatArray, IntArray, frozen
-from panda_mdp.compact.table import CompactTable
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError, MethodError, ProtocolError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.ball import BallAnchors, BallLaw
 from panda_mdp.panda.bernoulli import promise
-from panda_mdp.panda.compose import Guarantee, compose
 from panda_mdp.panda.options import Options
 from panda_mdp.panda.selection import BernoulliAnchors
-from panda_mdp.privacy.audit import LOG_ERROR, audit_weights
+from panda_mdp.privacy.audit import audit_weights
+from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.allowance import account_of
@@ -45,6 +44,8 @@ from panda_mdp.protocol.record import (
     seal_index,
     seal_place,
 )
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.pmdc.compact import CompactTable
 
 BOX_BYTES = 512
 """Room in the ledger for what is drawn and sent, apart from anchors."""

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp._arrays import IntArray
-from panda_mdp.domain import Domain
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import LedgerError, ProtocolError, ServerError
 from panda_mdp.protocol import client_draws as draws
 from panda_mdp.protocol.client_http import Wire
@@ -26,6 +25,7 @@ from panda_mdp.protocol.messages import (
 )
 from panda_mdp.protocol.record import Record
 from panda_mdp.protocol.signing import VerifyKey, rows_bytes
+from panda_mdp.space.domain import Domain
 
 POLL_S = 0.25
 LONGEST_POLL_S = 5.0

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import httpx
 
-from panda_mdp import __version__
-from panda_mdp._atomic import atomic_file
-from panda_mdp.compact.store import load_compact
-from panda_mdp.compact.table import CompactTable
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import ConnectionLostError, ProtocolError, SignatureError
 from panda_mdp.protocol.client_http import Wire
 from panda_mdp.protocol.locking import file_lock
 from panda_mdp.protocol.messages import TableInfo
 from panda_mdp.protocol.signing import VerifyKey, table_bytes
+from panda_mdp.table.pmdc.archive import load_compact
+from panda_mdp.table.pmdc.compact import CompactTable
+from panda_mdp.version import __version__
 
 RESUMPTIONS = 8
 LARGEST_FILE = 1 << 30

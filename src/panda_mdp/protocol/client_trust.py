@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from panda_mdp._atomic import atomic_file
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import ProtocolError, SignatureError
 from panda_mdp.protocol.locking import file_lock
 from panda_mdp.protocol.signing import VerifyKey

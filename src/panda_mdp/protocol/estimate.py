@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from panda_mdp._arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.surrogate import surrogates
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from panda_mdp.errors import BudgetError, LedgerError
-from panda_mdp.panda.compose import Guarantee
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.allowance import Allowance, excess, total
 from panda_mdp.protocol.ledger_vault import OVERHEAD_BYTES, Vault
 from panda_mdp.protocol.messages import new_id

@@ -17,12 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection, Row, func, insert, select
 
-from panda_mdp.compact import layout
-from panda_mdp.compact.store import load_compact, save_compact
-from panda_mdp.compact.table import CompactTable
-from panda_mdp.domain import Domain
 from panda_mdp.errors import DomainError, FileFormatError
-from panda_mdp.files import build_domain, load
 from panda_mdp.protocol.failures import Failure
 from panda_mdp.protocol.messages import (
     DomainDetail,
@@ -36,6 +31,11 @@ from panda_mdp.protocol.messages import (
 from panda_mdp.protocol.schema import domains, tables, when
 from panda_mdp.protocol.signing import SigningKey, table_bytes
 from panda_mdp.protocol.store import now_ms
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.pmdc import layout
+from panda_mdp.table.pmdc.archive import load_compact, save_compact
+from panda_mdp.table.pmdc.compact import CompactTable
+from panda_mdp.table.pmdp.decode import build_domain, load
 
 MICRODEGREES = 1e6
 Arrays = dict[str, npt.NDArray[Any]]

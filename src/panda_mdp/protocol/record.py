@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar, final
 
-from panda_mdp.domain import Domain, check_record
 from panda_mdp.errors import DomainError, MethodError, PandaError, SnapError
+from panda_mdp.space.domain import Domain, check_record
 
 T = TypeVar("T")
 P = ParamSpec("P")

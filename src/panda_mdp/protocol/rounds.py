@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from panda_mdp._arrays import IntArray
-from panda_mdp.files import build_domain
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.protocol.deployments import request_of
 from panda_mdp.protocol.failures import Failure
 from panda_mdp.protocol.jobs import close_round
@@ -35,6 +34,7 @@ from panda_mdp.protocol.publishing import domain_of, domain_row, pack, plain, un
 from panda_mdp.protocol.schema import deployments, rounds, uploads, when
 from panda_mdp.protocol.solving import AnchorsTask, Solution, Solved
 from panda_mdp.protocol.store import now_ms
+from panda_mdp.table.pmdp.decode import build_domain
 
 
 def certify_request(body: str, claims: Mapping[str, Any], arrays: bytes) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp._arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.domain import Domain, check_indices
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solve_anchors
@@ -27,6 +26,7 @@ from panda_mdp.panda.users import Screen, distance_screen, median_screen
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages import AnchorsDeploymentRequest, DistanceLoss, Loss, MatrixLoss
 from panda_mdp.protocol.publishing import read_table
+from panda_mdp.space.domain import Domain, check_indices
 
 NEAREST_SLACK = {"matrix": 4e-9}
 """How far d(x, s(x')) <= 2 d(x, x') may be off, relatively: see `panda.balls.ball_table`."""

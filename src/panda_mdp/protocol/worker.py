@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Row, select, update
 
-from panda_mdp.compact.store import save_compact
-from panda_mdp.engine.progress import Progress as SolverProgress
 from panda_mdp.errors import PandaError
-from panda_mdp.methods.optimal import optimal
+from panda_mdp.methods.optimal.optimal import optimal
+from panda_mdp.methods.optimal.progress import Progress as SolverProgress
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.failures import Failure
 from panda_mdp.protocol.jobs import end_job, fail_round
@@ -46,6 +45,7 @@ from panda_mdp.protocol.schema import jobs
 from panda_mdp.protocol.signing import SigningKey
 from panda_mdp.protocol.solving import loss_table, solve_round
 from panda_mdp.protocol.store import Store
+from panda_mdp.table.pmdc.archive import save_compact
 
 _log = logging.getLogger("panda_mdp.server")
 EVERY_S = 0.5

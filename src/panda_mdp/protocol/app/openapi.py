@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from panda_mdp import __version__
 from panda_mdp.protocol.app.common import REQUESTS
+from panda_mdp.version import __version__
 
 _REF = "#/components/schemas/{model}"
 _DESCRIPTION = (

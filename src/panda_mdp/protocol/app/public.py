@@ -12,7 +12,6 @@ from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
-from panda_mdp import __version__
 from panda_mdp.protocol.app.common import (
     JSON,
     NAME_PATTERN,
@@ -55,6 +54,7 @@ from panda_mdp.protocol.publishing import (
     table_info,
 )
 from panda_mdp.protocol.schema import domains
+from panda_mdp.version import __version__
 
 router = APIRouter()
 CHUNK = 64 << 10

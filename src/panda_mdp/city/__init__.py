@@ -1,0 +1,1 @@
+"""Road networks, what people do on them, and what an error costs."""

@@ -1,0 +1,57 @@
+"""Problems drawn from a city: records, outputs and tasks at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.city.city import City
+from panda_mdp.city.read.load import load_city
+from panda_mdp.city.synthetic import synthetic_city
+from panda_mdp.city.travel_loss import travel_loss
+from panda_mdp.errors import ProblemError
+from panda_mdp.problem import Problem
+
+SYNTHETIC = "synthetic"
+SYNTHETIC_NODES = 5000
+
+
+def find_city(name: str, records: int | None, seed: int) -> City:
+    """The city of a path, or the synthetic one with at least twice as many nodes as records."""
+    if name == SYNTHETIC:
+        return synthetic_city(max(SYNTHETIC_NODES, 2 * (records or 0)), seed)
+    if not Path(name).exists():
+        msg = f"{name}: no such file; give a road map or the word {SYNTHETIC!r}"
+        raise FileNotFoundError(msg)
+    return load_city(name)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A problem and the tasks (domain indices) that its loss travels to."""
+
+    problem: Problem
+    tasks: IntArray
+
+
+def draw_problem(
+    city: City, records: int | None, outputs: int, tasks: int, epsilon: float, seed: int
+) -> Draw:
+    """The paper's set-up: records, outputs among them and tasks among them, all drawn uniformly.
+
+    The loss is the travel loss in km, the prior uniform; `records=None` takes all nodes.
+    """
+    domain = city.domain(records, seed)
+    for name, count in (("outputs", outputs), ("tasks", tasks)):
+        if not 1 <= count <= domain.size:
+            msg = f"{name} is {count}; it must be between 1 and the {domain.size} records"
+            raise ProblemError(msg)
+    # A stream of its own: the city and the records are drawn from the seed itself.
+    generator = np.random.default_rng([seed, 1])
+    chosen = generator.choice(domain.size, outputs, replace=False)
+    goals = generator.choice(domain.size, tasks, replace=False)
+    loss = travel_loss(city, domain, chosen, goals)
+    return Draw(Problem(domain, chosen, loss, epsilon), goals)

@@ -1,0 +1,1 @@
+"""Maps in: road networks from files, each format in its own module."""

@@ -1,0 +1,92 @@
+"""Maps in: road networks from files, each format in its own module.
+
+    read_osm, read_graphml, read_geopackage, ...  ->  Network  ->  assemble  ->  MapReport
+
+An importer hands over pieces of road as its file has them; `assemble` cuts to the area, contracts
+chains and keeps the largest connected part, the same for all.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from panda_mdp.city.city import City
+from panda_mdp.city.read.assembly import MapReport, assemble
+from panda_mdp.city.read.network import Network, plain_name
+from panda_mdp.city.read.options import MapOptions
+from panda_mdp.errors import FileFormatError
+
+OSM = (".osm.pbf", ".osm", ".osm.gz", ".osm.bz2", ".pbf")
+SUFFIXES = (".npz", *OSM, ".graphml", ".gpkg", ".parquet", ".sqlite")
+
+
+def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
+    """Read a map of any known format, the suffix decides; say what was left out."""
+    if not path.exists():
+        msg = f"{path} does not exist"
+        raise FileNotFoundError(msg)
+    chosen = options or MapOptions()
+    name = path.name.lower()
+    if name.endswith(".npz"):
+        return _npz(path, chosen)
+    if name.endswith(OSM):
+        from panda_mdp.city.read.osm import read_osm
+
+        return assemble(read_osm(path, chosen), chosen, "OpenStreetMap", plain_name(path))
+    if name.endswith(".graphml"):
+        from panda_mdp.city.read.graphml import read_graphml
+
+        return assemble(read_graphml(path), chosen, "GraphML", plain_name(path))
+    if name.endswith((".gpkg", ".sqlite")):
+        from panda_mdp.city.read.geopackage import read_sqlite
+
+        network, source = read_sqlite(path, chosen)
+        return assemble(network, chosen, source, plain_name(path))
+    if name.endswith(".parquet") or path.is_dir():
+        from panda_mdp.city.read.geoparquet import read_geoparquet
+
+        return assemble(read_geoparquet(path), chosen, "GeoParquet", plain_name(path))
+    msg = f"{path.name} has an unknown suffix; known: {', '.join(SUFFIXES)}"
+    raise FileFormatError(msg)
+
+
+def load_city(path: str | os.PathLike[str], options: MapOptions | None = None) -> City:
+    """Read a road network; the suffix tells the format.
+
+    `.npz` holds arrays `lat`, `lon` (degrees), `u`, `v` (node indices), `length_m`, and optionally
+    `oneway`, `speed_kmh` and `osmid`. `.osm.pbf` and `.osm` are OpenStreetMap extracts, `.graphml`
+    is OSMnx's, `.gpkg` and `.parquet` are tables of nodes and edges. `options` choose the network
+    and the area for maps that are imported.
+    """
+    return read_map(Path(path), options).city
+
+
+def _npz(path: Path, options: MapOptions) -> MapReport:
+    """A city as it is; cut or contracted only where that was asked for."""
+    from panda_mdp.city.read.npz import load_npz
+
+    city = load_npz(path)
+    if options.bbox is None and not options.simplify:
+        return MapReport(city, "npz", segments=len(city.u))
+    return assemble(_as_network(city), options, "npz", city.name)
+
+
+def _as_network(city: City) -> Network:
+    streets = len(city.u)
+    return Network(
+        osmid=np.arange(city.nodes) if city.osmid is None else city.osmid,
+        lat=city.lat,
+        lon=city.lon,
+        a=city.u,
+        b=city.v,
+        length_m=city.length_m,
+        oneway=np.zeros(streets, dtype=np.bool_) if city.oneway is None else city.oneway,
+        speed_kmh=city.speed_kmh,
+        raw=False,
+    )
+
+
+__all__ = ["MapOptions", "MapReport", "load_city", "read_map"]

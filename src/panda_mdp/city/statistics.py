@@ -1,0 +1,102 @@
+"""Figures that tell whether a street network is like a real one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.city.city import City
+from panda_mdp.city.travel import travel
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, haversine_km
+
+CELL_KM = 0.5
+
+
+@dataclass(frozen=True)
+class CityStatistics:
+    """What a street network measures."""
+
+    nodes: int
+    streets: int
+    degree_shares: tuple[float, float, float, float]
+    """Shares of nodes with 1, 2, 3 and 4 streets."""
+    median_length_m: float
+    long_length_m: float
+    """90th percentile of street lengths."""
+    detour: float
+    """Mean of road distance over straight distance, random pairs."""
+    gini: float
+    """Inequality of junctions per 500 m cell, over cells that have any."""
+    width_km: float
+    height_km: float
+    total_km: float
+    components: int
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of each figure, for tables."""
+        shares = "/".join(f"{100 * share:.0f}" for share in self.degree_shares)
+        return [
+            ("nodes", f"{self.nodes:,}"),
+            ("streets", f"{self.streets:,}"),
+            ("degree 1/2/3/4", f"{shares} %"),
+            ("street length, median", f"{self.median_length_m:.0f} m"),
+            ("street length, 90th percentile", f"{self.long_length_m:.0f} m"),
+            ("mean detour", f"{self.detour:.2f}"),
+            ("Gini of junctions per 500 m cell", f"{self.gini:.2f}"),
+            ("extent", f"{self.width_km:.1f} x {self.height_km:.1f} km"),
+            ("streets in all", f"{self.total_km:,.0f} km"),
+            ("connected parts", f"{self.components:,}"),
+        ]
+
+
+def city_statistics(city: City, *, sources: int = 20, seed: int = 0) -> CityStatistics:
+    """Measure a city; the detour is taken over `sources` random nodes against all others."""
+    _, _, length = city.pairs
+    shares = np.bincount(city.degrees, minlength=5)[1:5] / city.nodes
+    x, y = plane_km(city)
+    return CityStatistics(
+        nodes=city.nodes,
+        streets=city.streets,
+        degree_shares=(float(shares[0]), float(shares[1]), float(shares[2]), float(shares[3])),
+        median_length_m=float(np.median(length)),
+        long_length_m=float(np.percentile(length, 90)),
+        detour=mean_detour(city, sources, seed),
+        gini=_gini(_cell_counts(x, y)),
+        width_km=float(np.ptp(x)),
+        height_km=float(np.ptp(y)),
+        total_km=city.total_km,
+        components=int(city.components().max()) + 1,
+    )
+
+
+def plane_km(city: City) -> tuple[FloatArray, FloatArray]:
+    """East and north of the city's middle, in km."""
+    lat0, lon0 = float(city.lat.mean()), float(city.lon.mean())
+    x = EARTH_RADIUS_KM * np.deg2rad(city.lon - lon0) * np.cos(np.deg2rad(lat0))
+    return x, EARTH_RADIUS_KM * np.deg2rad(city.lat - lat0)
+
+
+def mean_detour(city: City, sources: int, seed: int) -> float:
+    """Mean of road distance over great-circle distance; unreachable pairs are left out."""
+    chosen = np.random.default_rng(seed).choice(
+        city.nodes, size=min(sources, city.nodes), replace=False
+    )
+    roads = travel(city, chosen)
+    straight = haversine_km(
+        city.lat[chosen][:, None], city.lon[chosen][:, None], city.lat, city.lon
+    )
+    fine = np.isfinite(roads) & (straight > 0)
+    return float((roads[fine] / straight[fine]).mean())
+
+
+def _cell_counts(x: FloatArray, y: FloatArray) -> FloatArray:
+    cells = np.floor(np.stack([x, y], axis=1) / CELL_KM).astype(np.int64)
+    return np.sort(np.unique(cells, axis=0, return_counts=True)[1].astype(np.float64))
+
+
+def _gini(ascending: FloatArray) -> float:
+    count = len(ascending)
+    ranks = 2 * np.arange(1, count + 1) - count - 1
+    return float(ranks @ ascending / (count * ascending.sum()))

@@ -1,0 +1,222 @@
+"""From positions to records: how often each record was visited, and who went where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.city.traces.reader import Progress, TraceReport, Traces
+from panda_mdp.errors import DomainError, InvalidInputError, PrivacyError
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.metrics import EARTH_RADIUS_KM
+
+if TYPE_CHECKING:
+    from panda_mdp.prior import Prior
+
+CONTRIBUTION = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Visits per record. They are people's own until they are made private or are public anyway.
+
+    `bounded` holds at most `contribution` visits of each person, drawn at random from theirs:
+    what a private prior is made of.
+    """
+
+    domain: Domain
+    counts: IntArray
+    bounded: IntArray
+    contribution: int
+    people: int
+    outside: int
+    """Fixes that lay beyond the limit from every record."""
+    limit_km: float
+    report: TraceReport
+    source: str
+
+    def __repr__(self) -> str:
+        return (
+            f"Visits({int(self.counts.sum()):,} fixes of {self.people:,} people on "
+            f"{self.domain.size:,} records; {self.outside:,} outside {self.limit_km:g} km; "
+            f"{self.report.malformed:,} malformed lines)"
+        )
+
+    def public_prior(self, *, smoothing: float = 0.0, source: str = "") -> Prior:
+        """The shares of visits, where the traces are public already. See `Prior.public`."""
+        from panda_mdp.prior import Prior
+
+        described = source or f"{self.source}, {int(self.counts.sum()):,} fixes"
+        return Prior.public(self.counts, source=described, smoothing=smoothing)
+
+    def private_prior(
+        self, epsilon: float, *, cell_km: float | None = 1.0, smoothing: float = 0.0
+    ) -> Prior:
+        """A differentially private prior, safe to optimise for. See `Prior.private`."""
+        from panda_mdp.prior import Prior
+
+        if self.report.anonymous:
+            msg = (
+                f"{self.report.anonymous:,} fixes name no person, so nothing bounds what one "
+                "person contributes; name the column: load_traces(..., columns={'user': ...})"
+            )
+            raise PrivacyError(msg)
+
+        return Prior.private(
+            self.domain,
+            self.bounded,
+            epsilon=epsilon,
+            contribution=self.contribution,
+            cell_km=cell_km,
+            smoothing=smoothing,
+            source=self.source,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """The records that one person passed, in time. Its repr shows none of them."""
+
+    times: FloatArray
+    records: IntArray
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        return f"Trajectory({len(self)} records, <hidden>)"
+
+
+def snap_all(
+    domain: Domain, lat: FloatArray, lon: FloatArray, limit_km: float
+) -> tuple[IntArray, BoolArray]:
+    """The nearest record of each place, and whether it lies within `limit_km`."""
+    if not domain.geographic:
+        msg = f"positions need a domain of places, and this one is {domain.metric.kind}"
+        raise DomainError(msg)
+    if not limit_km > 0:
+        msg = f"limit_km is {limit_km!r}; it must be positive"
+        raise InvalidInputError(msg)
+    phi, lam = np.deg2rad(lat), np.deg2rad(lon)
+    xyz = EARTH_RADIUS_KM * np.stack(
+        [np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=1
+    )
+    tree = domain.metric.tree
+    if tree is None:
+        msg = "this domain has no tree of places to search"
+        raise DomainError(msg)
+    chord, nearest = tree.query(xyz)
+    arc = 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(np.asarray(chord) / (2 * EARTH_RADIUS_KM), 1))
+    return np.asarray(nearest, dtype=np.int64), np.asarray(arc <= limit_km)
+
+
+def count_visits(
+    traces: Traces,
+    domain: Domain,
+    *,
+    limit_km: float = 0.5,
+    contribution: int = CONTRIBUTION,
+    source: str = "",
+    progress: Progress | None = None,
+) -> Visits:
+    """Snap every fix to its nearest record and count; one pass, memory as domain and people.
+
+    Fixes beyond `limit_km` from every record are counted as outside. `source` describes the data
+    in certificates; it is the file's name where empty.
+    """
+    if contribution < 1:
+        msg = f"contribution is {contribution}; a person contributes at least 1 visit"
+        raise InvalidInputError(msg)
+    report = TraceReport()
+    counts = np.zeros(domain.size, dtype=np.int64)
+    sample = _PersonSample(contribution)
+    outside = people = 0
+    for fixes in traces.chunks(report, times=False, progress=progress):
+        nearest, inside = snap_all(domain, fixes.lat, fixes.lon, limit_km)
+        counts += np.bincount(nearest[inside], minlength=domain.size)
+        outside += int((~inside).sum())
+        people = max(people, int(fixes.user.max()) + 1)
+        sample.add(fixes.user[inside], nearest[inside])
+    return Visits(
+        domain=domain,
+        counts=counts,
+        bounded=np.bincount(sample.records, minlength=domain.size).astype(np.int64),
+        contribution=contribution,
+        people=people,
+        outside=outside,
+        limit_km=limit_km,
+        report=report,
+        source=source or f"traces {traces.path.name} ({traces.format})",
+    )
+
+
+class _PersonSample:
+    """A uniform sample of at most `size` visits of each person, from a stream.
+
+    Every visit gets a random key and each person's smallest keys stay. Which visits of a person
+    stay depends on that person alone, as the bound on a person's influence needs.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._random = np.random.default_rng()
+        self._user = np.empty(0, dtype=np.int64)
+        self._key = np.empty(0)
+        self.records = np.empty(0, dtype=np.int64)
+
+    def add(self, user: IntArray, record: IntArray) -> None:
+        user = np.concatenate([self._user, user])
+        record = np.concatenate([self.records, record])
+        key = np.concatenate([self._key, self._random.uniform(size=len(user) - len(self._key))])
+        order = np.lexsort((key, user))
+        user, record, key = user[order], record[order], key[order]
+        starts = np.flatnonzero(np.r_[True, user[1:] != user[:-1]]) if len(user) else user
+        rank = np.arange(len(user)) - np.repeat(starts, np.diff(np.r_[starts, len(user)]))
+        kept = rank < self._size
+        self._user, self.records, self._key = user[kept], record[kept], key[kept]
+
+
+def trajectories(
+    traces: Traces,
+    domain: Domain,
+    *,
+    people: int = 50,
+    limit_km: float = 0.5,
+    every_s: float = 0.0,
+    progress: Progress | None = None,
+) -> list[Trajectory]:
+    """Where the first `people` persons went, as records in time, for simulations of the protocol.
+
+    Fixes outside the limit or without a time are left out; so is a fix at the same record as the
+    one before, and one less than `every_s` seconds after the last that was kept.
+    """
+    if people < 1:
+        msg = f"people is {people}; ask for at least 1"
+        raise InvalidInputError(msg)
+    users: list[IntArray] = []
+    times: list[FloatArray] = []
+    records: list[IntArray] = []
+    for fixes in traces.chunks(progress=progress):
+        mine = (fixes.user < people) & np.isfinite(fixes.time)
+        nearest, inside = snap_all(domain, fixes.lat[mine], fixes.lon[mine], limit_km)
+        users.append(fixes.user[mine][inside])
+        times.append(fixes.time[mine][inside])
+        records.append(nearest[inside])
+    user, time, record = np.concatenate(users), np.concatenate(times), np.concatenate(records)
+    order = np.lexsort((time, user))
+    user, time, record = user[order], time[order], record[order]
+    return [
+        _thin(time[user == person], record[user == person], every_s) for person in np.unique(user)
+    ]
+
+
+def _thin(time: FloatArray, record: IntArray, every_s: float) -> Trajectory:
+    kept: list[int] = []
+    for k in range(len(time)):
+        if kept and (record[k] == record[kept[-1]] or time[k] - time[kept[-1]] < every_s):
+            continue
+        kept.append(k)
+    return Trajectory(time[kept], record[kept])

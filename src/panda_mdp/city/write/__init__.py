@@ -1,0 +1,1 @@
+"""Cities out: the formats that `City.save` writes."""

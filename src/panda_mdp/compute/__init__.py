@@ -1,0 +1,1 @@
+"""Loops over arrays, compiled by numba or JAX, or in NumPy; chosen explicitly."""

@@ -1,0 +1,28 @@
+"""What runs the loops over all pairs: numba's threads, accelerators through JAX, or NumPy."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Literal
+
+Backend = Literal["numba", "jax", "numpy"]
+
+
+def default_backend() -> Backend:
+    """numba where it is installed, else an accelerator that JAX sees, else NumPy."""
+    try:
+        installed = find_spec("numba") is not None
+    except ImportError:
+        installed = False
+    if installed:
+        return "numba"
+    return "jax" if accelerator() else "numpy"
+
+
+def accelerator() -> bool:
+    """Whether JAX is installed and sees something faster than this CPU."""
+    try:
+        import jax
+    except ImportError:
+        return False
+    return bool(jax.default_backend() != "cpu")

@@ -1,0 +1,203 @@
+"""The log-Lipschitz closure of a table over all pairs, and what goes with it.
+
+Closure, z_xy <- max_x' z_x'y exp(-eps d(x, x')), makes every column log-Lipschitz at eps; dividing
+the rows by their sums may break that by the ratio of the sums. Alternating the two drives the sums
+to 1. A floor under all entries keeps zeros out and makes the work local: within a column no log
+ratio exceeds the spread, so far pairs hold by themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.compute.rate import host_rate
+from panda_mdp.space.domain import Domain
+
+if TYPE_CHECKING:
+    from panda_mdp.compute.numba.distance import Coordinates
+
+FLOOR = 1e-8
+FRESH_REACH = 0.5
+"""Nats by which the reach of tiles may be overstated before it is computed anew."""
+NEAR = 8
+NEAR_NATS = 8.0
+"""Pairs within this many nats do nearly all that the closure does: a farther record lends a row
+less than exp(-8) of an entry. Where an estimate will do only they are closed."""
+SETTLED = 1e-7
+"""A row whose sum exceeds 1 by no more than this is not closed again."""
+
+
+class Closure:
+    """Closes tables over all pairs of one domain; works along the domain's tiles."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.tiles = domain.tiles
+        self.order = self.tiles.order
+        self.place = np.argsort(self.order)
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """The metric as the compiled loops take it."""
+        from panda_mdp.compute.numba.distance import coordinates
+
+        return coordinates(self.domain.metric, self.order)
+
+    @cached_property
+    def near(self) -> tuple[IntArray, FloatArray]:
+        """Positions of the nearest records of every position, and their distances."""
+        near, apart = self.domain.neighbours(min(NEAR, self.domain.size - 1))
+        return self.place[near[self.order]], apart[self.order]
+
+    def start(self, matrix: FloatArray, floor: float = FLOOR) -> FloatArray:
+        """The matrix along the tiles, rows summing to 1, with a floor of `floor / m`."""
+        z = np.maximum(matrix[self.order], 0).astype(np.float64)
+        sums = z.sum(axis=1, keepdims=True)
+        z /= np.where(sums > 0, sums, 1.0)
+        z = (1 - floor) * z + floor / z.shape[1]
+        return np.ascontiguousarray(z / z.sum(axis=1, keepdims=True))
+
+    def reach(self, z: FloatArray) -> FloatArray:
+        """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
+        return directed_reach(z, self.tiles.starts)
+
+    def close(
+        self,
+        z: FloatArray,
+        epsilon: float,
+        active: BoolArray | None = None,
+        reach: FloatArray | None = None,
+        slack: float = 0.0,
+        nats: float = np.inf,
+    ) -> FloatArray:
+        """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled).
+
+        Rows that are not `active` stay as they are; `reach` may be passed where it is known, up to
+        `slack` nats. Of pairs with epsilon d beyond `nats` some are left out.
+        """
+        from panda_mdp.compute.numba.closure import close
+
+        out = np.empty_like(z)
+        kind, table, along = self.coordinates
+        if reach is None:
+            reach = self.reach(z)
+        close(
+            z,
+            out,
+            np.ones(len(z), dtype=np.bool_) if active is None else active,
+            epsilon,
+            kind,
+            table,
+            along,
+            self.tiles.starts,
+            self.tiles.between,
+            np.minimum(reach + slack, nats),
+        )
+        return out
+
+    def normalise(self, closed: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The rows divided by their sums, and the sums by position."""
+        sums = closed.sum(axis=1)
+        return closed / sums[:, None], sums
+
+    def rounds(
+        self, z: FloatArray, epsilon: float, nats: float = np.inf
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Tables after closing (up to `nats`) and normalising once, twice, ..., with the rows' sums
+        before.
+
+        A row that was scaled down leaves the others closed; only itself has to be closed again.
+        After the first round an entry falls by at most the row's sum and rises by at most the
+        largest sum before, so the reach of the tiles moves by no more than their logarithms.
+        """
+        active = np.ones(self.domain.size, dtype=np.bool_)
+        slack = before = 0.0
+        for count in itertools.count():
+            if count <= 1 or slack > FRESH_REACH:
+                reach, slack = self.reach(z), 0.0
+            closed = self.close(z, epsilon, active, reach, slack, nats)
+            z, sums = self.normalise(closed)
+            largest = float(np.log(sums.max()))
+            slack += largest + before
+            before = largest
+            active = sums > 1 + SETTLED
+            yield z, sums
+
+    def centre(self, z: FloatArray, epsilon: float) -> FloatArray:
+        """The table half way, in logarithms, between the least log-Lipschitz one above z and the
+        greatest one below: log-Lipschitz too (rows unscaled)."""
+        return np.asarray(np.sqrt(self.close(z, epsilon) / self.close(1 / z, epsilon)))
+
+    def centred_rounds(
+        self, z: FloatArray, epsilon: float
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """As `rounds`, closing from both sides.
+
+        What is added to a row is taken from others, so rows whose neighbours force their sums above
+        1, where `rounds` goes in circles, come to rest. Only for tables that are nearly closed:
+        tiny entries that are not would pull all others down.
+        """
+        while True:
+            z, sums = self.normalise(self.centre(z, epsilon))
+            yield z, sums
+
+    def excess(self, sums: FloatArray) -> float:
+        """The largest rate by which dividing near records by `sums` may have raised epsilon."""
+        logs = np.log(sums)
+        near, apart = self.near
+        return float((np.abs(logs[:, None] - logs[near]) / apart).max())
+
+    def rate(self, z: FloatArray) -> float:
+        """The audited epsilon of a positive table along the tiles, before it is quantised."""
+        matrix = np.ascontiguousarray(z[self.place])
+        return host_rate(self.domain, np.log(matrix), matrix.view(np.int64))[0]
+
+    def host(self, z: FloatArray) -> FloatArray:
+        """A table along the tiles as a NumPy array in the domain's order."""
+        return np.asarray(z)[self.place]
+
+    def violated(
+        self, z: FloatArray, epsilon: float, most: int, least_gain: float
+    ) -> tuple[IntArray, FloatArray]:
+        """For every position up to `most` partners (-1 for none) whose constraint it misses by the
+        most mass, sum_y max(0, z_x'y exp(-epsilon d) - z_xy) > least_gain, and that mass.
+
+        Of pairs beyond `NEAR_NATS`, which can miss little, some are not looked at.
+        """
+        from panda_mdp.compute.numba.bound import violated_pairs
+
+        kind, table, along = self.coordinates
+        partner, gain = violated_pairs(
+            z.astype(np.float32),
+            epsilon,
+            kind,
+            table,
+            along,
+            self.tiles.starts,
+            self.tiles.between,
+            np.minimum(self.reach(z), NEAR_NATS),
+            most,
+            least_gain,
+        )
+        return partner, gain
+
+
+def directed_reach(z: FloatArray, starts: IntArray) -> FloatArray:
+    """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
+    highest = np.log(np.maximum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
+    lowest = np.log(np.minimum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
+    return spans(highest, lowest)
+
+
+def spans(highest: FloatArray, lowest: FloatArray) -> FloatArray:
+    """max_y (highest_by - lowest_ay) for all tiles a and b, from (T, m) extremes."""
+    reach = np.full((len(highest), len(highest)), -np.inf)
+    for high, low in zip(highest.T, lowest.T, strict=True):
+        np.maximum(reach, high - low[:, None], out=reach)
+    return reach

@@ -1,0 +1,279 @@
+"""Linear programs for HiGHS: the rows of the privacy LP, and one LP that is solved again and again.
+
+The table z (records x outputs) is laid out row by row, so entry (x, y) is column x m + y. Privacy
+rows are scaled to s (z_i - g z_j) <= 0 with g = exp(epsilon d) and s = 1 / sqrt(g), which keeps
+both coefficients within e^15 of 1 where epsilon d goes up to 30.
+
+The solver's own objective and tolerances are never trusted: `multipliers` reads its prices as
+numbers >= 0 from which `panda_mdp.methods.optimal.dual` computes a bound of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.errors import MissingDependencyError, SolverError
+
+Algorithm = Literal["ipm", "simplex", "pdlp"]
+ALGORITHMS = ("ipm", "simplex", "pdlp")
+LARGEST_INDEX = 2**31 - 1
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What HiGHS made of an LP."""
+
+    status: str
+    """In HiGHS's own words."""
+    optimal: bool
+    infeasible: bool
+    objective: float | None
+    """HiGHS's objective; for information, never for a certificate."""
+    primal: FloatArray | None
+    prices: FloatArray | None
+    """Change of the objective with a row's bound, one per row."""
+    ray: FloatArray | None
+    """For an infeasible LP: a combination of rows that no point satisfies, signed as prices."""
+    iterations: int
+
+
+class Lp:
+    """min cost . v subject to row_lower <= A v <= row_upper, lower <= v <= upper, held by HiGHS.
+
+    Rows can be added and bounds changed between solves; each solve starts from the last basis
+    where the algorithm has one (simplex). Interior point runs without crossover; `tolerance` is
+    that of feasibility and of the relative gap, HiGHS's own where None. HiGHS works on
+    one thread without Python's lock, so several LPs can be solved from several threads.
+    """
+
+    def __init__(
+        self,
+        cost: FloatArray,
+        rows: sparse.csr_array,
+        row_lower: FloatArray,
+        row_upper: FloatArray,
+        *,
+        algorithm: Algorithm = "simplex",
+        lower: FloatArray | None = None,
+        upper: FloatArray | None = None,
+        presolve: bool = True,
+        tolerance: float | None = None,
+    ) -> None:
+        highspy = import_highspy()
+        count = len(cost)
+        _refuse_large(rows.nnz)
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = count, rows.shape[0]
+        lp.col_cost_ = cost
+        lp.col_lower_ = np.zeros(count) if lower is None else lower
+        lp.col_upper_ = np.full(count, np.inf) if upper is None else upper
+        lp.row_lower_, lp.row_upper_ = row_lower, row_upper
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.num_col_, lp.a_matrix_.num_row_ = count, rows.shape[0]
+        lp.a_matrix_.start_ = rows.indptr.astype(np.int32)
+        lp.a_matrix_.index_ = rows.indices.astype(np.int32)
+        lp.a_matrix_.value_ = rows.data
+        self._highspy = highspy
+        self._highs = highspy.Highs()
+        self._set("output_flag", False)
+        self._set("solver", algorithm)
+        self._set("parallel", "off")
+        self._set("run_crossover", "off")
+        self._set("presolve", "on" if presolve else "off")
+        if tolerance is not None:
+            for kind in ("primal_feasibility", "dual_feasibility", "ipm_optimality"):
+                self._set(f"{kind}_tolerance", tolerance)
+            self._set("pdlp_optimality_tolerance", tolerance)
+        self._highs.HandleUserInterrupt = True
+        if self._highs.passModel(lp) == highspy.HighsStatus.kError:
+            msg = (
+                f"HiGHS refused an LP of {rows.shape[0]} rows, {count} columns and {rows.nnz} "
+                "entries; use fewer records or outputs, or backend='cpu'"
+            )
+            raise SolverError(msg)
+
+    def _set(self, option: str, value: Any) -> None:
+        if self._highs.setOptionValue(option, value) != self._highspy.HighsStatus.kOk:
+            msg = f"this HiGHS does not take {option} = {value!r}; install highspy 1.8 or newer"
+            raise SolverError(msg)
+
+    def add_rows(self, rows: sparse.csr_array, lower: FloatArray, upper: FloatArray) -> None:
+        """Further rows, after those that there are."""
+        self._highs.addRows(
+            rows.shape[0],
+            lower,
+            upper,
+            rows.nnz,
+            rows.indptr[:-1].astype(np.int32),
+            rows.indices.astype(np.int32),
+            rows.data,
+        )
+
+    def set_row_bounds(self, rows: IntArray, lower: FloatArray, upper: FloatArray) -> None:
+        """New bounds for some rows."""
+        self._highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, upper)
+
+    def set_bounds(self, columns: IntArray, lower: FloatArray, upper: FloatArray) -> None:
+        """New bounds for some variables."""
+        self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
+
+    def delete_rows(self, rows: IntArray) -> None:
+        """Without these rows; those behind them move up."""
+        self._highs.deleteRows(len(rows), np.sort(rows).astype(np.int32))
+
+    def attempt(self, time_limit: float | None = None) -> tuple[Answer, str]:
+        """Solve, and how that ended: "solved", "time limit", "interrupted" or "failed"."""
+        try:
+            answer = self.solve(time_limit)
+        except KeyboardInterrupt:
+            return self.answer(), "interrupted"
+        if answer.optimal:
+            return answer, "solved"
+        over = time_limit is not None and "ime limit" in answer.status
+        return answer, "time limit" if over else "failed"
+
+    def solve(self, time_limit: float | None = None) -> Answer:
+        """Solve from where the last solve ended; `time_limit` in seconds, for this solve alone.
+
+        An interrupt stops HiGHS and is raised again when it has stopped.
+        """
+        highs = self._highs
+        # HiGHS counts the time of all solves of a model together.
+        limit = np.inf if time_limit is None else highs.getRunTime() + max(time_limit, 0.0)
+        self._set("time_limit", float(limit))
+        run_interruptibly(highs)
+        return self.answer()
+
+    def answer(self) -> Answer:
+        """What the last solve ended with."""
+        highs, kinds = self._highs, self._highspy.HighsModelStatus
+        status = highs.getModelStatus()
+        solution = highs.getSolution()
+        info = highs.getInfo()
+        infeasible = status == kinds.kInfeasible
+        ray = None
+        if infeasible:
+            _, exists, values = highs.getDualRay()
+            ray = np.asarray(values, dtype=np.float64) if exists else None
+        return Answer(
+            status=highs.modelStatusToString(status),
+            optimal=status == kinds.kOptimal,
+            infeasible=infeasible,
+            objective=_finite(info.objective_function_value),
+            primal=_array(solution.col_value, solution.value_valid),
+            prices=_array(solution.row_dual, solution.dual_valid),
+            ray=ray,
+            iterations=int(
+                max(info.simplex_iteration_count, 0)
+                + max(info.ipm_iteration_count, 0)
+                + max(info.pdlp_iteration_count, 0)
+            ),
+        )
+
+
+def run_interruptibly(highs: Any) -> None:
+    """Run HiGHS; a KeyboardInterrupt cancels it and is raised when it has ended.
+
+    Only the main thread receives interrupts, so HiGHS runs in a second one while it waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        highs.run()
+        return
+    worker = threading.Thread(target=highs.run, daemon=True)
+    worker.start()
+    try:
+        while worker.is_alive():
+            worker.join(POLL_SECONDS)
+    except KeyboardInterrupt:
+        highs.cancelSolve()
+        worker.join()
+        raise
+
+
+def import_highspy() -> Any:
+    """The highspy module, or an error that says how to get it."""
+    try:
+        import highspy
+    except ImportError as error:
+        msg = "this needs HiGHS: pip install highspy"
+        raise MissingDependencyError(msg) from error
+    return highspy
+
+
+def require_numba(purpose: str) -> None:
+    """An error that says how to get numba, where it is missing."""
+    if find_spec("numba") is None:
+        msg = f"{purpose} needs numba: pip install numba"
+        raise MissingDependencyError(msg)
+
+
+def privacy_rows(
+    ends: IntArray, exponent: FloatArray, records: int, outputs: int
+) -> sparse.csr_array:
+    """Rows s (z_i - g z_j), and the other way round, of every edge and output.
+
+    Shape (2 E m, records m), ordered by direction, edge, output; the upper bound of each is 0.
+    """
+    scale = np.exp(-0.5 * exponent)
+    own = np.concatenate([ends[:, 0], ends[:, 1]])
+    other = np.concatenate([ends[:, 1], ends[:, 0]])
+    place = np.arange(outputs)
+    _refuse_large(4 * len(ends) * outputs)
+    columns = np.stack([own[:, None] * outputs + place, other[:, None] * outputs + place], axis=2)
+    both = np.concatenate([scale, scale])
+    values = np.stack([both, -1 / both], axis=1)[:, None, :].repeat(outputs, axis=1)
+    count = 2 * len(ends) * outputs
+    return sparse.csr_array(
+        (values.ravel(), columns.ravel(), np.arange(0, 2 * count + 1, 2)),
+        shape=(count, records * outputs),
+    )
+
+
+def sum_rows(records: int, outputs: int) -> sparse.csr_array:
+    """Rows sum_y z_xy, one per record."""
+    entries = records * outputs
+    return sparse.csr_array(
+        (np.ones(entries), np.arange(entries), np.arange(0, entries + 1, outputs)),
+        shape=(records, entries),
+    )
+
+
+def multipliers(prices: FloatArray, exponent: FloatArray, outputs: int) -> FloatArray:
+    """Multipliers >= 0 of z_i <= g z_j from the prices of `privacy_rows`; (2, E, m).
+
+    The first index is the direction: 0 for the edge's first record on the left, 1 for its second.
+    Prices of the wrong sign, which tolerances allow, become 0.
+    """
+    scaled = np.maximum(-prices, 0.0).reshape(2, len(exponent), outputs)
+    return np.asarray(scaled * np.exp(-0.5 * exponent)[None, :, None])
+
+
+def cost_scale(cost: FloatArray) -> float:
+    """By what costs are divided so that HiGHS's absolute tolerances fit them."""
+    return float(cost.mean()) or 1.0
+
+
+def _refuse_large(entries: int) -> None:
+    if entries > LARGEST_INDEX:
+        msg = (
+            f"the LP has {entries:,} entries and HiGHS takes {LARGEST_INDEX:,}; "
+            "use pairs='graph', fewer records or outputs, or backend='cpu'"
+        )
+        raise SolverError(msg)
+
+
+def _array(values: Any, valid: bool) -> FloatArray | None:
+    array = np.asarray(values, dtype=np.float64)
+    return array if valid and np.isfinite(array).all() else None
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

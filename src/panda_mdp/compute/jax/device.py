@@ -1,0 +1,240 @@
+"""Arrays on accelerators (JAX): meshes, padding, tiles and distances.
+
+Outputs are sharded over the devices of a mesh; records and edges are whole on each. Shapes are
+padded to a ladder of sizes, so that similar problems share one compilation. Everything runs under
+64-bit types (`precise`): iterates say float32 themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.errors import MethodError
+from panda_mdp.space.angular import Angular
+from panda_mdp.space.metrics import (
+    EARTH_RADIUS_KM,
+    Euclidean,
+    Haversine,
+    Matrix,
+    Metric,
+    latitude_cosine,
+)
+from panda_mdp.space.tiles import TILE, Tiles
+
+AXIS = "outputs"
+Array: TypeAlias = Any
+
+
+def precise() -> Any:
+    """A context in which 64-bit types are 64-bit types."""
+    return jax.enable_x64(True)
+
+
+def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """All devices in a row (of all processes, where JAX was initialised for several)."""
+    return Mesh(np.asarray(jax.devices() if devices is None else list(devices)), (AXIS,))
+
+
+def ladder(size: int) -> int:
+    """The next size on a ladder of eight steps per doubling: at most an eighth is padding."""
+    if size <= 64:
+        return 64
+    step = 1 << max(0, size.bit_length() - 4)
+    return -(-size // step) * step
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where arrays go: sharded along outputs, or whole on every device."""
+
+    mesh: Mesh
+    outputs: int
+
+    @property
+    def width(self) -> int:
+        """Outputs padded to a multiple of the devices."""
+        count = int(self.mesh.devices.size)
+        return -(-self.outputs // count) * count
+
+    def whole(self, array: npt.NDArray[Any]) -> Array:
+        """The same array on every device."""
+        return self._put(array, PartitionSpec())
+
+    def sharded(self, array: npt.NDArray[Any], fill: float) -> Array:
+        """An array whose last axis is outputs, padded with `fill` and split over the devices."""
+        pad = [(0, 0)] * (array.ndim - 1) + [(0, self.width - array.shape[-1])]
+        spec = PartitionSpec(*[None] * (array.ndim - 1), AXIS)
+        full = np.pad(array, pad, constant_values=fill)
+        return self._put(full, spec)
+
+    def _put(self, array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
+        sharding = NamedSharding(self.mesh, spec)
+        if len(self.mesh.local_devices) == self.mesh.devices.size:
+            return jax.device_put(array, sharding)
+        # Every process holds the same array: each places its own part, nothing is sent around.
+        return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+    def host(self, array: Array) -> npt.NDArray[Any]:
+        """A sharded array in full as NumPy, without the padding, on every process."""
+        return np.asarray(_compiled_gather(self.mesh)(array))[..., : self.outputs]
+
+
+@cache
+def _compiled_gather(mesh: Mesh) -> Any:
+    return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+
+def any_process(decision: bool, mesh: Mesh) -> bool:
+    """Whether any process of the mesh decides so: one answer for all, who must all ask.
+
+    Processes that solve together must take the same turns; what depends on a clock may differ.
+    """
+    if len(mesh.local_devices) == mesh.devices.size:
+        return decision
+    flags = jax.make_array_from_callback(
+        (int(mesh.devices.size),),
+        NamedSharding(mesh, PartitionSpec(AXIS)),
+        lambda _: np.array([decision]),
+    )
+    return bool(np.asarray(_compiled_any(mesh)(flags)))
+
+
+@cache
+def _compiled_any(mesh: Mesh) -> Any:
+    return jax.jit(jnp.any, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+
+def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> None:
+    """Refuse a job that does not fit, with the size that it needs and the devices that hold it.
+
+    `needed` is for all outputs together; every device takes an equal share. `available` is the
+    memory of one device in bytes, asked of the device where None.
+    """
+    if available is None:
+        # Another process's device does not answer.
+        statistics = mesh.local_devices[0].memory_stats()
+        available = int(statistics["bytes_limit"]) if statistics else 0
+    count = mesh.devices.size
+    if available and needed / count > available:
+        enough = math.ceil(needed / available)
+        msg = (
+            f"the problem needs {needed / 2**30:.1f} GiB over {count} device(s) with "
+            f"{available / 2**30:.1f} GiB each; {enough} such devices would hold it "
+            "(outputs are split over devices), or use fewer outputs or records"
+        )
+        raise MethodError(msg)
+
+
+def distance_error(metric: Metric) -> float:
+    """Relative error of the distances computed here: plain sums, library functions to 4 ulp."""
+    if isinstance(metric, Euclidean | Angular):
+        return (metric.vectors.shape[1] / 2 + 30) * 2.0**-53 + 4e-16
+    return max(metric.relative_error, 4e-15)
+
+
+@dataclass(frozen=True)
+class TileGrid:
+    """Tiles padded to a common number of rows, on the devices."""
+
+    members: IntArray
+    """(T, 64) positions along the tiles' order; -1 is padding."""
+    apart: Callable[[Any, Array, Array], Array]
+    """Distances of tiles a (P,) to tiles b (P,): (P, 64, 64)."""
+    tables: Any
+    """What `apart` reads."""
+    real: Array
+    """(T, 64) whether a row is a record."""
+
+    @classmethod
+    def build(cls, metric: Metric, tiles: Tiles, place: Placement) -> TileGrid:
+        """Lay out a metric's tiles."""
+        sizes = np.diff(tiles.starts)
+        across = np.arange(TILE)
+        members = np.where(across < sizes[:, None], tiles.starts[:-1, None] + across, -1).astype(
+            np.int64
+        )
+        records = tiles.order[np.maximum(members, 0)]
+        apart, tables = _distances(metric, records)
+        return cls(
+            members,
+            apart,
+            jax.tree.map(place.whole, tables),
+            place.whole(members >= 0),
+        )
+
+    def spread(self, table: npt.NDArray[Any], fill: float) -> npt.NDArray[Any]:
+        """A (K, m) table along the tiles' order as (T, 64, m), padding filled."""
+        out = table[np.maximum(self.members, 0)]
+        out[self.members < 0] = fill
+        return out
+
+
+def measures(metric: Metric) -> bool:
+    """Whether distances of this metric can be computed here."""
+    return isinstance(metric, Haversine | Angular | Euclidean | Matrix)
+
+
+def _distances(
+    metric: Metric, records: IntArray
+) -> tuple[Callable[[Any, Array, Array], Array], Any]:
+    if isinstance(metric, Haversine):
+        lat, lon = metric.lat[records], metric.lon[records]
+        return _haversine, (lat, lon, latitude_cosine(lat))
+    if isinstance(metric, Angular):
+        return _angular, metric.vectors[records]
+    if isinstance(metric, Euclidean):
+        return _euclidean, metric.vectors[records]
+    if isinstance(metric, Matrix):
+        return _matrix, (np.asarray(metric.distances), records)
+    msg = f"backend 'jax' has no distances for {metric.kind!r} domains; use backend 'cpu'"
+    raise MethodError(msg)
+
+
+def _haversine(tables: Any, a: Array, b: Array) -> Array:
+    lat, lon, cosine = tables
+    half = jnp.pi / 360
+    rise = (lat[a][:, :, None] - lat[b][:, None, :]) * half
+    first, second = lon[a][:, :, None], lon[b][:, None, :]
+    gap = jnp.abs(first - second)
+    # Across the date line the two distances to it are exact, their sum is not small by rounding.
+    around = (180 - jnp.maximum(first, second)) + (180 + jnp.minimum(first, second))
+    turn = jnp.where(gap > 180, around, gap) * half
+    cosines = cosine[a][:, :, None] * cosine[b][:, None, :]
+    near = jnp.sin(rise) ** 2 + cosines * jnp.sin(turn) ** 2
+    middle = (lat[a][:, :, None] + lat[b][:, None, :]) * half
+    far = jnp.sin(middle) ** 2 + cosines * jnp.cos(turn) ** 2
+    angle = jnp.where(
+        near <= 0.5,
+        2 * jnp.arcsin(jnp.sqrt(jnp.minimum(near, 1.0))),
+        jnp.pi - 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(far, 1.0))),
+    )
+    return EARTH_RADIUS_KM * angle
+
+
+def _euclidean(vectors: Array, a: Array, b: Array) -> Array:
+    difference = vectors[a][:, :, None, :] - vectors[b][:, None, :, :]
+    return jnp.sqrt(jnp.sum(difference * difference, axis=-1))
+
+
+def _angular(vectors: Array, a: Array, b: Array) -> Array:
+    first, second = vectors[a][:, :, None, :], vectors[b][:, None, :, :]
+    less, more = first - second, first + second
+    return 2 * jnp.arctan2(
+        jnp.sqrt(jnp.sum(less * less, axis=-1)), jnp.sqrt(jnp.sum(more * more, axis=-1))
+    )
+
+
+def _matrix(tables: Any, a: Array, b: Array) -> Array:
+    distances, records = tables
+    return distances[records[a][:, :, None], records[b][:, None, :]]

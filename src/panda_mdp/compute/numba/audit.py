@@ -1,0 +1,104 @@
+"""The largest privacy loss per unit of distance over all pairs, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from panda_mdp.compute.numba.compiling import njit
+from panda_mdp.compute.numba.distance import fill
+
+
+@njit(cache=True)
+def _equal(weights, i, j):
+    for y in range(weights.shape[1]):
+        if weights[i, y] != weights[j, y]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _scan(logs, weights, kind, table, order, a0, a1, b0, b1, constant, shrink, best, where):
+    """Scan tile [a0, a1) against [b0, b1); raises `best` and `where` in place."""
+    apart = np.empty(b1 - b0)
+    for i in range(a0, a1):
+        first = max(b0, i + 1)
+        if first >= b1:
+            continue
+        fill(kind, table, order, i, first, b1, apart)
+        for j in range(first, b1):
+            worst = 0.0
+            for y in range(logs.shape[1]):
+                worst = max(worst, abs(logs[i, y] - logs[j, y]))
+            d = apart[j - first]
+            if worst + constant > best[0] * d * shrink:
+                if _equal(weights, i, j):
+                    continue
+                value = np.inf if d == 0.0 else (worst + constant) / (d * shrink)
+                if value > best[0]:
+                    best[0] = value
+                    where[0] = i
+                    where[1] = j
+
+
+@njit(cache=True, parallel=True)
+def worst_pair(logs, weights, kind, table, order, starts, between, reach, constant, shrink):
+    """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)).
+
+    `reach[a, b]` bounds the log ratios between two tiles and `between[a, b]` the distance from
+    below, so a tile pair that cannot exceed what was found already is passed over.
+    Returns the value, the two positions, and the number of tile pairs visited.
+    """
+    count = len(starts) - 1
+    values = np.zeros(count)
+    places = np.zeros((count, 2), np.int64)
+    visited = np.zeros(count, np.int64)
+    for a in prange(count):
+        best = np.zeros(1)
+        where = np.zeros(2, np.int64)
+        _scan(
+            logs,
+            weights,
+            kind,
+            table,
+            order,
+            starts[a],
+            starts[a + 1],
+            starts[a],
+            starts[a + 1],
+            constant,
+            shrink,
+            best,
+            where,
+        )
+        values[a] = best[0]
+        places[a] = where
+    floor = values.max()
+    for a in prange(count):
+        best = np.zeros(1)
+        best[0] = floor
+        where = places[a].copy()
+        for b in range(a + 1, count):
+            if reach[a, b] + constant <= best[0] * between[a, b] * shrink:
+                continue
+            visited[a] += 1
+            _scan(
+                logs,
+                weights,
+                kind,
+                table,
+                order,
+                starts[a],
+                starts[a + 1],
+                starts[b],
+                starts[b + 1],
+                constant,
+                shrink,
+                best,
+                where,
+            )
+        if best[0] > floor:
+            values[a] = best[0]
+            places[a] = where
+    top = values.argmax()
+    return values[top], places[top, 0], places[top, 1], visited.sum() + count

@@ -1,0 +1,143 @@
+"""Distances inside compiled loops, for every metric of `panda_mdp.space.metrics`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.compute.numba.compiling import njit
+from panda_mdp.space.angular import Angular
+from panda_mdp.space.metrics import (
+    EARTH_RADIUS_KM,
+    SUM_TERMS,
+    Euclidean,
+    Haversine,
+    Matrix,
+    Metric,
+    latitude_cosine,
+)
+
+HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
+LOCAL_DEGREES = 8.0
+RADIANS = np.pi / 180
+
+
+class Coordinates(NamedTuple):
+    """A metric in the form that the kernels take; records in the order of `order`."""
+
+    kind: int
+    table: FloatArray
+    order: IntArray
+
+
+def coordinates(metric: Metric, order: IntArray) -> Coordinates:
+    """The metric's numbers, laid out along `order`."""
+    if isinstance(metric, Haversine):
+        lat, lon = metric.lat[order], metric.lon[order]
+        local = np.ptp(lat) < LOCAL_DEGREES and np.ptp(lon) < LOCAL_DEGREES
+        table = np.stack([lat, lon, latitude_cosine(lat)])
+        return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
+    if isinstance(metric, Euclidean):
+        return Coordinates(EUCLIDEAN, np.ascontiguousarray(metric.vectors[order]), order)
+    if isinstance(metric, Angular):
+        return Coordinates(ANGULAR, np.ascontiguousarray(metric.vectors[order]), order)
+    if isinstance(metric, Matrix):
+        return Coordinates(MATRIX, np.asarray(metric.distances), order)
+    msg = f"no kernel for {type(metric).__name__}"
+    raise NotImplementedError(msg)
+
+
+@njit(cache=True, inline="always")
+def _sin_small(x):
+    """sin on |x| <= 0.07 to an ulp or two: the Taylor polynomial, which vectorises."""
+    s = x * x
+    return x * (1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110)))))
+
+
+@njit(cache=True, inline="always")
+def _asin_small(h):
+    """arcsin on [0, 0.1]: nine terms, the first one left out is below 1e-19 relative."""
+    s = h * h
+    p = 6435.0 / 557056
+    p = p * s + 143.0 / 10240
+    p = p * s + 231.0 / 13312
+    p = p * s + 63.0 / 2816
+    p = p * s + 35.0 / 1152
+    p = p * s + 5.0 / 112
+    p = p * s + 3.0 / 40
+    p = p * s + 1.0 / 6
+    return h + h * (s * p)
+
+
+@njit(cache=True)
+def _squares(table, i, j, sign):
+    """|u + sign v|^2 with compensated summation beyond the first terms."""
+    total = 0.0
+    excess = 0.0
+    for first in range(0, table.shape[1], SUM_TERMS):
+        s = 0.0
+        for p in range(first, min(first + SUM_TERMS, table.shape[1])):
+            t = table[i, p] + sign * table[j, p]
+            s += t * t
+        corrected = s - excess
+        raised = total + corrected
+        excess = (raised - total) - corrected
+        total = raised
+    return total
+
+
+@njit(cache=True)
+def fill(kind, table, order, i, start, stop, out):
+    """out[j - start] = distance of positions i and j, for start <= j < stop."""
+    if kind == LOCAL_HAVERSINE:
+        lat = table[0, i]
+        lon = table[1, i]
+        cosine = table[2, i]
+        for j in range(start, stop):
+            a = _sin_small((lat - table[0, j]) * (RADIANS / 2))
+            b = _sin_small((lon - table[1, j]) * (RADIANS / 2))
+            out[j - start] = (2 * EARTH_RADIUS_KM) * _asin_small(
+                np.sqrt(a * a + cosine * table[2, j] * (b * b))
+            )
+    elif kind == HAVERSINE:
+        for j in range(start, stop):
+            cosines = table[2, i] * table[2, j]
+            a = np.sin((table[0, i] - table[0, j]) * (RADIANS / 2)) ** 2
+            gap = abs(table[1, i] - table[1, j])
+            if gap > 180.0:
+                east = max(table[1, i], table[1, j])
+                west = min(table[1, i], table[1, j])
+                gap = (180.0 - east) + (180.0 + west)
+            half = gap * (RADIANS / 2)
+            a += cosines * np.sin(half) ** 2
+            if a <= 0.5:
+                out[j - start] = (2 * EARTH_RADIUS_KM) * np.arcsin(np.sqrt(a))
+            else:
+                b = np.sin((table[0, i] + table[0, j]) * (RADIANS / 2)) ** 2
+                b += cosines * np.cos(half) ** 2
+                out[j - start] = EARTH_RADIUS_KM * (np.pi - 2 * np.arcsin(np.sqrt(min(b, 1.0))))
+    elif kind == EUCLIDEAN:
+        for j in range(start, stop):
+            total = 0.0
+            excess = 0.0
+            for first in range(0, table.shape[1], SUM_TERMS):
+                s = 0.0
+                for p in range(first, min(first + SUM_TERMS, table.shape[1])):
+                    t = table[i, p] - table[j, p]
+                    s += t * t
+                corrected = s - excess
+                raised = total + corrected
+                excess = (raised - total) - corrected
+                total = raised
+            out[j - start] = np.sqrt(total)
+    elif kind == ANGULAR:
+        for j in range(start, stop):
+            out[j - start] = 2 * np.arctan2(
+                np.sqrt(_squares(table, i, j, -1.0)), np.sqrt(_squares(table, i, j, 1.0))
+            )
+    else:
+        row = order[i]
+        for j in range(start, stop):
+            out[j - start] = table[row, order[j]]

@@ -1,0 +1,1 @@
+"""The linear program by Benders decomposition."""

@@ -1,0 +1,1 @@
+"""The linear program over the full domain, solved to a certified gap."""

@@ -1,0 +1,95 @@
+"""Which machine solves: the CPU's cores (numba) or accelerators (JAX)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.backend import accelerator
+from panda_mdp.compute.closure import Closure
+from panda_mdp.errors import MissingDependencyError
+from panda_mdp.methods.optimal.graph import Graph
+from panda_mdp.methods.optimal.halpern import Halpern
+from panda_mdp.problem import Problem
+
+
+class Engine(ABC):
+    """Makes the solver and the closure of one machine."""
+
+    name: str
+    compiles: bool = False
+    """Whether what runs for the first time is compiled meanwhile, in every process anew."""
+
+    @abstractmethod
+    def closure(self, problem: Problem) -> Closure:
+        """What closes tables of the problem over all pairs."""
+
+    @abstractmethod
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+        """What iterates on the problem."""
+
+    def agree(self, decision: bool) -> bool:
+        """A decision by the clock, made the same for all processes that solve together."""
+        return decision
+
+
+class CpuEngine(Engine):
+    """All cores of this machine, compiled by numba."""
+
+    name = "cpu"
+
+    def __init__(self) -> None:
+        try:
+            import numba  # noqa: F401
+        except ImportError as error:
+            msg = "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
+            raise MissingDependencyError(msg) from error
+
+    def closure(self, problem: Problem) -> Closure:
+        return Closure(problem.domain)
+
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+        from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+
+        return CpuSolver(problem, graph, start)
+
+
+class JaxEngine(Engine):
+    """The devices that JAX sees, or those given; outputs are split over them."""
+
+    name = "jax"
+    compiles = True
+
+    def __init__(self, devices: Sequence[Any] | None = None) -> None:
+        try:
+            from panda_mdp.compute.jax.device import make_mesh
+        except ImportError as error:
+            msg = "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
+            raise MissingDependencyError(msg) from error
+        self.mesh = make_mesh(devices)
+
+    def closure(self, problem: Problem) -> Closure:
+        from panda_mdp.compute.jax.closure import closure_for
+
+        return closure_for(problem.domain, self.mesh, problem.outputs_count)
+
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+        from panda_mdp.methods.optimal.jax_solver import JaxSolver
+
+        return JaxSolver(problem, graph, start, self.mesh)
+
+    def agree(self, decision: bool) -> bool:
+        from panda_mdp.compute.jax.device import any_process
+
+        return any_process(decision, self.mesh)
+
+
+def choose(backend: Literal["auto", "cpu", "jax"], devices: Sequence[Any] | None) -> Engine:
+    """The engine of a name; "auto" takes an accelerator where JAX sees one, else the CPU."""
+    if backend == "cpu":
+        return CpuEngine()
+    if backend == "jax" or devices is not None or accelerator():
+        return JaxEngine(devices)
+    return CpuEngine()

@@ -1,0 +1,130 @@
+"""The first-order method on the CPU: compiled loops over records and edges, all cores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
+from panda_mdp.compute.numba.bound import least_reduced_costs
+from panda_mdp.compute.numba.pdhg import run
+from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, incidence, summed
+
+LEAST_BLOCK = 32
+BLOCK_ENTRIES = 1 << 15
+"""Entries of the table in a block, so that its edges stay in the cache."""
+
+LEAST_BLOCKS = 16
+ROWS_AT_ONCE = 64
+
+
+class CpuSolver(Halpern):
+    """Iterates in float32 with outputs contiguous (kernels/pdhg.py)."""
+
+    def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
+        self._cost64 = cost
+        self._cost = np.ascontiguousarray(cost / self.unit, dtype=np.float32)
+        self._scale = scale.astype(np.float32)
+        self._inverse = 1 / self._scale
+        self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
+        self._mu = np.zeros(len(z), dtype=np.float32)
+        self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
+        self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
+        self._mid = np.empty_like(self._x)
+        self._records_at_once = block_size(len(z), z.shape[1])
+
+    def _connect(self, source: IntArray) -> None:
+        u = np.zeros((len(source), 2, self._x.shape[1]), dtype=np.float32)
+        u[source >= 0] = self._u[source[source >= 0]]
+        self._u = u
+        self._growth = self.growth.astype(np.float32)
+        self._by_first = np.searchsorted(self.ends[:, 0], np.arange(len(self._x) + 1))
+        inside = self.ends // self._records_at_once
+        self._across = np.flatnonzero(inside[:, 0] != inside[:, 1])
+        self._across_start, slot = incidence(self.ends[self._across], len(self._x))
+        self._across_slot = 2 * self._across[slot >> 1] + (slot & 1)
+
+    def _anchor(self) -> None:
+        # In place where it can be: fresh pages for the largest arrays cost as much as copying.
+        self._x0[...], self._mu0[...] = self._x, self._mu
+        if self._u0.shape != self._u.shape:
+            self._u0 = np.empty_like(self._u)
+        self._u0[...] = self._u
+
+    def _iterate(self, steps: int, since: int) -> float:
+        moved = np.zeros(3)
+        run(
+            steps,
+            since,
+            self._records_at_once,
+            self._x,
+            self._x0,
+            self._mid,
+            self._mu,
+            self._mu0,
+            self._u,
+            self._u0,
+            self._cost,
+            self._scale,
+            self._inverse,
+            self.start,
+            self.slot,
+            self.ends,
+            self._by_first,
+            self._across,
+            self._across_start,
+            self._across_slot,
+            self._growth,
+            (self.weight * self.degree).astype(np.float32),
+            np.float32(self.weight),
+            np.float32(self.weight * ROW_PULL),
+            (self.weight * ROW_PULL / self.scale_sums).astype(np.float32),
+            moved,
+        )
+        return float(moved.sum())
+
+    def _travel(self) -> tuple[float, float]:
+        step = self._x - self._x0
+        stiff = self.degree[:, None] + ROW_PULL * self._scale
+        rise = (self._mu - self._mu0).astype(np.float64)
+        row = float(rise**2 @ self.scale_sums) / ROW_PULL
+        primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
+        return primal, squared_distance(self._u, self._u0) + row
+
+    def matrix(self) -> FloatArray:
+        """The current table in the domain's order: non-negative, rows near 1, nearly feasible."""
+        z = np.maximum(self._x, 0) * self._scale
+        return z[self.place].astype(np.float64)
+
+    def bound(self) -> float:
+        """A rigorous lower bound on the true problem's optimum from the current multipliers."""
+        return summed(
+            least_reduced_costs(
+                self._cost64,
+                self._u,
+                self._inverse,
+                self.ends,
+                self.start,
+                self.slot,
+                self.growth_above,
+                self.unit,
+            )
+        )
+
+
+def block_size(records: int, outputs: int) -> int:
+    """Records that a thread takes at a time: many, so that few edges lie between blocks, but not
+    more than fit the cache, nor so many that threads run out of blocks.
+
+    Sums are taken block by block, so this must not depend on how many threads there are.
+    """
+    return max(LEAST_BLOCK, min(BLOCK_ENTRIES // outputs, records // LEAST_BLOCKS))
+
+
+def squared_distance(first: Float32Array, second: Float32Array) -> float:
+    """Squared distance of two large float32 arrays, summed in float64 without a full copy."""
+    total = 0.0
+    for begin in range(0, len(first), ROWS_AT_ONCE):
+        rows = slice(begin, begin + ROWS_AT_ONCE)
+        step = (first[rows] - second[rows]).ravel()
+        total += float(step @ step)
+    return total

@@ -1,0 +1,103 @@
+"""Which pairs of records the solver constrains.
+
+The privacy constraints of all pairs follow, up to a little, from those of near pairs. Leaving pairs
+out only enlarges the feasible set, so any lower bound for the graph's problem is one for the true
+problem; the exact repair then enforces all pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import Delaunay, QhullError, cKDTree
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.space.domain import Domain
+
+CONES = 12
+NEIGHBOURS = 16
+ALL_PAIRS_RECORDS = 40
+MAX_EXPONENT = 30.0
+"""Edges with epsilon d beyond this bind nothing that is left above the floor; they are dropped,
+never shortened: the bound must hold for the true constraints."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Undirected edges first < second with their true distances."""
+
+    ends: IntArray
+    length: FloatArray
+
+    @property
+    def count(self) -> int:
+        return len(self.ends)
+
+    def join(self, ends: IntArray, length: FloatArray) -> Graph:
+        """This graph and further edges (which must be new), at the end."""
+        return Graph(np.concatenate([self.ends, ends]), np.concatenate([self.length, length]))
+
+
+def constraint_graph(domain: Domain, epsilon: float, cones: int = CONES) -> Graph:
+    """Delaunay plus the nearest record in each cone for records in a plane, the pairs that imply
+    all others for road distance, else the nearest neighbours; all pairs for small domains."""
+    if domain.size <= ALL_PAIRS_RECORDS:
+        return all_pairs(domain, epsilon)
+    generating = domain.metric.generating_pairs
+    if generating is not None:
+        pairs = generating
+    elif domain.plane is not None:
+        pairs = np.concatenate([delaunay(domain.plane), yao(domain.plane, cones)])
+    else:
+        near, _ = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
+        pairs = np.stack([np.repeat(np.arange(domain.size), near.shape[1]), near.ravel()], axis=1)
+    return _measured(domain, distinct(pairs, domain.size), epsilon)
+
+
+def all_pairs(domain: Domain, epsilon: float) -> Graph:
+    """Every pair of records."""
+    return _measured(domain, np.stack(np.triu_indices(domain.size, 1), axis=1), epsilon)
+
+
+def distinct(pairs: IntArray, size: int) -> IntArray:
+    """The pairs of `size` records without order and repetition, sorted."""
+    keys = np.sort(pairs.min(axis=1) * size + pairs.max(axis=1))
+    new = np.concatenate([[True], keys[1:] != keys[:-1]])
+    return np.stack(np.divmod(keys[new[: len(keys)]], size), axis=1)
+
+
+def _measured(domain: Domain, ends: IntArray, epsilon: float) -> Graph:
+    length = domain.metric.pairs(ends[:, 0], ends[:, 1])
+    short = epsilon * length <= MAX_EXPONENT
+    return Graph(np.ascontiguousarray(ends[short]), length[short])
+
+
+def delaunay(points: FloatArray) -> IntArray:
+    """Edges of the Delaunay triangulation (none where all points lie on a line)."""
+    try:
+        triangles = Delaunay(points - points.mean(axis=0)).simplices
+    except QhullError:
+        return np.empty((0, 2), dtype=np.int64)
+    return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
+
+
+def yao(points: FloatArray, cones: int, candidates: int = 48) -> IntArray:
+    """From every point an edge to the nearest of its `candidates` nearest in each cone."""
+    count = min(candidates, len(points) - 1)
+    near = np.asarray(cKDTree(points).query(points, k=count + 1, workers=-1)[1], dtype=np.int64)
+    towards = points[near] - points[:, None, :]
+    sector = (
+        np.floor((np.arctan2(towards[..., 1], towards[..., 0]) + np.pi) / (2 * np.pi) * cones)
+        .astype(np.int64)
+        .clip(0, cones - 1)
+    )
+    edges = []
+    rows = np.arange(len(points))
+    itself = near == rows[:, None]
+    for cone in range(cones):
+        hit = (sector == cone) & ~itself
+        first = hit.argmax(axis=1)
+        found = hit[rows, first]
+        edges.append(np.stack([rows[found], near[rows, first][found]], axis=1))
+    return np.concatenate(edges)

@@ -1,0 +1,311 @@
+"""The first-order method on accelerators: the iteration of kernels/pdhg.py in JAX.
+
+Outputs are split over the devices of a mesh; an iteration needs one all-reduce, of the row sums.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.compute.jax.device import AXIS, Array, Placement, ladder, precise, require_memory
+from panda_mdp.methods.optimal.graph import Graph
+from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, summed
+from panda_mdp.problem import Problem
+
+PADDED_COST = 1e4
+"""Of outputs that do not exist, in units of the largest cost: their entries stay 0."""
+NEVER_LEAST = 1e300
+"""Their cost in the bound, whatever the multipliers of the others are."""
+UNIT_ROUNDOFF = 2.0**-53
+WHOLE = PartitionSpec()
+ROWS = PartitionSpec(None, AXIS)
+
+
+class JaxSolver(Halpern):
+    """Iterates in float32 on the devices of a mesh, outputs split over them."""
+
+    def __init__(self, problem: Problem, graph: Graph, start: FloatArray, mesh: Mesh) -> None:
+        self._on = Placement(mesh, problem.outputs_count)
+        # One more record than there are takes the padded edges.
+        self._records = ladder(problem.size + 1)
+        require_memory(bytes_needed(self._records, ladder(graph.count), self._on.width), mesh)
+        with precise():
+            super().__init__(problem, graph, start)
+
+    def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
+        extra = ((0, self._records - len(z)), (0, 0))
+        rows = np.pad(z / scale, extra)
+        self._cost64 = self._on.sharded(np.pad(cost, extra), NEVER_LEAST)
+        relative = np.pad(cost / self.unit, extra).astype(np.float32)
+        self._cost = self._on.sharded(relative, PADDED_COST * max(1.0, float(relative.max())))
+        wide = np.pad(scale, extra, constant_values=1.0).astype(np.float32)
+        self._scale = self._on.sharded(wide, 1.0)
+        self._inverse = self._on.sharded(1 / wide, 1.0)
+        self._x = self._on.sharded(rows.astype(np.float32), 0.0)
+        self._mu = self._on.whole(np.zeros(self._records, dtype=np.float32))
+        # The two sides of the edges lie apart: one array that holds both is copied every iteration.
+        nothing = np.zeros((1, z.shape[1]), dtype=np.float32)
+        self._u = (self._on.sharded(nothing, 0.0), self._on.sharded(nothing, 0.0))
+
+    def _connect(self, source: IntArray) -> None:
+        with precise():
+            self._connect_padded(source)
+
+    def _connect_padded(self, source: IntArray) -> None:
+        size, last = ladder(self.graph.count), self._records - 1
+        extra = size - self.graph.count
+        kept = np.concatenate([source, np.full(extra, -1)])
+        at = self._on.whole(kept)
+        self._u = (_take(self._u[0], at), _take(self._u[1], at))
+        ends = np.concatenate([self.ends, np.full((extra, 2), last)]).astype(np.int32)
+        # Edges are sorted by their first end; this sorts them by the second.
+        by_second = np.argsort(ends[:, 1], kind="stable").astype(np.int32)
+        degree = np.zeros(self._records)
+        degree[: self.problem.size] = self.degree
+        ones = np.ones(extra)
+        self._degree = degree
+        # A row that does not exist has no sum to keep.
+        self._row_share = np.zeros(self._records)
+        self._row_share[: self.problem.size] = 1 / self.scale_sums
+        self._graph = {
+            "first": self._on.whole(np.ascontiguousarray(ends[:, 0])),
+            "second": self._on.whole(np.ascontiguousarray(ends[:, 1])),
+            "by_second": self._on.whole(by_second),
+            "sorted_second": self._on.whole(ends[by_second, 1]),
+            "growth": self._on.whole(np.concatenate([self.growth, ones]).astype(np.float32)),
+        }
+        self._growth_above = self._on.whole(np.concatenate([self.growth_above, ones]))
+
+    def _anchor(self) -> None:
+        with precise():
+            # Copies: the iteration may reuse the memory of what it is given.
+            self._x0, self._mu0, self._u0 = jax.tree.map(
+                lambda a: jnp.array(a, copy=True), (self._x, self._mu, self._u)
+            )
+
+    def _iterate(self, steps: int, since: int) -> float:
+        weight = self.weight
+        with precise():
+            constants = {
+                "cost": self._cost,
+                "scale": self._scale,
+                "inverse": self._inverse,
+                **self._graph,
+                "stiff": self._on.whole((weight * self._degree).astype(np.float32)),
+                "dual_step": np.float32(weight),
+                "row_pull": np.float32(weight * ROW_PULL),
+                "row_step": self._on.whole(
+                    (weight * ROW_PULL * self._row_share).astype(np.float32)
+                ),
+            }
+            anchor = (self._x0, self._mu0, self._u0)
+            run = _compiled_run(self._on.mesh)
+            (self._x, self._mu, self._u), moved = run(
+                (self._x, self._mu, self._u), anchor, constants, np.int32(steps), np.float32(since)
+            )
+            return float(moved)
+
+    def _travel(self) -> tuple[float, float]:
+        with precise():
+            degree = self._on.whole(self._degree.astype(np.float32))
+            primal, turn = _compiled_travel(self._on.mesh)(
+                self._x, self._x0, self._u, self._u0, self._scale, degree
+            )
+            rise = np.asarray(self._mu, dtype=np.float64) - np.asarray(self._mu0, dtype=np.float64)
+            rise = rise[: self.problem.size]
+            row = float(rise**2 @ self.scale_sums) / ROW_PULL
+            return float(primal), float(turn) + row
+
+    def matrix(self) -> FloatArray:
+        """The current table in the domain's order: non-negative, rows near 1, nearly feasible."""
+        with precise():
+            rows = self._on.whole(self.place.astype(np.int32))
+            z = self._on.host(_compiled_table(self._on.mesh)(self._x, self._scale, rows))
+        return np.asarray(z, dtype=np.float64)
+
+    def bound(self) -> float:
+        """A rigorous lower bound on the true problem's optimum from the current multipliers."""
+        with precise():
+            terms = self._on.whole(2.0 * self._degree + 6.0)
+            least = _compiled_bound(self._on.mesh)(
+                self._cost64,
+                self._u,
+                self._inverse,
+                self._graph,
+                self._growth_above,
+                np.float64(self.unit),
+                terms,
+            )
+            return summed(np.asarray(least)[: self.problem.size])
+
+
+def bytes_needed(records: int, edges: int, outputs: int) -> int:
+    """Memory of a solve: multipliers, their anchor and one temporary; eight tables of rows; the
+    float64 terms of the bound."""
+    iterating = 4 * outputs * (3 * 2 * edges + 8 * records)
+    bounding = 8 * outputs * (2 * 2 * edges + 4 * records)
+    return iterating + bounding
+
+
+@cache
+def _compiled_table(mesh: Mesh) -> Any:
+    def table(x: Array, scale: Array, rows: Array) -> Array:
+        return (jnp.maximum(x, 0) * scale)[rows]
+
+    return jax.jit(table, out_shardings=NamedSharding(mesh, PartitionSpec(None, AXIS)))
+
+
+@jax.jit
+def _take(u: Array, source: Array) -> Array:
+    return jnp.where((source >= 0)[:, None], u[jnp.maximum(source, 0)], 0)
+
+
+def _by_record(first: Array, second: Array, c: Any, records: int) -> Array:
+    """Sums over the edges of every record, of the one at its first end and at its second."""
+    at_first = jax.ops.segment_sum(first, c["first"], num_segments=records, indices_are_sorted=True)
+    return at_first + jax.ops.segment_sum(
+        second[c["by_second"]], c["sorted_second"], num_segments=records, indices_are_sorted=True
+    )
+
+
+def _step(state: Any, anchor: Any, c: Any, keep: Array, measure: bool) -> Any:
+    x, mu, (ui, uj) = state
+    x0, mu0, (ui0, uj0) = anchor
+    one = jnp.float32(1)
+    pull = one - keep
+    grad = c["scale"] * (c["cost"] - mu[:, None]) + _by_record(ui, uj, c, len(x))
+    stiff = c["stiff"][:, None] + c["row_pull"] * c["scale"]
+    mid = 2 * jnp.maximum(x - grad / stiff, 0) - x
+    total = jax.lax.psum(jnp.sum(c["scale"] * mid, axis=1), AXIS)
+    short = one - total
+    raised = mu + c["row_step"] * short
+    i, j = c["first"], c["second"]
+    g = c["growth"][:, None] * c["scale"][j] * c["inverse"][i]
+    h = c["growth"][:, None] * c["scale"][i] * c["inverse"][j]
+    vi = ui + c["dual_step"] * mid[i]
+    vj = uj + c["dual_step"] * mid[j]
+    first = jnp.maximum(vi - g * vj, 0) / (one + g * g)
+    second = jnp.maximum(vj - h * vi, 0) / (one + h * h)
+    apex = (g * vi + vj <= 0) & (vi + h * vj <= 0)
+    new_i = jnp.where(apex, vi, first - h * second)
+    new_j = jnp.where(apex, vj, second - g * first)
+    moved = jnp.float32(0)
+    if measure:
+        change = mid - x
+        across = 0.25 * jnp.sum(change * change * stiff)
+        turn = jnp.sum((new_i - ui) ** 2) + jnp.sum((new_j - uj) ** 2)
+        local = across + turn / c["dual_step"]
+        moved = jax.lax.psum(local, AXIS) + jnp.sum(c["row_step"] * short * short)
+    state = (
+        keep * mid + pull * x0,
+        keep * (2 * raised - mu) + pull * mu0,
+        (keep * (2 * new_i - ui) + pull * ui0, keep * (2 * new_j - uj) + pull * uj0),
+    )
+    return state, moved
+
+
+SIDES = (ROWS, ROWS)
+STATE = (ROWS, WHOLE, SIDES)
+GRAPH = {
+    "first": WHOLE,
+    "second": WHOLE,
+    "by_second": WHOLE,
+    "sorted_second": WHOLE,
+    "growth": WHOLE,
+}
+CONSTANTS = {
+    "cost": ROWS,
+    "scale": ROWS,
+    "inverse": ROWS,
+    **GRAPH,
+    "stiff": WHOLE,
+    "dual_step": WHOLE,
+    "row_pull": WHOLE,
+    "row_step": WHOLE,
+}
+
+
+@cache
+def _compiled_run(mesh: Mesh) -> Any:
+    def run(state: Any, anchor: Any, c: Any, steps: Array, since: Array) -> Any:
+        def share(k: Array) -> Array:
+            done = since + k.astype(jnp.float32)
+            return (done + 1) / (done + 2)
+
+        def body(k: Array, state: Any) -> Any:
+            return _step(state, anchor, c, share(k), measure=False)[0]
+
+        state = jax.lax.fori_loop(0, steps - 1, body, state)
+        return _step(state, anchor, c, share(steps - 1), measure=True)
+
+    mapped = jax.shard_map(
+        run,
+        mesh=mesh,
+        in_specs=(STATE, STATE, CONSTANTS, WHOLE, WHOLE),
+        out_specs=(STATE, WHOLE),
+        check_vma=False,
+    )
+    donated = () if mesh.devices.flat[0].platform == "cpu" else (0,)
+    return jax.jit(mapped, donate_argnums=donated)
+
+
+@cache
+def _compiled_travel(mesh: Mesh) -> Any:
+    def travel(x: Array, x0: Array, u: Any, u0: Any, scale: Array, degree: Array) -> Any:
+        step = x - x0
+        primal = jnp.sum(step * step * (degree[:, None] + ROW_PULL * scale), dtype=jnp.float64)
+        dual = sum(
+            jnp.sum((side - side0) ** 2, dtype=jnp.float64)
+            for side, side0 in zip(u, u0, strict=True)
+        )
+        return jax.lax.psum(primal, AXIS), jax.lax.psum(dual, AXIS)
+
+    mapped = jax.shard_map(
+        travel,
+        mesh=mesh,
+        in_specs=(ROWS, ROWS, SIDES, SIDES, ROWS, WHOLE),
+        out_specs=(WHOLE, WHOLE),
+        check_vma=False,
+    )
+    return jax.jit(mapped)
+
+
+@cache
+def _compiled_bound(mesh: Mesh) -> Any:
+    """kernels/bound.py: min_y of the reduced costs, rounding errors subtracted, in float64."""
+
+    def least(
+        cost: Array,
+        u: Any,
+        inverse: Array,
+        graph: Any,
+        growth: Array,
+        unit: Array,
+        terms: Array,
+    ) -> Array:
+        i, j = graph["first"], graph["second"]
+        g = growth[:, None]
+        own = u[0].astype(jnp.float64) * inverse[i].astype(jnp.float64)
+        other = u[1].astype(jnp.float64) * inverse[j].astype(jnp.float64)
+        up = unit * jnp.maximum(0.0, jnp.minimum(own, -other / g))
+        down = unit * jnp.maximum(0.0, jnp.minimum(other, -own / g))
+        h = cost + _by_record(up - g * down, down - g * up, graph, len(cost))
+        size = jnp.abs(cost) + _by_record(up + g * down, down + g * up, graph, len(cost))
+        lowest = jnp.min(h - (terms[:, None] * UNIT_ROUNDOFF) * size, axis=1)
+        return jax.lax.pmin(lowest, AXIS)
+
+    mapped = jax.shard_map(
+        least,
+        mesh=mesh,
+        in_specs=(ROWS, SIDES, ROWS, GRAPH, WHOLE, WHOLE, WHOLE),
+        out_specs=WHOLE,
+        check_vma=False,
+    )
+    return jax.jit(mapped)

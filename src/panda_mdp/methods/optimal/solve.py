@@ -1,0 +1,278 @@
+"""The loop around the solver: iterate, bound, close, audit, keep the best, extend the graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.closure import Closure
+from panda_mdp.methods.exponential import softmax
+from panda_mdp.methods.optimal.backends import Engine
+from panda_mdp.methods.optimal.enrich import missing_pairs
+from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
+from panda_mdp.methods.optimal.halpern import CHECK
+from panda_mdp.methods.optimal.progress import Progress
+from panda_mdp.privacy.repair import estimate, repair
+from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import release
+
+FIRST_CHECK = 120
+GROWTH = 1.4
+"""Most by which the iterations grow from one check to the next."""
+LATER = 1.03
+"""A check is placed a little behind the expected end: one in vain costs more than a few steps."""
+PATIENCE = 8
+"""Checks without progress after which the solver is taken to have reached its precision."""
+ESTIMATES_WORTH = 24
+"""Estimates that certifying takes about as long as, before it was timed."""
+MARKUP, MOST_MARKUP = 0.1, 2.0
+"""The same in loss: by which share of the gap at the estimate the whole repair costs more, at first
+and at most. Of a table far from its end it may cost anything, which says nothing of later ones."""
+ABSOLUTE_TOLERANCE = 1e-7
+"""Of the loss that ignores the record: a difference below it counts as none."""
+
+
+@dataclass
+class Solve:
+    """One run. `best` is always a mechanism whose audit holds, `bound` always a valid bound."""
+
+    problem: Problem
+    gap: float
+    engine: Engine
+    time_limit: float | None = None
+    progress: Callable[[Progress], None] | None = None
+    all_pairs: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    trace: list[tuple[float, int, float, float]] = field(default_factory=list)
+    best: Mechanism | None = None
+    bound: float = 0.0
+    iterations: int = 0
+    edges: int = 0
+    certify_seconds: float = 0.0
+    timed: bool = False
+    """Whether that is known: what runs for the first time may have been compiled meanwhile."""
+    markup: float = MARKUP
+    """What the whole repair costs beyond the estimate, as a share of its gap, when last seen."""
+    closure: Closure | None = None
+    candidate: FloatArray | None = None
+
+    def run(self, initial: FloatArray | None = None) -> Mechanism:
+        """Solve to the gap, or to the time limit, or until interrupted."""
+        self.began = self.certified_at = time.perf_counter()
+        problem = self.problem
+        # Without any constraint each record takes its cheapest output.
+        self.bound = float(problem.prior @ problem.loss.min(axis=1)) * (1 - 1e-14)
+        try:
+            stopped = self._loop(initial)
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+            # A second interrupt while the last table is being certified ends it at once.
+            if self.closure is not None and self.candidate is not None:
+                self._certify(self.candidate)
+        if self._loss() > self._ignorant_loss():
+            with _Stage(self, "audit"):
+                self._offer(one_row(problem), {})
+        return self._result(stopped)
+
+    def _loop(self, initial: FloatArray | None) -> str:
+        problem = self.problem
+        if self._open(self._ignorant_loss()) <= 0:
+            return "gap reached"
+        with _Stage(self, "graph"):
+            closure = self.closure = self.engine.closure(problem)
+            build = all_pairs if self.all_pairs else constraint_graph
+            graph = build(problem.domain, problem.epsilon)
+            start = warm_start(problem, graph) if initial is None else initial
+            solver = self.engine.solver(problem, graph, start)
+        target, idle = FIRST_CHECK, 0
+        seen: list[tuple[int, float]] = []
+        while True:
+            best_before, bound_before = self._loss(), self.bound
+            with _Stage(self, "solve"):
+                while solver.iterations < target and not self._hurry():
+                    solver.advance(CHECK)
+            self.iterations, self.edges = solver.iterations, solver.graph.count
+            with _Stage(self, "bound"):
+                self.bound = max(self.bound, solver.bound())
+            matrix = self.candidate = solver.matrix()
+            with _Stage(self, "repair"):
+                first = self._estimate(matrix)
+            guess = first + self.markup * max(0.0, first - self.bound)
+            last = self._hurry()
+            seen.append((solver.iterations, guess / self.bound - 1 if self.bound > 0 else np.inf))
+            target, in_sight = next_check(seen, self.gap)
+            if self._open(guess) <= 0 or last or (self._due(guess) and not in_sight):
+                self._certify(matrix, first)
+            self._report()
+            if self._reached():
+                return "gap reached"
+            if last:
+                return "time limit"
+            risen = self.bound - bound_before
+            wanted = self._open(min(guess, self._loss()))
+            if not self.all_pairs and risen < wanted:
+                # Where the bound has come to rest the graph is what limits it.
+                limited = self.bound > 0 and risen < 0.25 * wanted
+                most = pairs_to_add(wanted / self.bound) if limited else 2
+                with _Stage(self, "graph"):
+                    more = missing_pairs(closure, solver.graph, matrix, problem.epsilon, most)
+                    if more.count:
+                        solver.extend(more)
+            moved = self._loss() < best_before * (1 - 1e-6) or risen > 1e-6 * self.bound
+            idle = 0 if moved else idle + 1
+            if idle >= PATIENCE:
+                self._certify(matrix)
+                return "gap reached" if self._reached() else "precision reached"
+
+    def _estimate(self, matrix: FloatArray) -> float:
+        """The loss after one round of the repair, and from its time what a whole one takes."""
+        if self.closure is None:
+            return np.inf
+        start = time.perf_counter()
+        loss = self.problem.expected_loss(estimate(self.closure, matrix, self.problem.epsilon))
+        if self.best is None:
+            self.timed = self.certify_seconds > 0 or not self.engine.compiles
+            self.certify_seconds = ESTIMATES_WORTH * (time.perf_counter() - start)
+        return loss
+
+    def _due(self, guess: float) -> bool:
+        """Whether it is time to certify on the way: it costs little, and much is to be had."""
+        since = time.perf_counter() - self.certified_at
+        cheap = since > 6 * self.certify_seconds
+        return self.engine.agree(cheap and guess < 0.98 * self._loss())
+
+    def _certify(self, matrix: FloatArray, first: float = 0.0) -> None:
+        """Repair a table, audit it on its integers, and keep it if it is the best so far.
+
+        `first` is the loss after the repair's first round, where it is known.
+        """
+        if self.closure is None:
+            return
+        start = time.perf_counter()
+        with _Stage(self, "repair"):
+            repaired = repair(self.closure, matrix, self.problem.epsilon)
+        with _Stage(self, "audit"):
+            loss = self._offer(
+                repaired.matrix,
+                {"closure_rounds": repaired.rounds, "common_share": repaired.common_share},
+            )
+        if first > self.bound:
+            beyond = (loss - first) / (first - self.bound)
+            self.markup = min(max(0.0, beyond), MOST_MARKUP)
+        self.certified_at = time.perf_counter()
+        self.certify_seconds = self.certified_at - start
+        self.timed = True
+
+    def _offer(self, matrix: FloatArray, details: dict[str, float]) -> float:
+        mechanism = release(self.problem, matrix, method="optimal", details=details)
+        if self.best is None or mechanism.loss < self.best.loss:
+            self.best = mechanism
+        return mechanism.loss
+
+    def _loss(self) -> float:
+        return np.inf if self.best is None else self.best.loss
+
+    def _open(self, loss: float) -> float:
+        """How far a loss lies beyond what the gap allows."""
+        least = ABSOLUTE_TOLERANCE * self._ignorant_loss()
+        return loss - self.bound - max(self.gap * self.bound, least)
+
+    def _ignorant_loss(self) -> float:
+        """The least loss of a table that ignores the record."""
+        return float((self.problem.prior @ self.problem.loss).min())
+
+    def _reached(self) -> bool:
+        return self._open(self._loss()) <= 0
+
+    def _hurry(self) -> bool:
+        """Whether there is just time enough left to certify what was reached."""
+        if self.time_limit is None:
+            return False
+        spent = time.perf_counter() - self.began
+        needed = 1.5 * self.certify_seconds + 0.02 if self.timed else 0.0
+        return self.engine.agree(spent + needed > self.time_limit)
+
+    def _report(self) -> None:
+        spent = time.perf_counter() - self.began
+        self.trace.append((spent, self.iterations, self._loss(), self.bound))
+        if self.progress is not None:
+            self.progress(Progress(spent, self.iterations, self._loss(), self.bound, self.edges))
+
+    def _result(self, stopped: str) -> Mechanism:
+        best = self.best
+        if best is None:
+            raise KeyboardInterrupt
+        return replace(
+            best,
+            lower_bound=self.bound,
+            stages=tuple(self.seconds.items()),
+            details={
+                **best.details,
+                "stopped": stopped,
+                "iterations": self.iterations,
+                "edges": self.edges,
+                "backend": self.engine.name,
+                "trace": tuple(self.trace),
+            },
+        )
+
+
+class _Stage:
+    """Adds the time spent inside to a stage of the run."""
+
+    def __init__(self, run: Solve, name: str) -> None:
+        self.run, self.name = run, name
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        spent = time.perf_counter() - self.start
+        self.run.seconds[self.name] = self.run.seconds.get(self.name, 0.0) + spent
+
+
+def next_check(seen: Sequence[tuple[int, float]], wanted: float) -> tuple[int, bool]:
+    """At how many iterations to look again, and whether that should be the end.
+
+    The gap is taken to go on falling as a power of the iterations, as it did between the last two
+    checks; no check is put off beyond `GROWTH` times the iterations so far.
+    """
+    iterations, gap = seen[-1]
+    furthest = max(int(GROWTH * iterations), iterations + CHECK)
+    if len(seen) < 2:
+        return furthest, False
+    earlier, before = seen[-2]
+    if not 0 < wanted < gap < before < np.inf:
+        return furthest, False
+    power = np.log(before / gap) / np.log(iterations / earlier)
+    expected = LATER * iterations * np.exp(min(np.log(gap / wanted) / power, 50.0))
+    return int(min(furthest, max(expected, iterations + CHECK))), bool(expected <= furthest)
+
+
+def pairs_to_add(wanted: float) -> int:
+    """How many pairs a record may add at a time: the farther from the gap, the more."""
+    return 16 if wanted > 0.1 else 6 if wanted > 0.03 else 2
+
+
+def one_row(problem: Problem) -> FloatArray:
+    """The best table that ignores the record: private at every epsilon."""
+    matrix = np.zeros((problem.size, problem.outputs_count))
+    matrix[:, problem.best_single_output] = 1.0
+    return matrix
+
+
+def warm_start(problem: Problem, graph: Graph) -> FloatArray:
+    """Weights exp(-epsilon c / (2 L)), L a typical slope of the loss along the graph's edges."""
+    first, second = graph.ends[:, 0], graph.ends[:, 1]
+    step = max(1, graph.count // 4096)
+    rise = np.abs(problem.loss[first[::step]] - problem.loss[second[::step]])
+    slopes = rise / graph.length[::step, None]
+    typical = float(np.quantile(slopes, 0.9)) if graph.count else 0.0
+    if typical <= 0:
+        return one_row(problem)
+    return softmax(-problem.epsilon / (2 * typical) * problem.loss)

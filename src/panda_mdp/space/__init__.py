@@ -1,0 +1,1 @@
+"""Records and how far apart they are: metrics, tiles, domains."""

@@ -1,0 +1,143 @@
+"""Words as vectors, from the files in which embeddings are published."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, frozen
+from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.space.domain import Domain
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Words and their vectors, shape (K, p); word k is record k of the domain.
+
+    >>> pets = Embeddings(("cat", "dog"), np.array([[1.0, 0.1], [0.9, 0.3]]))
+    >>> pets.index["dog"], pets.domain()
+    (1, Domain(2 records, angular, rad))
+    """
+
+    words: tuple[str, ...]
+    vectors: FloatArray
+
+    def __post_init__(self) -> None:
+        vectors = np.asarray(self.vectors, dtype=np.float64)
+        if vectors.ndim != 2 or len(vectors) != len(self.words):
+            msg = f"{len(self.words)} words and vectors of shape {vectors.shape}; give one per word"
+            raise InvalidInputError(msg)
+        if len(self.index) != len(self.words):
+            msg = "a word is listed twice; words are distinct"
+            raise InvalidInputError(msg)
+        object.__setattr__(self, "vectors", frozen(vectors))
+
+    def __repr__(self) -> str:
+        return f"Embeddings({len(self.words):,} words, {self.vectors.shape[1]} dimensions)"
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The record of each word."""
+        return {word: k for k, word in enumerate(self.words)}
+
+    def domain(self, metric: Literal["euclidean", "angular"] = "angular") -> Domain:
+        """The words as a domain, by the angle between vectors or by their distance."""
+        return Domain.from_vectors(self.vectors, metric=metric)
+
+
+def load_embeddings(
+    path: str | os.PathLike[str],
+    *,
+    words: str | os.PathLike[str] | None = None,
+    vocabulary: Iterable[str] | None = None,
+    limit: int | None = None,
+) -> Embeddings:
+    """Read word vectors from text (GloVe, word2vec, fastText) or `.npy`.
+
+    Text: a word and its numbers per line, separated by blanks; a first line with two whole numbers
+    (count and dimensions) is a header. `.npy`: a (K, p) array, with one word per line in the file
+    `words`. `vocabulary` keeps these words only, `limit` the first ones of the file; the text is
+    streamed, so memory is that of what is kept.
+    """
+    source = Path(path)
+    if not source.exists():
+        msg = f"{source} does not exist"
+        raise FileNotFoundError(msg)
+    if limit is not None and limit < 2:
+        msg = f"limit is {limit}; keep at least 2 words"
+        raise InvalidInputError(msg)
+    wanted = None if vocabulary is None else frozenset(vocabulary)
+    if source.suffix == ".npy":
+        return _npy(source, words, wanted, limit)
+    rows = _rows(source)
+    if wanted is not None:
+        rows = ((word, vector) for word, vector in rows if word in wanted)
+    kept: dict[str, FloatArray] = {}
+    for word, vector in rows:
+        # Published files repeat a few words; the first, most frequent one counts.
+        kept.setdefault(word, vector)
+        if len(kept) == limit or (wanted is not None and len(kept) == len(wanted)):
+            break
+    if len(kept) < 2:
+        msg = f"{source.name} gives {len(kept)} of the words; a domain needs at least 2"
+        raise FileFormatError(msg)
+    return Embeddings(tuple(kept), np.stack(list(kept.values())))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
+    dimensions = 0
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        for number, line in enumerate(stream, start=1):
+            parts = line.rstrip().split(" ")
+            if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
+                dimensions = int(parts[1])
+                continue
+            if parts == [""]:
+                continue
+            # Some words hold blanks, so the numbers are counted from the end of the line.
+            dimensions = dimensions or len(parts) - 1
+            word = " ".join(parts[:-dimensions])
+            try:
+                vector = np.array(parts[-dimensions:], dtype=np.float64)
+            except ValueError as error:
+                msg = f"{path.name}, line {number}: not a word and {dimensions} numbers"
+                raise FileFormatError(msg) from error
+            if not word or dimensions < 1 or not np.isfinite(vector).all():
+                msg = f"{path.name}, line {number}: not a word and {dimensions} finite numbers"
+                raise FileFormatError(msg)
+            yield word, vector
+
+
+def _npy(
+    path: Path,
+    words: str | os.PathLike[str] | None,
+    wanted: frozenset[str] | None,
+    limit: int | None,
+) -> Embeddings:
+    if words is None:
+        msg = f"{path.name} holds vectors without words; name the file: words='words.txt'"
+        raise FileFormatError(msg)
+    try:
+        vectors = np.load(path, allow_pickle=False, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        msg = f"{path.name} is damaged or no .npy array of numbers ({error})"
+        raise FileFormatError(msg) from error
+    names = Path(words).read_text(encoding="utf-8").splitlines()
+    if vectors.ndim != 2 or len(vectors) != len(names):
+        msg = (
+            f"{path.name} has shape {vectors.shape} and {Path(words).name} {len(names)} words; "
+            "give one row per word"
+        )
+        raise FileFormatError(msg)
+    chosen = {
+        name: k for k, name in reversed(list(enumerate(names))) if wanted is None or name in wanted
+    }
+    rows = list(islice(sorted(chosen.values()), limit))
+    return Embeddings(tuple(names[k] for k in rows), np.array(vectors[rows], dtype=np.float64))

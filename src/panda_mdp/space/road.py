@@ -1,0 +1,195 @@
+"""Distance along the streets as the metric of privacy.
+
+Street costs are taken as whole multiples of 1e-9 units (micrometres, or sixty billionths of a
+second), so every path length is an exact sum: distances are symmetric and obey the triangle
+inequality to the last bit before they are divided back into km or minutes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.errors import DomainError
+from panda_mdp.space.metrics import Matrix
+
+STEPS_PER_UNIT = 1e9
+MATRIX_RECORDS = 8000
+"""Beyond this many records the K x K table that compiled loops read is not formed."""
+CACHE_ENTRIES = 1 << 25
+BLOCK_ENTRIES = 1 << 21
+LANDMARKS = 8
+
+
+class Road(Matrix):
+    """Shortest road distance between some nodes of a city, streets open both ways.
+
+    Answers for blocks of records by Dijkstra's algorithm and keeps rows that were asked for; the
+    whole table is formed only where compiled loops or files need it (`distances`).
+    """
+
+    def __init__(self, graph: csr_array, nodes: IntArray, unit: str) -> None:
+        # The base class would want the table; it is formed when it is asked for.
+        self.graph = graph
+        self.nodes = frozen(nodes)
+        self.unit = unit
+        self._rows: OrderedDict[int, FloatArray] = OrderedDict()
+
+    @classmethod
+    def over(cls, graph: csr_array, nodes: IntArray, unit: str) -> Road:
+        """The metric of a symmetric graph of costs in `unit`; records must be joined by it."""
+        graph.data[:] = np.rint(graph.data * STEPS_PER_UNIT)
+        _refuse_cut_off(graph, nodes)
+        _refuse_together(graph, nodes)
+        return cls(graph, nodes, unit)
+
+    @property
+    def size(self) -> int:
+        return len(self.nodes)
+
+    def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        if "distances" in self.__dict__:
+            return super().block(rows, cols)
+        out = np.empty((len(rows), len(cols)))
+        wanted, place = np.unique(rows, return_inverse=True)
+        for chunk, table in self._computed(wanted):
+            mine = (place >= chunk.start) & (place < chunk.stop)
+            out[mine] = table[place[mine] - chunk.start][:, cols]
+        return out
+
+    def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
+        if "distances" in self.__dict__:
+            return super().pairs(first, second)
+        out = np.empty(len(first))
+        wanted, place = np.unique(first, return_inverse=True)
+        for chunk, table in self._computed(wanted):
+            mine = np.flatnonzero((place >= chunk.start) & (place < chunk.stop))
+            out[mine] = table[place[mine] - chunk.start, second[mine]]
+        return out
+
+    def take(self, indices: IntArray) -> Road:
+        return Road(self.graph, self.nodes[indices], self.unit)
+
+    @cached_property
+    def distances(self) -> FloatArray:  # type: ignore[override]
+        """The whole table, K x K, for compiled loops and files."""
+        if self.size > MATRIX_RECORDS:
+            gigabytes = self.size**2 * 8 / 1e9
+            msg = (
+                f"a road metric over {self.size:,} records needs a table of {gigabytes:.0f} GB; "
+                f"use at most {MATRIX_RECORDS:,} records (a smaller sample, or a part of the city "
+                "with --bbox), or great-circle distance with city.domain(...)"
+            )
+            raise DomainError(msg)
+        table = np.empty((self.size, self.size))
+        for chunk, rows in self._computed(np.arange(self.size)):
+            table[chunk] = rows
+        self._rows.clear()
+        return frozen(table)
+
+    @cached_property
+    def embedding(self) -> FloatArray:
+        """Distances to a few far-apart records over sqrt(p): never above the metric itself."""
+        count = min(LANDMARKS, self.size)
+        columns = [self.block(np.array([0]), np.arange(self.size))[0]]
+        while len(columns) < count:
+            far = np.array([int(np.min(columns, axis=0).argmax())])
+            columns.append(self.block(far, np.arange(self.size))[0])
+        return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(count))
+
+    @cached_property
+    def generating_pairs(self) -> IntArray:
+        """Pairs, shape (E, 2), whose constraints imply those of all pairs, exactly.
+
+        A pair is left out where a shortest way between the two passes another record: then its
+        constraint follows from the two parts. Where every node is a record these are streets.
+        Equivalent to keeping the other nodes in the LP as variables without row sums, since
+        eliminating those leaves just the shortest ways between records.
+        """
+        nodes = self.graph.shape[0]
+        is_record = np.zeros(nodes, dtype=np.bool_)
+        is_record[self.nodes] = True
+        index = np.full(nodes, -1, dtype=np.int64)
+        index[self.nodes] = np.arange(self.size)
+        found = []
+        step = max(1, BLOCK_ENTRIES // nodes)
+        for start in range(0, self.size, step):
+            sources = self.nodes[start : start + step]
+            _, before = dijkstra(
+                self.graph, directed=True, indices=sources, return_predecessors=True
+            )
+            for k, source in enumerate(sources):
+                last = _last_record(before[k], int(source), is_record)
+                direct = self.nodes[last[self.nodes] == source]
+                direct = direct[direct != source]
+                found.append(np.stack([np.full(len(direct), index[source]), index[direct]], axis=1))
+        return np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
+
+    def _computed(self, records: IntArray) -> Iterator[tuple[slice, FloatArray]]:
+        """Rows of distances to all records, for some records, in chunks of bounded size."""
+        step = max(1, BLOCK_ENTRIES // self.graph.shape[0])
+        for start in range(0, len(records), step):
+            part = records[start : start + step]
+            missing = np.array([r for r in part.tolist() if r not in self._rows], dtype=np.int64)
+            if len(missing):
+                self._compute(missing)
+            rows = np.stack([self._rows[r] for r in part.tolist()])
+            self._trim()
+            yield slice(start, start + len(part)), rows
+
+    def _compute(self, records: IntArray) -> None:
+        ways = dijkstra(self.graph, directed=True, indices=self.nodes[records])
+        table = np.asarray(ways)[:, self.nodes] / STEPS_PER_UNIT
+        self._rows.update(zip(records.tolist(), table, strict=True))
+
+    def _trim(self) -> None:
+        while len(self._rows) * self.size > CACHE_ENTRIES:
+            self._rows.popitem(last=False)
+
+
+def _last_record(before: IntArray, source: int, is_record: BoolArray) -> IntArray:
+    """For every node the last record on the way to it, itself excluded."""
+    last = before.astype(np.int64)
+    last[source] = source
+    while True:
+        # Two steps at a time, four, eight: the depth of the tree is halved by each round.
+        further = ~is_record[last]
+        if not further.any():
+            return last
+        last = np.where(further, last[last], last)
+
+
+def _refuse_cut_off(graph: csr_array, nodes: IntArray) -> None:
+    part = connected_components(graph, directed=False)[1][nodes]
+    wrong = np.flatnonzero(part != part[0])
+    if len(wrong):
+        msg = (
+            f"records 0 and {wrong[0]} are not connected by streets ({len(wrong)} such); "
+            "use city.largest_component()"
+        )
+        raise DomainError(msg)
+
+
+def _refuse_together(graph: csr_array, nodes: IntArray) -> None:
+    """Records that streets of no length join are at distance 0."""
+    coordinates = graph.tocoo()
+    still = coordinates.data == 0
+    if not still.any():
+        return
+    ends = (coordinates.row[still], coordinates.col[still])
+    joined = csr_array((np.ones(len(ends[0])), ends), shape=graph.shape)
+    group = connected_components(joined, directed=False)[1][nodes]
+    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[inverse] != np.arange(len(nodes)))
+    if len(again):
+        msg = (
+            f"records {first[inverse[again[0]]]} and {again[0]} are joined by a street of no "
+            f"length ({len(again)} such); take one of them only"
+        )
+        raise DomainError(msg)

@@ -1,0 +1,99 @@
+"""The table of methods: what `compare`, `demo` and other surveys run, by name.
+
+A method joins with one line in `METHODS`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from panda_mdp.errors import MethodError
+from panda_mdp.methods.benders.benders import benders
+from panda_mdp.methods.coarse import coarse
+from panda_mdp.methods.constopt import constopt
+from panda_mdp.methods.exponential import exponential
+from panda_mdp.methods.laplace import planar_laplace
+from panda_mdp.methods.loss_exponential import loss_exponential
+from panda_mdp.methods.optimal.optimal import optimal
+from panda_mdp.methods.remap import remap
+from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Table
+
+
+@dataclass(frozen=True)
+class Method:
+    """How to run one method on a problem."""
+
+    name: str
+    label: str
+    """For tables and charts."""
+    function: Callable[..., Table]
+    paper: str | None = None
+    """Its name in the paper's tables."""
+    options: tuple[tuple[str, bool | float | str], ...] = ()
+    timed: bool = False
+    """Whether the function takes `time_limit` and returns its best so far when that is over."""
+    remapped: bool = False
+    """Whether the table is remapped afterwards."""
+    demo_seconds: float = 10.0
+    """Time limit in the demo."""
+
+    def run(self, problem: Problem, time_limit: float | None = None) -> Table:
+        """The method's table for a problem; `time_limit` (seconds) reaches methods that take it."""
+        options = dict(self.options)
+        if self.timed and time_limit is not None:
+            options["time_limit"] = time_limit
+        start = time.perf_counter()
+        table = self.function(problem, **options)
+        if self.remapped:
+            table = remap(table)
+        if not table.stages:
+            table = replace(table, stages=(("all", time.perf_counter() - start),))
+        return table
+
+
+_TIGHT = (("tight", True),)
+_HIGHS = (("backend", "highs"),)
+
+METHODS = (
+    Method("exponential", "exponential", exponential, "EM"),
+    Method("exponential_tight", "exponential, tight", exponential, options=_TIGHT),
+    Method("exponential_remap", "exponential + remap", exponential, "EM+BR", remapped=True),
+    Method("planar_laplace", "planar Laplace", planar_laplace),
+    Method("planar_laplace_remap", "planar Laplace + remap", planar_laplace, remapped=True),
+    Method("loss_exponential", "loss exponential", loss_exponential),
+    Method("loss_exponential_tight", "loss exponential, tight", loss_exponential, options=_TIGHT),
+    Method("constopt", "ConstOPT", constopt, "LP+EM", timed=True),
+    Method("coarse", "coarse grid", coarse, "LP+CA", timed=True),
+    Method("benders", "Benders", benders, "LP+BD", timed=True),
+    Method("optimal_highs", "optimal, HiGHS", optimal, options=_HIGHS, timed=True),
+    Method("optimal", "optimal", optimal, "LP", timed=True, demo_seconds=20.0),
+)
+
+
+def methods() -> Mapping[str, Method]:
+    """The methods by name, in the order of `METHODS`.
+
+    >>> list(methods())[:3]
+    ['exponential', 'exponential_tight', 'exponential_remap']
+    """
+    return MappingProxyType({method.name: method for method in METHODS})
+
+
+def choose_methods(names: Iterable[str]) -> tuple[Method, ...]:
+    """The methods of these names (dashes count as underscores), each once, in the given order."""
+    known = methods()
+    chosen: dict[str, Method] = {}
+    for name in names:
+        key = name.strip().replace("-", "_")
+        if key not in known:
+            msg = f"there is no method {name.strip()!r}; choose from {', '.join(known)}"
+            raise MethodError(msg)
+        chosen[key] = known[key]
+    if not chosen:
+        msg = f"no method is named; choose from {', '.join(known)}"
+        raise MethodError(msg)
+    return tuple(chosen.values())

@@ -1,0 +1,1 @@
+"""Tables with integer weights, and their bytes."""

@@ -1,0 +1,1 @@
+"""Mechanisms as `.pmdp` files: table, problem and certificate, to the last bit."""

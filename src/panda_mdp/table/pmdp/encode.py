@@ -1,0 +1,138 @@
+"""One file that holds a mechanism, the problem it answers, and its certificate.
+
+A `.pmdp` file is a zip archive of `certificate.json` and `.npy` arrays (never pickled):
+
+    certificate.json       what is claimed, and a SHA-256 over itself and all arrays
+    arrays/<metric>.npy    the domain: lat and lon, vectors, or distances
+    arrays/weights.npy     K x m integers, rows summing to 2^62: what is audited and sampled
+    arrays/loss.npy  arrays/prior.npy  arrays/outputs.npy  [arrays/nodes.npy]
+
+The archive's comment seals the file: it is the SHA-256 of every byte before it, so that a change
+anywhere is noticed, also in the parts of a zip archive that its own checks leave out. Both sums
+find damage, not forgery: whoever can write the file can write the sums. What protects the user of a
+foreign file is that `load` audits the weights again, over all pairs.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.table.certificate import describe
+
+if TYPE_CHECKING:
+    from panda_mdp.table.mechanism import Mechanism
+
+SUFFIX = ".pmdp"
+"""The suffix by convention; nothing depends on it."""
+
+SEAL = b"panda-mdp sha256 "
+SEAL_LENGTH = len(SEAL) + 64
+CERTIFICATE = "certificate.json"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def encode(mechanism: Mechanism) -> bytes:
+    """The bytes of a mechanism's file."""
+    members = {f"arrays/{name}.npy": npy(array) for name, array in arrays(mechanism).items()}
+    certificate = describe(mechanism)
+    certificate["sha256"] = checksum(certificate, members)
+    text = json.dumps(certificate, indent=1, sort_keys=True, allow_nan=False)
+    return archive({CERTIFICATE: text.encode(), **members})
+
+
+def arrays(mechanism: Mechanism) -> dict[str, npt.NDArray[Any]]:
+    """What a file holds, by name."""
+    problem = mechanism.problem
+    members: dict[str, npt.NDArray[Any]] = dict(problem.domain.metric.arrays())
+    if problem.domain.nodes is not None:
+        members["nodes"] = problem.domain.nodes
+    members["outputs"] = problem.outputs
+    members["prior"] = problem.prior
+    members["loss"] = problem.loss
+    members["weights"] = mechanism.weights
+    return members
+
+
+def checksum(certificate: Mapping[str, Any], members: Mapping[str, bytes]) -> str:
+    """SHA-256 over the certificate in canonical form and the bytes of every array, by name."""
+    claims = {name: value for name, value in certificate.items() if name != "sha256"}
+    state = hashlib.sha256(
+        json.dumps(claims, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    )
+    for name in sorted(members):
+        state.update(f"\n{name} {len(members[name])}\n".encode())
+        state.update(members[name])
+    return state.hexdigest()
+
+
+def npy(array: npt.NDArray[Any]) -> bytes:
+    """An array in NumPy's format, little-endian."""
+    fixed = np.ascontiguousarray(array)
+    buffer = io.BytesIO()
+    np.lib.format.write_array(
+        buffer, fixed.astype(fixed.dtype.newbyteorder("<")), version=(1, 0), allow_pickle=False
+    )
+    return buffer.getvalue()
+
+
+def archive(members: Mapping[str, bytes]) -> bytes:
+    """A sealed zip archive."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as packed:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name, date_time=_EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = 0o644 << 16
+            packed.writestr(info, data)
+        packed.comment = b" " * SEAL_LENGTH
+    body = buffer.getvalue()[:-SEAL_LENGTH]
+    return body + SEAL + hashlib.sha256(body).hexdigest().encode()
+
+
+def write(target: Path, data: bytes) -> None:
+    """Write a file atomically: a reader sees the old file or the whole new one."""
+    if target.is_dir():
+        raise IsADirectoryError(
+            errno.EISDIR, "a mechanism is saved to a file, not a folder", str(target)
+        )
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        # Not a private temporary file: the result gets the permissions that the user's mask gives.
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            errno.ENOENT, "the folder to save in does not exist; create it", str(target.parent)
+        ) from None
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable, where the system lets folders be opened."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,114 @@
+"""Results on disk as the report and the checklist read them; no city file is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from panda_mdp.errors import FileFormatError
+from panda_paper.specs import Item, Template, items
+from panda_paper.store import ENVIRONMENT, RESULTS, STUDY, Row, matching
+
+PAPER = ("rome", "nyc", "london")
+
+
+@dataclass(frozen=True, eq=False)
+class CityResults:
+    """What is known of one city: its rows, the city's facts, the machines that ran it."""
+
+    folder: Path
+    facts: Mapping[str, Any]
+    environments: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+    @property
+    def name(self) -> str:
+        """The city's name."""
+        return str(self.facts.get("city") or self.folder.name)
+
+    @property
+    def title(self) -> str:
+        """The city's name as a word of a sentence."""
+        return self.name[:1].upper() + self.name[1:]
+
+    def of(self, name: str) -> list[Row]:
+        """The rows that belong to an item: at its own settings, else at toy size, else any size."""
+        if name not in self._found:
+            self._found[name] = rows_of(items()[name], self.rows)
+        return self._found[name]
+
+    @cached_property
+    def _found(self) -> dict[str, list[Row]]:
+        return {}
+
+    @property
+    def dates(self) -> tuple[str, str]:
+        """When the first and the last result came in."""
+        dates = sorted(row.date for row in self.rows)
+        return (dates[0], dates[-1]) if dates else ("", "")
+
+
+def rows_of(item: Item, rows: Sequence[Row]) -> list[Row]:
+    """Rows of an item, whichever repeats of it were run."""
+    for wanted in (item, item.toy()):
+        found = matching(wanted, rows)
+        if found:
+            return found
+    loose = {_any_size(template) for template in item.templates}
+    return [row for row in rows if _any_size(row.cell.template) in loose]
+
+
+def _any_size(template: Template) -> Template:
+    kind, method, setting, options = template
+    return kind, method, replace(setting, records=0), options
+
+
+def load_results(folder: Path) -> tuple[CityResults, ...]:
+    """The results in a folder and in the folders right below it, the paper's cities first."""
+    places = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
+    found = [_load(path) for path in places if (path / RESULTS).exists()]
+    if not found:
+        msg = (
+            f"{folder} holds no results ({RESULTS}); run `panda-mdp reproduce all --city FILE "
+            f"--out {folder}` first"
+        )
+        raise FileFormatError(msg)
+    return tuple(sorted(found, key=_place))
+
+
+def _place(results: CityResults) -> tuple[int, str]:
+    """Cities in the paper's order, others after them by name."""
+    name = results.name.lower()
+    return (PAPER.index(name) if name in PAPER else len(PAPER), name)
+
+
+def _load(folder: Path) -> CityResults:
+    latest: dict[str, Row] = {}
+    lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = Row.read(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                # A run that was interrupted leaves at most its last line unfinished.
+                continue
+            msg = f"{folder / RESULTS}: line {number} is no result ({error})"
+            raise FileFormatError(msg) from None
+        latest[row.cell.key] = row
+    return CityResults(
+        folder,
+        _json(folder / STUDY),
+        _json(folder / ENVIRONMENT),
+        tuple(latest.values()),
+    )
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    if not path.exists():
+        return {}
+    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,100 @@
+"""Contraction keeps every shortest path between the junctions that remain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from panda_mdp import City, synthetic_city
+from panda_mdp.city.read.network import Network, join_directions
+from panda_mdp.city.read.simplify import contract
+from panda_mdp.city.travel import travel
+
+
+def network(
+    size: int, segments: list[tuple[int, int]], oneway: list[bool] | None = None
+) -> Network:
+    a, b = np.array(segments).T
+    flags = np.zeros(len(a), bool) if oneway is None else np.array(oneway)
+    length = np.arange(1.0, len(a) + 1)
+    speed = np.full(len(a), 30.0)
+    lat = np.linspace(0, 1, size)
+    return Network(np.arange(size), lat, lat, a, b, length, flags, speed, raw=True)
+
+
+def rows(result: Network) -> list[tuple[int, int, float, bool]]:
+    values = zip(result.a, result.b, result.length_m, result.oneway, strict=True)
+    return sorted((int(a), int(b), float(m), bool(o)) for a, b, m, o in values)
+
+
+def test_a_chain_becomes_one_street() -> None:
+    result = contract(network(4, [(1, 0), (1, 2), (3, 2)]))
+    assert len(result.a) == 1 and result.length_m.tolist() == [6.0]
+    assert {int(result.a[0]), int(result.b[0])} == {0, 3}
+
+
+def test_one_way_chains_keep_their_direction() -> None:
+    result = contract(network(4, [(2, 3), (1, 2), (0, 1)], [True] * 3))
+    assert rows(result) == [(0, 3, 6.0, True)]
+
+
+def test_nodes_where_the_direction_changes_stay() -> None:
+    mixed = contract(network(3, [(0, 1), (1, 2)], [True, False]))
+    assert rows(mixed) == [(0, 1, 1.0, True), (1, 2, 2.0, False)]
+    head_on = contract(network(3, [(0, 1), (2, 1)], [True, True]))
+    assert rows(head_on) == [(0, 1, 1.0, True), (2, 1, 2.0, True)]
+
+
+def test_rings_and_loops() -> None:
+    alone = contract(network(3, [(0, 1), (1, 2), (2, 0)]))
+    assert rows(alone) == [(0, 0, 6.0, False)]
+    handle = contract(network(4, [(0, 1), (1, 2), (2, 0), (0, 3)]))
+    assert rows(handle) == [(0, 0, 6.0, False), (0, 3, 4.0, False)]
+    twice = contract(network(2, [(0, 1), (1, 0)]))
+    assert rows(twice) == [(0, 0, 3.0, False)]
+
+
+def test_times_add_up() -> None:
+    plain = network(3, [(0, 1), (1, 2)])
+    paced = Network(**{**vars(plain), "speed_kmh": np.array([10.0, 40.0])})
+    result = contract(paced)
+    assert result.speed_kmh is not None
+    assert result.length_m[0] / result.speed_kmh[0] == pytest.approx(1 / 10 + 2 / 40)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shortest_paths_survive(seed: int) -> None:
+    """Split every street of a city at random, contract, and compare all road distances."""
+    city = synthetic_city(150, seed=seed)
+    rng = np.random.default_rng(seed)
+    oneway = rng.uniform(size=len(city.u)) < 0.3
+    split = rng.uniform(size=len(city.u)) < 0.7
+    middle = city.nodes + np.cumsum(split) - 1
+    a = np.concatenate([city.u, middle[split]])
+    b = np.concatenate([np.where(split, middle, city.v), city.v[split]])
+    length = np.where(split, 0.25 * city.length_m, city.length_m)
+    length = np.concatenate([length, 0.75 * city.length_m[split]])
+    lat = np.concatenate([city.lat, city.lat[city.u[split]] + 1e-7])
+    lon = np.concatenate([city.lon, city.lon[city.u[split]]])
+    flags = np.concatenate([oneway, oneway[split]])
+    before = City(lat, lon, a, b, length, oneway=flags)
+    net = Network(np.arange(len(lat)), lat, lon, a, b, length, flags, None, raw=True)
+    after = contract(net)
+    remaining = np.unique(np.concatenate([after.a, after.b]))
+    assert len(remaining) < len(lat) - split.sum() / 2
+    small = City(lat, lon, after.a, after.b, after.length_m, oneway=after.oneway)
+    for directed in (False, True):
+        np.testing.assert_allclose(
+            travel(small, remaining, remaining, directed=directed),
+            travel(before, remaining, remaining, directed=directed),
+            rtol=1e-12,
+        )
+
+
+def test_arcs_join_into_streets() -> None:
+    # 0-1 both ways, a second one-way 0->1 of equal length, 1->2 one-way, 3-2 both ways, loops.
+    a = np.array([0, 1, 0, 1, 3, 2, 4, 4, 5])
+    b = np.array([1, 0, 1, 2, 2, 3, 4, 4, 5])
+    kept, oneway = join_directions(a, b, np.array([7.0, 7.0, 7.0, 1.0, 2.0, 2.0, 3.0, 3.0, 1.0]))
+    assert kept.tolist() == [0, 2, 3, 4, 6, 8]
+    assert oneway.tolist() == [False, True, True, False, False, True]

@@ -1,0 +1,109 @@
+"""From fixes to visits, priors and trajectories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from panda_mdp import Domain, Problem, distance_loss, exponential
+from panda_mdp.city.traces import Traces, count_visits, load_traces, trajectories
+from panda_mdp.city.traces.visits import snap_all
+from panda_mdp.errors import DomainError, InvalidInputError, PrivacyError
+from panda_mdp.table.pmdp.decode import read_certificate
+
+
+@pytest.fixture
+def domain() -> Domain:
+    return Domain.from_points([41.90, 41.91, 41.95], [12.49, 12.50, 12.60])
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Traces:
+    """Ann stays at record 0 and goes to 1; Bob is at 2 and once far away."""
+    rows = [
+        ("ann", 0, 41.9001, 12.4901),
+        ("bob", 5, 41.9501, 12.6001),
+        ("ann", 10, 41.9002, 12.4902),
+        ("ann", 20, 41.9101, 12.5001),
+        ("bob", 30, 45.0, 9.0),
+        ("ann", 40, 41.9003, 12.4903),
+    ]
+    path = tmp_path / "fixes.csv"
+    lines = [f"{user},{time},{lat},{lon}" for user, time, lat, lon in rows]
+    path.write_text("\n".join(["user,time,lat,lon", *lines, "broken"]))
+    return load_traces(path)
+
+
+def test_snapping_takes_the_nearest_within_the_limit(domain: Domain) -> None:
+    rng = np.random.default_rng(0)
+    many = Domain.from_points(rng.uniform(41.8, 42, 300), rng.uniform(12.4, 12.6, 300))
+    lat, lon = rng.uniform(41.8, 42, 50), rng.uniform(12.4, 12.6, 50)
+    nearest, inside = snap_all(many, lat, lon, 0.8)
+    for k in range(50):
+        apart = Domain.from_points([*many.lat, lat[k]], [*many.lon, lon[k]]).distances([300])[0]
+        assert nearest[k] == apart[:300].argmin()
+        assert inside[k] == (apart[:300].min() <= 0.8)
+    with pytest.raises(DomainError, match="domain of places"):
+        snap_all(Domain.from_vectors([[0.0], [1.0]]), lat, lon, 1.0)
+    with pytest.raises(InvalidInputError, match="limit_km is 0"):
+        snap_all(domain, lat, lon, 0)
+
+
+def test_visits_count_what_is_inside(traces: Traces, domain: Domain) -> None:
+    visits = count_visits(traces, domain, limit_km=0.5)
+    assert visits.counts.tolist() == [3, 1, 1]
+    assert (visits.outside, visits.people, visits.report.malformed) == (1, 2, 1)
+    assert visits.bounded.tolist() == [3, 1, 1]
+    assert "1 outside 0.5 km" in repr(visits) and "1 malformed" in repr(visits)
+
+
+def test_nobody_counts_for_more_than_the_bound(tmp_path: Path, domain: Domain) -> None:
+    path = tmp_path / "fixes.csv"
+    lines = ["user,lat,lon", *["busy,41.90,12.49"] * 500, *["busy,41.91,12.50"] * 500]
+    path.write_text("\n".join([*lines, "calm,41.95,12.60"]))
+    for contribution in (1, 10, 400):
+        visits = count_visits(load_traces(path), domain, contribution=contribution)
+        assert visits.counts.tolist() == [500, 500, 1]
+        assert visits.bounded.sum() == contribution + 1 and visits.bounded[2] == 1
+    # The sample is of all visits, not of the first: 400 of 1,000 leave none of the two out.
+    assert visits.bounded[0] > 100 and visits.bounded[1] > 100
+    with pytest.raises(InvalidInputError, match="contribution is 0"):
+        count_visits(load_traces(path), domain, contribution=0)
+
+
+def test_priors_carry_their_provenance(traces: Traces, domain: Domain, tmp_path: Path) -> None:
+    visits = count_visits(traces, domain)
+    problem = Problem(domain, [0, 1], distance_loss(domain, [0, 1]), epsilon=1.0)
+    public = visits.public_prior(source="city's open data, 2024")
+    assert public.weights.tolist() == [0.6, 0.2, 0.2]
+    assert public.on(problem).prior_source == "public: city's open data, 2024"
+    assert np.array_equal(public.on(problem).prior, public.weights)
+    private = visits.private_prior(0.5)
+    assert private.epsilon == 0.5
+    assert "epsilon=0.5 per person" in private.on(problem).prior_source
+    certified = exponential(private.on(problem)).save(tmp_path / "table.pmdp")
+    assert read_certificate(certified)["prior_source"] == private.source
+    # Exact counts beside the noisy ones would undo the noise.
+    assert "5 fixes" not in private.source
+
+
+def test_private_priors_need_to_know_who_is_who(tmp_path: Path, domain: Domain) -> None:
+    path = tmp_path / "fixes.csv"
+    path.write_text("lat,lon\n41.90,12.49\n41.91,12.50\n")
+    visits = count_visits(load_traces(path), domain)
+    assert visits.public_prior().weights.tolist() == [0.5, 0.5, 0.0]
+    with pytest.raises(PrivacyError, match="2 fixes name no person"):
+        visits.private_prior(1.0)
+
+
+def test_trajectories_follow_each_person(traces: Traces, domain: Domain) -> None:
+    ann, bob = trajectories(traces, domain)
+    assert ann.records.tolist() == [0, 1, 0] and ann.times.tolist() == [0, 20, 40]
+    assert bob.records.tolist() == [2]
+    assert "41" not in repr(ann) and "hidden" in repr(ann)
+    (only,) = trajectories(traces, domain, people=1, every_s=30)
+    assert only.times.tolist() == [0] or only.records.tolist() == [0]
+    with pytest.raises(InvalidInputError, match="people is 0"):
+        trajectories(traces, domain, people=0)

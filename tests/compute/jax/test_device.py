@@ -1,0 +1,182 @@
+"""Arrays on devices: sizes, placement, memory, and distances that keep their stated error."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from helpers import DIGITS, KINDS, exact_distance, random_domain
+
+from panda_mdp import Domain
+from panda_mdp.compute.jax.device import (
+    AXIS,
+    Placement,
+    TileGrid,
+    _distances,
+    any_process,
+    distance_error,
+    ladder,
+    make_mesh,
+    precise,
+    require_memory,
+)
+from panda_mdp.errors import MethodError
+from panda_mdp.space.tiles import TILE
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return make_mesh(jax.devices()[:1])
+
+
+def test_the_ladder_has_few_steps_and_wastes_little():
+    sizes = np.arange(1, 5000)
+    steps = np.array([ladder(int(size)) for size in sizes])
+    assert (steps >= sizes).all()
+    assert (steps[64:] <= sizes[64:] * 9 / 8 + 1e-9).all()
+    assert (np.diff(steps) >= 0).all()
+    assert steps[0] == 64
+    assert len(np.unique(steps)) <= 1 + 8 * np.log2(5000 / 64) + 1
+    assert all(ladder(int(step)) == step for step in np.unique(steps))
+
+
+@pytest.mark.parametrize(("outputs", "devices", "width"), [(12, 8, 16), (16, 8, 16), (1, 4, 4)])
+def test_outputs_are_padded_to_a_multiple_of_the_devices(outputs, devices, width):
+    row = SimpleNamespace(devices=np.empty(devices))
+    assert Placement(row, outputs).width == width
+
+
+def test_arrays_come_back_as_they_went(mesh):
+    place = Placement(mesh, 5)
+    table = np.random.default_rng(0).random((7, 2, 5))
+    with precise():
+        there = place.sharded(table, 0.0)
+        assert there.dtype == np.float64
+        np.testing.assert_array_equal(place.host(there), table)
+        np.testing.assert_array_equal(np.asarray(place.whole(table)), table)
+    assert there.sharding.spec == jax.sharding.PartitionSpec(None, None, AXIS)
+    assert mesh.axis_names == (AXIS,)
+
+
+def test_the_mesh_holds_all_devices_or_those_given():
+    assert make_mesh().devices.tolist() == jax.devices()
+    assert make_mesh(jax.devices()[:1]).devices.tolist() == jax.devices()[:1]
+
+
+def test_one_process_decides_for_itself(mesh):
+    assert any_process(True, mesh)
+    assert not any_process(False, mesh)
+
+
+def test_64_bits_are_for_the_inside_only():
+    with precise():
+        assert jnp.ones(1).dtype == np.float64
+    assert jnp.ones(1).dtype == np.float32
+    assert not jax.config.jax_enable_x64
+
+
+# Memory.
+
+
+def test_a_job_that_does_not_fit_is_refused_with_what_it_needs():
+    four = SimpleNamespace(devices=np.empty(4))
+    require_memory(4 << 30, four, available=1 << 30)
+    with pytest.raises(MethodError) as caught:
+        require_memory(10 << 30, four, available=1 << 30)
+    message = str(caught.value)
+    assert "10.0 GiB over 4 device(s) with 1.0 GiB each" in message
+    assert "10 such devices would hold it" in message
+    assert "fewer outputs or records" in message
+
+
+def test_one_byte_too_many_is_too_many():
+    one = SimpleNamespace(devices=np.empty(1))
+    require_memory(1000, one, available=1000)
+    with pytest.raises(MethodError, match="2 such devices"):
+        require_memory(1001, one, available=1000)
+
+
+def test_a_device_that_does_not_tell_its_memory_is_trusted():
+    device = SimpleNamespace(memory_stats=lambda: None)
+    require_memory(1 << 60, SimpleNamespace(devices=np.empty(1), local_devices=[device]))
+
+
+def test_the_device_is_asked_where_it_can_tell():
+    device = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 100})
+    row = SimpleNamespace(devices=np.empty(2), local_devices=[device])
+    require_memory(200, row)
+    with pytest.raises(MethodError, match=r"over 2 device\(s\)"):
+        require_memory(201, row)
+
+
+# Distances.
+
+
+def corners() -> Domain:
+    """Places where great-circle formulas lose digits: poles, date line, antipodes, centimetres."""
+    return Domain.from_points(
+        [41.9, 41.9 + 1e-7, 89.99999, 89.999990001, -89.9999, 0.0, 0.0, 1e-9, 60.0, 60.0, -41.9],
+        [12.5, 12.5, 10.0, -170.0, 33.0, 180.0, -179.9999999, 0.0, 179.99999999, -180.0, -167.5],
+    )
+
+
+def on_device(domain: Domain, mesh) -> tuple[TileGrid, np.ndarray]:
+    """All distances along the tiles, computed there: (T, T, 64, 64)."""
+    with precise():
+        grid = TileGrid.build(domain.metric, domain.tiles, Placement(mesh, 1))
+        count = domain.tiles.count
+        first, second = (jnp.asarray(a.ravel()) for a in np.indices((count, count)))
+        apart = jax.jit(grid.apart)(grid.tables, first, second)
+        return grid, np.asarray(apart).reshape(count, count, TILE, TILE)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "corners"])
+def test_distances_keep_their_stated_error(kind, mesh):
+    domain = corners() if kind == "corners" else random_domain(kind, 20, seed=4)
+    _, apart = on_device(domain, mesh)
+    error = mp.mpf(distance_error(domain.metric))
+    order = domain.tiles.order
+    with mp.workdps(DIGITS):
+        for i in range(domain.size):
+            for j in range(domain.size):
+                if i == j:
+                    assert apart[0, 0, i, j] == 0
+                    continue
+                true = exact_distance(domain, order[i], order[j])
+                assert abs(mp.mpf(float(apart[0, 0, i, j])) - true) <= error * true, (i, j)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_record_has_its_place_in_a_tile(kind, mesh):
+    domain = random_domain(kind, 150)
+    grid, apart = on_device(domain, mesh)
+    members = grid.members
+    assert sorted(members[members >= 0].tolist()) == list(range(150))
+    np.testing.assert_array_equal(np.asarray(grid.real), members >= 0)
+    order = domain.tiles.order
+    true = domain.distances(order, order)
+    for a in range(len(members)):
+        for b in range(len(members)):
+            rows, cols = members[a][members[a] >= 0], members[b][members[b] >= 0]
+            found = apart[a, b][: len(rows), : len(cols)]
+            np.testing.assert_allclose(found, true[np.ix_(rows, cols)], rtol=1e-13, atol=1e-300)
+
+
+def test_a_table_is_spread_over_the_tiles(mesh):
+    domain = random_domain("euclidean", 100)
+    grid, _ = on_device(domain, mesh)
+    table = np.random.default_rng(0).random((100, 3))
+    spread = grid.spread(table, -1.0)
+    real = grid.members >= 0
+    np.testing.assert_array_equal(spread[real], table[grid.members[real]])
+    assert (spread[~real] == -1.0).all()
+
+
+def test_a_metric_without_device_distances_is_refused():
+    strange = SimpleNamespace(kind="taxi")
+    with pytest.raises(MethodError, match="no distances for 'taxi' domains; use backend 'cpu'"):
+        _distances(strange, np.arange(3))

@@ -1,0 +1,103 @@
+"""The compiled lower bound holds whatever the multipliers are; the worst pairs are the worst."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import pytest
+from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from panda_mdp.compute.closure import Closure, directed_reach
+from panda_mdp.compute.numba.bound import violated_pairs
+from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+from panda_mdp.methods.optimal.graph import all_pairs
+from panda_mdp.methods.optimal.reference import solve_highs
+
+SIZE, OUTPUTS = 6, 3
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request):
+    """A problem, a solver over all its pairs, and the loss of a private, nearly optimal table."""
+    problem = displacement_problem(random_domain(request.param, SIZE, seed=5), [0, 2, 4], 1.5)
+    graph = all_pairs(problem.domain, problem.epsilon)
+    solver = CpuSolver(problem, graph, np.full((SIZE, OUTPUTS), 1 / OUTPUTS))
+    return problem, solver, solve_highs(problem, "all", "simplex").loss
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_holds_for_garbage(case, data):
+    _, solver, optimum = case
+    shape = (solver.graph.count, 2, OUTPUTS)
+    sizes = st.sampled_from([1e-3, 1.0, 1e3, 1e30])
+    numbers = st.floats(-1, 1, width=32)
+    garbage = data.draw(hnp.arrays(np.float32, shape, elements=numbers))
+    solver._u = (garbage * np.float32(data.draw(sizes))).astype(np.float32)
+    assert solver.bound() <= optimum
+
+
+def test_nan_counts_as_no_multiplier(case):
+    _, solver, optimum = case
+    solver._u = np.full((solver.graph.count, 2, OUTPUTS), np.nan, np.float32)
+    nothing = solver.bound()
+    solver._u = np.zeros_like(solver._u)
+    assert nothing == solver.bound() <= optimum
+
+
+def exact_bound(solver: CpuSolver) -> mp.mpf:
+    """sum_x min_y h_xy with true distances and the kernel's own reading of the multipliers."""
+    problem = solver.problem
+    with mp.workdps(DIGITS):
+        h = [[mp.mpf(float(v)) for v in row] for row in problem.weighted_loss]
+        scale = mp.mpf(solver.unit)
+        for e, (i, j) in enumerate(solver.order[solver.ends]):
+            g = mp.mpf(float(solver.growth_above[e]))
+            true = mp.exp(mp.mpf(problem.epsilon) * exact_distance(problem.domain, i, j))
+            for y in range(problem.outputs_count):
+                # Back from the scaled problem to the unscaled one.
+                first, second = (
+                    mp.mpf(float(solver._u[e, side, y]))
+                    * mp.mpf(float(solver._inverse[solver.ends[e, side], y]))
+                    for side in (0, 1)
+                )
+                up = scale * max(0, min(first, -second / g))
+                down = scale * max(0, min(second, -first / g))
+                h[i][y] += up - true * down
+                h[j][y] += down - true * up
+        return mp.fsum(min(row) for row in h)
+
+
+@pytest.mark.parametrize("iterations", [40, 400, 4000])
+def test_is_below_the_exact_value_and_near_it(case, iterations):
+    problem, solver, optimum = case
+    fresh = CpuSolver(problem, solver.graph, np.full((SIZE, OUTPUTS), 1 / OUTPUTS))
+    fresh.advance(iterations)
+    exact = exact_bound(fresh)
+    assert fresh.bound() <= exact
+    assert fresh.bound() >= exact - 1e-10 * optimum
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_violated_pairs_are_the_worst_ones(kind):
+    domain = random_domain(kind, 150)
+    closure = Closure(domain)
+    rng = np.random.default_rng(0)
+    z = closure.start(rng.dirichlet(np.full(4, 0.3), 150))
+    tiles = domain.tiles
+    reach = directed_reach(z, tiles.starts)
+    partner, gain = violated_pairs(
+        z.astype(np.float32), 1.0, *closure.coordinates, tiles.starts, tiles.between, reach, 3, 1e-3
+    )
+    factor = np.exp(-domain.distances(closure.order, closure.order))
+    true = np.maximum(0, z[None] * factor[:, :, None] - z[:, None]).sum(axis=2)
+    np.fill_diagonal(true, 0)
+    best = -np.sort(-true, axis=1)[:, :3]
+    np.testing.assert_allclose(gain, np.where(best > 1e-3, best, 0), rtol=1e-4, atol=2e-6)
+    found = partner >= 0
+    np.testing.assert_array_equal(found, gain > 0)
+    rows = np.nonzero(found)[0]
+    np.testing.assert_allclose(true[rows, partner[found]], gain[found], rtol=1e-4, atol=2e-6)

@@ -1,0 +1,59 @@
+"""The compiled closure against the maximum over all pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import KINDS, random_domain
+
+from panda_mdp.compute.closure import Closure, directed_reach
+
+
+def tables(size: int, outputs: int = 5, seed: int = 0) -> np.ndarray:
+    """Positive tables over twenty orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    return np.exp(rng.uniform(-45, 0, (size, outputs)))
+
+
+def closed(z: np.ndarray, apart: np.ndarray, epsilon: float) -> np.ndarray:
+    return (z[None] * np.exp(-epsilon * apart)[:, :, None]).max(axis=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 20.0])
+def test_is_the_maximum_over_all_records(kind, epsilon):
+    # More than one tile, so that passing over tiles is tested as well.
+    domain = random_domain(kind, 150)
+    closure = Closure(domain)
+    apart = domain.distances(closure.order, closure.order)
+    z = tables(150)
+    np.testing.assert_allclose(closure.close(z, epsilon), closed(z, apart, epsilon), rtol=1e-12)
+
+
+def test_only_active_records_are_closed():
+    domain = random_domain("euclidean", 150)
+    closure = Closure(domain)
+    apart = domain.distances(closure.order, closure.order)
+    z = tables(150)
+    active = np.zeros(150, dtype=bool)
+    active[[3, 70, 149]] = True
+    expected = np.where(active[:, None], closed(z, apart, 1.0), z)
+    np.testing.assert_allclose(closure.close(z, 1.0, active), expected, rtol=1e-12)
+
+
+def test_closing_twice_changes_nothing():
+    closure = Closure(random_domain("haversine", 130))
+    once = closure.close(tables(130), 2.0)
+    np.testing.assert_allclose(closure.close(once, 2.0), once, rtol=1e-12)
+
+
+def test_reach_bounds_every_log_ratio_between_tiles():
+    domain = random_domain("haversine", 150)
+    z, starts = tables(150), domain.tiles.starts
+    reach = directed_reach(z, starts)
+    logs = np.log(z)
+    for a in range(len(reach)):
+        for b in range(len(reach)):
+            own, source = logs[starts[a] : starts[a + 1]], logs[starts[b] : starts[b + 1]]
+            true = (source[None] - own[:, None]).max()
+            assert true - 1e-12 <= reach[a, b] <= (source.max(0) - own.min(0)).max() + 1e-12

@@ -1,0 +1,148 @@
+"""Compiled distances against NumPy's and against 50-digit arithmetic, for every kind."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import pytest
+from helpers import KINDS, exact_distance, random_domain
+
+from panda_mdp import Domain
+from panda_mdp.compute.numba.distance import (
+    EUCLIDEAN,
+    HAVERSINE,
+    LOCAL_HAVERSINE,
+    MATRIX,
+    broken_triangle,
+    coordinates,
+    fill,
+)
+from panda_mdp.space.metrics import Metric
+
+
+def compiled(domain: Domain, order: np.ndarray) -> tuple[int, np.ndarray]:
+    """Kind, and all distances in the given order."""
+    kind, table, along = coordinates(domain.metric, order)
+    out = np.empty((len(order), len(order)))
+    for i in range(len(order)):
+        fill(kind, table, along, i, 0, len(order), out[i])
+    return kind, out
+
+
+DOMAINS = {
+    "city": (LOCAL_HAVERSINE, lambda: random_domain("haversine", 40)),
+    "country": (
+        LOCAL_HAVERSINE,
+        lambda: Domain.from_points(
+            *np.random.default_rng(0).uniform([[40], [5]], [[47.9], [12.9]], (2, 40))
+        ),
+    ),
+    "metres": (
+        LOCAL_HAVERSINE,
+        lambda: Domain.from_points(*(45 + 1e-6 * np.random.default_rng(0).random((2, 40)))),
+    ),
+    "arctic": (
+        LOCAL_HAVERSINE,
+        lambda: Domain.from_points(
+            *np.random.default_rng(0).uniform([[82.2], [5]], [[90], [12.9]], (2, 40))
+        ),
+    ),
+    "world": (
+        HAVERSINE,
+        lambda: Domain.from_points(
+            *np.random.default_rng(0).uniform([[-90], [-180]], [[90], [180]], (2, 40))
+        ),
+    ),
+    "date line": (
+        HAVERSINE,
+        lambda: Domain.from_points(
+            10 + np.random.default_rng(0).random(40) / 50,
+            180 + (np.random.default_rng(1).random(40) - 0.5) / 50,
+        ),
+    ),
+    "antipodes": (
+        HAVERSINE,
+        lambda: Domain.from_points(
+            np.concatenate([np.linspace(9, 10, 20), -np.linspace(9, 10, 20)]),
+            np.concatenate([np.linspace(9, 10, 20), np.linspace(9, 10, 20) - 180 + 1e-9]),
+        ),
+    ),
+    "line": (EUCLIDEAN, lambda: Domain.from_vectors(np.random.default_rng(0).normal(size=40))),
+    "space": (EUCLIDEAN, lambda: random_domain("euclidean", 40)),
+    "many dimensions": (
+        EUCLIDEAN,
+        lambda: Domain.from_vectors(1e3 + np.random.default_rng(0).normal(size=(40, 300))),
+    ),
+    "matrix": (MATRIX, lambda: random_domain("matrix", 40)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DOMAINS))
+def test_matches_numpy_and_exact_distances(name):
+    kind, build = DOMAINS[name]
+    domain = build()
+    order = np.random.default_rng(2).permutation(domain.size)
+    got_kind, got = compiled(domain, order)
+    assert got_kind == kind
+    error = domain.metric.relative_error
+    np.testing.assert_allclose(got, domain.distances(order, order), rtol=2 * error, atol=0)
+    for i in range(0, domain.size, 3):
+        for j in range(i):
+            exact = exact_distance(domain, int(order[i]), int(order[j]))
+            assert abs(mp.mpf(float(got[i, j])) / exact - 1) <= error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fills_a_part_of_a_row(kind):
+    domain = random_domain(kind, 20)
+    order = np.arange(20)
+    whole = compiled(domain, order)[1]
+    number, table, along = coordinates(domain.metric, order)
+    out = np.full(6, -1.0)
+    fill(number, table, along, 4, 7, 12, out)
+    np.testing.assert_array_equal(out[:5], whole[4, 7:12])
+    assert out[5] == -1.0
+
+
+def test_unknown_metrics_are_refused():
+    class Taxicab(Metric):
+        kind = "taxicab"
+        size = 2
+        embedding = np.zeros((2, 1))
+        block = pairs = take = arrays = None
+
+    with pytest.raises(NotImplementedError, match="Taxicab"):
+        coordinates(Taxicab(), np.arange(2))
+
+
+def test_broken_triangle_finds_what_brute_force_finds():
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(60):
+        table = rng.uniform(1.0, 2.3, (7, 7))
+        table = np.triu(table, k=1) + np.triu(table, k=1).T
+        detours = table[:, :, None] + table[None, :, :]
+        broken = table[:, None, :] > (1 + 1e-9) * detours
+        i, j, k = broken_triangle(table, 1 + 1e-9)
+        assert (i >= 0) == bool(broken.any())
+        if i >= 0:
+            found += 1
+            assert table[i, j] > (1 + 1e-9) * (table[i, k] + table[k, j])
+    assert 10 < found < 60
+
+
+@pytest.mark.parametrize(("i", "j"), [(0, 1), (31, 32), (5, 598), (40, 511), (40, 512), (598, 599)])
+def test_broken_triangle_across_blocks(i, j):
+    """One pair is too long in a table of several blocks of rows and columns."""
+    points = np.random.default_rng(3).random((600, 2))
+    table = plane_distances(points)
+    assert broken_triangle(table, 1 + 1e-9) == (-1, -1, -1)
+    table[i, j] = table[j, i] = 3.0
+    a, b, k = broken_triangle(table, 1 + 1e-9)
+    assert (a, b) == (i, j)
+    assert table[a, b] > table[a, k] + table[k, b]
+
+
+def plane_distances(points: np.ndarray) -> np.ndarray:
+    apart = np.linalg.norm(points[:, None] - points, axis=2)
+    return (apart + apart.T) / 2

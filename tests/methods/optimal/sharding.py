@@ -1,0 +1,126 @@
+"""What test_backends.py runs in processes of their own: how many devices there are is settled when
+JAX starts. Prints one line of JSON.
+
+    python sharding.py devices                one process with all devices that XLA_FLAGS makes
+    python sharding.py process RANK PORT      one of two processes that solve together
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+from helpers import displacement_problem, random_domain
+
+from panda_mdp import Mechanism, Problem, optimal
+from panda_mdp.compute.closure import Closure
+from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.solve import warm_start
+from panda_mdp.privacy.quantise import quantise
+
+SIZE, OUTPUTS, GAP = 100, 12, 0.05
+
+
+def town() -> Problem:
+    """Twelve outputs: 8 devices hold two each, four of which do not exist."""
+    domain = random_domain("haversine", SIZE, seed=2)
+    near = float(np.median(domain.neighbours(1)[1]))
+    return displacement_problem(domain, np.arange(0, 8 * OUTPUTS, 8), 1.0 / near)
+
+
+def summary(mechanism: Mechanism) -> dict[str, object]:
+    return {
+        "loss": mechanism.loss,
+        "bound": mechanism.lower_bound,
+        "holds": mechanism.audit.holds,
+        "gap": mechanism.gap,
+        "stopped": mechanism.details["stopped"],
+        "backend": mechanism.details["backend"],
+    }
+
+
+def over_devices() -> dict[str, object]:
+    """The same problem on one device and on all, and the parts of a solve compared."""
+    import jax
+
+    from panda_mdp.compute.jax.closure import JaxClosure
+    from panda_mdp.compute.jax.device import make_mesh, precise
+    from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+    from panda_mdp.methods.optimal.jax_solver import JaxSolver
+
+    problem, mesh = town(), make_mesh()
+    graph = constraint_graph(problem.domain, problem.epsilon)
+    start = warm_start(problem, graph)
+    here, there = CpuSolver(problem, graph, start), JaxSolver(problem, graph, start, mesh)
+    garbage = np.random.default_rng(0).uniform(-1, 1, here._u.shape).astype(np.float32)
+    here._u = garbage
+    full = np.zeros((len(there._u[0]), 2, OUTPUTS), np.float32)
+    full[: graph.count] = garbage
+    with precise():
+        there._u = tuple(there._on.sharded(full[:, side], 0.0) for side in range(2))
+    bounds = [here.bound(), there.bound()]
+    there.advance(40)
+    padded = [np.asarray(a)[..., OUTPUTS:] for a in (there._x, *there._u)]
+
+    here, there_ = Closure(problem.domain), JaxClosure(problem.domain, mesh, OUTPUTS)
+    matrix = np.random.default_rng(1).dirichlet(np.full(OUTPUTS, 0.3), SIZE)
+    z = here.start(matrix)
+    closed = here.host(here.close(z, problem.epsilon))
+    also = there_.host(there_.close(there_.start(matrix), problem.epsilon))
+    weights = quantise(closed / closed.sum(axis=1, keepdims=True))
+    logs = np.log(weights.astype(np.float64))
+    worst = there_.largest(logs[here.order], weights[here.order])
+    from panda_mdp.privacy.audit import largest_rate
+
+    expected = largest_rate(problem.domain, logs, weights)
+    found = [c.violated(c.start(matrix), problem.epsilon, 2, 1e-3)[0] for c in (here, there_)]
+    return {
+        "devices": len(jax.devices()),
+        "shards": sorted({shard.data.shape[-1] for shard in there._u[0].addressable_shards}),
+        "one": summary(optimal(problem, GAP, "jax", devices=jax.devices()[:1])),
+        "all": summary(optimal(problem, GAP, "jax")),
+        "garbage": bounds,
+        "padded_entries": [float(np.abs(a).max()) for a in padded],
+        "padded_cost": float(np.asarray(there._cost)[:, OUTPUTS:].min()),
+        "largest_cost": float(np.asarray(there._cost)[:, :OUTPUTS].max()),
+        "closure_error": float(np.abs(also / closed - 1).max()),
+        "audit": [worst[0], sorted(int(here.order[p]) for p in worst[1:])],
+        "audit_here": [expected[0], sorted(expected[1:])],
+        "violated_alike": float((found[0] == found[1]).mean()),
+        "x64": bool(jax.config.jax_enable_x64),
+    }
+
+
+def together(rank: int, port: str) -> dict[str, object]:
+    """One of two processes with half of the devices each."""
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=rank)
+    problem = town()
+    mechanism = optimal(problem, GAP, "jax")
+    # Clocks differ: the first process has no time at all, the second all of it.
+    hurried = optimal(problem, 1e-9, "jax", time_limit=(0.5, 3600.0)[rank])
+    alone = None
+    if rank == 0:
+        from panda_mdp.methods.optimal import backends
+        from panda_mdp.privacy.audit import _device_worst_pair
+
+        backends.accelerator = lambda: True
+        order = problem.domain.tiles.order
+        weights = mechanism.weights[order]
+        alone = _device_worst_pair(problem.domain, np.log(weights.astype(np.float64)), weights)[0]
+    return {
+        "devices": len(jax.devices()),
+        "local": len(jax.local_devices()),
+        "all": summary(mechanism),
+        "hurried": summary(hurried),
+        "audited_alone": alone,
+        "audit": mechanism.audit.epsilon,
+    }
+
+
+if __name__ == "__main__":
+    result = over_devices() if sys.argv[1] == "devices" else together(int(sys.argv[2]), sys.argv[3])
+    print(json.dumps(result))

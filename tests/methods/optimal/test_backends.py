@@ -1,0 +1,221 @@
+"""Which machine solves, and that it does not matter: one device, eight, or two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from helpers import displacement_problem, random_domain
+
+from panda_mdp import Mechanism, audit, exponential, optimal
+from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.jax import closure as closure_jax
+from panda_mdp.compute.jax.closure import JaxClosure
+from panda_mdp.errors import MissingDependencyError
+from panda_mdp.methods.optimal import backends
+from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine, accelerator, choose
+from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+from panda_mdp.methods.optimal.jax_solver import JaxSolver
+
+SCRIPT = Path(__file__).with_name("sharding.py")
+
+
+def town(kind: str = "haversine", size: int = 60):
+    domain = random_domain(kind, size, seed=2)
+    near = float(np.median(domain.neighbours(1)[1]))
+    return displacement_problem(domain, np.arange(0, size, 5), 1.0 / near)
+
+
+def block_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes JAX impossible to import."""
+    for name in ("compute.jax.device", "compute.jax.closure", "methods.optimal.jax_solver"):
+        monkeypatch.delitem(sys.modules, f"panda_mdp.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "jax", None)
+
+
+# Which engine.
+
+
+def test_names_choose_engines():
+    assert isinstance(choose("cpu", None), CpuEngine)
+    assert isinstance(choose("jax", None), JaxEngine)
+    assert choose("jax", None).mesh.devices.tolist() == jax.devices()
+    assert choose("jax", jax.devices()[:1]).mesh.devices.tolist() == jax.devices()[:1]
+
+
+def test_auto_takes_the_cpu_where_jax_sees_nothing_faster(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    assert not accelerator()
+    assert isinstance(choose("auto", None), CpuEngine)
+
+
+def test_auto_takes_an_accelerator_or_the_devices_given(monkeypatch):
+    assert isinstance(choose("auto", jax.devices()), JaxEngine)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert accelerator()
+    assert isinstance(choose("auto", None), JaxEngine)
+    assert isinstance(choose("cpu", None), CpuEngine)
+
+
+def test_without_jax_auto_takes_the_cpu(monkeypatch):
+    block_jax(monkeypatch)
+    assert not accelerator()
+    assert isinstance(choose("auto", None), CpuEngine)
+
+
+@pytest.mark.parametrize("start", [JaxEngine, lambda: optimal(town(), backend="jax")])
+def test_jax_missing_says_what_to_install(start, monkeypatch):
+    block_jax(monkeypatch)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'panda-mdp\[gpu\]'"):
+        start()
+
+
+def test_numba_missing_names_the_other_backends(without_numba):
+    with pytest.raises(MissingDependencyError, match=r"or use backend='jax'"):
+        choose("cpu", None)
+
+
+def test_engines_make_their_own_parts():
+    problem = town()
+    graph = backends.Graph(np.array([[0, 1]]), problem.domain.metric.pairs([0], [1]))
+    start = np.full((60, 12), 1 / 12)
+    cpu, accelerated = choose("cpu", None), choose("jax", None)
+    assert type(cpu.closure(problem)) is Closure
+    assert type(accelerated.closure(problem)) is JaxClosure
+    assert isinstance(cpu.solver(problem, graph, start), CpuSolver)
+    assert isinstance(accelerated.solver(problem, graph, start), JaxSolver)
+    assert [cpu.agree(True), cpu.agree(False)] == [True, False]
+    assert [accelerated.agree(True), accelerated.agree(False)] == [True, False]
+
+
+# Whole solves.
+
+
+def test_a_whole_solve_in_jax_is_the_cpus():
+    problem = town()
+    here, there = (optimal(problem, 0.05, backend) for backend in ("cpu", "jax"))
+    assert isinstance(there, Mechanism)
+    assert there.audit.holds
+    assert there.details["stopped"] == "gap reached"
+    assert (here.details["backend"], there.details["backend"]) == ("cpu", "jax")
+    assert there.loss == pytest.approx(here.loss, rel=1e-4)
+    assert there.lower_bound == pytest.approx(here.lower_bound, rel=1e-4)
+    assert not jax.config.jax_enable_x64
+
+
+def test_jax_solves_without_numba(without_numba):
+    mechanism = optimal(town("matrix"), 0.05, "jax")
+    assert mechanism.audit.holds
+    assert mechanism.gap <= 0.05
+    assert mechanism.details["backend"] == "jax"
+
+
+def test_audits_without_numba_go_to_an_accelerator(monkeypatch, request):
+    problem = displacement_problem(random_domain("haversine", 150), [0, 50, 100], 1.0)
+    mechanism = exponential(problem)
+    monkeypatch.setattr("panda_mdp.compute.rate.SMALL_TILES", 0)
+    compiled = audit(mechanism)
+    calls = []
+    largest = JaxClosure.largest
+
+    def counted(self, logs, weights):
+        calls.append(self)
+        return largest(self, logs, weights)
+
+    monkeypatch.setattr(closure_jax.JaxClosure, "largest", counted)
+    monkeypatch.setattr(backends, "accelerator", lambda: True)
+    assert audit(mechanism) == compiled
+    assert not calls, "with numba the CPU is asked"
+    request.getfixturevalue("without_numba")
+    there = audit(mechanism)
+    assert len(calls) == 1
+    assert there.epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
+    assert (there.holds, there.worst) == (compiled.holds, compiled.worst)
+    monkeypatch.setattr(backends, "accelerator", lambda: False)
+    assert audit(mechanism).epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
+    assert len(calls) == 1, "without an accelerator NumPy is asked"
+
+
+# Many devices.
+
+
+def start_script(devices: int, *arguments: str) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "NUMBA_NUM_THREADS": "1",
+        "PYTHONPATH": str(SCRIPT.parent.parent),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def answers(*processes: subprocess.Popen[str]) -> list[dict]:
+    """What the processes print last; where one fails or hangs all are ended."""
+    try:
+        ended = [process.communicate(timeout=200) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, errors) in zip(processes, ended, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return [json.loads(output.splitlines()[-1]) for output, _ in ended]
+
+
+def test_eight_devices_do_as_one():
+    (said,) = answers(start_script(8, "devices"))
+    assert said["devices"] == 8
+    assert said["shards"] == [2], "twelve outputs in pairs, the last two devices hold padding"
+    one, all_ = said["one"], said["all"]
+    assert one["backend"] == all_["backend"] == "jax"
+    assert all_["stopped"] == "gap reached"
+    assert all_["gap"] <= 0.05
+    assert all_["holds"]
+    assert all_["loss"] == pytest.approx(one["loss"], rel=1e-6)
+    assert all_["bound"] == pytest.approx(one["bound"], rel=1e-6)
+    # The parts, with multipliers and tables that are no optimum.
+    assert said["garbage"][1] == pytest.approx(said["garbage"][0], rel=1e-9)
+    assert said["padded_entries"] == [0.0, 0.0, 0.0]
+    assert said["padded_cost"] > 1e3 * said["largest_cost"]
+    assert said["closure_error"] < 1e-12
+    assert said["audit"][0] == pytest.approx(said["audit_here"][0], rel=1e-12)
+    assert said["audit"][1] == said["audit_here"][1]
+    assert said["violated_alike"] == 1.0
+    assert not said["x64"]
+
+
+def test_two_processes_do_as_one():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    first, second = answers(*(start_script(2, "process", str(rank), port) for rank in (0, 1)))
+    assert first["devices"] == second["devices"] == 4
+    assert first["local"] == second["local"] == 2
+    # Both hold the whole answer, and the same one.
+    assert first["all"] == second["all"]
+    assert first["hurried"] == second["hurried"]
+    assert first["hurried"]["stopped"] == "time limit"
+    assert first["hurried"]["holds"]
+    assert first["audited_alone"] == pytest.approx(first["audit"], rel=1e-12)
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        from sharding import GAP, summary, town
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+    alone = summary(optimal(town(), GAP, "jax", devices=jax.devices()[:1]))
+    assert first["all"]["holds"]
+    assert first["all"]["loss"] == pytest.approx(alone["loss"], rel=1e-6)
+    assert first["all"]["bound"] == pytest.approx(alone["bound"], rel=1e-6)

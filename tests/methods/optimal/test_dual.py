@@ -1,0 +1,84 @@
+"""The lower bound of arbitrary multipliers: never above the exact one, nor above the optimum."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import pytest
+from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from panda_mdp.methods.optimal.dual import dual_bound, growth, total_from_below
+from panda_mdp.methods.optimal.graph import Graph, all_pairs
+from panda_mdp.methods.optimal.reference import solve_highs
+
+
+def exact_bound(problem, graph, multipliers) -> mp.mpf:
+    """sum_x min_y h_xy with true distances, in 50 digits."""
+    with mp.workdps(DIGITS):
+        h = [
+            [mp.mpf(float(p)) * mp.mpf(float(c)) for c in row]
+            for p, row in zip(problem.prior, problem.loss, strict=True)
+        ]
+        for e, (i, j) in enumerate(graph.ends):
+            g = mp.exp(mp.mpf(problem.epsilon) * exact_distance(problem.domain, i, j))
+            for y in range(problem.outputs_count):
+                first, second = (mp.mpf(float(multipliers[side, e, y])) for side in (0, 1))
+                h[i][y] += first - g * second
+                h[j][y] += second - g * first
+        return mp.fsum(min(row) for row in h)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e6])
+def test_is_below_the_exact_bound_and_near_it(kind, size):
+    rng = np.random.default_rng(3)
+    problem = displacement_problem(random_domain(kind, 6), [0, 3, 5], 1.3)
+    graph = all_pairs(problem.domain, problem.epsilon)
+    multipliers = size * rng.random((2, graph.count, 3)) ** 4
+    exact = exact_bound(problem, graph, multipliers)
+    found = dual_bound(problem, graph, multipliers)
+    assert found <= exact
+    top = float(growth(problem, graph).max()) * size * 20 + float(problem.loss.max())
+    assert found >= exact - 1e-12 * top
+
+
+@pytest.fixture(scope="module")
+def solved():
+    problem = displacement_problem(random_domain("euclidean", 5, seed=1), [0, 2], 1.0)
+    return problem, solve_highs(problem, "all", "simplex").loss
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_holds_for_any_multipliers(solved, data):
+    problem, optimum = solved
+    graph = all_pairs(problem.domain, problem.epsilon)
+    numbers = st.floats(0, 1e12, allow_subnormal=True)
+    multipliers = data.draw(hnp.arrays(np.float64, (2, graph.count, 2), elements=numbers))
+    assert dual_bound(problem, graph, multipliers) <= optimum
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_growth_is_above_the_true_exponential(kind):
+    problem = displacement_problem(random_domain(kind, 9), [0], 2.7)
+    graph = all_pairs(problem.domain, problem.epsilon)
+    with mp.workdps(DIGITS):
+        for value, (i, j) in zip(growth(problem, graph), graph.ends, strict=True):
+            true = mp.exp(mp.mpf(problem.epsilon) * exact_distance(problem.domain, i, j))
+            assert true < value < true * (1 + mp.mpf("2e-12"))
+
+
+def test_without_edges_each_record_takes_its_cheapest_output():
+    problem = displacement_problem(random_domain("matrix", 5), [1, 2], 1.0)
+    none = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
+    found = dual_bound(problem, none, np.empty((2, 0, 2)))
+    cheapest = float(problem.prior @ problem.loss.min(axis=1))
+    assert cheapest * (1 - 1e-13) <= found <= cheapest
+
+
+def test_total_from_below_survives_cancellation():
+    assert total_from_below(np.array([1e16, 1.0, -1e16])) <= 1.0
+    assert total_from_below(np.array([1e16, 1.0, -1e16])) >= 1.0 - 1e-15

@@ -1,0 +1,194 @@
+"""What all machines share: edges in order, upper bounds on growth, restarts and the weight."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
+
+from panda_mdp.methods.optimal.graph import Graph, all_pairs
+from panda_mdp.methods.optimal.halpern import (
+    ARTIFICIAL,
+    CHECK,
+    MOST_WEIGHT,
+    SMALLEST,
+    Halpern,
+    incidence,
+    summed,
+)
+
+
+class Recorder(Halpern):
+    """A machine that iterates by a script and writes down what it is asked."""
+
+    residuals = ()
+    travel = (1.0, 1.0)
+
+    def _begin(self, cost, scale, z):
+        self.cost, self.scale, self.z = cost, scale, z
+        self.connected, self.anchored, self.steps = [], 0, []
+
+    def _connect(self, source):
+        self.connected.append(source)
+
+    def _anchor(self):
+        self.anchored += 1
+
+    def _iterate(self, steps, since):
+        self.steps.append((steps, since))
+        return self.residuals[len(self.steps) - 1] ** 2
+
+    def _travel(self):
+        return self.travel
+
+    def matrix(self):
+        return self.z[self.place]
+
+    def bound(self):
+        return 0.0
+
+
+def recorder(kind: str = "haversine", size: int = 20) -> Recorder:
+    problem = displacement_problem(random_domain(kind, size, seed=1), [0, 3, 7, 11], 2.0)
+    start = np.random.default_rng(0).dirichlet(np.ones(4), size)
+    solver = Recorder(problem, all_pairs(problem.domain, problem.epsilon), start)
+    solver.iterations = 10_000  # far enough for no restart by length alone
+    return solver
+
+
+def test_the_table_is_scaled_by_its_root():
+    solver = recorder()
+    assert solver.scale.mean() == pytest.approx(1.0)
+    ratio = solver.scale / np.sqrt(np.maximum(solver.z, SMALLEST))
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-12)
+    np.testing.assert_allclose(solver.scale_sums, solver.scale.sum(axis=1))
+    np.testing.assert_allclose((solver.cost / solver.unit).mean(), 1.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_growth_is_bounded_from_above_and_closely(kind):
+    solver = recorder(kind)
+    with mp.workdps(DIGITS):
+        for e, (i, j) in enumerate(solver.graph.ends.tolist()):
+            true = mp.exp(
+                mp.mpf(solver.problem.epsilon) * exact_distance(solver.problem.domain, i, j)
+            )
+            assert true <= float(solver.growth_above[e]) <= true * (1 + mp.mpf(1e-12))
+
+
+def test_edges_lie_along_the_order_in_space():
+    solver = recorder()
+    first, second = solver.ends.T
+    assert (first < second).all()
+    assert (np.diff(first * 20 + second) > 0).all()
+    np.testing.assert_array_equal(solver.order[solver.ends], solver.graph.ends)
+    pairs = solver.problem.domain.metric.pairs(*solver.graph.ends.T)
+    np.testing.assert_allclose(solver.graph.length, pairs, rtol=1e-14)
+    np.testing.assert_array_equal(solver.degree, np.bincount(solver.ends.ravel(), minlength=20))
+
+
+def test_extending_says_where_every_old_edge_went():
+    solver = recorder()
+    full = solver.graph
+    kept = np.arange(full.count) % 3 > 0
+    smaller = Recorder(solver.problem, Graph(full.ends[kept], full.length[kept]), solver.matrix())
+    before = smaller.ends
+    smaller.extend(Graph(full.ends[~kept], full.length[~kept]))
+    source = smaller.connected[-1]
+    np.testing.assert_array_equal(smaller.ends, solver.ends)
+    np.testing.assert_array_equal(smaller.ends[source >= 0], before[source[source >= 0]])
+    assert (source == -1).sum() == (~kept).sum()
+    assert smaller.anchored == 2
+
+
+@pytest.mark.parametrize(
+    ("residuals", "restarts"),
+    [
+        ((1.0, 0.5, 0.3), []),
+        ((1.0, 0.9, 0.95), []),  # it stalls, but has not come far enough
+        ((1.0, 0.5, 0.19), [3]),  # far enough at once
+        ((1.0, 0.5, 0.6), [3]),  # far enough for one that stalls
+        ((1.0, 0.1, 1.0, 0.9), [2]),  # counted anew after a restart
+    ],
+)
+def test_restarts_follow_the_residual(residuals, restarts):
+    solver = recorder()
+    solver.residuals = residuals
+    anchored = solver.anchored
+    seen = []
+    for block in range(1, len(residuals) + 1):
+        solver.advance(1)
+        assert solver.residual == pytest.approx(residuals[block - 1])
+        if solver.anchored > anchored:
+            anchored = solver.anchored
+            seen.append(block)
+    assert seen == restarts
+    since = [s for _, s in solver.steps]
+    assert all(steps == CHECK for steps, _ in solver.steps)
+    assert since == [
+        CHECK * (k - max([0, *[r for r in restarts if r <= k]])) for k in range(len(since))
+    ]
+
+
+def test_a_long_way_without_a_restart_ends_in_one():
+    solver = recorder()
+    solver.residuals = (1.0,) * 20
+    solver.iterations = 0
+    solver.advance(CHECK * 12)
+    lengths = np.diff([k for k, (_, since) in enumerate(solver.steps) if since == 0])
+    # The first blocks restart each; later stretches are a share of all iterations so far.
+    assert lengths[0] == 1
+    assert lengths[-1] > 1
+    assert solver._since < ARTIFICIAL * solver.iterations + CHECK
+
+
+def test_advance_makes_whole_blocks():
+    solver = recorder()
+    solver.residuals = (1.0,) * 5
+    solver.advance(2 * CHECK + 1)
+    assert solver.iterations == 10_000 + 3 * CHECK
+
+
+@pytest.mark.parametrize(
+    ("travel", "weight"),
+    [
+        ((1.0, 1.0), 1.0),
+        ((1.0, 16.0), 2.0),  # half way, in logarithms, to sqrt(16)
+        ((16.0, 1.0), 0.5),
+        ((1e-20, 1e20), MOST_WEIGHT),  # a primal at rest moves by rounding alone
+        ((1e20, 1e-20), 1 / MOST_WEIGHT),
+        ((0.0, 1.0), 1.0),
+        ((1.0, 0.0), 1.0),
+    ],
+)
+def test_the_weight_balances_travel_within_bounds(travel, weight):
+    solver = recorder()
+    solver.travel = travel
+    solver.residuals = (1.0, 0.1)
+    solver.advance(2 * CHECK)
+    assert solver.weight == pytest.approx(weight)
+
+
+def test_incidence_lists_every_slot_under_its_record():
+    ends = np.random.default_rng(0).integers(0, 9, (30, 2))
+    start, slot = incidence(ends, 10)
+    assert sorted(slot.tolist()) == list(range(60))
+    for record in range(10):
+        mine = slot[start[record] : start[record + 1]]
+        assert (ends.ravel()[mine] == record).all()
+    assert start[9] == start[10]
+
+
+def test_sums_are_rounded_down():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=1000) * 10.0 ** rng.integers(-8, 8, 1000)
+    with mp.workdps(DIGITS):
+        exact = mp.fsum(mp.mpf(float(v)) for v in values)
+    assert exact * (1 - mp.sign(exact) * mp.mpf(2e-15)) <= summed(values) < exact
+    assert summed(-values) < -exact
+    assert summed(np.zeros(3)) == 0.0
+    assert summed(np.array([1.0, np.nan])) == -math.inf
+    assert summed(np.array([np.inf, -np.inf])) == -math.inf

@@ -1,0 +1,328 @@
+"""The flagship: bound <= optimum <= loss always, known optima, degenerate cases, ways to stop."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from helpers import displacement_problem, random_domain
+
+from panda_mdp import Domain, Mechanism, Problem, optimal
+from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.methods.optimal import solve as loop
+from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+from panda_mdp.methods.optimal.progress import Progress
+from panda_mdp.methods.optimal.reference import solve_highs
+
+EXACT = {5: 1.228677, 7: 1.394617}
+"""Least expected displacement on an n x n grid of spacing 1 at epsilon 1, inputs = outputs."""
+
+
+def grid(n: int) -> Problem:
+    axis = np.arange(n, dtype=float)
+    points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    return displacement_problem(Domain.from_vectors(points), np.arange(n * n), 1.0)
+
+
+def random_problem(seed: int) -> Problem:
+    """Any metric, any number of outputs, priors with zeros, losses of any shape and scale."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 15))
+    kind = seed % 6
+    if kind < 2:
+        domain = random_domain(("haversine", "matrix")[kind], size, seed)
+    else:
+        domain = Domain.from_vectors(rng.normal(size=(size, (1, 2, 3, 6)[kind - 2])))
+    outputs = rng.choice(size, int(rng.integers(1, size + 1)), replace=False)
+    shape = (size, len(outputs))
+    loss = (
+        domain.distances(None, outputs),
+        rng.random(shape),
+        rng.exponential(size=shape) ** 3 * 1e4,
+        np.round(rng.random(shape)),
+    )[int(rng.integers(4))]
+    prior = rng.dirichlet(np.ones(size)) * (rng.random(size) < 0.8)
+    prior = prior / prior.sum() if prior.sum() > 0 else None
+    near = float(np.median(domain.neighbours(1)[1]))
+    return Problem(domain, outputs, loss, float(rng.choice([0.1, 1.0, 4.0])) / near, prior=prior)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bound_optimum_loss_in_this_order(seed):
+    problem = random_problem(seed)
+    exact = solve_highs(problem, pairs="all", algorithm="simplex")
+    assert exact.details["stopped"] == "solved"
+    optimum = exact.details["highs_objective"]
+    scale = float(problem.prior @ problem.loss.max(axis=1))
+    # A hundredth of next to nothing is beyond single precision: such a run is ended by hand.
+    within_precision = optimum > 1e-4 * scale
+
+    def give_up(now: Progress) -> None:
+        if now.iterations > 60_000 and not within_precision:
+            raise KeyboardInterrupt
+
+    mechanism = optimal(problem, progress=give_up)
+    assert isinstance(mechanism, Mechanism)
+    assert mechanism.audit.holds
+    # Both bounds are rigorous and both tables private, so each bound is below each loss.
+    slack = 1e-12 * scale
+    assert mechanism.lower_bound <= exact.loss + slack
+    assert exact.lower_bound <= mechanism.loss + slack
+    assert mechanism.lower_bound <= mechanism.loss + slack
+    assert mechanism.lower_bound <= optimum + 1e-6 * scale
+    assert mechanism.loss >= optimum - 1e-6 * scale
+    if within_precision:
+        assert mechanism.details["stopped"] == "gap reached"
+        assert mechanism.gap <= 0.01
+    else:
+        assert mechanism.loss <= optimum + 5e-6 * scale
+
+
+@pytest.mark.parametrize("n", [5, 7])
+def test_exact_optima_of_grids(n):
+    mechanism = optimal(grid(n))
+    assert mechanism.lower_bound <= EXACT[n] + 5e-7
+    assert EXACT[n] - 5e-7 <= mechanism.loss <= 1.01 * EXACT[n]
+    assert mechanism.audit.holds
+    assert mechanism.gap <= 0.01
+
+
+def test_a_smaller_gap_is_reached():
+    mechanism = optimal(grid(5), gap=1e-3)
+    assert mechanism.gap <= 1e-3
+    assert mechanism.lower_bound == pytest.approx(EXACT[5], rel=1e-3)
+
+
+def test_all_pairs_from_the_start():
+    mechanism = optimal(grid(7), pairs="all")
+    assert mechanism.details["edges"] == 49 * 48 / 2
+    assert mechanism.gap <= 0.01
+
+
+def test_the_graph_grows_where_it_is_too_sparse():
+    # Neighbours alone leave 500 clustered points in 20 dimensions a third below the optimum; here
+    # is a small relative of them.
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(4, 20)) * 3
+    domain = Domain.from_vectors(
+        centres[rng.integers(4, size=80)] + 0.3 * rng.normal(size=(80, 20))
+    )
+    near = float(np.median(domain.neighbours(1)[1]))
+    mechanism = optimal(displacement_problem(domain, np.arange(0, 80, 8), 0.5 / near))
+    assert mechanism.details["stopped"] == "gap reached"
+    assert mechanism.details["edges"] > 80 * 16
+
+
+def test_stages_trace_and_details():
+    mechanism = optimal(grid(6))
+    assert {name for name, _ in mechanism.stages} >= {"graph", "solve", "bound", "repair", "audit"}
+    assert all(seconds >= 0 for _, seconds in mechanism.stages)
+    trace = mechanism.details["trace"]
+    assert trace
+    seconds, iterations, losses, bounds = zip(*trace, strict=True)
+    assert list(seconds) == sorted(seconds)
+    assert list(iterations) == sorted(iterations)
+    assert list(losses) == sorted(losses, reverse=True)
+    assert list(bounds) == sorted(bounds)
+    assert trace[-1][2:] == (mechanism.loss, mechanism.lower_bound)
+    assert mechanism.details["backend"] == "cpu"
+    assert mechanism.details["iterations"] == iterations[-1]
+
+
+def test_progress_is_reported():
+    seen = []
+    mechanism = optimal(grid(6), progress=seen.append)
+    assert seen[-1].loss == mechanism.loss
+    assert seen[-1].gap == pytest.approx(mechanism.gap)
+    assert seen[-1].lower_bound == mechanism.lower_bound
+
+
+def test_a_good_start_is_kept():
+    problem = grid(5)
+    best = solve_highs(problem, "all", "simplex")
+    assert optimal(problem, initial=best.matrix).loss <= best.loss * 1.001
+
+
+# Ways to stop early: always a certified table.
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 0.05, 0.3])
+def test_time_limit(seconds):
+    mechanism = optimal(grid(9), gap=1e-9, time_limit=seconds)
+    assert isinstance(mechanism, Mechanism)
+    assert mechanism.audit.holds
+    assert mechanism.details["stopped"] == "time limit"
+    assert 0 <= mechanism.lower_bound <= mechanism.loss
+
+
+@pytest.mark.parametrize("place", ["graph", "solver", "bound", "repair", "audit"])
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_interrupt_returns_the_best_certified_table(place, call, monkeypatch):
+    owner, name = {
+        "graph": (loop, "constraint_graph"),
+        "solver": (CpuSolver, "advance"),
+        "bound": (CpuSolver, "bound"),
+        "repair": (loop, "repair"),
+        "audit": (loop, "release"),
+    }[place]
+    original = getattr(owner, name)
+    calls = []
+
+    def interrupt(*args: object, **options: object) -> object:
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return original(*args, **options)
+
+    monkeypatch.setattr(owner, name, interrupt)
+    problem = grid(6)
+    mechanism = optimal(problem, gap=1e-3, time_limit=1)
+    assert calls
+    if len(calls) >= call:
+        assert mechanism.details["stopped"] == "interrupted"
+    assert mechanism.audit.holds
+    assert mechanism.lower_bound <= mechanism.loss
+    assert mechanism.loss <= float((problem.prior @ problem.loss).min()) * (1 + 1e-6)
+
+
+def test_a_second_interrupt_ends_it_at_once(monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "repair", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        optimal(grid(6), gap=1e-3, time_limit=1)
+
+
+def test_a_gap_out_of_reach_ends_with_what_it_has():
+    mechanism = optimal(grid(3), gap=1e-12, time_limit=30)
+    assert mechanism.details["stopped"] in ("precision reached", "time limit", "gap reached")
+    assert mechanism.audit.holds
+
+
+# Degenerate cases.
+
+
+def test_records_one_metre_apart():
+    rng = np.random.default_rng(3)
+    lat, lon = 41.9 + 0.02 * rng.random(40), 12.5 + 0.02 * rng.random(40)
+    domain = Domain.from_points(np.concatenate([lat, lat + 9e-6]), np.concatenate([lon, lon]))
+    assert domain.neighbours(1)[1].max() < 0.0011
+    mechanism = optimal(displacement_problem(domain, np.arange(0, 80, 8), 5.0))
+    assert mechanism.details["stopped"] == "gap reached"
+
+
+def test_isolated_records_report_their_cheapest_output():
+    domain = Domain.from_vectors(1e3 * np.arange(60.0)[:, None])
+    mechanism = optimal(displacement_problem(domain, np.arange(60), 1.0))
+    assert mechanism.loss <= 1e-3
+    assert mechanism.audit.holds
+
+
+def test_one_output_is_reported_always():
+    problem = displacement_problem(random_domain("haversine", 50), [7], 2.0)
+    mechanism = optimal(problem)
+    assert (mechanism.matrix == 1.0).all()
+    assert mechanism.gap <= 1e-9
+
+
+def test_a_constant_loss_costs_what_it_costs():
+    domain = random_domain("euclidean", 50)
+    mechanism = optimal(Problem(domain, [0, 1, 2], np.full((50, 3), 4.0), 1.0))
+    assert mechanism.loss == pytest.approx(4.0)
+    assert mechanism.gap <= 1e-9
+
+
+def test_a_loss_of_zero():
+    domain = random_domain("matrix", 50)
+    mechanism = optimal(Problem(domain, [0, 1, 2], np.zeros((50, 3)), 1.0))
+    assert mechanism.loss == mechanism.lower_bound == 0.0
+    assert mechanism.gap == 0.0
+
+
+def test_an_optimum_of_zero_is_met_within_the_absolute_tolerance():
+    # Every record has a free output, and all records share one.
+    rng = np.random.default_rng(0)
+    loss = rng.random((60, 4))
+    loss[:, 2] = 0.0
+    mechanism = optimal(Problem(random_domain("haversine", 60), [0, 1, 2, 3], loss, 1.0))
+    assert mechanism.details["stopped"] == "gap reached"
+    assert mechanism.loss <= 1e-7
+
+
+def test_a_prior_on_one_record():
+    domain = random_domain("haversine", 50)
+    prior = np.zeros(50)
+    prior[13] = 1.0
+    problem = displacement_problem(domain, [2, 13, 30], 3.0, prior)
+    mechanism = optimal(problem)
+    # All records report what is best for the only one that counts.
+    assert mechanism.loss <= 1e-6 * float(problem.loss.max())
+
+
+@pytest.mark.parametrize("kind", ["haversine", "euclidean", "matrix"])
+def test_a_tiny_epsilon_makes_all_rows_equal(kind):
+    domain = random_domain(kind, 50)
+    problem = displacement_problem(domain, [0, 20, 40], 1e-9 / domain.diameter)
+    mechanism = optimal(problem)
+    assert np.ptp(mechanism.matrix, axis=0).max() <= 2e-9
+    assert mechanism.loss == pytest.approx(float((problem.prior @ problem.loss).min()), rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["haversine", "euclidean", "matrix"])
+def test_a_huge_epsilon_binds_nothing(kind):
+    domain = random_domain(kind, 50)
+    near = float(domain.neighbours(1)[1].min())
+    problem = displacement_problem(domain, [0, 20, 40], 100 / near)
+    mechanism = optimal(problem, gap=1e-4)
+    assert mechanism.loss == pytest.approx(float(problem.loss.min(axis=1).mean()), rel=1e-4)
+    assert mechanism.gap <= 1e-4
+
+
+def test_two_records():
+    # Randomised response: (1, e^-epsilon d) / (1 + e^-epsilon d).
+    problem = Problem(Domain.from_vectors([[0.0], [1.0]]), [0, 1], [[0, 1], [1, 0]], 2.0)
+    mechanism = optimal(problem, gap=1e-3)
+    assert mechanism.loss == pytest.approx(1 / (1 + np.exp(2)), rel=1e-3)
+
+
+# Options.
+
+
+@pytest.mark.parametrize("gap", [0.0, -1.0, np.nan, np.inf])
+def test_gap_is_checked(gap):
+    with pytest.raises(MethodError, match="gap is"):
+        optimal(grid(3), gap=gap)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, np.nan])
+def test_time_limit_is_checked(seconds):
+    with pytest.raises(MethodError, match="time_limit is"):
+        optimal(grid(3), time_limit=seconds)
+
+
+def test_backend_is_checked():
+    with pytest.raises(MethodError, match="backend is 'tpu'"):
+        optimal(grid(3), backend="tpu")
+
+
+@pytest.mark.parametrize(
+    ("initial", "says"),
+    [
+        (np.ones((9, 8)), "shape"),
+        (np.zeros((9, 9)), "positive entry"),
+        (np.full((9, 9), np.nan), "finite"),
+        (-np.ones((9, 9)), "not negative"),
+    ],
+)
+def test_initial_is_checked(initial, says):
+    with pytest.raises(MethodError, match=says):
+        optimal(grid(3), initial=initial)
+
+
+def test_numba_missing_says_what_to_install(without_numba, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("panda_mdp.methods.optimal.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingDependencyError, match="pip install numba"):
+        optimal(grid(3))

@@ -1,0 +1,78 @@
+"""Word vectors from text and arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.space.embeddings import Embeddings, load_embeddings
+
+GLOVE = "the 0.1 0.2 0.3\ncat 1 0 -1.5e-1\nat name@domain.com 0.5 0.5 0.5\ncat 9 9 9\n"
+
+
+def test_glove_text(tmp_path: Path) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_text(GLOVE)
+    found = load_embeddings(path)
+    assert found.words == ("the", "cat", "at name@domain.com")
+    assert found.vectors.tolist() == [[0.1, 0.2, 0.3], [1, 0, -0.15], [0.5, 0.5, 0.5]]
+    assert found.index["cat"] == 1
+    assert load_embeddings(path, limit=2).words == ("the", "cat")
+    assert load_embeddings(path, vocabulary=["cat", "the"]).words == ("the", "cat")
+    assert found.domain().metric.kind == "angular"
+    assert found.domain("euclidean").unit == "unit"
+
+
+def test_word2vec_text_has_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.vec"
+    path.write_text("2 3\nnew york 1 2 3\nrome 3 2 1\n")
+    assert load_embeddings(path).words == ("new york", "rome")
+
+
+def test_arrays_with_words(tmp_path: Path) -> None:
+    path, words = tmp_path / "vectors.npy", tmp_path / "words.txt"
+    np.save(path, np.eye(3, dtype=np.float32))
+    words.write_text("a\nb\nc\n")
+    assert load_embeddings(path, words=words).vectors.tolist() == np.eye(3).tolist()
+    some = load_embeddings(path, words=words, vocabulary=["c", "b"])
+    assert some.words == ("b", "c") and some.vectors[1].tolist() == [0, 0, 1]
+    with pytest.raises(FileFormatError, match="without words"):
+        load_embeddings(path)
+    words.write_text("a\n")
+    with pytest.raises(FileFormatError, match=r"shape \(3, 3\) and words.txt 1 words"):
+        load_embeddings(path, words=words)
+    path.write_bytes(b"damaged")
+    with pytest.raises(FileFormatError, match="damaged"):
+        load_embeddings(path, words=words)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 1 2\nb 1 x\n", "line 2"),
+        ("a 1 2\nb 1\n", "line 2"),
+        ("a 1 2\nb nan 1\n", "line 2"),
+        ("a 1 2\n", "gives 1 of the words"),
+        ("", "gives 0 of the words"),
+    ],
+)
+def test_damaged_text(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match=message):
+        load_embeddings(path)
+
+
+def test_wrong_calls(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="does not exist"):
+        load_embeddings(tmp_path / "nowhere.txt")
+    with pytest.raises(InvalidInputError, match="twice"):
+        Embeddings(("a", "a"), np.eye(2))
+    with pytest.raises(InvalidInputError, match="one per word"):
+        Embeddings(("a",), np.eye(2))
+    (tmp_path / "glove.txt").write_text(GLOVE)
+    with pytest.raises(InvalidInputError, match="limit is 1"):
+        load_embeddings(tmp_path / "glove.txt", limit=1)

@@ -1,0 +1,55 @@
+"""The table of methods."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from panda_mdp import Domain, Mechanism, Problem, exponential, remap
+from panda_mdp.errors import MethodError
+from panda_mdp.survey.registry import METHODS, Method, choose_methods, methods
+
+
+@pytest.fixture
+def problem() -> Problem:
+    generator = np.random.default_rng(0)
+    domain = Domain.from_vectors(generator.normal(size=(30, 2)))
+    return Problem(domain, np.arange(5), domain.distances(None, np.arange(5)), 1.0)
+
+
+def test_names_and_labels_are_distinct() -> None:
+    assert len({method.name for method in METHODS}) == len(METHODS)
+    assert len({method.label for method in METHODS}) == len(METHODS)
+
+
+def test_the_closed_forms_exist() -> None:
+    closed = {"exponential", "exponential_remap", "planar_laplace", "loss_exponential"}
+    assert closed <= set(methods())
+
+
+@pytest.mark.parametrize("name", list(methods()))
+def test_every_method_that_exists_runs(name: str, problem: Problem) -> None:
+    table = methods()[name].run(problem, time_limit=20.0)
+    assert isinstance(table, Mechanism)
+    assert table.seconds > 0
+
+
+def test_remapped_methods_are_remapped(problem: Problem) -> None:
+    expected = remap(exponential(problem))
+    assert np.array_equal(methods()["exponential_remap"].run(problem).weights, expected.weights)
+
+
+def test_modules_that_are_missing_are_passed_over() -> None:
+    assert not Method("x", "x", "panda_mdp.methods.no_such_module:x").exists
+
+
+def test_choice_keeps_order_and_takes_dashes() -> None:
+    chosen = choose_methods(["loss-exponential", " exponential", "exponential"])
+    assert [method.name for method in chosen] == ["loss_exponential", "exponential"]
+
+
+def test_wrong_names_list_the_right_ones() -> None:
+    with pytest.raises(MethodError, match=r"no method 'magic'; choose from exponential, "):
+        choose_methods(["magic"])
+    with pytest.raises(MethodError, match="no method is named"):
+        choose_methods([])
