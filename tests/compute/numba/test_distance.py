@@ -13,11 +13,11 @@ from panda_mdp.compute.numba.distance import (
     HAVERSINE,
     LOCAL_HAVERSINE,
     MATRIX,
-    broken_triangle,
     coordinates,
     fill,
 )
 from panda_mdp.space.metrics import Metric
+from panda_mdp.space.triangles import broken_triangle
 
 
 def compiled(domain: Domain, order: np.ndarray) -> tuple[int, np.ndarray]:
