@@ -210,6 +210,22 @@ def test_errors_never_show_the_place(saved: Path, secret: str) -> None:
     assert "47.12" not in message
 
 
+@pytest.mark.parametrize(
+    "line", [b"9" * 5000, b"41.9,\xff12.5", b"\xff", b"41.9,12.5" + b" " * 300, b"\x00" * 20]
+)
+def test_lines_that_are_no_text_are_one_line_and_code_2(saved: Path, line: bytes) -> None:
+    done = subprocess.run(command("perturb", str(saved)), input=line + b"\n",
+                          capture_output=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"error: the line on standard input is not valid")
+    assert done.stderr.count(b"\n") == 1 and b"41.9" not in done.stderr
+
+
+def test_perturb_notices_swapped_coordinates(saved: Path) -> None:
+    message = refused(call("perturb", saved, "--snap-limit", "2", stdin="12.5,41.9\n"))
+    assert "latitude and longitude exchanged" in message and "41.9" not in message
+
+
 def test_perturb_refuses_places_in_arguments(saved: Path) -> None:
     for place in (["47.12345,8.98765"], ["--", "-33.86,151.2"], ["-33.86,151.2"]):
         message = refused(call("perturb", saved, *place))

@@ -13,6 +13,9 @@ from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
+LINE_BYTES = 256
+"""No place and no index is longer; what is, is refused before anything parses it."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -28,7 +31,7 @@ def read_record(domain: Domain, snap_limit: float, stream: TextIO) -> int:
         what = "place as lat,lon or record's index" if domain.geographic else "record's index"
         sys.stderr.write(f"{what}: ")
         sys.stderr.flush()
-    line = stream.readline().strip()
+    line = _line(stream)
     rule = f"a record's index, a whole number in 0..{domain.size - 1}"
     if domain.geographic:
         rule = f"a place as lat,lon in degrees, or {rule}"
@@ -51,6 +54,13 @@ def report(mechanism: Mechanism, record: int) -> Report:
         return Report(str(output), {"output": output})
     lat, lon = float(domain.lat[output]), float(domain.lon[output])
     return Report(f"{lat!r},{lon!r}", {"output": output, "lat": lat, "lon": lon})
+
+
+def _line(stream: TextIO) -> str:
+    """One line, stripped; bytes that are no text and lines without end become an invalid one."""
+    # Bytes: decoding by the stream would put the secret into an exception.
+    raw = stream.buffer.readline(LINE_BYTES + 1)
+    return "?" if len(raw) > LINE_BYTES else raw.decode("utf-8", errors="replace").strip()
 
 
 def _degrees(parts: list[str]) -> tuple[float, float] | None:

@@ -323,6 +323,10 @@ class Domain:
         apart = haversine_km(*place, metric.lat, metric.lon)
         nearest = int(apart.argmin())
         if apart[nearest] > limit:
+            swapped = _place(lon, lat)
+            if swapped and (haversine_km(*swapped, metric.lat, metric.lon) <= limit).any():
+                msg = "the place is covered only with latitude and longitude exchanged: lat first"
+                raise SnapError(msg)
             msg = (
                 f"the place lies more than the limit of {limit:g} km from every record; "
                 "it is not covered by this domain: use a domain that covers it or raise the limit"

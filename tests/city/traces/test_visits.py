@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,25 @@ def test_visits_count_what_is_inside(traces: Traces, domain: Domain) -> None:
     assert visits.counts.tolist() == [3, 1, 1]
     assert (visits.outside, visits.people, visits.report.malformed) == (1, 2, 1)
     assert visits.bounded.tolist() == [3, 1, 1]
-    assert "1 outside 0.5 km" in repr(visits) and "1 malformed" in repr(visits)
+
+
+def test_the_repr_of_visits_shows_no_exact_count(tmp_path: Path, domain: Domain) -> None:
+    path = tmp_path / "fixes.csv"
+    fixes = ["ann,41.90,12.49"] * 123 + ["bob,45.0,9.0"] * 71 + ["broken"] * 37
+    path.write_text("\n".join(["user,lat,lon", *fixes]))
+    visits = count_visits(load_traces(path), domain)
+    assert (visits.counts[0], visits.outside, visits.report.malformed) == (123, 71, 37)
+    # Nothing but the public parameters: 3 records, 0.5 km, 16 visits each.
+    assert set(re.findall(r"\d+", repr(visits))) == {"3", "0", "5", "16"}
+
+
+def test_swapped_traces_are_noticed(tmp_path: Path, domain: Domain) -> None:
+    path = tmp_path / "fixes.csv"
+    path.write_text("user,lat,lon\nann,12.49,41.90\nbob,12.50,41.91\nbob,41.90,12.49\n")
+    with pytest.raises(InvalidInputError, match="latitude and longitude exchanged"):
+        count_visits(load_traces(path), domain)
+    columns = {"lat": "lon", "lon": "lat"}
+    assert count_visits(load_traces(path, columns=columns), domain).counts.tolist() == [1, 1, 0]
 
 
 def test_nobody_counts_for_more_than_the_bound(tmp_path: Path, domain: Domain) -> None:
@@ -96,6 +115,59 @@ def test_private_priors_need_to_know_who_is_who(tmp_path: Path, domain: Domain) 
     assert visits.public_prior().weights.tolist() == [0.5, 0.5, 0.0]
     with pytest.raises(PrivacyError, match="2 fixes name no person"):
         visits.private_prior(1.0)
+
+
+@pytest.mark.parametrize("column", ["id", "ID", "uid"])
+def test_a_column_that_may_number_the_rows_names_nobody(
+    tmp_path: Path, domain: Domain, column: str
+) -> None:
+    """One person with 10,000 rows, each with its own id, moved a count by 10,000."""
+    path = tmp_path / "fixes.csv"
+    rows = [f"{k},41.90,12.49" for k in range(100)]
+    path.write_text("\n".join([f"{column},lat,lon", *rows]))
+    visits = count_visits(load_traces(path), domain)
+    with pytest.raises(PrivacyError, match=rf"columns=\{{'user': '{column}'\}}"):
+        visits.private_prior(1.0)
+    said = count_visits(load_traces(path, columns={"user": column}), domain)
+    assert said.private_prior(1.0).epsilon == 1.0
+
+
+def test_an_unmistakable_column_wins_over_a_doubtful_one(tmp_path: Path, domain: Domain) -> None:
+    path = tmp_path / "fixes.csv"
+    rows = [f"{k},ann,41.90,12.49" for k in range(100)]
+    path.write_text("\n".join(["id,driver,lat,lon", *rows]))
+    visits = count_visits(load_traces(path), domain)
+    assert visits.people == 1 and visits.bounded.tolist() == [16, 0, 0]
+    assert visits.private_prior(1.0).epsilon == 1.0
+
+
+@pytest.mark.parametrize("nobody", ["", " ", "NaN", "null", "None"])
+def test_a_fix_without_a_person_is_not_a_person(
+    tmp_path: Path, domain: Domain, nobody: str
+) -> None:
+    path = tmp_path / "fixes.csv"
+    path.write_text(f"user,lat,lon\nann,41.90,12.49\n{nobody},41.90,12.49\n")
+    with pytest.raises(PrivacyError, match="1 fixes name no person"):
+        count_visits(load_traces(path), domain).private_prior(1.0)
+
+
+def test_visits_are_drawn_with_the_operating_system(
+    tmp_path: Path, domain: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smallest keys stay: with keys that fall, the last visits."""
+    asked = []
+
+    def falling(count: int) -> bytes:
+        asked.append(count)
+        return np.arange(count // 8, 0, -1, dtype=np.uint64).tobytes()
+
+    monkeypatch.setattr("panda_mdp.city.traces.visits.secrets.token_bytes", falling)
+    path = tmp_path / "fixes.csv"
+    path.write_text(
+        "\n".join(["user,lat,lon", *["ann,41.90,12.49"] * 50, *["ann,41.91,12.50"] * 10])
+    )
+    visits = count_visits(load_traces(path), domain, contribution=10)
+    assert asked == [8 * 60] and visits.bounded.tolist() == [0, 10, 0]
 
 
 def test_trajectories_follow_each_person(traces: Traces, domain: Domain) -> None:

@@ -22,10 +22,18 @@ PORTO_STEP_S = 15.0
 NAMES = {
     "lat": ("lat", "latitude", "y"),
     "lon": ("lon", "lng", "long", "longitude", "x"),
-    "user": ("user", "user_id", "userid", "uid", "id", "taxi_id", "vehicle"),
+    "user": (
+        *("user", "user_id", "userid", "person", "person_id", "driver", "driver_id"),
+        *("rider_id", "passenger_id", "customer_id", "device_id", "taxi", "taxi_id"),
+        *("vehicle", "vehicle_id", "uid", "id"),
+    ),
     "time": ("time", "timestamp", "datetime", "date", "t"),
 }
 """Column names that are recognised in a plain CSV, where none are given."""
+DOUBTFUL = frozenset({"uid", "id"})
+"""Columns that name people in some files and number the rows in others."""
+NOBODY = frozenset({"", "na", "nan", "none", "null", "nil", "unknown", "-"})
+"""What stands in a column of people where the person is not known."""
 
 
 class BadLineError(ValueError):
@@ -133,6 +141,20 @@ def csv_line(header: str, columns: dict[str, str] | None) -> LineParser:
         return (_fix(user, time, fields[at_lat], fields[at_lon]),)
 
     return parse
+
+
+def doubtful_person(header: str, columns: dict[str, str] | None) -> str | None:
+    """The column that would be taken for the person's and may as well number the rows.
+
+    >>> doubtful_person("id,lat,lon", None), doubtful_person("id,lat,lon", {"user": "id"})
+    ('id', None)
+    """
+    if (columns or {}).get("user") is not None:
+        return None
+    delimiter = max(",;\t", key=header.count)
+    names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
+    at = _find_column("user", names, None)
+    return names[at] if at is not None and names[at].lower() in DOUBTFUL else None
 
 
 def _find_column(kind: str, names: list[str], columns: dict[str, str] | None) -> int | None:

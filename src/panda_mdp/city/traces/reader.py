@@ -16,10 +16,12 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.city.traces.formats import (
+    NOBODY,
     BadLineError,
     Fix,
     Format,
     check_format,
+    doubtful_person,
     files_of,
     header_lines,
     parser_of,
@@ -46,6 +48,8 @@ class TraceReport:
     malformed: int = 0
     anonymous: int = 0
     """Fixes that name no person."""
+    doubtful: str | None = None
+    """A column that was taken for the person's although it may number the rows."""
     examples: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -101,7 +105,7 @@ class Traces:
         pending: list[Fix] = []
         for fix in self._fixes(told, progress):
             pending.append(fix)
-            told.anonymous += not fix.user
+            told.anonymous += fix.user.strip().lower() in NOBODY
             if len(pending) == CHUNK:
                 yield _pack(pending, people, times)
                 pending.clear()
@@ -125,6 +129,8 @@ class Traces:
         with path.open("rb") as raw, _unpacked(path, raw) as stream:
             header = [line.rstrip("\r\n").lstrip("\ufeff") for line in islice(stream, skipped)]
             parse = parser_of(path, self.format, header, self.columns)
+            if self.format == "csv":
+                report.doubtful = report.doubtful or doubtful_person(header[0], self.columns)
             for number, text in enumerate(stream, start=skipped + 1):
                 line = text.rstrip("\r\n")
                 if not line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,10 +40,10 @@ class Visits:
     source: str
 
     def __repr__(self) -> str:
+        # Exact counts beside a private prior would undo its noise, and reprs end up in logs.
         return (
-            f"Visits({int(self.counts.sum()):,} fixes of {self.people:,} people on "
-            f"{self.domain.size:,} records; {self.outside:,} outside {self.limit_km:g} km; "
-            f"{self.report.malformed:,} malformed lines)"
+            f"Visits({self.domain.size:,} records, within {self.limit_km:g} km, at most "
+            f"{self.contribution} of each person; counts <hidden>)"
         )
 
     def public_prior(self, *, smoothing: float = 0.0, source: str = "") -> Prior:
@@ -55,7 +56,11 @@ class Visits:
     def private_prior(
         self, epsilon: float, *, cell_km: float | None = 1.0, smoothing: float = 0.0
     ) -> Prior:
-        """A differentially private prior, safe to optimise for. See `Prior.private`."""
+        """A differentially private prior, safe to optimise for. See `Prior.private`.
+
+        Refused where it is not certain which rows are one person's: nothing else bounds what a
+        person contributes.
+        """
         from panda_mdp.prior import Prior
 
         if self.report.anonymous:
@@ -64,7 +69,14 @@ class Visits:
                 "person contributes; name the column: load_traces(..., columns={'user': ...})"
             )
             raise PrivacyError(msg)
-
+        if self.report.doubtful is not None:
+            name = self.report.doubtful
+            msg = (
+                f"the column {name!r} may number the rows and not name people, and then one person "
+                f"counts without bound; if it names people, say so: "
+                f"load_traces(..., columns={{'user': {name!r}}})"
+            )
+            raise PrivacyError(msg)
         return Prior.private(
             self.domain,
             self.bounded,
@@ -124,8 +136,9 @@ def count_visits(
 ) -> Visits:
     """Snap every fix to its nearest record and count; one pass, memory as domain and people.
 
-    Fixes beyond `limit_km` from every record are counted as outside. `source` describes the data
-    in certificates; it is the file's name where empty.
+    Fixes beyond `limit_km` from every record are counted as outside; where more of them would be
+    inside with latitude and longitude exchanged than are inside, the file is refused. `source`
+    describes the data in certificates; it is the file's name where empty.
     """
     if contribution < 1:
         msg = f"contribution is {contribution}; a person contributes at least 1 visit"
@@ -133,13 +146,20 @@ def count_visits(
     report = TraceReport()
     counts = np.zeros(domain.size, dtype=np.int64)
     sample = _PersonSample(contribution)
-    outside = people = 0
+    outside = people = swapped = 0
     for fixes in traces.chunks(report, times=False, progress=progress):
         nearest, inside = snap_all(domain, fixes.lat, fixes.lon, limit_km)
         counts += np.bincount(nearest[inside], minlength=domain.size)
         outside += int((~inside).sum())
+        swapped += _swapped(domain, fixes.lat[~inside], fixes.lon[~inside], limit_km)
         people = max(people, int(fixes.user.max()) + 1)
         sample.add(fixes.user[inside], nearest[inside])
+    if swapped > counts.sum():
+        msg = (
+            "most fixes lie on the map only with latitude and longitude exchanged; "
+            "name the columns: load_traces(..., columns={'lat': ..., 'lon': ...})"
+        )
+        raise InvalidInputError(msg)
     return Visits(
         domain=domain,
         counts=counts,
@@ -153,24 +173,31 @@ def count_visits(
     )
 
 
+def _swapped(domain: Domain, lat: FloatArray, lon: FloatArray, limit_km: float) -> int:
+    """How many places would be on the map with latitude and longitude exchanged."""
+    possible = np.abs(lon) <= 90
+    return int(snap_all(domain, lon[possible], lat[possible], limit_km)[1].sum())
+
+
 class _PersonSample:
     """A uniform sample of at most `size` visits of each person, from a stream.
 
-    Every visit gets a random key and each person's smallest keys stay. Which visits of a person
-    stay depends on that person alone, as the bound on a person's influence needs.
+    Every visit gets a random key from the operating system and each person's smallest keys stay.
+    Which visits of a person stay depends on that person alone, as the bound on a person's
+    influence needs.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._random = np.random.default_rng()
         self._user = np.empty(0, dtype=np.int64)
-        self._key = np.empty(0)
+        self._key = np.empty(0, dtype=np.uint64)
         self.records = np.empty(0, dtype=np.int64)
 
     def add(self, user: IntArray, record: IntArray) -> None:
         user = np.concatenate([self._user, user])
         record = np.concatenate([self.records, record])
-        key = np.concatenate([self._key, self._random.uniform(size=len(user) - len(self._key))])
+        fresh = secrets.token_bytes(8 * (len(user) - len(self._key)))
+        key = np.concatenate([self._key, np.frombuffer(fresh, dtype=np.uint64)])
         order = np.lexsort((key, user))
         user, record, key = user[order], record[order], key[order]
         starts = np.flatnonzero(np.r_[True, user[1:] != user[:-1]]) if len(user) else user
