@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from helpers import KINDS, displacement_problem, random_domain
+
 from panda_mdp import Domain, Mechanism, NoGuarantee, Problem, coarse, optimal
 from panda_mdp.errors import MethodError, NotForReleaseError
 from panda_mdp.methods.coarse import (

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from helpers import KINDS, displacement_problem, random_domain
+
 from panda_mdp import Mechanism, Problem, constopt, exponential, optimal
 from panda_mdp.compute.highs import Lp
 from panda_mdp.errors import MethodError, MissingDependencyError

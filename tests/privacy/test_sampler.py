@@ -6,9 +6,9 @@ import secrets
 
 import numpy as np
 import pytest
+from helpers import displacement_problem, random_domain
 from scipy.stats import chisquare
 
-from helpers import displacement_problem, random_domain
 from panda_mdp import exponential
 from panda_mdp.privacy.quantise import TOTAL, quantise
 from panda_mdp.privacy.sampler import SeededBits, SystemBits, choose, thresholds

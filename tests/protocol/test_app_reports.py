@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from protocol_servers import Running, error_of, new_id, publish, small_domain, small_table
 
 from panda_mdp.protocol.messages import Counts, Estimate, ReportLine, TableDeployment
-from protocol_servers import Running, error_of, new_id, publish, small_domain, small_table
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from protocol_servers import COMMAND, Running, error_of, publish, small_domain, small_table
 
 from panda_mdp.protocol.app.pages import POLICY
-from protocol_servers import COMMAND, Running, error_of, publish, small_domain, small_table
 
 
 @pytest.fixture(scope="module")

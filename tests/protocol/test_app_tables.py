@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from protocol_servers import Running, domain_body, error_of, publish, small_domain, small_table
 
 import panda_mdp as pm
 from panda_mdp.protocol.messages import DomainDetail, ServiceInfo, Streets, TableInfo
 from panda_mdp.protocol.signing import VerifyKey, table_bytes
-from protocol_servers import Running, domain_body, error_of, publish, small_domain, small_table
 
 OCTETS = {"content-type": "application/octet-stream"}
 

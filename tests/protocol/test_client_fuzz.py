@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from protocol_standin import TOKEN, URL, Standin, anchors_deployment, without_fsync
 
 import panda_mdp as pm
 from panda_mdp.errors import PandaError
 from panda_mdp.protocol import Allowance, Client, client_http
-from protocol_standin import TOKEN, URL, Standin, anchors_deployment, without_fsync
 
 VALUES = (
     None,

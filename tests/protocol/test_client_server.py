@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from protocol_servers import Running
 from typer.testing import CliRunner, Result
 
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import BudgetError, ProtocolError, ServerError
 from panda_mdp.protocol import Allowance, Client
-from protocol_servers import Running
 
 LAT, LON = 41.9123457, 12.5123457
 """One of the records; its digits occur nowhere else."""

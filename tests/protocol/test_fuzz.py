@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from protocol_fuzz import Target, log_problems, prepare, run_cases, schemathesis
 from protocol_malformed import MAKERS
 from protocol_servers import Running

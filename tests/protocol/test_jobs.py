@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from protocol_servers import SQLITE_ONLY, Running, domain_body, error_of, new_id, small_domain
 from sqlalchemy import select, update
 
 import panda_mdp as pm
@@ -26,7 +27,6 @@ from panda_mdp.protocol.messages import JobInfo, JobRequest
 from panda_mdp.protocol.schema import jobs, tables
 from panda_mdp.protocol.signing import SigningKey
 from panda_mdp.protocol.store import Store
-from protocol_servers import SQLITE_ONLY, Running, domain_body, error_of, new_id, small_domain
 
 ENDED = ("done", "failed", "cancelled")
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from protocol_servers import small_domain, small_table
 
 from panda_mdp.protocol import live as module
 from panda_mdp.protocol.auth import TokenBook
@@ -16,7 +17,6 @@ from panda_mdp.protocol.messages import TableDeploymentRequest, TableRef
 from panda_mdp.protocol.publishing import examine_bytes, read_table, store_table
 from panda_mdp.protocol.signing import SigningKey
 from panda_mdp.protocol.store import Store
-from protocol_servers import small_domain, small_table
 
 
 @pytest.fixture

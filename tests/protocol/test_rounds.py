@@ -9,10 +9,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-
-import panda_mdp as pm
-from panda_mdp.protocol.messages import AnchorsDeployment, BallDeployment, BallRows, RoundRows
-from panda_mdp.protocol.signing import VerifyKey, rows_bytes
 from protocol_servers import (
     SQLITE_ONLY,
     Running,
@@ -23,6 +19,10 @@ from protocol_servers import (
     small_domain,
     small_table,
 )
+
+import panda_mdp as pm
+from panda_mdp.protocol.messages import AnchorsDeployment, BallDeployment, BallRows, RoundRows
+from panda_mdp.protocol.signing import VerifyKey, rows_bytes
 
 DOMAIN = small_domain(30)
 SELECTION = {"decay": "exponential", "alpha": 0.9, "lam": 0.5, "gamma": 2.0}

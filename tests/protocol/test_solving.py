@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from protocol_servers import small_domain, small_table
 
 import panda_mdp as pm
 from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
@@ -20,7 +21,6 @@ from panda_mdp.protocol.solving import (
     loss_table,
     solve_round,
 )
-from protocol_servers import small_domain, small_table
 
 DOMAIN = pm.Domain.from_vectors([[float(i)] for i in range(12)])
 

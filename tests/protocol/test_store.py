@@ -8,12 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from protocol_servers import COMMAND
 from sqlalchemy import func, insert, select, text, update
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.protocol.schema import meta, tokens, when
 from panda_mdp.protocol.store import Store, now_ms
-from protocol_servers import COMMAND
 
 
 def test_sqlite_is_durable_and_private(tmp_path: Path) -> None:

@@ -24,12 +24,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from protocol_standin import TOKEN, URL, Standin, anchors_deployment, without_fsync
 
 import panda_mdp as pm
 from panda_mdp.errors import PandaError
 from panda_mdp.protocol import Allowance, Client, client, client_draws, client_http, client_rounds
 from panda_mdp.protocol import messages as message_module
-from protocol_standin import TOKEN, URL, Standin, anchors_deployment, without_fsync
 
 KINDS = ("table", "ball", "anchors")
 

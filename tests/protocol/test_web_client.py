@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
-
-from panda_mdp.protocol.signing import SigningKey, table_bytes
 from protocol_browser import (
     SLOW_MS,
     VECTORS,
@@ -24,6 +22,8 @@ from protocol_browser import (
     violations,
     visit,
 )
+
+from panda_mdp.protocol.signing import SigningKey, table_bytes
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-
 from protocol_browser import Site, open_browser, open_site, violations, visit
 
 REPORTS = 60
