@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-import math
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.plain import plain
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_paper.draws import Study
 from panda_paper.specs import Cell, Item, Setting
@@ -130,7 +130,7 @@ class Store:
         """Append a result."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         row = Row(cell, outcome, limit, self._environment, now)
-        line = json.dumps(_plain(row.fields()), allow_nan=False) + "\n"
+        line = json.dumps(plain(row.fields(), "words"), allow_nan=False) + "\n"
         with self.path.open("a", encoding="utf-8") as stream:
             stream.write(line)
             stream.flush()
@@ -225,21 +225,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
-
-
-def _plain(value: Any) -> Any:
-    """JSON has neither infinities nor NumPy's numbers: the first become words."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return value
 
 
 def _restored(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.plain import plain
 from panda_paper.draws import Study
 from panda_paper.specs import Item
 from panda_paper.store import Row
@@ -35,7 +36,7 @@ def write_table(item: Item, rows: Sequence[Row], study: Study) -> list[Path]:
     fields = [entry.fields() for entry in entries]
     files = {
         f"{item.name}.csv": _csv(fields),
-        f"{item.name}.json": json.dumps([_plain(row) for row in fields], indent=1) + "\n",
+        f"{item.name}.json": json.dumps(plain(fields, "words"), indent=1) + "\n",
         f"{item.name}.md": markdown(item, entries, study),
     }
     paths = []
@@ -153,11 +154,3 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinities: they become the words that CSV has."""
-    return {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from panda_mdp.city.read.load import MapOptions, MapReport, read_map
-from panda_mdp.city.statistics import CityStatistics, city_statistics
+from panda_mdp.city.statistics import city_statistics
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
 
 city_app = typer.Typer(
@@ -135,7 +134,7 @@ def city_info(
             else:
                 save_figure(draw_city(found), draw)
         console.print(f"drawn to {draw}", markup=False, soft_wrap=True)
-    write_json(json, _plain(measured))
+    write_json(json, measured)
 
 
 def _read(file: Path | None, place: str | None, options: MapOptions) -> MapReport:
@@ -155,7 +154,3 @@ def _box(text: str | None) -> tuple[float, float, float, float] | None:
         msg = f"{text!r} is not south,west,north,east in degrees"
         raise typer.BadParameter(msg, param_hint="--bbox") from None
     return south, west, north, east
-
-
-def _plain(measured: CityStatistics) -> dict[str, object]:
-    return asdict(measured)

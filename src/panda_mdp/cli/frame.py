@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 done with a negative answer, 2 bad input, 130 interrupted.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.plain import plain
 from panda_mdp.errors import PandaError
 
 BAD_INPUT = 2
@@ -91,19 +91,9 @@ def check_target(path: Path | None) -> None:
 def write_json(path: Path | None, value: Any) -> None:
     """Write JSON atomically; infinities, which JSON lacks, become null."""
     if path is not None:
-        text = json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(plain(value, "null"), indent=2, allow_nan=False) + "\n"
         with atomic_file(path) as stream:
             stream.write(text.encode())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _complain(message: str) -> int:

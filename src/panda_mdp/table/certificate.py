@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from panda_mdp.base.plain import plain
 from panda_mdp.privacy.quantise import BITS
 from panda_mdp.version import __version__
 
@@ -83,17 +84,7 @@ def _plain_details(details: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
         if name == "audit_source":
             continue
         try:
-            kept[name] = json.loads(json.dumps(_plain(value), allow_nan=False))
+            kept[name] = json.loads(json.dumps(plain(value), allow_nan=False))
         except (TypeError, ValueError):
             left_out.append(name)
     return kept, sorted(left_out)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
