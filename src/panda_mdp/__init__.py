@@ -6,6 +6,7 @@ from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.traces import count_visits, load_traces
 from panda_mdp.city.travel_loss import travel_loss
 from panda_mdp.loss import distance_loss
+from panda_mdp.meaning.attack import Attack, attack
 from panda_mdp.methods.benders.benders import benders
 from panda_mdp.methods.coarse import coarse
 from panda_mdp.methods.constopt import constopt
@@ -36,6 +37,7 @@ from panda_mdp.table.pmdp.decode import load
 from panda_mdp.version import __version__
 
 __all__ = [
+    "Attack",
     "Audit",
     "BallAnchors",
     "BernoulliAnchors",
@@ -56,6 +58,7 @@ __all__ = [
     "Simulation",
     "Snap",
     "__version__",
+    "attack",
     "audit",
     "audit_panda",
     "benders",

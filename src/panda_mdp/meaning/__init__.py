@@ -1,0 +1,1 @@
+"""What a table means for the people behind it: attackers, leakage, words, the choice of epsilon."""

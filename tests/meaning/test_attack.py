@@ -1,0 +1,108 @@
+"""The best attacker, against brute force over all strategies."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from helpers import KINDS, displacement_problem, random_domain
+
+import panda_mdp as pm
+from panda_mdp.errors import MethodError, ProblemError
+from panda_mdp.meaning import attack as attack_module
+
+
+def brute_force(table, prior, score):
+    """The best expected score over every function from outputs to records, with its strategy."""
+    size, outputs = table.matrix.shape
+    both = prior[:, None] * table.matrix
+    best = max(
+        itertools.product(range(size), repeat=outputs),
+        key=lambda named: sum(
+            both[x, y] * score(x, named[y]) for x in range(size) for y in range(outputs)
+        ),
+    )
+    value = sum(both[x, y] * score(x, best[y]) for x in range(size) for y in range(outputs))
+    return value, best
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_strategy_does_better(kind):
+    domain = random_domain(kind, 6, seed=3)
+    prior = np.random.default_rng(1).dirichlet(np.ones(6))
+    table = pm.exponential(displacement_problem(domain, [0, 2, 5], 1.0, prior))
+    apart = domain.distances()
+    radius = float(np.median(apart))
+    result = pm.attack(table, radii=[radius])
+    assert result.vulnerability == pytest.approx(
+        brute_force(table, prior, lambda x, w: float(x == w))[0], rel=1e-12
+    )
+    value, named = brute_force(table, prior, lambda x, w: -apart[x, w])
+    assert result.error == pytest.approx(-value, rel=1e-12)
+    assert result.error == pytest.approx(float(prior @ result.error_by_record), rel=1e-12)
+    assert tuple(result.place) == named
+    assert result.least_error == pytest.approx(
+        min(sum(table.matrix[x, y] * apart[x, named[y]] for y in range(3)) for x in range(6))
+    )
+    near, _ = brute_force(table, prior, lambda x, w: float(apart[x, w] <= radius))
+    assert result.located[radius] == pytest.approx(near, rel=1e-12)
+    by_record = result.located_by_record[radius]
+    assert float(prior @ by_record) == pytest.approx(near, rel=1e-12)
+    assert float(prior @ result.hit_by_record) == pytest.approx(result.vulnerability, rel=1e-12)
+
+
+def test_blocks_of_guesses_change_nothing(monkeypatch):
+    domain = random_domain("haversine", 40, seed=1)
+    table = pm.exponential(displacement_problem(domain, range(0, 40, 3), 0.5))
+    whole = pm.attack(table)
+    monkeypatch.setattr(attack_module, "BLOCK_ENTRIES", 120)
+    parts = pm.attack(table)
+    assert parts.error == pytest.approx(whole.error, rel=1e-13)
+    assert parts.prior_error == pytest.approx(whole.prior_error, rel=1e-13)
+    assert parts.located == pytest.approx(whole.located, rel=1e-13)
+    assert parts.error_by_record == pytest.approx(whole.error_by_record, rel=1e-13)
+    assert (parts.place == whole.place).all()
+
+
+def test_another_prior_and_the_epsilon_it_cannot_exceed():
+    domain = random_domain("euclidean", 12, seed=2)
+    problem = displacement_problem(domain, range(12), 1.0)
+    table = pm.exponential(problem)
+    sharp = np.full(12, 0.01 / 11)
+    sharp[4] = 0.99
+    result = pm.attack(table, pm.Prior.public(sharp, source="test"))
+    assert result.prior_source == "public: test"
+    assert result.vulnerability >= 0.99
+    assert result.vulnerability / 0.99 <= result.capacity + 1e-12
+    uniform = pm.attack(table)
+    # At the uniform prior the capacity is attained.
+    assert uniform.vulnerability * 12 == pytest.approx(uniform.capacity)
+    assert uniform.capacity <= np.exp(problem.epsilon * domain.diameter)
+
+
+def test_the_optimum_for_distance_is_its_own_best_guess():
+    domain = random_domain("haversine", 12, seed=4)
+    table = pm.optimal(displacement_problem(domain, range(12), 0.3), gap=1e-3)
+    assert pm.attack(table).error == pytest.approx(table.loss, rel=2e-3)
+
+
+def test_a_report_that_ignores_the_record_tells_nothing():
+    domain = random_domain("haversine", 9, seed=5)
+    problem = displacement_problem(domain, [0, 1], 1.0)
+    table = pm.Mechanism.from_matrix(problem, np.full((9, 2), 0.5))
+    result = pm.attack(table)
+    assert result.vulnerability == pytest.approx(result.prior_vulnerability)
+    assert result.error == pytest.approx(result.prior_error)
+    assert result.shannon_leakage == pytest.approx(0, abs=1e-15)
+    assert result.capacity == pytest.approx(1)
+    assert result.located == pytest.approx(result.prior_located)
+
+
+def test_bad_input_is_named():
+    domain = random_domain("haversine", 4)
+    table = pm.exponential(displacement_problem(domain, [0, 1], 1.0))
+    with pytest.raises(MethodError, match="radius -1"):
+        pm.attack(table, radii=[-1.0])
+    with pytest.raises(ProblemError, match="sums to 2"):
+        pm.attack(table, [0.5] * 4)
