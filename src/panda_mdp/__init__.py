@@ -11,11 +11,14 @@ from panda_mdp.methods.benders.benders import benders
 from panda_mdp.methods.coarse import coarse
 from panda_mdp.methods.constopt import constopt
 from panda_mdp.methods.exponential import exponential
+from panda_mdp.methods.geometric import geometric
 from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal.optimal import optimal
+from panda_mdp.methods.permute_and_flip import permute_and_flip
 from panda_mdp.methods.prune import Pruned, prune
 from panda_mdp.methods.remap import remap
+from panda_mdp.methods.tight_constraints import tight_constraints
 from panda_mdp.panda.audit import PandaAudit, audit_panda
 from panda_mdp.panda.ball import BallAnchors
 from panda_mdp.panda.calibrate import Calibration, calibrate
@@ -69,6 +72,7 @@ __all__ = [
     "count_visits",
     "distance_loss",
     "exponential",
+    "geometric",
     "load",
     "load_city",
     "load_compact",
@@ -76,12 +80,14 @@ __all__ = [
     "loss_exponential",
     "optimal",
     "panda",
+    "permute_and_flip",
     "planar_laplace",
     "prune",
     "remap",
     "reoptimise",
     "save_compact",
     "synthetic_city",
+    "tight_constraints",
     "trajectory",
     "travel_loss",
 ]
