@@ -39,7 +39,7 @@ def import_city(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="A map: .osm.pbf, .osm, .graphml, .gpkg, .parquet, .sqlite or .npz.",
+            help="A map: .osm.pbf, .osm, .graphml, .gpkg, .shp, .geojson, .parquet, .npz.",
         ),
     ] = None,
     place: Annotated[
@@ -65,6 +65,16 @@ def import_city(
     all_parts: Annotated[
         bool, typer.Option("--all-parts", help="Keep what is not connected to the largest part.")
     ] = False,
+    crs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Reference system, where the file names none or a wrong one: EPSG:32632.",
+        ),  # fmt: skip
+    ] = None,
+    length_unit: Annotated[
+        str, typer.Option(metavar="UNIT", help="Unit of a column of lengths: m, km, ft or mi.")
+    ] = "m",
     json: Json = None,
 ) -> None:
     """Import a road map and save it as a city, simplified to junctions.
@@ -79,7 +89,12 @@ def import_city(
         msg = f"{out.name} ends in neither .npz nor .graphml"
         raise typer.BadParameter(msg, param_hint="--out")
     options = MapOptions(
-        network=network.value, bbox=_box(bbox), simplify=simplify, largest=not all_parts
+        network=network.value,
+        bbox=_box(bbox),
+        simplify=simplify,
+        largest=not all_parts,
+        crs=crs,
+        length_unit=length_unit,
     )
     with working("reading the map"):
         report = _read(file, place, options)

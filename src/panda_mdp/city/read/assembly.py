@@ -49,9 +49,16 @@ class MapReport:
 
 def assemble(network: Network, options: MapOptions, source: str, name: str) -> MapReport:
     """Cut to the area, contract chains, keep the largest connected part."""
+    whole_map = network
     if options.bbox is not None:
         network = _cut(network, options.bbox)
     if len(network.a) == 0:
+        if options.bbox is not None and (fitting := _other_order(whole_map, options.bbox)):
+            msg = (
+                f"{name} has no roads within the bbox, which fits if it is {fitting}; "
+                "it is south, west, north, east: give it in that order"
+            )
+            raise CityError(msg)
         where = "" if options.bbox is None else " within the bbox"
         msg = (
             f"{name} has no roads for network {options.network!r}{where}; "
@@ -100,6 +107,16 @@ def _city(network: Network, used: BoolArray, name: str) -> City:
         osmid=network.osmid[used],
         name=name,
     )
+
+
+def _other_order(network: Network, bbox: tuple[float, float, float, float]) -> str | None:
+    """The order in which a box that holds nothing would hold roads."""
+    a, b, c, d = bbox
+    orders = {"west, south, east, north": (b, a, d, c), "south, north, west, east": (a, c, b, d)}
+    for words, (south, west, north, east) in orders.items():
+        if south < north and west < east and len(_cut(network, (south, west, north, east)).a):
+            return words
+    return None
 
 
 def _cut(network: Network, bbox: tuple[float, float, float, float]) -> Network:

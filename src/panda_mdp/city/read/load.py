@@ -1,6 +1,6 @@
 """Maps in: road networks from files, each format in its own module.
 
-    read_osm, read_graphml, read_geopackage, ...  ->  Network  ->  assemble  ->  MapReport
+    read_osm, read_graphml, read_vector, ...  ->  Network  ->  assemble  ->  MapReport
 
 An importer hands over pieces of road as its file has them; `assemble` cuts to the area, contracts
 chains and keeps the largest connected part, the same for all.
@@ -20,7 +20,10 @@ from panda_mdp.city.read.options import MapOptions
 from panda_mdp.errors import FileFormatError
 
 OSM = (".osm.pbf", ".osm", ".osm.gz", ".osm.bz2", ".pbf")
-SUFFIXES = (".npz", *OSM, ".graphml", ".gpkg", ".parquet", ".sqlite")
+GEO = (".gpkg", ".shp", ".geojson", ".fgb", ".zip", ".parquet", ".geoparquet")
+SUFFIXES = (".npz", *OSM, ".graphml", *GEO, ".sqlite")
+GEO_NAMES = {".gpkg": "GeoPackage", ".shp": "shapefile", ".zip": "shapefile", ".geojson": "GeoJSON",
+             ".fgb": "FlatGeobuf"}  # fmt: skip
 
 
 def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
@@ -40,15 +43,15 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
         from panda_mdp.city.read.graphml import read_graphml
 
         return assemble(read_graphml(path), chosen, "GraphML", plain_name(path))
-    if name.endswith((".gpkg", ".sqlite")):
-        from panda_mdp.city.read.geopackage import read_sqlite
+    if name.endswith(".sqlite"):
+        from panda_mdp.city.read.aequilibrae import read_aequilibrae
 
-        network, source = read_sqlite(path, chosen)
-        return assemble(network, chosen, source, plain_name(path))
-    if name.endswith(".parquet") or path.is_dir():
-        from panda_mdp.city.read.geoparquet import read_geoparquet
+        return assemble(read_aequilibrae(path, chosen), chosen, "AequilibraE", plain_name(path))
+    if name.endswith(GEO) or path.is_dir():
+        from panda_mdp.city.read.vector import read_vector
 
-        return assemble(read_geoparquet(path), chosen, "GeoParquet", plain_name(path))
+        kind = GEO_NAMES.get(path.suffix.lower(), "GeoParquet")
+        return assemble(read_vector(path, chosen), chosen, kind, plain_name(path))
     msg = f"{path.name} has an unknown suffix; known: {', '.join(SUFFIXES)}"
     raise FileFormatError(msg)
 
@@ -58,8 +61,8 @@ def load_city(path: str | os.PathLike[str], options: MapOptions | None = None) -
 
     `.npz` holds arrays `lat`, `lon` (degrees), `u`, `v` (node indices), `length_m`, and optionally
     `oneway`, `speed_kmh` and `osmid`. `.osm.pbf` and `.osm` are OpenStreetMap extracts, `.graphml`
-    is OSMnx's, `.gpkg` and `.parquet` are tables of nodes and edges. `options` choose the network
-    and the area for maps that are imported.
+    is OSMnx's, `.gpkg`, `.shp`, `.geojson` and `.parquet` are tables of nodes and edges or lines,
+    in any reference system. `options` choose the network and the area for maps that are imported.
     """
     return read_map(Path(path), options).city
 

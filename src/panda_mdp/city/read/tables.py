@@ -11,12 +11,15 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.city.read.network import Network, join_directions
+from panda_mdp.city.read.options import METRES
 from panda_mdp.city.read.roads import DRIVE_SPEEDS, parse_speed
 from panda_mdp.errors import FileFormatError
 from panda_mdp.space.metrics import haversine_km
 
 YES = frozenset({"true", "1", "yes", "t"})
 WKB_POINT = 1
+UNIT_STREETS_M = 5.0
+"""Shorter streets tell little about the unit of their lengths."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +52,26 @@ def build_network(source: str, nodes: NodeTable, edges: EdgeTable) -> Network:
         msg = f"{source} has nodes without coordinates"
         raise FileFormatError(msg)
     if np.abs(nodes.lat).max() > 90 or np.abs(nodes.lon).max() > 360:
-        msg = f"{source} has coordinates that are no degrees; save it unprojected (EPSG:4326)"
+        swapped = np.abs(nodes.lon).max() <= 90 and np.abs(nodes.lat).max() <= 360
+        remedy = (
+            "latitude and longitude are exchanged: x is the longitude, y the latitude"
+            if swapped
+            else "save it unprojected (EPSG:4326)"
+        )
+        msg = f"{source} has coordinates that are no degrees; {remedy}"
         raise FileFormatError(msg)
     a, b = _ends(source, nodes.ids, edges)
     straight = 1000 * haversine_km(nodes.lat[a], nodes.lon[a], nodes.lat[b], nodes.lon[b])
     length = straight
     if edges.length_m is not None:
+        _check_unit(source, edges.length_m, straight)
         length = np.where(np.isfinite(edges.length_m), edges.length_m, straight)
     kept, single = join_directions(a, b, length)
     oneway = single
     if edges.oneway is not None:
         flags = np.array([str(value).lower() in YES for value in edges.oneway], dtype=np.bool_)
         oneway = single & flags[kept]
-    speed = _speeds(edges)
+    speed = street_speeds(edges.maxspeed, edges.highway, len(edges.u))
     return Network(
         osmid=_numbers(nodes.ids),
         lat=nodes.lat,
@@ -100,12 +110,34 @@ def _ends(source: str, ids: Sequence[Any], edges: EdgeTable) -> tuple[IntArray, 
     return a, b
 
 
-def _speeds(edges: EdgeTable) -> FloatArray | None:
-    if edges.maxspeed is None and edges.highway is None:
+def _check_unit(source: str, length_m: FloatArray, straight_m: FloatArray) -> None:
+    """Refuse lengths that are in another unit: streets are about as long as they are far."""
+    known = np.isfinite(length_m) & (length_m > 0) & (straight_m > UNIT_STREETS_M)
+    if not known.any():
+        return
+    ratio = float(np.median(length_m[known] / straight_m[known]))
+    for unit, metres in METRES.items():
+        if unit != "m" and 0.9 < ratio * metres < 1.4:
+            msg = (
+                f"the streets of {source} are {ratio:.3g} times as long as their ends are apart: "
+                f"the lengths seem to be in {unit}; say so: length_unit={unit!r} (--length-unit)"
+            )
+            raise FileFormatError(msg)
+
+
+def floats(values: Sequence[Any]) -> FloatArray:
+    """Numbers of a column; NaN where there is none."""
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def street_speeds(
+    maxspeed: Sequence[Any] | None, highway: Sequence[Any] | None, count: int
+) -> FloatArray | None:
+    """A speed in km/h per row: the signed one, else the class's; None where neither is told."""
+    if maxspeed is None and highway is None:
         return None
-    count = len(edges.u)
-    signed = edges.maxspeed if edges.maxspeed is not None else [""] * count
-    kinds = edges.highway if edges.highway is not None else [""] * count
+    signed = maxspeed if maxspeed is not None else [""] * count
+    kinds = highway if highway is not None else [""] * count
     known: dict[tuple[str, str], float] = {}
     speeds = np.empty(count)
     for k, key in enumerate(zip(map(str, signed), map(str, kinds), strict=True)):
@@ -121,9 +153,13 @@ def listed_speed(signed: str, kind: str) -> float:
     >>> listed_speed("['50', '30']", "residential"), listed_speed("", "['primary', 'tertiary']")
     (30.0, 60.0)
     """
-    first = kind.strip("[]").replace("'", "").split(",")[0].strip()
     text = signed.strip("[]").replace("'", "").replace(",", ";")
-    return parse_speed(text, DRIVE_SPEEDS.get(first, 40.0))
+    return parse_speed(text, DRIVE_SPEEDS.get(first_of(kind), 40.0))
+
+
+def first_of(kind: str) -> str:
+    """The first of what may be a list written as text."""
+    return kind.strip("[]").replace("'", "").split(",")[0].strip()
 
 
 def _numbers(ids: Sequence[Any]) -> IntArray:
