@@ -70,7 +70,7 @@ def import_city(
         typer.Option(
             metavar="NAME",
             help="Reference system, where the file names none or a wrong one: EPSG:32632.",
-        ),  # fmt: skip
+        ),
     ] = None,
     length_unit: Annotated[
         str, typer.Option(metavar="UNIT", help="Unit of a column of lengths: m, km, ft or mi.")
