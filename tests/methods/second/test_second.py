@@ -1,0 +1,143 @@
+"""The second objective against an LP of its own over all pairs, and its limits and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import displacement_problem, is_private, random_domain
+from scipy.optimize import linprog
+
+import panda_mdp as pm
+from panda_mdp.errors import MethodError
+from panda_mdp.methods.second.objectives import NAMES, objective
+from panda_mdp.methods.second.second import limited, lower_objective
+
+
+def problem_of(seed: int = 0, size: int = 6, outputs: int = 4) -> pm.Problem:
+    prior = np.random.default_rng(seed).dirichlet(2 * np.ones(size))
+    domain = random_domain("euclidean", size, seed)
+    return displacement_problem(domain, range(outputs), 1.0, prior)
+
+
+def brute_force(problem, forms, *, budget=None, limit=None):
+    """The LP by scipy with one variable per form-group; forms[f][g] is a K x m table."""
+    size, outputs = problem.size, problem.outputs_count
+    entries, groups = size * outputs, len(forms[0])
+    rows, most = [], []
+
+    def add(table, extra, bound):
+        rows.append(np.concatenate([np.ravel(table), extra]))
+        most.append(bound)
+
+    none = np.zeros(groups)
+    for i in range(size):
+        for j in range(size):
+            for y in range(outputs):
+                if i != j:
+                    table = np.zeros((size, outputs))
+                    table[i, y] = 1.0
+                    table[j, y] = -np.exp(problem.epsilon * problem.domain.distance(i, j))
+                    add(table, none, 0.0)
+    for form in forms:
+        for g, table in enumerate(form):
+            add(table, -np.eye(groups)[g], 0.0)
+    loss = problem.weighted_loss
+    if budget is not None:
+        add(loss, none, budget)
+        cost = np.concatenate([np.zeros(entries), np.ones(groups)])
+    else:
+        add(np.zeros_like(loss), np.ones(groups), limit)
+        cost = np.concatenate([loss.ravel(), none])
+    sums = np.hstack([np.kron(np.eye(size), np.ones(outputs)), np.zeros((size, groups))])
+    return linprog(
+        cost, np.array(rows), most, sums, np.ones(size), bounds=[(0, None)] * (entries + groups)
+    ).fun  # fmt: skip
+
+
+def forms_of(problem, name, radius):
+    """The forms spelled out from the definitions, as tables."""
+    size, outputs, prior = problem.size, problem.outputs_count, problem.prior
+    apart = problem.domain.distances()
+    if name in ("vulnerability", "located", "error"):
+        gain = {
+            "vulnerability": np.eye(size),
+            "located": (apart <= (radius or 0)).astype(float),
+            "error": apart.max() - apart,
+        }[name]
+        return [
+            [
+                np.where(np.arange(outputs) == y, (prior * gain[w])[:, None], 0.0)
+                for y in range(outputs)
+            ]
+            for w in range(size)
+        ]
+    to_output = apart[:, problem.outputs]
+    if name == "least_protected":
+        table = to_output.max() - to_output
+        return [[np.where((np.arange(size) == x)[:, None], table, 0.0)] for x in range(size)]
+    return [[np.where(np.arange(size)[:, None] == problem.outputs, prior[:, None], 0.0)]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_second_objective_is_the_lps_and_certified(name, seed):
+    problem = problem_of(seed)
+    radius = 1.5 if name == "located" else None
+    first = pm.optimal(problem, backend="highs", pairs="all")
+    table = lower_objective(first, name, 0.03, radius=radius)
+    facts = table.details["second"]
+    goal = objective(problem, name, radius)
+    best = brute_force(problem, forms_of(problem, name, radius), budget=1.03 * first.loss)
+    value = goal.value(table.matrix)
+    assert facts["value"] == pytest.approx(goal.natural(value))
+    # Never below the optimum, and the bound never above it: rigorous on both sides.
+    assert value >= best - 1e-7
+    bound = (facts["bound"] - goal.offset) / goal.sign
+    assert bound <= best + 1e-9
+    assert value == pytest.approx(best, rel=2e-3, abs=1e-5)
+    assert bound == pytest.approx(best, rel=2e-3, abs=1e-5)
+    assert table.loss <= facts["budget"]
+    assert table.lower_bound == first.lower_bound
+    assert is_private(problem.domain, table.weights, problem.epsilon)
+
+
+@pytest.mark.parametrize("name", ["vulnerability", "located", "true_place"])
+def test_a_limit_is_kept_at_the_least_loss(name):
+    problem = problem_of(2)
+    radius = 1.0 if name == "located" else None
+    goal = objective(problem, name, radius)
+    free = pm.optimal(problem, backend="highs", pairs="all")
+    floor = goal.value(np.tile(free.matrix.mean(axis=0), (6, 1)))
+    limit = 0.5 * (max(floor, 0.35) + goal.value(free.matrix))
+    table = limited(problem, name, limit, radius=radius)
+    best = brute_force(problem, forms_of(problem, name, radius), limit=limit)
+    assert goal.value(table.matrix) <= limit
+    assert table.lower_bound <= best + 1e-9
+    assert table.loss == pytest.approx(best, rel=2e-3)
+    assert table.gap <= 2e-3
+    assert is_private(problem.domain, table.weights, problem.epsilon)
+
+
+def test_what_the_attacker_measures_is_what_was_optimised():
+    problem = problem_of(3, 8, 8)
+    first = pm.optimal(problem, backend="highs", pairs="all")
+    for then, radius in (("vulnerability", None), ("located", 0.8), ("error", None)):
+        table = lower_objective(first, then, 0.05, radius=radius)
+        seen = pm.attack(table, radii=[0.8])
+        measured = {"vulnerability": seen.vulnerability, "located": seen.located[0.8]}
+        assert table.details["second"]["value"] == pytest.approx(measured.get(then, seen.error))
+
+
+def test_refusals_name_the_value_and_the_remedy():
+    problem = problem_of(4)
+    first = pm.exponential(problem)
+    with pytest.raises(MethodError, match="slack is 0"):
+        lower_objective(first, "vulnerability", 0)
+    with pytest.raises(MethodError, match="'speed' is no objective"):
+        lower_objective(first, "speed", 0.01)
+    with pytest.raises(MethodError, match="needs one"):
+        lower_objective(first, "located", 0.01)
+    with pytest.raises(MethodError, match="takes no limit"):
+        limited(problem, "error", 0.5)
+    with pytest.raises(MethodError, match="ignores the record"):
+        limited(problem, "vulnerability", float(problem.prior.max()))
