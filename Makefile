@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check setup-demo setup-dev clean
+.PHONY: demo test proofs check setup-demo setup-dev clean
 
 demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
@@ -17,6 +17,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
+
+# Machine-checked proofs (docs/proofs.md); needs Debian's coq, ocaml-findlib, libzarith-ocaml-dev.
+proofs:
+	proofs/build
 
 # The browser's pages are built already; Node (20.19 or newer) is for testing that they still are.
 web/node_modules/.package-lock.json: web/package-lock.json

@@ -1,0 +1,37 @@
+(** What each main theorem rests on.  Only the standard library's real numbers may come up. *)
+
+From Panda Require Import Fixed Angle Distance Nats Triangle Check Given Sampler Bound BoundFile
+  Processing Balls Mesh.
+
+Print Assumptions exp_low_le.
+Print Assumptions exp_neg_low_le.
+Print Assumptions angle_low_le.
+Print Assumptions angle_high_ge.
+Print Assumptions haversine_formula.
+Print Assumptions nats_low_le.
+Print Assumptions nats_high_ge.
+Print Assumptions triangle.
+Print Assumptions check_private.
+Print Assumptions check_stochastic.
+Print Assumptions accept_private.
+Print Assumptions given_metric.
+Print Assumptions search_is_draw.
+Print Assumptions sampler_exact.
+Print Assumptions rejection_exact.
+Print Assumptions weak_duality.
+Print Assumptions file_bound.
+Print Assumptions post_processing.
+Print Assumptions remap.
+Print Assumptions mixing.
+Print Assumptions snapping.
+Print Assumptions composition.
+Print Assumptions trajectory.
+Print Assumptions prior_is_free.
+Print Assumptions private_prior.
+Print Assumptions discrete_laplace.
+Print Assumptions outside_an_event.
+Print Assumptions floored_balls.
+Print Assumptions nearest_balls.
+Print Assumptions triangle_private.
+Print Assumptions convex_private.
+Print Assumptions projected.
