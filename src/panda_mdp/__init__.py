@@ -32,7 +32,8 @@ from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
 from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Domain, Snap
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.snapping import Snap
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Simulation
 from panda_mdp.table.pmdc.archive import load_compact, save_compact
 from panda_mdp.table.pmdc.compact import CompactTable

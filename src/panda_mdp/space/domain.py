@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
-from panda_mdp.errors import DomainError, SnapError
+from panda_mdp.errors import DomainError
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
     Euclidean,
     Haversine,
     Matrix,
     Metric,
-    haversine_km,
 )
+from panda_mdp.space.snapping import Snap, Snaps, grid_of, snap_place, snap_places
 from panda_mdp.space.tiles import Tiles, tile
+
+if TYPE_CHECKING:
+    from panda_mdp.space.nearest import Grid
 
 TRIANGLE_TOLERANCE = 1e-9
 SMALL_MATRIX = 128
@@ -38,17 +41,6 @@ class RoadNetwork(Protocol):
     def road_domain(
         self, records: int | npt.ArrayLike | None, *, seed: int, by: Literal["length", "time"]
     ) -> Domain: ...
-
-
-@dataclass(frozen=True)
-class Snap:
-    """The record nearest to a place, and how far it is. Its repr shows neither."""
-
-    record: int
-    distance: float
-
-    def __repr__(self) -> str:
-        return "Snap(record=<hidden>, distance=<hidden>)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,34 +297,31 @@ class Domain:
         order = np.lexsort((indices, apart), axis=1)
         return np.take_along_axis(indices, order, 1), np.take_along_axis(apart, order, 1)
 
-    def snap(self, lat: float, lon: float, limit: float) -> Snap:
-        """The record nearest to a place, if it lies within `limit` (km).
+    @overload
+    def snap(self, lat: float, lon: float, limit: float) -> Snap: ...
+    @overload
+    def snap(self, lat: npt.ArrayLike, lon: npt.ArrayLike, limit: float) -> Snaps: ...
+    def snap(self, lat: npt.ArrayLike, lon: npt.ArrayLike, limit: float) -> Snap | Snaps:
+        """The record nearest to a place, if it lies within `limit` (km); of many, for arrays.
 
-        Snapping is not covered by the mechanism's guarantee: two places p, p' that snap to x, x'
-        are epsilon (d(p, p') + snap(p) + snap(p'))-indistinguishable, at most
+        A place that is not covered is an error; among many it has record -1. Snapping is not
+        covered by the mechanism's guarantee: two places p, p' that snap to x, x' are
+        epsilon (d(p, p') + snap(p) + snap(p'))-indistinguishable, at most
         epsilon (d(p, p') + 2 limit). Errors name neither the place nor its distance.
+
+        >>> home = Domain.from_points([41.90, 41.91], [12.49, 12.50])
+        >>> home.snap([41.9001, 0.0], [12.4901, 0.0], limit=0.5).record.tolist()
+        [0, -1]
         """
         metric = self._haversine("snap")
-        if not limit > 0:
-            msg = f"the snap limit is {limit!r} km; it must be positive"
-            raise SnapError(msg)
-        place = _place(lat, lon)
-        if place is None:
-            msg = "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
-            raise SnapError(msg)
-        apart = haversine_km(*place, metric.lat, metric.lon)
-        nearest = int(apart.argmin())
-        if apart[nearest] > limit:
-            swapped = _place(lon, lat)
-            if swapped and (haversine_km(*swapped, metric.lat, metric.lon) <= limit).any():
-                msg = "the place is covered only with latitude and longitude exchanged: lat first"
-                raise SnapError(msg)
-            msg = (
-                f"the place lies more than the limit of {limit:g} km from every record; "
-                "it is not covered by this domain: use a domain that covers it or raise the limit"
-            )
-            raise SnapError(msg)
-        return Snap(nearest, float(apart[nearest]))
+        if np.ndim(lat) == 0 and np.ndim(lon) == 0:
+            return snap_place(metric, lat, lon, limit)  # type: ignore[arg-type]
+        return snap_places(metric, self.grid, lat, lon, limit)
+
+    @cached_property
+    def grid(self) -> Grid | None:
+        """Cells of places, for searches over many; None where records are spread too far."""
+        return grid_of(self._haversine("grid"))
 
     @cached_property
     def tiles(self) -> Tiles:
@@ -392,17 +381,6 @@ def check_record(record: int, size: int, error: type[Exception] = DomainError) -
         pass
     msg = f"the record is not an index of this domain; records are whole numbers 0..{size - 1}"
     raise error(msg)
-
-
-def _place(lat: float, lon: float) -> tuple[float, float] | None:
-    """Latitude and longitude in the domain's ranges, or None where they are no place."""
-    try:
-        lat, lon = float(lat), float(lon)
-    except (TypeError, ValueError):
-        return None
-    if not (abs(lat) <= 90 and -180 <= lon <= 360):
-        return None
-    return lat, lon - 360 if lon >= 180 else lon
 
 
 def _check_radius(radius: float) -> None:

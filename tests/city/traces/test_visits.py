@@ -10,8 +10,7 @@ import pytest
 
 from panda_mdp import Domain, Problem, distance_loss, exponential
 from panda_mdp.city.traces import Traces, count_visits, load_traces, trajectories
-from panda_mdp.city.traces.visits import snap_all
-from panda_mdp.errors import DomainError, InvalidInputError, PrivacyError
+from panda_mdp.errors import InvalidInputError, PrivacyError
 from panda_mdp.table.pmdp.decode import read_certificate
 
 
@@ -35,21 +34,6 @@ def traces(tmp_path: Path) -> Traces:
     lines = [f"{user},{time},{lat},{lon}" for user, time, lat, lon in rows]
     path.write_text("\n".join(["user,time,lat,lon", *lines, "broken"]))
     return load_traces(path)
-
-
-def test_snapping_takes_the_nearest_within_the_limit(domain: Domain) -> None:
-    rng = np.random.default_rng(0)
-    many = Domain.from_points(rng.uniform(41.8, 42, 300), rng.uniform(12.4, 12.6, 300))
-    lat, lon = rng.uniform(41.8, 42, 50), rng.uniform(12.4, 12.6, 50)
-    nearest, inside = snap_all(many, lat, lon, 0.8)
-    for k in range(50):
-        apart = Domain.from_points([*many.lat, lat[k]], [*many.lon, lon[k]]).distances([300])[0]
-        assert nearest[k] == apart[:300].argmin()
-        assert inside[k] == (apart[:300].min() <= 0.8)
-    with pytest.raises(DomainError, match="domain of places"):
-        snap_all(Domain.from_vectors([[0.0], [1.0]]), lat, lon, 1.0)
-    with pytest.raises(InvalidInputError, match="limit_km is 0"):
-        snap_all(domain, lat, lon, 0)
 
 
 def test_visits_count_what_is_inside(traces: Traces, domain: Domain) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.city.traces.reader import Progress, TraceReport, Traces
-from panda_mdp.errors import DomainError, InvalidInputError, PrivacyError
+from panda_mdp.errors import InvalidInputError, PrivacyError
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.metrics import EARTH_RADIUS_KM
 
 if TYPE_CHECKING:
     from panda_mdp.prior import Prior
@@ -106,23 +105,8 @@ def snap_all(
     domain: Domain, lat: FloatArray, lon: FloatArray, limit_km: float
 ) -> tuple[IntArray, BoolArray]:
     """The nearest record of each place, and whether it lies within `limit_km`."""
-    if not domain.geographic:
-        msg = f"positions need a domain of places, and this one is {domain.metric.kind}"
-        raise DomainError(msg)
-    if not limit_km > 0:
-        msg = f"limit_km is {limit_km!r}; it must be positive"
-        raise InvalidInputError(msg)
-    phi, lam = np.deg2rad(lat), np.deg2rad(lon)
-    xyz = EARTH_RADIUS_KM * np.stack(
-        [np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=1
-    )
-    tree = domain.metric.tree
-    if tree is None:
-        msg = "this domain has no tree of places to search"
-        raise DomainError(msg)
-    chord, nearest = tree.query(xyz)
-    arc = 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(np.asarray(chord) / (2 * EARTH_RADIUS_KM), 1))
-    return np.asarray(nearest, dtype=np.int64), np.asarray(arc <= limit_km)
+    snaps = domain.snap(lat, lon, limit_km)
+    return snaps.record, snaps.inside
 
 
 def count_visits(

@@ -1,0 +1,149 @@
+"""From places to the records nearest to them, one place or many at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.errors import SnapError
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine, haversine_km
+
+if TYPE_CHECKING:
+    from panda_mdp.space.nearest import Grid
+
+GRID_DEGREES = 10.0
+"""Places within so many degrees, away from the poles, are searched by a grid of cells."""
+
+
+@dataclass(frozen=True)
+class Snap:
+    """The record nearest to a place, and how far it is. Its repr shows neither."""
+
+    record: int
+    distance: float
+
+    def __repr__(self) -> str:
+        return "Snap(record=<hidden>, distance=<hidden>)"
+
+
+@dataclass(frozen=True, eq=False)
+class Snaps:
+    """The records nearest to many places. Its repr shows none of them.
+
+    `record` is -1 and `distance` infinite where a place is beyond the limit or is none.
+    """
+
+    record: IntArray
+    distance: FloatArray
+
+    @property
+    def inside(self) -> BoolArray:
+        """Which places have a record within the limit."""
+        return self.record >= 0
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    def __repr__(self) -> str:
+        return f"Snaps({len(self)} places, <hidden>)"
+
+
+def snap_place(metric: Haversine, lat: float, lon: float, limit: float) -> Snap:
+    """The record nearest to one place; an error, which does not name it, beyond the limit."""
+    check_limit(limit)
+    place = _place(lat, lon)
+    if place is None:
+        msg = "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
+        raise SnapError(msg)
+    distance = haversine_km(*place, metric.lat, metric.lon)
+    nearest = int(distance.argmin())
+    if distance[nearest] > limit:
+        swapped = _place(lon, lat)
+        if swapped and (haversine_km(*swapped, metric.lat, metric.lon) <= limit).any():
+            msg = "the place is covered only with latitude and longitude exchanged: lat first"
+            raise SnapError(msg)
+        msg = (
+            f"the place lies more than the limit of {limit:g} km from every record; "
+            "it is not covered by this domain: use a domain that covers it or raise the limit"
+        )
+        raise SnapError(msg)
+    return Snap(nearest, float(distance[nearest]))
+
+
+def grid_of(metric: Haversine) -> Grid | None:
+    """Cells for fast searches; None where places spread too far, or without numba."""
+    spread = max(np.ptp(metric.lat), np.ptp(metric.lon))
+    if spread > GRID_DEGREES or np.abs(metric.lat).max() > 80:
+        return None
+    try:
+        from panda_mdp.space.nearest import make_grid
+    except ImportError:
+        return None
+    return make_grid(metric.lat, metric.lon, metric.embedding)
+
+
+def snap_places(
+    metric: Haversine, grid: Grid | None, lat: npt.ArrayLike, lon: npt.ArrayLike, limit: float
+) -> Snaps:
+    """The records nearest to many places; equal to one by one, up to nanometres."""
+    check_limit(limit)
+    north, east = degrees(lat, "lat"), degrees(lon, "lon")
+    if north.shape != east.shape:
+        msg = f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
+        raise SnapError(msg)
+    if grid is not None:
+        from panda_mdp.space.nearest import nearest_records
+
+        return Snaps(*nearest_records(north, east, float(limit), grid))
+    return _by_tree(metric, north, east, limit)
+
+
+def _by_tree(metric: Haversine, lat: FloatArray, lon: FloatArray, limit: float) -> Snaps:
+    valid = (np.abs(lat) <= 90) & (lon >= -180) & (lon <= 360)
+    phi, lam = np.deg2rad(np.where(valid, lat, 0.0)), np.deg2rad(np.where(valid, lon, 0.0))
+    xyz = EARTH_RADIUS_KM * np.stack(
+        [np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=1
+    )
+    if metric.tree is None:
+        msg = "this domain has no tree of places to search"
+        raise SnapError(msg)
+    chord, nearest = metric.tree.query(xyz)
+    half = np.minimum(np.asarray(chord) / (2 * EARTH_RADIUS_KM), 1)
+    arc = 2 * EARTH_RADIUS_KM * np.arcsin(half)
+    inside = valid & (arc <= limit)
+    record = np.where(inside, np.asarray(nearest, dtype=np.int64), -1)
+    return Snaps(record, np.where(inside, arc, np.inf))
+
+
+def check_limit(limit: float) -> None:
+    """Refuse a limit that is not a positive number of km."""
+    if not limit > 0:
+        msg = f"the snap limit is {limit!r} km; it must be positive"
+        raise SnapError(msg)
+
+
+def degrees(values: npt.ArrayLike, name: str) -> FloatArray:
+    """A flat column of degrees, contiguous; the error names none of them."""
+    try:
+        column = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        column = np.empty((0, 0))
+    if column.ndim != 1:
+        msg = f"{name} is no flat list of degrees"
+        raise SnapError(msg)
+    return np.ascontiguousarray(column)
+
+
+def _place(lat: float, lon: float) -> tuple[float, float] | None:
+    """Latitude and longitude in the domain's ranges, or None where they are no place."""
+    try:
+        lat, lon = float(lat), float(lon)
+    except (TypeError, ValueError):
+        return None
+    if not (abs(lat) <= 90 and -180 <= lon <= 360):
+        return None
+    return lat, lon - 360 if lon >= 180 else lon
