@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from panda_mdp import synthetic_city
-from panda_paper.draws import Study
-from panda_paper.figure_specs import ITEMS
-from panda_paper.runner import run_cells
-from panda_paper.specs import function
-from panda_paper.store import Row, Store
+from panda_paper.cells import runner
+from panda_paper.cells.outcome import Row
+from panda_paper.cells.results import Store
+from panda_paper.cells.runner import run_cells
+from panda_paper.cells.workspace import Study
+from panda_paper.report.files import write_item
+from panda_paper.settings.paper_figures import ITEMS
 
 
 @dataclass(frozen=True)
@@ -35,5 +37,13 @@ def toy_figures(tmp_path_factory: pytest.TempPathFactory) -> ToyFigures:
     for figure in ITEMS:
         toy = figure.toy().restricted(repeats=1)
         rows[figure.name] = run_cells(list(toy.cells()), study, store, isolate=False)
-        files[figure.name] = function(figure.render)(toy, rows[figure.name], study)
+        files[figure.name] = write_item(toy, rows[figure.name], study)
     return ToyFigures(study, rows, files)
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells run in this process."""
+    monkeypatch.setattr(
+        runner, "_isolated", lambda worker, cell, limit: worker._prepare.run(cell, limit)
+    )

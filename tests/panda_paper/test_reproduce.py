@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 import panda_mdp as pm
 from panda_mdp.cli import app
-from panda_paper import runner
+from panda_paper.cells import runner
 
 
 def call(*arguments: str | Path) -> Result:
@@ -50,13 +50,12 @@ def test_a_run_writes_its_files_and_is_used_again(tmp_path: Path, city: Path, mo
     def never(self: object, *_: object) -> None:
         raise AssertionError("everything is known already")
 
-    monkeypatch.setattr(runner.Worker, "run", never)
+    monkeypatch.setattr(runner.Worker, "answer", never)
     assert call(*arguments).exit_code == 0
     assert (folder / "cells.jsonl").read_text() == before
 
 
-def test_files_show_all_that_the_folder_holds(tmp_path: Path, city: Path, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "Worker", runner.Inline)
+def test_files_show_all_that_the_folder_holds(tmp_path: Path, city: Path, inline) -> None:
     common = ("toy", "--city", city, "--out", tmp_path, "--methods")
     assert call(*common, "EM", "--repeats", "3").exit_code == 0
     assert call(*common, "EM+BR", "--repeats", "2", "--records", "45").exit_code == 0
@@ -65,15 +64,13 @@ def test_files_show_all_that_the_folder_holds(tmp_path: Path, city: Path, monkey
     assert rows == [["| EM", "40", "3"], ["| EM", "50", "3"], ["| EM+BR", "45", "2"]]
 
 
-def test_without_a_city_it_is_synthetic_and_says_so(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "Worker", runner.Inline)
+def test_without_a_city_it_is_synthetic_and_says_so(tmp_path: Path, inline) -> None:
     result = call("table4", "--toy", "--methods", "EM", "--repeats", "1", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "SYNTHETIC" in (tmp_path / "synthetic-toy" / "table4.md").read_text()
 
 
-def test_traces_make_the_real_prior(tmp_path: Path, city: Path, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "Worker", runner.Inline)
+def test_traces_make_the_real_prior(tmp_path: Path, city: Path, inline) -> None:
     town = pm.load_city(city)
     lines = [f"{k % 7},{town.lat[k]},{town.lon[k]}" for k in range(0, 300, 3)]
     traces = tmp_path / "taxis.csv"
@@ -89,10 +86,9 @@ def test_traces_make_the_real_prior(tmp_path: Path, city: Path, monkeypatch) -> 
 
 
 def test_a_failed_cell_is_told_and_the_exit_code_is_1(
-    tmp_path: Path, city: Path, monkeypatch
+    tmp_path: Path, city: Path, inline, monkeypatch
 ) -> None:
-    monkeypatch.setattr(runner, "Worker", runner.Inline)
-    monkeypatch.setattr("panda_paper.cells.METHODS", None)
+    monkeypatch.setattr("panda_paper.cells.table_methods.METHODS", None)
     result = call("toy", "--city", city, "--out", tmp_path, "--methods", "EM")
     assert result.exit_code == 1
     assert "failed: EM, K=40" in result.stderr
@@ -106,6 +102,16 @@ def test_an_interrupt_says_where_the_results_are(tmp_path: Path, city: Path, mon
     result = call("toy", "--city", city, "--out", tmp_path)
     assert result.exit_code == 130
     assert "what was done is in" in result.stderr
+
+
+def test_a_remark_on_the_map_is_remembered_and_shown(tmp_path: Path, city: Path, inline) -> None:
+    common = ("toy", "--city", city, "--out", tmp_path, "--methods", "EM", "--repeats", "1")
+    assert call(*common, "--remark", "made-up streets").exit_code == 0
+    assert call(*common).exit_code == 0
+    assert "Town (made-up streets)" in (tmp_path / "town" / "toy.md").read_text()
+    assert call("report", "--out", tmp_path).exit_code == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "The map is not the paper's own: made-up streets" in page.replace("&#39;", "'")
 
 
 def test_the_list_names_every_item() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from panda_mdp.city.synthetic import synthetic_city
-from panda_paper.draws import Study
-from panda_paper.runner import run_cells
-from panda_paper.specs import choose_items, function
-from panda_paper.store import Store
-from panda_paper.table_specs import ITEMS
+from panda_paper.cells.results import Store
+from panda_paper.cells.runner import run_cells
+from panda_paper.cells.workspace import Study
+from panda_paper.report.files import write_item
+from panda_paper.settings.catalogue import choose_items
+from panda_paper.settings.paper_tables import ITEMS
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def test_every_table_runs_at_toy_size(name: str, study: tuple[Study, Store]) -> 
         "PAnDA-p",
         "PAnDA-l",
     }
-    paths = function(toy.render)(toy, rows, made)
+    paths = write_item(toy, rows, made)
     assert [path.suffix for path in paths] == [".csv", ".json", ".md"]
     table = json.loads(paths[1].read_text())
     assert len(table) == len({(row.cell.method, row.cell.setting) for row in rows})

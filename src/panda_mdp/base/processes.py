@@ -1,14 +1,127 @@
-"""Processes of one's own: started without being interrupted, their memory measured."""
+"""Processes of one's own: work under a limit, started uninterrupted, its memory measured."""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Generic, Literal, Self, TypeVar
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """Why a request has none."""
+
+    reason: Literal["slow start", "time limit", "out of memory", "ended"]
+    code: int | None = None
+    """What the process ended with, where it ended by itself."""
+
+
+class Worker(Generic[Request, Answer]):
+    """A process of its own that answers requests one after the other, each under a limit.
+
+    `prepare(request)` is called in that process and returns the work itself. Only the work counts
+    against the limit: loading compiled code, which the first run ever compiles, is no part of it.
+    A request that exceeds its limit is stopped by ending the process, whatever it does, and the
+    next one gets a new process. `prepare` is pickled once, when the process starts.
+    """
+
+    def __init__(self, prepare: Callable[[Request], Callable[[], Answer]]) -> None:
+        self._prepare = prepare
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Also on Ctrl-C: nothing is left running.
+        self.close()
+
+    def answer(
+        self, request: Request, limit: float | None = None, *, start_limit: float | None = None
+    ) -> Answer | NoAnswer:
+        """The answer, or why there is none; limits in seconds, for the work and for its start."""
+        pipe = self._started()
+        try:
+            pipe.send(request)
+            if start_limit is not None and not pipe.poll(start_limit):
+                self.close()
+                return NoAnswer("slow start")
+            pipe.recv()
+            if limit is not None and not pipe.poll(limit):
+                self.close()
+                return NoAnswer("time limit")
+            answer: Answer = pipe.recv()
+        except (EOFError, OSError):
+            return self._ended()
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None and self._process.pid is not None:
+            self._process.kill()
+            self._process.join()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process = self._pipe = None
+
+    def _ended(self) -> NoAnswer:
+        """The process ended by itself: solvers abort, and systems kill, where memory runs out."""
+        code = None
+        if self._process is not None:
+            self._process.join()
+            code = self._process.exitcode
+        self.close()
+        lacking = code in (-signal.SIGKILL, -signal.SIGABRT)
+        return NoAnswer("out of memory" if lacking else "ended", code)
+
+    def _started(self) -> Connection:
+        if self._pipe is not None:
+            return self._pipe
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self._prepare), daemon=True)
+        with uninterrupted():
+            process.start()
+        theirs.close()
+        self._process, self._pipe = process, ours
+        return ours
+
+
+def _serve(pipe: Connection, prepare: Callable[[Request], Callable[[], Answer]]) -> None:
+    """The body of a worker's process."""
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        work = prepare(request)
+        pipe.send("ready")
+        pipe.send(work())
+
+
+def bound_memory(share: float) -> None:
+    """Let this process fail, and not the machine, where it wants more than a share of memory."""
+    if not hasattr(os, "sysconf"):
+        return
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = int(share * total)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 @contextlib.contextmanager

@@ -16,8 +16,8 @@ from panda_mdp.errors import MethodError
 
 if TYPE_CHECKING:
     from panda_mdp.city.city import City
-    from panda_paper.draws import Study
-    from panda_paper.specs import Item
+    from panda_paper.cells.workspace import Study
+    from panda_paper.settings.item import Item
 
 SYNTHETIC_NODES, TOY_NODES = 12_000, 400
 SHOWN = 3
@@ -74,6 +74,10 @@ def reproduce(
     trace_format: Annotated[
         TraceFormat, typer.Option(help="Format of the traces.")
     ] = TraceFormat.csv,
+    remark: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="On the map, for all titles; remembered in DIR/CITY."),
+    ] = None,
     toy: Annotated[
         bool, typer.Option("--toy", help="Toy sizes: tries everything in seconds.")
     ] = False,
@@ -89,7 +93,7 @@ def reproduce(
     'list' shows the items, 'report' writes one page (DIR/report.html) on all results in DIR,
     without running anything.
     """
-    from panda_paper.specs import choose_items, items
+    from panda_paper.settings.catalogue import choose_items, items
 
     console = output_console()
     if what == "list":
@@ -97,7 +101,7 @@ def reproduce(
             console.print(f"{item.name:14} {item.title}", soft_wrap=True)
         return
     if what == "report":
-        from panda_paper.report import write_report
+        from panda_paper.report.page import write_report
 
         console.print(str(write_report(out)), soft_wrap=True)
         return
@@ -114,7 +118,7 @@ def reproduce(
         chosen = tuple(item.toy() for item in chosen)
     parts = tuple(item.restricted(records=sizes, methods=names, repeats=repeats) for item in chosen)
     with working("reading the map"):
-        study = _study(city, out, traces, trace_format, toy)
+        study = _study(city, out, traces, trace_format, remark, toy)
     try:
         _run(chosen, parts, study, time_limit, slow_repeats if slow else 0, fresh)
     except KeyboardInterrupt:
@@ -133,9 +137,10 @@ def _run(
     """Run the parts asked for, then write what is known of the whole items."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from panda_paper.runner import Progressed, run_cells
-    from panda_paper.specs import function
-    from panda_paper.store import Store, matching
+    from panda_paper.cells.outcome import matching
+    from panda_paper.cells.results import Store
+    from panda_paper.cells.runner import Progressed, run_cells
+    from panda_paper.report.files import write_item
 
     store = Store(study.folder, study)
     cells = [cell for part in parts for cell in part.cells(slow_repeats=slow_repeats)]
@@ -144,15 +149,15 @@ def _run(
     with Progress(*columns, TimeElapsedColumn(), console=progress_console()) as bar:
         task = bar.add_task("cells", total=len(every))
 
-        def told(progressed: Progressed) -> None:
+        def show(progressed: Progressed) -> None:
             bar.update(task, completed=progressed.done, description=str(progressed.cell))
 
-        done = run_cells(every, study, store, limit=limit, fresh=fresh, progress=told)
+        done = run_cells(every, study, store, limit=limit, fresh=fresh, progress=show)
         bar.update(task, completed=len(every), description="done")
     console = output_console()
     for item, part in zip(chosen, parts, strict=True):
         whole = item.with_all_of(part)
-        for path in function(item.render)(whole, matching(whole, store.rows), study):
+        for path in write_item(whole, matching(whole, store.rows), study):
             console.print(str(path), soft_wrap=True)
     failed = [row for row in done if row.status == "failed"]
     for row in failed[:SHOWN]:
@@ -162,11 +167,17 @@ def _run(
 
 
 def _study(
-    city: str | None, out: Path, traces: Path | None, trace_format: TraceFormat, toy: bool
+    city: str | None,
+    out: Path,
+    traces: Path | None,
+    trace_format: TraceFormat,
+    remark: str | None,
+    toy: bool,
 ) -> Study:
     from panda_mdp.city.read.load import load_city
     from panda_mdp.city.synthetic import synthetic_city
-    from panda_paper.draws import Study
+    from panda_paper.cells.results import STUDY, read_json
+    from panda_paper.cells.workspace import Study
 
     if city is None:
         found, name = synthetic_city(TOY_NODES if toy else SYNTHETIC_NODES, 0), "synthetic"
@@ -181,7 +192,9 @@ def _study(
     if traces is not None:
         visits, source = _visits(found, traces, trace_format)
     folder = out / (f"{name}-toy" if toy else name)
-    return Study(found, name, folder, city is None, visits, source)
+    if remark is None:
+        remark = str(read_json(folder / STUDY).get("remark", ""))
+    return Study(found, name, folder, city is None, visits, source, remark)
 
 
 def _visits(city: City, traces: Path, trace_format: TraceFormat) -> tuple[FloatArray, str]:

@@ -8,16 +8,15 @@ kernels are loaded on a tiny problem first, so seconds do not contain compilatio
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.base.processes import forget_peak, peak_mb, uninterrupted
+from panda_mdp.base.processes import NoAnswer, Worker, forget_peak, peak_mb
 from panda_mdp.errors import PandaError
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
@@ -64,72 +63,57 @@ class Outcome:
 
 def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
     """Run one method in a fresh process and stop it where it exceeds its limit (seconds)."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, method, problem, limit), daemon=True)
-    try:
-        with uninterrupted():
-            process.start()
-        theirs.close()
-        return _await(ours, method, problem, limit)
-    finally:
-        # Also on Ctrl-C: nothing is left running.
-        if process.pid is not None:
-            process.kill()
-            process.join()
-        ours.close()
+    allowed = None if limit is None else limit + (GRACE_SECONDS if method.timed else 0)
+    with Worker(_prepared) as worker:
+        answer = worker.answer((method, problem, limit), allowed, start_limit=START_SECONDS)
+    if not isinstance(answer, NoAnswer):
+        return Outcome(method, problem, **answer)
+    if answer.reason == "time limit":
+        return Outcome(method, problem, note=f"stopped at the time limit of {limit:g} s")
+    notes = {
+        "slow start": f"did not start within {START_SECONDS:g} s",
+        "out of memory": "its process ended without an answer (out of memory?)",
+        "ended": f"its process ended without an answer (exit code {answer.code})",
+    }
+    return Outcome(method, problem, note=notes[answer.reason], failed=True)
 
 
-def _await(pipe: Connection, method: Method, problem: Problem, limit: float | None) -> Outcome:
-    try:
-        if not pipe.poll(START_SECONDS):
-            note = f"did not start within {START_SECONDS:g} s"
-            return Outcome(method, problem, note=note, failed=True)
-        pipe.recv()
-        if limit is not None and not pipe.poll(limit + (GRACE_SECONDS if method.timed else 0)):
-            return Outcome(method, problem, note=f"stopped at the time limit of {limit:g} s")
-        fields = pipe.recv()
-    except EOFError:
-        note = "its process ended without an answer (out of memory?)"
-        return Outcome(method, problem, note=note, failed=True)
-    return Outcome(method, problem, **fields)
-
-
-def _work(pipe: Connection, method: Method, problem: Problem, limit: float | None) -> None:
-    """The body of the fresh process."""
-    # What goes wrong here goes wrong again below, where it is reported.
+def _prepared(request: tuple[Method, Problem, float | None]) -> Callable[[], dict[str, Any]]:
+    """The method's run, its compiled kernels loaded."""
+    method, problem, limit = request
+    # What goes wrong here goes wrong again in the run itself, where it is reported.
     with contextlib.suppress(Exception):
         method.run(_tiny(problem))
     forget_peak()
-    pipe.send("ready")
+    return lambda: _measured(method, problem, limit)
+
+
+def _measured(method: Method, problem: Problem, limit: float | None) -> dict[str, Any]:
+    """Fields of the outcome."""
     start = time.perf_counter()
     try:
         table = method.run(problem, limit)
     except PandaError as error:
-        pipe.send({"note": " ".join(str(error).split())})
+        return {"note": " ".join(str(error).split())}
     except Exception as error:  # a bug in one method must not hide the others' results
-        pipe.send({"note": f"failed: {type(error).__name__}: {error}", "failed": True})
-    else:
-        seconds = time.perf_counter() - start
-        notes = []
-        stopped = str(table.details.get("stopped", ""))
-        if limit is not None and (stopped == "time limit" or (method.timed and seconds >= limit)):
-            notes.append(f"the best within its time limit of {limit:g} s")
-        if not table.audit.holds:
-            notes.append("no guarantee")
-        pipe.send(
-            {
-                "loss": table.loss,
-                "lower_bound": table.lower_bound,
-                "audited_epsilon": table.audit.epsilon,
-                "holds": table.audit.holds,
-                "seconds": seconds,
-                "peak_mb": peak_mb(),
-                "note": "; ".join(notes),
-                "weights": table.weights,
-            }
-        )
-    pipe.close()
+        return {"note": f"failed: {type(error).__name__}: {error}", "failed": True}
+    seconds = time.perf_counter() - start
+    notes = []
+    stopped = str(table.details.get("stopped", ""))
+    if limit is not None and (stopped == "time limit" or (method.timed and seconds >= limit)):
+        notes.append(f"the best within its time limit of {limit:g} s")
+    if not table.audit.holds:
+        notes.append("no guarantee")
+    return {
+        "loss": table.loss,
+        "lower_bound": table.lower_bound,
+        "audited_epsilon": table.audit.epsilon,
+        "holds": table.audit.holds,
+        "seconds": seconds,
+        "peak_mb": peak_mb(),
+        "note": "; ".join(notes),
+        "weights": table.weights,
+    }
 
 
 def _tiny(problem: Problem) -> Problem:

@@ -1,0 +1,1 @@
+"""Computing: draws, kinds of cells, the runner, and results on disk."""

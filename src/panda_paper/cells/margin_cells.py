@@ -1,0 +1,142 @@
+"""Safety margins as cells: against lambda and alpha (Figure 6), and estimated against real ones.
+
+The margin of two records is the smallest xi with h(xi) >= 1 - delta (Property 1). Two numbers are
+computed of it, exactly, from all candidate values of a pair:
+
+- `margin`: as it is defined; there is none where 1 - h(infinity), the chance that one of the two
+  has no anchor within gamma, exceeds delta;
+- `within`: the smallest xi with h(xi) >= (1 - delta) h(infinity), the margin given that both have
+  an anchor within gamma. It always exists, and is the only one that can be drawn where gamma and
+  delta are the paper's.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.panda.law import AnchorLaw
+from panda_mdp.panda.margin import CandidateValues, candidate_values
+from panda_mdp.panda.plan import PandaPlan
+from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.space.domain import Domain
+from panda_paper.cells.outcome import Outcome
+from panda_paper.cells.workspace import Workspace
+from panda_paper.settings.cell import Cell
+from panda_paper.settings.method_names import decay_of
+
+RATES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
+PAIRS = 200
+"""Random pairs of records that a mean margin is taken over, but no more than records."""
+ANCHORS = 60
+"""Records that stand for anchors where estimated margins are compared with real ones."""
+STREAM = 5
+"""Of the seed, for the pairs and anchors that are looked at."""
+
+
+def within_margin(values: CandidateValues, delta: float) -> float:
+    """The smallest xi with h(xi) >= (1 - delta) h(infinity), in nats.
+
+    >>> pair = CandidateValues(np.array([3.0, 1.0]), np.array([0.1, 0.3]), shortfall=0.6)
+    >>> pair.margin(0.1), within_margin(pair, 0.1), within_margin(pair, 0.3)
+    (inf, 3.0, 1.0)
+    """
+    failing = np.cumsum(values.mass)
+    needed = int(np.searchsorted(failing, delta * failing[-1], side="right"))
+    return float(values.delta[min(needed, len(values.delta) - 1)])
+
+
+@dataclass(frozen=True)
+class MeanMargin:
+    """Margins of one selection, over some pairs of records."""
+
+    margin: float
+    """Mean over the pairs that have one, nats; NaN where none has."""
+    none: float
+    """Share of the pairs for which no margin suffices."""
+    within: float
+    """Mean of the margins given an anchor within gamma, nats."""
+
+
+def mean_margins(law: AnchorLaw, pairs: IntArray, epsilon: float, delta: float) -> MeanMargin:
+    """Exact margins of the pairs (n, 2) of records, averaged."""
+    defined, within = np.empty(len(pairs)), np.empty(len(pairs))
+    for k, (x, x2) in enumerate(pairs):
+        values = candidate_values(law, int(x), int(x2), epsilon)
+        defined[k] = values.margin(delta)
+        within[k] = within_margin(values, delta)
+    finite = np.isfinite(defined)
+    mean = float(defined[finite].mean()) if finite.any() else float("nan")
+    return MeanMargin(mean, float(1 - finite.mean()), float(within.mean()))
+
+
+def random_pairs(domain: Domain, count: int, seed: int) -> IntArray:
+    """Pairs of distinct records, drawn uniformly, (count, 2)."""
+    generator = np.random.default_rng([seed, STREAM])
+    first = generator.integers(domain.size, size=count)
+    second = (first + generator.integers(1, domain.size, size=count)) % domain.size
+    return np.stack([first, second], axis=1)
+
+
+def run_margins(cell: Cell, work: Workspace) -> Outcome:
+    """Mean margins of a decay and an alpha at all rates; `cell.method` is the decay.
+
+    Options: `alpha`, `part` (gamma is the diameter over it), `pairs`.
+    """
+    draw = work.draw(cell)
+    domain = draw.problem.domain
+    alpha, part = float(cell.option("alpha", 0.95)), float(cell.option("part", 50.0))
+    start = time.perf_counter()
+    count = min(int(cell.option("pairs", PAIRS)), domain.size)
+    pairs = random_pairs(domain, count, draw.seed)
+    found = []
+    for rate in RATES:
+        selection = BernoulliAnchors(decay_of(cell.method), alpha, rate, domain.diameter / part)
+        law = selection.on(domain)
+        found.append(mean_margins(law, pairs, cell.setting.epsilon, cell.setting.delta))
+    values = {
+        "rates": list(RATES),
+        "margin": [one.margin for one in found],
+        "none": [one.none for one in found],
+        "within": [one.within for one in found],
+        "pairs": len(pairs),
+    }
+    return Outcome(values, (("margins", time.perf_counter() - start),))
+
+
+def run_estimates(cell: Cell, work: Workspace) -> Outcome:
+    """Estimated margins (Eq. 37) beside real ones, for pairs of 60 records, at the cell's delta.
+
+    Both as Algorithm 2 clips them, at 0. Where no margin suffices, both stand at the largest
+    candidate; where the covered records cannot hold the users' often enough, the estimate uses
+    delta itself, as if coverage were 1. How many pairs that concerns is in `none` and `uncovered`.
+    """
+    draw = work.draw(cell)
+    problem, delta = draw.problem, cell.setting.delta
+    radius = problem.domain.diameter / float(cell.option("part", 50.0))
+    selection = BernoulliAnchors(decay_of(cell.method), radius=radius)
+    generator = np.random.default_rng([draw.seed, STREAM])
+    anchors = np.sort(generator.choice(problem.size, min(ANCHORS, problem.size), replace=False))
+    start = time.perf_counter()
+    real = PandaPlan.over(problem, selection, anchors, delta, neighbours=1, enforce=False)
+    estimated = PandaPlan.over(problem, selection, anchors, delta, enforce=False)
+    upper = np.triu_indices(len(anchors), k=1)
+    own, guess = real.margin[upper], estimated.margin[upper]
+    pairs = len(own)
+    values = {
+        "real": float(own.mean()),
+        "estimated": float(guess.mean()),
+        "above": _ratio(float(guess.mean()), float(own.mean())),
+        "none": real.unreached_pairs / pairs,
+        "uncovered": estimated.uncovered_pairs / pairs,
+        "pairs": pairs,
+    }
+    return Outcome(values, (("margins", time.perf_counter() - start),))
+
+
+def _ratio(above: float, below: float) -> float:
+    """above / below - 1; NaN where there is nothing to compare with."""
+    return above / below - 1 if below > 0 else float("nan")

@@ -1,0 +1,198 @@
+"""Cells of PAnDA: exact accounting, published accounting, and ball anchors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.errors import InfeasibleError
+from panda_mdp.panda.audit import audit_panda
+from panda_mdp.panda.ball import BallAnchors
+from panda_mdp.panda.feasibility import Feasibility, feasibility
+from panda_mdp.panda.run import panda
+from panda_mdp.panda.selection import BernoulliAnchors
+from panda_paper.cells.outcome import METRES, Outcome
+from panda_paper.cells.published import PublishedRun, run_published
+from panda_paper.cells.workspace import Draw, Workspace, street_counts
+from panda_paper.settings.cell import Cell
+from panda_paper.settings.method_names import Decay
+
+Run = Callable[[Cell, Draw, Workspace], Outcome]
+"""How a method of the tables is run on a draw."""
+GAP = 0.01
+"""Gap to which the LPs of this library are solved."""
+BALL_SHARE = 0.4
+"""Share of epsilon that the centre of a ball may tell: 2 of 5 /km."""
+COVERED = 20
+"""The largest Gamma of the paper's experiments."""
+AUDITED_SETS = {500: 50, 1000: 24, 2000: 12}
+"""Sets that are audited over all pairs, by the largest K; fewer for larger domains."""
+FEWEST_AUDITED = 4
+ACCOUNTS = "published accounting: NO GUARANTEE; loss over the anchors"
+
+
+def exact(decay: Decay) -> Run:
+    """PAnDA with the text's parameters and everything accounted for, or why it does not fit."""
+
+    def run(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+        problem, delta = draw.problem, cell.setting.delta
+        start = time.perf_counter()
+        # All records are covered, so that a small Gamma is not what fails.
+        selection = BernoulliAnchors(decay, alpha=0.95, rate=0.5, neighbours=problem.size)
+        law = selection.on(problem.domain)
+        fit = feasibility(law, problem.epsilon, delta, problem.prior, problem.size)
+        small = feasibility(law, problem.epsilon, delta, problem.prior, COVERED)
+        values: dict[str, Any] = {
+            "claimed_epsilon": problem.epsilon,
+            "delta": delta,
+            "phase_one_epsilon": fit.cost.rate,
+            "shortfall": fit.shortfall,
+            "uncovered_20": small.uncovered,
+        }
+        if not fit.fits:
+            stages = (("feasibility", time.perf_counter() - start),)
+            return Outcome(values, stages, "infeasible", "; ".join(_reasons(fit)))
+        try:
+            found = panda(
+                problem,
+                draw.users,
+                selection,
+                delta,
+                gap=GAP,
+                time_limit=work.limit,
+                relaxed=False,
+                seed=draw.seed,
+            )
+        except InfeasibleError as error:
+            stages = (("feasibility and certificate", time.perf_counter() - start),)
+            return Outcome(values, stages, "infeasible", _short(error))
+        verdict = audit_panda(found)
+        values |= {
+            "loss_m": METRES * found.loss,
+            "anchor_loss_m": METRES * found.anchor_loss,
+            "anchors": len(found.anchors),
+            "variables": len(found.anchors) * problem.outputs_count,
+            "holds": verdict.holds,
+            "violation": verdict.violation,
+            "audited_epsilon": max(one.epsilon for one in verdict.sets),
+        }
+        return Outcome(values, found.stages)
+
+    return run
+
+
+def published(decay: Decay, *, swapped: bool = False) -> Run:
+    """PAnDA under published accounting, with the audit of what was drawn beside its claim."""
+
+    def run(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+        weights = None
+        if cell.setting.prior == "real":
+            # The artifact weighs its anchors by the street counts of the first rows.
+            weights = street_counts(work.study.city, draw.problem.domain).astype(np.float64)
+        found = run_published(
+            draw.problem,
+            draw.users,
+            decay,
+            city=work.study.name,
+            delta=cell.setting.delta,
+            seed=draw.seed,
+            swapped=swapped,
+            weights=weights,
+            audited_sets=audited_sets(draw.problem.size),
+        )
+        return Outcome(published_values(found), found.stages[:3], "done", ACCOUNTS)
+
+    return run
+
+
+def published_values(found: PublishedRun) -> dict[str, Any]:
+    """What the tables and figures show of a run under published accounting."""
+    first, second, rest = found.shares
+    values: dict[str, Any] = {
+        "loss_m": METRES * found.anchor_loss,
+        "true_loss_m": METRES * found.true_loss,
+        "claimed_epsilon": found.problem.epsilon,
+        "holds": False,
+        "anchors": len(found.anchors),
+        "anchors_per_user": float(np.mean([len(chosen) for chosen in found.anchor_sets])),
+        "variables": len(found.anchors) * found.problem.outputs_count,
+        "constrained_pairs": found.constrained,
+        "lp_seconds": found.lp_seconds,
+        "share_selection": first,
+        "share_margin": second,
+        "share_rest": rest,
+    }
+    if found.audits is not None:
+        values |= {
+            "audited_epsilon": found.audits.epsilon,
+            "median_epsilon": found.audits.median_epsilon,
+            "selection_epsilon": found.audits.selection_epsilon,
+            "violated_pairs": found.audits.violated,
+            "audited_sets": found.audits.sets,
+        }
+    return values
+
+
+def audited_sets(size: int) -> int:
+    """How many of the drawn sets are audited over all pairs of records."""
+    return next((sets for most, sets in AUDITED_SETS.items() if size <= most), FEWEST_AUDITED)
+
+
+def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+    """Ball anchors at (epsilon, delta): the centre tells 40 % of epsilon, the table the rest."""
+    problem, delta = draw.problem, cell.setting.delta
+    found = panda(
+        problem,
+        draw.users,
+        BallAnchors(BALL_SHARE * problem.epsilon, delta),
+        delta,
+        gap=GAP,
+        time_limit=work.limit,
+        relaxed=False,
+        seed=draw.seed,
+    )
+    law, table = found.ball, found.tables[0].mechanism
+    missed = 0.0 if law is None else float(law.missed.max())
+    # A record outside its ball, which happens that rarely, loses at most the most.
+    worst = float(problem.prior @ problem.loss.max(axis=1))
+    centre = float(found.details["centre_epsilon"])
+    audited = centre + 2 * table.audit.epsilon
+    sizes = [len(chosen) for chosen in found.anchor_sets]
+    values = {
+        "loss_m": METRES * (table.loss + missed * worst),
+        "users_loss_m": METRES * found.loss,
+        "claimed_epsilon": problem.epsilon,
+        "delta": delta,
+        "audited_epsilon": audited,
+        "audited_delta": missed,
+        "holds": bool(audited <= problem.epsilon and missed <= delta),
+        "anchors": len(found.anchors),
+        "variables": problem.size * problem.outputs_count,
+        "download": float(np.mean(sizes)) / problem.size,
+        "table_gap": table.gap,
+    }
+    return Outcome(values, found.stages)
+
+
+def _reasons(fit: Feasibility) -> list[str]:
+    """Each condition that fails, with its number."""
+    found = []
+    if fit.cost.rate > fit.epsilon:
+        found.append(
+            f"Phase I alone costs up to {fit.cost.rate:.4g} /km, epsilon is {fit.epsilon:g}"
+        )
+    if fit.shortfall > fit.delta:
+        found.append(
+            f"no anchor within gamma with probability {fit.shortfall:.3g}, delta is {fit.delta:g}"
+        )
+    if fit.uncovered > fit.delta:
+        found.append(f"coverage misses {fit.uncovered:.3g}, delta is {fit.delta:g}")
+    return found
+
+
+def _short(error: InfeasibleError) -> str:
+    """An error's first sentence, without its remedy."""
+    return str(error).split(". ")[0]

@@ -1,0 +1,1 @@
+"""Drawing: results as series, and one picture for each of the paper's figures."""

@@ -1,0 +1,1 @@
+"""Files: tables for machines and people, pictures, and one page on everything."""

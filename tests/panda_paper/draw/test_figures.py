@@ -1,0 +1,188 @@
+"""Every figure runs at toy size, draws what it computed, and says it in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from panda_mdp.errors import MethodError
+from panda_paper.cells.kinds import KINDS
+from panda_paper.cells.outcome import Outcome, Row
+from panda_paper.cells.text_accounts import run_accounts
+from panda_paper.cells.workspace import Study, Workspace
+from panda_paper.draw.figures import DRAWINGS, unfinished
+from panda_paper.draw.loss_figures import covered_shares
+from panda_paper.draw.privacy_figures import draw_violations, ratios
+from panda_paper.draw.series import collect, mean_of, records_of, users_of
+from panda_paper.settings.catalogue import choose_items, items
+from panda_paper.settings.cell import Cell, Kind, Setting
+from panda_paper.settings.method_names import PUBLISHED, TEXT
+from panda_paper.settings.paper_figures import DELTAS, EPSILONS, ITEMS, USERS
+
+NAMES = [figure.name for figure in ITEMS]
+
+
+def row(
+    method: str, values: dict[str, object], size: int = 500, repeat: int = 0, **setting: float
+) -> Row:
+    """A row as a run would leave it."""
+    cell = Cell("method", method, Setting(size, **setting), repeat)  # type: ignore[arg-type]
+    return Row(cell, Outcome(values, (("all", 1.0),)), None, "here", "2026-01-01T00:00:00+00:00")
+
+
+def test_every_figure_is_an_item_with_a_drawing() -> None:
+    assert list(DRAWINGS) == NAMES
+    assert set(NAMES) <= set(items())
+
+
+def test_figures_share_the_cells_of_the_tables() -> None:
+    table = set(choose_items("table4")[0].cells())
+    figure = {cell for cell in choose_items("figure23")[0].cells() if cell.kind == "method"}
+    assert figure and figure <= table
+
+
+def test_the_axes_are_the_papers() -> None:
+    by_name = {figure.name: figure for figure in ITEMS}
+    assert (
+        (min(USERS), max(USERS))
+        == (20, 200)
+        == (
+            min(s.users for s in by_name["figure8"].settings),
+            max(s.users for s in by_name["figure8"].settings),
+        )
+    )
+    assert (min(EPSILONS), max(EPSILONS)) == (2.5, 15.0)
+    assert {s.delta for s in by_name["figure16"].settings} == set(DELTAS) and max(DELTAS) == 0.15
+    assert {s.records for s in by_name["figure7"].settings} == {500, 1000, 2000, 3000, 4000, 5000}
+
+
+def test_restricting_keeps_the_parts_that_have_the_methods() -> None:
+    figure = choose_items("figure7")[0]
+    small = figure.restricted(records=[500], methods=["PAnDA-e text"], repeats=1)
+    assert [(cell.method, cell.setting.records) for cell in small.cells()] == [
+        ("PAnDA-e text", 500)
+    ]
+    with pytest.raises(MethodError, match="has none of these methods"):
+        figure.restricted(methods=["optimal"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_at_toy_size(name: str, toy_figures: Any) -> None:
+    rows = toy_figures.rows[name]
+    assert rows and {one.status for one in rows} == {"done"}, [one.outcome.note for one in rows]
+    files = {path.suffix: path for path in toy_figures.files[name]}
+    assert set(files) == {".png", ".svg", ".md"}
+    assert files[".png"].read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in files[".svg"].read_text()[:2000]
+    text = files[".md"].read_text()
+    assert text.count("\n- ") >= 1 and "nan" not in text
+    assert "no results yet" not in files[".svg"].read_text()
+
+
+def test_audited_epsilons_stand_beside_claimed_ones(toy_figures: Any) -> None:
+    rows = toy_figures.rows["figure12"]
+    for method in PUBLISHED:
+        found = [one for one in rows if one.cell.method == method]
+        assert all(one.value("audited_epsilon") > one.value("claimed_epsilon") for one in found)
+        assert not any(one.value("holds") for one in found)
+    ours = [one for one in rows if one.cell.method in ("optimal", "loss exponential", "ball")]
+    assert ours and all(one.value("holds") for one in ours)
+
+
+def test_relaxed_bounds_are_below_the_exact_optimum_over_the_anchors(toy_figures: Any) -> None:
+    rows = [one for one in toy_figures.rows["figure23"] if one.value("relaxed_m") is not None]
+    assert len(rows) == len({(one.cell.method, records_of(one)) for one in rows}) >= 6
+    for one in rows:
+        assert one.value("relaxed_m") > 0
+        loss = collect(toy_figures.rows["figure23"], one.cell.method, "loss_m", records_of)
+        ratio = loss.at(records_of(one)) / one.value("relaxed_m")
+        assert one.value("ratio") == pytest.approx(ratio, rel=1e-9)
+    assert len(ratios(rows, PUBLISHED[0])) == 2
+
+
+def test_text_shares_and_coverage(toy_figures: Any) -> None:
+    seen = set()
+    for one in toy_figures.rows["figure13"]:
+        kind = "real" if one.cell.kind == "bound" else "share"
+        parts = [one.value(f"{kind}_{name}") for name in ("selection", "margin", "rest")]
+        assert sum(parts) == pytest.approx(1, abs=1e-9)
+        seen.add((kind, one.cell.method))
+    assert len(seen) == 9
+    shares = covered_shares(toy_figures.rows["figure7"], TEXT)
+    assert all(0 < share <= 1 for share in shares)
+
+
+def test_the_expected_union_grows_with_users(toy_figures: Any) -> None:
+    rows = toy_figures.rows["figure8"]
+    series = collect(
+        [one for one in rows if one.cell.kind == "accounts"],
+        TEXT[0],
+        "anchors",
+        users_of,
+    )
+    assert series.x.tolist() == [2, 10, 20] and (np.diff(series.mean) >= 0).all()
+
+
+def test_unknown_methods_are_refused(tmp_path: Path, toy_figures: Any) -> None:
+    work = Workspace(toy_figures.study)
+    for kind in set(get_args(Kind)) - {"method"}:
+        with pytest.raises(MethodError, match="there is no decay 'linear'"):
+            KINDS[kind](Cell(kind, "linear", Setting(20, outputs=4, users=2), 0), work)
+
+
+def test_accounts_are_the_same_again(toy_figures: Any) -> None:
+    study: Study = toy_figures.study
+    cell = Cell("accounts", TEXT[2], Setting(40, outputs=4, users=3), 1)
+    first, second = (run_accounts(cell, Workspace(study)) for _ in range(2))
+    assert first.values == second.values
+
+
+def test_series_are_means_with_196_deviations() -> None:
+    rows = [row("EM", {"loss_m": value}, repeat=k) for k, value in enumerate((10.0, 14.0))]
+    rows += [row("EM", {"loss_m": 7.0}, size=1000), row("LP", {"loss_m": 1.0})]
+    rows += [row("EM", {"loss_m": float("inf")}, size=2000), row("EM", {}, size=3000)]
+    series = collect(rows, "EM", "loss_m", records_of)
+    assert series.x.tolist() == [500, 1000, 2000]
+    assert series.mean.tolist() == [12.0, 7.0, np.inf]
+    assert series.spread[0] == pytest.approx(1.96 * np.std([10, 14], ddof=1))
+    assert series.spread[1:].tolist() == [0, 0] and series.count.tolist() == [2, 1, 1]
+    assert series.at(1000) == 7.0 and np.isnan(series.at(3000))
+    assert mean_of(rows, ("EM",), "seconds") == 1.0 and np.isnan(mean_of(rows, ("BR",), "loss_m"))
+
+
+def test_infinite_epsilons_stand_at_the_edge() -> None:
+    rows = [
+        row(name, {"violated_pairs": 0.2, "audited_epsilon": found}, size=size)
+        for name, values in {PUBLISHED[0]: (np.inf, np.inf), PUBLISHED[1]: (40.0, np.inf)}.items()
+        for size, found in zip((500, 1000), values, strict=True)
+    ]
+    figure = draw_violations(rows, "Nowhere")
+    axes = figure.axes[1]
+    assert "∞" in [text.get_text() for text in axes.texts]
+    marked = {
+        tuple(line.get_xdata())
+        for line in axes.get_lines()
+        if line.get_transform() == axes.get_xaxis_transform()
+    }
+    assert marked >= {(500.0, 1000.0), (1000.0,)}
+    assert set(axes.get_legend_handles_labels()[1]) >= set(PUBLISHED[:2])
+
+
+def test_a_figure_without_rows_says_so() -> None:
+    for name, drawing in DRAWINGS.items():
+        figure = drawing.draw([], "Nowhere")
+        texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+        assert "no results yet" in texts, name
+
+
+def test_what_did_not_finish_is_listed() -> None:
+    refused = row("PAnDA-e", {})
+    refused = Row(
+        refused.cell, Outcome({}, (), "infeasible", "costs too much"), None, "here", refused.date
+    )
+    assert unfinished([refused, refused]) == [
+        "PAnDA-e: 2 cells infeasible; for example costs too much"
+    ]
