@@ -34,8 +34,8 @@ from pathlib import Path
 import numpy as np
 
 import panda_mdp as pm
-from panda_mdp.panda.feasibility import nearest_records, uncovered
-from panda_mdp.panda.leakage import leakages, worst_leakage
+from panda_mdp.panda.accounts.coverage import nearest_records, uncovered
+from panda_mdp.panda.accounts.leakage import leakages, worst_leakage
 
 ROOT = Path(__file__).resolve().parent.parent
 NEAR_KM = 2.0
@@ -150,9 +150,7 @@ def plan(city: pm.City) -> None:
         near = len(selection.on(domain).all_rows.anchor) / 5000
         sets = [selection.draw(domain, int(user)) for user in users]
         start = time.perf_counter()
-        found = pm.PandaPlan.over(
-            problem, selection, np.unique(np.concatenate(sets)), enforce=False
-        )
+        found = pm.PandaPlan.over(problem, selection, np.unique(np.concatenate(sets)))
         stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in found.stages)
         print(
             f"{name}: {near:.1f} records within gamma, {len(found.anchors):,} anchors, "

@@ -19,15 +19,15 @@ from panda_mdp.methods.permute_and_flip import permute_and_flip
 from panda_mdp.methods.prune import Pruned, prune
 from panda_mdp.methods.remap import remap
 from panda_mdp.methods.tight_constraints import tight_constraints
+from panda_mdp.panda.accounts.budgets import PandaPlan
 from panda_mdp.panda.audit import PandaAudit, audit_panda
-from panda_mdp.panda.ball import BallAnchors
 from panda_mdp.panda.calibrate import Calibration, calibrate
-from panda_mdp.panda.plan import PandaPlan
 from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
-from panda_mdp.panda.run import panda
-from panda_mdp.panda.selection import BernoulliAnchors
-from panda_mdp.panda.trajectory import trajectory
-from panda_mdp.panda.users import reoptimise
+from panda_mdp.panda.run import panda, study_panda
+from panda_mdp.panda.selection.ball import BallAnchors
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.simulate.trajectory import observed_trajectory, trajectory
+from panda_mdp.panda.simulate.users import reoptimise
 from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
 from panda_mdp.privacy.guarantee import Guarantee, compose
@@ -79,6 +79,7 @@ __all__ = [
     "load_compact",
     "load_traces",
     "loss_exponential",
+    "observed_trajectory",
     "optimal",
     "panda",
     "permute_and_flip",
@@ -87,6 +88,7 @@ __all__ = [
     "remap",
     "reoptimise",
     "save_compact",
+    "study_panda",
     "synthetic_city",
     "tight_constraints",
     "trajectory",

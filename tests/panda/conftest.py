@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 import panda_mdp as pm
-from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
 
 DECAYS = ("power", "exponential", "logistic")
 

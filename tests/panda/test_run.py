@@ -16,9 +16,10 @@ from panda_mdp.errors import (
     PrivacyError,
     SurrogateError,
 )
-from panda_mdp.panda.clustering import clustering_coefficient
-from panda_mdp.panda.surrogate import surrogates
-from panda_mdp.panda.violation import violation
+from panda_mdp.panda.audit import violation
+from panda_mdp.panda.options import Clock, Options
+from panda_mdp.panda.selection.law import surrogates
+from panda_mdp.panda.simulate.clustering import clustering_coefficient
 
 SIZE = 40
 
@@ -80,13 +81,13 @@ def test_the_papers_defaults_raise_and_tell_what_to_do(problem) -> None:
     with pytest.raises(PhaseOneCostError) as caught:
         pm.panda(problem, [1, 2], pm.BernoulliAnchors())
     text = str(caught.value)
-    for word in ("Phase I costs", "epsilon is 2", "calibrate", "BallAnchors", "enforce=False"):
+    for word in ("Phase I costs", "epsilon is 2", "calibrate", "BallAnchors", "study_panda"):
         assert word in text
     assert isinstance(caught.value, ValueError)
 
 
 def test_without_enforcement_there_is_a_result_that_says_what_it_is(problem, sparse, tmp_path):
-    run = pm.panda(problem, [1, 2, 30], sparse, enforce=False)
+    run = pm.study_panda(problem, [1, 2, 30], sparse)
     assert isinstance(run, pm.PandaNoGuarantee)
     assert "NO PRIVACY GUARANTEE" in repr(run)
     assert run.guarantee is None
@@ -100,7 +101,7 @@ def test_without_enforcement_there_is_a_result_that_says_what_it_is(problem, spa
 
 
 def test_a_guarantee_cannot_be_made_up(problem, sparse) -> None:
-    run = pm.panda(problem, [1, 2], sparse, enforce=False, relaxed=False, seed=1)
+    run = pm.study_panda(problem, [1, 2], sparse, relaxed=False, seed=1)
     fields = {name: getattr(run, name) for name in run.__dataclass_fields__}
     with pytest.raises(PrivacyError, match="no guarantee"):
         pm.PandaResult(**fields)
@@ -108,7 +109,7 @@ def test_a_guarantee_cannot_be_made_up(problem, sparse) -> None:
 
 def test_nothing_shows_records_or_seeds(problem, sparse, everything) -> None:
     users, seed = [37, 38], 987654321
-    run = pm.panda(problem, users, sparse, enforce=False, relaxed=False, seed=seed)
+    run = pm.study_panda(problem, users, sparse, relaxed=False, seed=seed)
     safe = pm.panda(problem, users, everything, relaxed=False, seed=seed)
     for shown in (repr(run), repr(safe), repr(run.selection), repr(pm.audit_panda(run))):
         assert not re.search(r"\b(37|38)\b", shown)
@@ -132,50 +133,30 @@ def test_a_seeded_run_is_repeatable_and_not_for_release(problem, everything, tmp
         first.sample(0)
 
 
-def test_a_saved_run_is_audited_again_on_load(problem, everything, tmp_path) -> None:
+def test_no_file_reports_another_place(problem, everything, tmp_path) -> None:
     run = pm.panda(problem, [1, 2], everything, relaxed=False)
-    loaded = pm.load(run.save(tmp_path / "panda.pmdp"))
-    assert loaded.audit.holds
-    claim = loaded.details["panda"]
-    assert claim["epsilon"] == 2.0
-    assert claim["delta"] == 1e-7
-    assert len(claim["anchors"]) == SIZE
-    assert "users" not in str(claim)
+    with pytest.raises(NotForReleaseError, match="belong to anchors, not to records"):
+        run.save(tmp_path / "panda.pmdp")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_table_does_not_depend_on_the_records(problem, sparse) -> None:
     """Same anchors, other records: the server computes the same table."""
-    from panda_mdp.panda.bernoulli import promise, run_bernoulli
-    from panda_mdp.panda.options import Clock, Options
-
-    options = Options(relaxed=False)
+    scheme = sparse.scheme(problem, 1e-7, Options(relaxed=False))
     sets = (np.array([1, 4, 9]), np.array([4, 20, 31]))
-    proved = promise(problem, sparse, 1e-7, options, enforce=False)
-    runs = [
-        run_bernoulli(
-            problem,
-            np.array(records),
-            sets,
-            sparse,
-            1e-7,
-            options,
-            proved,
-            Clock(),
-            enforce=False,
-            seeded=False,
-        )
+    first, second = (
+        pm.PandaNoGuarantee.over(scheme, np.array(records), sets, Clock(), seeded=False)
         for records in ([1, 4], [20, 39])
-    ]
-    first, second = (run.tables[0].mechanism.weights for run in runs)
-    assert np.array_equal(first, second)
+    )
+    assert np.array_equal(first.tables[0].mechanism.weights, second.tables[0].mechanism.weights)
 
 
 def test_own_pairs_give_every_user_a_table_and_never_a_worse_one(problem) -> None:
     """Fewer constraints: the table over the own set alone is at least as good for it."""
     selection = pm.BernoulliAnchors("exponential", alpha=0.5, rate=0.05, radius=1.0, tail=0.4)
-    options = {"enforce": False, "seed": 6, "gap": 0.005}
-    union = pm.panda(problem, range(5), selection, 0.1, **options)
-    own = pm.panda(problem, range(5), selection, 0.1, pairs="own", **options)
+    options = {"seed": 6, "gap": 0.005}
+    union = pm.study_panda(problem, range(5), selection, 0.1, **options)
+    own = pm.study_panda(problem, range(5), selection, 0.1, pairs="own", **options)
     assert len(own.tables) == 5
     for n, chosen in enumerate(own.anchor_sets):
         prior = np.full(len(chosen), 1 / len(chosen))
@@ -183,20 +164,17 @@ def test_own_pairs_give_every_user_a_table_and_never_a_worse_one(problem) -> Non
             prior @ (problem.loss[chosen] * run.download(n)).sum(axis=1) for run in (own, union)
         ]
         assert losses[0] <= losses[1] * 1.006
-        at = np.searchsorted(own.plan.anchors, chosen)
+        at = np.searchsorted(own.anchors, chosen)
         logs = np.log(own.download(n))
         spread = np.abs(logs[:, None] - logs).max(axis=2)
-        assert np.all(spread <= own.plan.budgets[np.ix_(at, at)] + 1e-9)
-    with pytest.raises(NotForReleaseError, match="tell their anchors"):
-        everything = pm.BernoulliAnchors("exponential", alpha=1 - 2e-8, rate=0, neighbours=SIZE)
-        pm.panda(problem, [1, 2], everything, pairs="own", relaxed=False).save("nowhere")
+        assert np.all(spread <= own.scheme.plan_of(own.anchors).budgets[np.ix_(at, at)] + 1e-9)
 
 
 def test_solvers_agree(problem, sparse) -> None:
     selection = pm.BernoulliAnchors("exponential", alpha=0.6, rate=0.02, radius=1.0, tail=0.5)
     losses = {
-        solver: pm.panda(
-            problem, range(6), selection, 0.3, enforce=False, seed=3, solver=solver, gap=0.01
+        solver: pm.study_panda(
+            problem, range(6), selection, 0.3, seed=3, solver=solver, gap=0.01
         ).anchor_loss
         for solver in ("optimal", "benders", "highs")
     }
@@ -206,16 +184,16 @@ def test_solvers_agree(problem, sparse) -> None:
 
 def test_weights_of_the_objective(problem) -> None:
     selection = pm.BernoulliAnchors("exponential", alpha=0.6, rate=0.02, radius=1.0, tail=0.5)
-    plain = pm.panda(problem, range(6), selection, 0.3, enforce=False, seed=3, relaxed=False)
-    other = pm.panda(
-        problem, range(6), selection, 0.3, enforce=False, seed=3, relaxed=False, weights="surrogate"
+    plain = pm.study_panda(problem, range(6), selection, 0.3, seed=3, relaxed=False)
+    other = pm.study_panda(
+        problem, range(6), selection, 0.3, seed=3, relaxed=False, weights="surrogate"
     )
     assert plain.anchor_loss <= other.anchor_loss * 1.011
 
 
 def test_loss_goes_through_the_surrogate(problem, sparse) -> None:
     users = np.array([5, 6, 7])
-    run = pm.panda(problem, users, sparse, enforce=False, relaxed=False, seed=8)
+    run = pm.study_panda(problem, users, sparse, relaxed=False, seed=8)
     expected = []
     for n, (record, chosen) in enumerate(zip(users, run.anchor_sets, strict=True)):
         at = surrogates(problem.domain, chosen, np.array([record]))[0]
@@ -226,12 +204,12 @@ def test_loss_goes_through_the_surrogate(problem, sparse) -> None:
 def test_empty_sets_are_named_by_position_only(problem) -> None:
     selection = pm.BernoulliAnchors("exponential", alpha=1e-6, rate=0.1, tail=1e-9, neighbours=SIZE)
     with pytest.raises(EmptyAnchorsError, match="no user drew any anchor"):
-        pm.panda(problem, [37], selection, 0.5, enforce=False)
+        pm.study_panda(problem, [37], selection, 0.5)
 
 
 def test_a_set_that_is_empty_reports_without_the_record(problem) -> None:
     selection = pm.BernoulliAnchors("exponential", alpha=0.3, rate=0.1, radius=0.5, tail=0.01)
-    run = pm.panda(problem, range(20), selection, 0.5, enforce=False, relaxed=False, seed=1)
+    run = pm.study_panda(problem, range(20), selection, 0.5, relaxed=False, seed=1)
     empty = [n for n, chosen in enumerate(run.anchor_sets) if not len(chosen)]
     assert empty
     assert any("drew no anchor" in reason for reason in run.reasons)
@@ -248,9 +226,9 @@ def test_the_papers_margin_does_not_imply_the_standard_definition() -> None:
     assert caught.value.value > caught.value.limit == 0.1
     assert caught.value.pair == (1, 3)
     users = np.repeat(np.arange(5), 8)
-    run = pm.panda(problem, users, selection, 0.1, enforce=False, relaxed=False, seed=1)
+    run = pm.study_panda(problem, users, selection, 0.1, relaxed=False, seed=1)
     assert len(run.anchors) == 5
-    assert run.plan.clipped == 0
+    assert run.details["clipped_pairs"] == 0
     one_user = violation(run, 1, 3)
     two_users = violation(run, 1, 3, definition="paper")
     assert two_users.upper <= 0.1 < one_user.lower == one_user.upper
@@ -270,15 +248,15 @@ def test_options_are_checked(problem, sparse) -> None:
         pm.panda(problem, [], sparse)
     with pytest.raises(MethodError, match="selection is a str"):
         pm.panda(problem, [1], "ball")
-    run = pm.panda(problem, [1], sparse, enforce=False, relaxed=False)
+    run = pm.study_panda(problem, [1], sparse, relaxed=False)
     with pytest.raises(MethodError, match="no user 5"):
         run.download(5)
 
 
 def test_stages_are_timed(problem, sparse) -> None:
-    run = pm.panda(problem, [1, 2], sparse, enforce=False)
+    run = pm.study_panda(problem, [1, 2], sparse)
     names = [name for name, _ in run.stages]
-    assert names[:2] == ["feasibility and certificate", "draw anchors"]
+    assert names[0] == "draw anchors"
     assert any("AnPO" in name for name in names)
     assert run.seconds > 0
 
@@ -311,5 +289,5 @@ def test_the_papers_parameters_on_rome_raise(road_maps) -> None:
 def test_a_bad_seed_is_not_shown(problem, sparse) -> None:
     for seed in (-987654, "987654"):
         with pytest.raises(MethodError) as caught:
-            pm.panda(problem, [1], sparse, enforce=False, seed=seed)
+            pm.study_panda(problem, [1], sparse, seed=seed)
         assert "987654" not in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 import panda_mdp as pm
-from panda_mdp.panda.surrogate import surrogates
+from panda_mdp.panda.selection.law import surrogates
 from panda_mdp.protocol.estimate import (
     Observations,
     anchors_observations,

@@ -10,7 +10,7 @@ from protocol_servers import small_domain, small_table
 
 import panda_mdp as pm
 from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
-from panda_mdp.panda.run import panda
+from panda_mdp.panda.run import study_panda
 from panda_mdp.protocol.messages import AnchorsDeploymentRequest, MatrixLoss
 from panda_mdp.protocol.publishing import pack, unpack
 from panda_mdp.protocol.rounds import pack_solution, unpack_solution
@@ -53,13 +53,12 @@ def task(**changes: Any) -> AnchorsTask:
 def test_the_table_is_the_one_that_a_simulation_gets() -> None:
     """pm.panda, which knows the records, and the server, which does not, solve the same problem."""
     work = task()
-    run = panda(
+    run = study_panda(
         work.problem,
         [1, 5, 9],
         work.selection,
         work.delta,
         neighbours=12,
-        enforce=False,
         seed=1,
     )
     solved = solve_round(work, run.anchor_sets)
@@ -68,7 +67,7 @@ def test_the_table_is_the_one_that_a_simulation_gets() -> None:
     for chosen in run.anchor_sets:
         np.testing.assert_array_equal(solved.solution.rows(chosen), table.weights(chosen))
     assert solved.plan["loss"] == pytest.approx(run.anchor_loss, rel=1e-12)
-    assert (solved.plan["guarantee"] is None) == (run.guarantee is None)
+    assert (solved.plan["guarantee"] is None) == bool(run.reasons)
     assert solved.plan["anchors"] == len(run.anchors)
 
 
@@ -82,7 +81,7 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
         "neighbours": 12,
     }
     work = task(selection=fits, delta=1e-3)
-    facts = work.facts(work.promise())
+    facts = work.facts(work.scheme())
     assert facts["guarantee"] == {"epsilon": 2.0, "delta": 1e-3, "unit": "unit"}
     assert facts["reasons"] == [] and facts["violation"] <= 1e-3
     assert facts["phase_one_epsilon"] == pytest.approx(0.0, abs=1e-9)
@@ -95,7 +94,7 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
 
 def test_no_guarantee_says_why() -> None:
     work = task(selection={"decay": "power", "alpha": 0.9, "lam": 0.5, "gamma": 1.5})
-    facts = work.facts(work.promise())
+    facts = work.facts(work.scheme())
     assert facts["guarantee"] is None
     assert facts["reasons"] and "Phase I costs" in facts["reasons"][0]
     assert facts["phase_one_epsilon"] > 2.0
@@ -108,9 +107,7 @@ def test_a_forged_set_changes_nobody_elses_budgets() -> None:
     honest = (np.array([0, 1, 2, 3]), np.array([2, 3, 4, 5]))
     for forged in (np.arange(12), np.array([11]), np.array([0, 11])):
         solved = solve_round(work, (*honest, forged))
-        plan = work.promise().plan
-        assert plan is not None
-        budgets = plan.restricted(solved.solution.anchors).budgets
+        budgets = work.scheme().plan.restricted(solved.solution.anchors).budgets
         logs = np.log(solved.solution.rows(solved.solution.anchors).astype(float))
         spent = np.abs(logs[:, None] - logs).max(axis=2)
         assert (spent <= budgets + 1e-9).all()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
-from panda_mdp.panda.ball import BallAnchors
+from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.protocol import ledger
 from panda_mdp.protocol.messages import (
     AnchorsDeployment,

@@ -13,18 +13,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.panda.options import Solver
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
-Solver = Literal["optimal", "benders", "highs"]
 MERGED = 1e-6
 """Budgets below this many nats become 0: the rows are then equal, which is stricter."""
 
@@ -71,14 +71,19 @@ class AnchorTable:
             raise MethodError(msg)
         return found
 
-    def holds(self, anchors: IntArray) -> BoolArray:
-        """Which of some anchors this table has a row for."""
-        found = np.minimum(np.searchsorted(self.anchors, anchors), len(self.anchors) - 1)
-        return np.asarray(self.anchors[found] == anchors)
-
     def rows(self, anchors: IntArray) -> FloatArray:
         """Probabilities of some anchors, in their order."""
         return np.asarray(self.mechanism.matrix[self.row[self.positions(anchors)]])
+
+    def spreads(self, anchor: int, others: IntArray) -> tuple[FloatArray, FloatArray]:
+        """max_y log z / z' and max_y log z' / z between an anchor's row and others', at least 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(self.weights(np.concatenate([[anchor], others])).astype(np.float64))
+            difference = logs[0] - logs[1:]
+        # An output that neither row has tells nothing.
+        difference = np.where(np.isnan(difference), 0.0, difference)
+        up, down = difference.max(axis=1), -difference.min(axis=1)
+        return np.maximum(0.0, up), np.maximum(0.0, down)
 
     def weights(self, anchors: IntArray) -> IntArray:
         """Integer weights of some anchors, in their order: what is sampled from."""

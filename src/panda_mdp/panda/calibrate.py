@@ -9,18 +9,13 @@ from typing import Literal
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.errors import InfeasibleError, MethodError
-from panda_mdp.panda.anpo import solve_anchors
-from panda_mdp.panda.ball import BallAnchors
-from panda_mdp.panda.balls import ball_table
-from panda_mdp.panda.bernoulli import promise
-from panda_mdp.panda.candidates import covering_radius, spread_out
-from panda_mdp.panda.feasibility import feasibility
-from panda_mdp.panda.margin import check_delta
-from panda_mdp.panda.options import Options
-from panda_mdp.panda.plan import MOST_RECORDS
-from panda_mdp.panda.selection import BernoulliAnchors, Decay
-from panda_mdp.panda.surrogate import surrogate_law
+from panda_mdp.errors import MethodError
+from panda_mdp.panda.accounts.budgets import MOST_RECORDS
+from panda_mdp.panda.options import Options, check_delta
+from panda_mdp.panda.selection.ball import BallAnchors
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors, Decay
+from panda_mdp.panda.selection.candidates import covering_radius, spread_out
+from panda_mdp.panda.selection.law import surrogate_law
 from panda_mdp.problem import Problem
 
 Family = Literal["bernoulli", "ball"]
@@ -221,31 +216,17 @@ def _try(
         return failed("anchors", anchors / most)
     if problem.size > MOST_RECORDS:
         return failed("size", problem.size / MOST_RECORDS)
-    rest = delta - delta_selection
-    found = feasibility(
-        law, problem.epsilon, rest, problem.prior, selection.neighbours, delta_selection
-    )
-    if found.cost.rate > problem.epsilon:
-        return failed("cost", found.cost.rate / problem.epsilon)
-    if found.shortfall > rest:
-        return failed("shortfall", found.shortfall / max(rest, 1e-300))
-    if found.uncovered > rest:
-        return failed("coverage", found.uncovered / max(rest, 1e-300))
+    options = Options(delta_selection=delta_selection, gap=gap)
+    scheme = selection.scheme(problem, delta, options)
+    cost = scheme.conditions.cost.rate
+    if cost > problem.epsilon:
+        return failed("cost", cost / problem.epsilon)
     if work * listed > MARGIN_WORK:
         return failed("size", work * listed / MARGIN_WORK)
-    try:
-        proved = promise(
-            problem, selection, delta, Options(delta_selection=delta_selection), enforce=True
-        )
-    except InfeasibleError as error:
-        return failed("surrogates", error.value / error.limit if error.limit else np.inf)
-    plan = proved.plan
-    if plan is None:
-        return failed("surrogates", np.inf)
-    table, _ = solve_anchors(
-        problem, plan.anchors, plan.budgets, np.asarray(problem.prior[plan.anchors]), gap=gap
-    )
-    loss = expected_loss(problem, selection, table.matrix)
+    failure = scheme.failure
+    if failure is not None:
+        return failed("surrogates", failure.value / failure.limit if failure.limit else np.inf)
+    loss = expected_loss(problem, selection, scheme.whole_table().matrix)
     return Trial(selection, delta_selection, anchors, loss, "", 1.0, work)
 
 
@@ -270,7 +251,7 @@ def _try_ball(problem: Problem, ball: BallAnchors, most: float | None, gap: floa
     anchors = law.expected_size(problem.prior)
     if most is not None and anchors > most:
         return Trial(ball, 0.0, anchors, None, "anchors", anchors / most)
-    table = ball_table(problem, ball.table_epsilon(problem.epsilon), Options(gap=gap))
+    table = ball.scheme(problem, ball.delta, Options(gap=gap)).mechanism
     # Outside the ball, with probability at most delta, the loss is at most the largest.
     worst = float(problem.prior @ (law.missed * problem.loss.max(axis=1)))
     return Trial(ball, 0.0, anchors, table.loss + worst, "", 1.0)

@@ -4,28 +4,54 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypedDict
 
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.anpo import Solver
 from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
+from panda_mdp.space.domain import check_indices
 
+Solver = Literal["optimal", "benders", "highs"]
 Pairs = Literal["union", "own"]
 Weights = Literal["prior", "surrogate"]
 
 
+class Settings(TypedDict, total=False):
+    """The fields of `Options`, as `panda` and `study_panda` take them."""
+
+    neighbours: int | None
+    delta_selection: float
+    pairs: Pairs
+    weights: Weights
+    solver: Solver
+    gap: float
+    time_limit: float | None
+    relaxed: bool
+
+
 @dataclass(frozen=True)
 class Options:
-    """Options of Phase II; `panda` explains them."""
+    """How Phase II is set up and solved."""
 
     neighbours: int | None = None
+    """Gamma: how many records nearest to an anchor its margin covers; the selection's own where
+    None."""
     delta_selection: float = 0.0
+    """The part of delta for Phase I (delta_1), 0 in the paper."""
     pairs: Pairs = "union"
+    """Constrain all pairs of all users' anchors with one table, as the paper does, or only pairs
+    within a user's "own" set, one table each."""
     weights: Weights = "prior"
+    """Weigh anchors by the prior, as the paper does, or by how often they are a "surrogate"."""
     solver: Solver = "optimal"
+    """The structured engine, Benders decomposition, or HiGHS."""
     gap: float = 0.01
     time_limit: float | None = None
     relaxed: bool = True
+    """Whether the lower bound of Proposition 6 is computed too."""
 
     def __post_init__(self) -> None:
         if self.pairs not in ("union", "own"):
@@ -36,6 +62,12 @@ class Options:
             raise MethodError(msg)
         if self.solver not in ("optimal", "benders", "highs"):
             msg = f"solver is {self.solver!r}; choose 'optimal', 'benders' or 'highs'"
+            raise MethodError(msg)
+        if self.neighbours is not None and self.neighbours < 1:
+            msg = f"neighbours is {self.neighbours}; the margin must cover at least the anchor"
+            raise MethodError(msg)
+        if not 0 <= self.delta_selection < 1:
+            msg = f"delta_selection is {self.delta_selection!r}; it is a share of delta"
             raise MethodError(msg)
 
 
@@ -62,3 +94,30 @@ class Clock:
         now = time.perf_counter()
         self.stages.append((name, now - self._last))
         self._last = now
+
+
+def check_delta(delta: float) -> None:
+    """delta is a probability below 1."""
+    if not 0 <= delta < 1:
+        msg = f"delta is {delta!r}; it must be a probability, at least 0 and below 1"
+        raise MethodError(msg)
+
+
+def check_epsilon(epsilon: float) -> None:
+    """epsilon is positive and finite."""
+    if not (np.isfinite(epsilon) and epsilon > 0):
+        msg = f"epsilon is {epsilon!r}; it must be positive and finite"
+        raise MethodError(msg)
+
+
+def check_users(users: npt.ArrayLike, size: int) -> IntArray:
+    """Records of users as indices; the error never shows them."""
+    try:
+        records = check_indices(users, size, "users", MethodError)
+    except (ValueError, TypeError):
+        msg = f"users must be indices of the domain's records, 0..{size - 1}"
+        raise MethodError(msg) from None
+    if len(records) == 0:
+        msg = "users is empty; name the record of at least one user"
+        raise MethodError(msg)
+    return np.asarray(records)

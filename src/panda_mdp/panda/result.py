@@ -1,7 +1,7 @@
 """What a run of PAnDA returns: with a guarantee, or saying in its type that there is none.
 
 PandaRun                 both phases for some users
-├── PandaResult          its guarantee is certified over all pairs of records; can be saved
+├── PandaResult          its guarantee is certified over all pairs of records
 └── PandaNoGuarantee     for study: refuses to be sampled from or saved
 """
 
@@ -10,25 +10,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.errors import EmptyAnchorsError, MethodError, NotForReleaseError, PrivacyError
+from panda_mdp.panda.accounts.budgets import BudgetShares
 from panda_mdp.panda.anpo import AnchorTable
-from panda_mdp.panda.certify import Certificate
-from panda_mdp.panda.options import Options
-from panda_mdp.panda.plan import BudgetShares, PandaPlan
+from panda_mdp.panda.options import Clock, Options
+from panda_mdp.panda.schemes.scheme import Scheme, Selection, Start, mean_loss
+from panda_mdp.panda.simulate.clustering import clustering_coefficient
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.problem import Problem
-
-if TYPE_CHECKING:
-    from panda_mdp.panda.ball import BallAnchors, BallLaw
-    from panda_mdp.panda.selection import BernoulliAnchors
 
 
 @dataclass(frozen=True)
@@ -43,9 +40,8 @@ class Clustering:
 class PandaRun:
     """Both phases for some users. Its repr shows neither records, nor what was drawn for them."""
 
-    problem: Problem
-    selection: BernoulliAnchors | BallAnchors
-    delta: float
+    scheme: Scheme
+    """What is public and the same for everybody: budgets or ball law, and their account."""
     anchor_sets: tuple[IntArray, ...]
     """What each user uploads: anchors as domain indices, ascending."""
     tables: tuple[AnchorTable, ...]
@@ -56,28 +52,80 @@ class PandaRun:
     """Expected loss over the anchors themselves, as the paper counts it (Eq. 42)."""
     lower_bound: float | None
     """A rigorous lower bound on the loss over the anchors, by relaxed AnPO (Proposition 6)."""
-    guarantee: Guarantee | None
-    reasons: tuple[str, ...]
-    """Why there is no guarantee; empty where there is one."""
     stages: tuple[tuple[str, float], ...]
     seeded: bool
-    options: Options = field(default_factory=Options)
-    plan: PandaPlan | None = None
-    """Budgets between the anchors of all users."""
-    full_plan: PandaPlan | None = field(default=None, repr=False)
-    """Budgets between all candidates, where they were computed: they bound every set's table."""
-    certificate: Certificate | None = None
-    """The bound on every pair's violation probability that the guarantee rests on."""
-    ball: BallLaw | None = None
-    clustering: Clustering | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    _weights: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64), repr=False)
+    _weights: IntArray = field(repr=False)
     """The integer row that each user reports from: derived from true records, so never shown."""
-    _records: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
-    """The users' true records: kept for simulations, never shown."""
+    _records: IntArray = field(repr=False)
+    """The users' true records: for simulations, never shown."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+        object.__setattr__(self, "anchor_sets", tuple(frozen(some) for some in self.anchor_sets))
+        object.__setattr__(self, "_weights", frozen(self._weights))
+        object.__setattr__(self, "_records", frozen(self._records))
+
+    @classmethod
+    def over(
+        cls,
+        scheme: Scheme,
+        records: IntArray,
+        sets: tuple[IntArray, ...],
+        clock: Clock,
+        *,
+        seeded: bool,
+        start: Start | None = None,
+    ) -> Self:
+        """Phase II for given anchor sets. The table depends on the sets, never on the records."""
+        problem, options = scheme.problem, scheme.options
+        union = np.unique(np.concatenate(sets))
+        if len(union) == 0:
+            msg = "no user drew any anchor, so there is no table to compute"
+            raise EmptyAnchorsError(msg, value=float(len(sets)), limit=0.0)
+        tables = scheme.solve(sets, start)
+        clock.lap(f"AnPO ({options.solver})")
+        weights = np.empty((len(records), problem.outputs_count), dtype=np.int64)
+        for n, chosen in enumerate(sets):
+            rows, row = scheme.rows(chosen, tables[n % len(tables)], records[n : n + 1])
+            weights[n] = rows[row[0]]
+        # One table may hold rows that are nobody's anchors; the paper's loss is over the union.
+        over = [union] if len(tables) == 1 else [table.anchors for table in tables]
+        losses = [mean_loss(problem, t, some) for t, some in zip(tables, over, strict=True)]
+        bound = None
+        if options.relaxed:
+            bound = scheme.lower_bound(tables, union)
+            clock.lap("relaxed AnPO")
+        return cls(
+            scheme=scheme,
+            anchor_sets=sets,
+            tables=tables,
+            loss=float((problem.loss[records] * (weights / 2.0**62)).sum(axis=1).mean()),
+            anchor_loss=float(np.mean(losses)),
+            lower_bound=bound,
+            stages=tuple(clock.stages),
+            seeded=seeded,
+            _weights=weights,
+            _records=records,
+        )
+
+    @property
+    def problem(self) -> Problem:
+        """What both phases solve."""
+        return self.scheme.problem
+
+    @property
+    def selection(self) -> Selection:
+        """How anchors are selected."""
+        return self.scheme.selection
+
+    @property
+    def delta(self) -> float:
+        """The failure probability that was asked for."""
+        return self.scheme.delta
+
+    @property
+    def options(self) -> Options:
+        """How Phase II was set up."""
+        return self.scheme.options
 
     @property
     def users(self) -> int:
@@ -99,9 +147,23 @@ class PandaRun:
         return self.anchor_loss / self.lower_bound
 
     @property
-    def shares(self) -> BudgetShares | None:
-        """Average budget shares over pairs of anchors (independent selection only)."""
-        return None if self.plan is None else self.plan.shares
+    def shares(self) -> BudgetShares:
+        """Average budget shares over pairs of anchors."""
+        return self.scheme.shares(self.anchors)
+
+    @cached_property
+    def details(self) -> Mapping[str, Any]:
+        """More about the run, for tables and reports."""
+        return self.scheme.details(self.anchors, self.tables[0])
+
+    @cached_property
+    def clustering(self) -> Clustering:
+        """Clustering coefficients of records and of anchors (appendix of the paper)."""
+        domain, radius = self.problem.domain, self.scheme.radius
+        return Clustering(
+            clustering_coefficient(domain, radius),
+            clustering_coefficient(domain, radius, self.anchors),
+        )
 
     @property
     def seconds(self) -> float:
@@ -116,6 +178,18 @@ class PandaRun:
     def download(self, user: int) -> FloatArray:
         """The rows that a user (by position) downloads, one per own anchor."""
         return self.table_of(user).rows(self.anchor_sets[user])
+
+    @property
+    def _empty(self) -> EmptyAnchorsError | None:
+        """An error where some users have no anchor to report from."""
+        empty = [n for n, chosen in enumerate(self.anchor_sets) if len(chosen) == 0]
+        if not empty:
+            return None
+        msg = (
+            f"{len(empty)} of {self.users} users drew no anchor (the first is user {empty[0]}) and "
+            "have no row to report from: use a larger alpha, radius or candidate set"
+        )
+        return EmptyAnchorsError(msg, value=float(len(empty)), limit=0.0)
 
     def _check_user(self, user: int) -> None:
         if not 0 <= user < self.users:
@@ -136,19 +210,27 @@ class PandaRun:
 class PandaResult(PandaRun):
     """A run whose composed mechanism has the guarantee that it states.
 
-    The constructor refuses a run without one. `guarantee` is (epsilon, delta) for one user and all
-    pairs of records: the anchors that are uploaded and one report, together.
+    `guarantee` is (epsilon, delta) for one user and all pairs of records: the anchors that are
+    uploaded and one report, together. The constructor asks the scheme for it, which raises where
+    its own account does not confirm it.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.guarantee is None or self.reasons:
-            msg = "this run has no guarantee; keep it as PandaNoGuarantee"
+        if self.scheme.failure is not None:
+            msg = f"this run has no guarantee; keep it as PandaNoGuarantee: {self.scheme.failure}"
             raise PrivacyError(msg)
+        if self._empty is not None:
+            raise self._empty
 
     def __repr__(self) -> str:
         seeded = "; SEEDED DRAWS, NOT FOR RELEASE" if self.seeded else ""
         return f"PandaResult({self._summary()}; {self.guarantee}{seeded})"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) for one user, certified over all pairs of records."""
+        return self.scheme.guarantee
 
     def sample(self, user: int) -> int:
         """One report of a user (by position): an output as domain index.
@@ -164,32 +246,12 @@ class PandaResult(PandaRun):
         return int(self.problem.outputs[column])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the table of all anchors with its claim to one file, atomically.
-
-        The file holds what the server hands out: rows, anchors, budgets and the claim; no user and
-        no anchor set of a user. `panda_mdp.load` reads it and audits the rows again.
-        """
-        if self.seeded:
-            msg = "the anchors were drawn with a seed; this run is not for release"
-            raise NotForReleaseError(msg)
-        if len(self.tables) != 1:
-            msg = "tables of single users tell their anchors; save a run with pairs='union'"
-            raise NotForReleaseError(msg)
-        table, guarantee = self.tables[0], self.guarantee
-        if guarantee is None:
-            msg = "this run has no guarantee and cannot be saved for release"
-            raise NotForReleaseError(msg)
-        claim = {
-            "selection": repr(self.selection),
-            "anchors": table.anchors,
-            "rows": table.row,
-            "outputs": self.problem.outputs,
-            "epsilon": guarantee.epsilon,
-            "delta": guarantee.delta,
-            "unit": guarantee.unit,
-            "domain": self.problem.domain.fingerprint,
-        }
-        return table.mechanism.with_details(panda=claim).save(path)
+        """Refused: a file of a plain table would report other places than `sample` does."""
+        msg = (
+            "a run of PAnDA cannot be saved as a plain table: its rows belong to anchors, not to "
+            "records. Keep the run, or save optimal(problem), which needs no anchors"
+        )
+        raise NotForReleaseError(msg)
 
 
 class PandaNoGuarantee(PandaRun):
@@ -197,6 +259,16 @@ class PandaNoGuarantee(PandaRun):
 
     def __repr__(self) -> str:
         return f"PandaNoGuarantee({self._summary()}; NO PRIVACY GUARANTEE)"
+
+    @property
+    def guarantee(self) -> None:
+        """None: whatever the account says, a study promises nothing."""
+        return
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why there can be no guarantee; empty where `panda` would give one."""
+        return tuple(str(error) for error in (self.scheme.failure, self._empty) if error)
 
     def sample(self, user: int) -> int:
         """Refused: a report would be released without a guarantee."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import EmptyAnchorsError
-from panda_mdp.panda.surrogate import surrogates
+from panda_mdp.panda.selection.law import surrogates
 from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.protocol.client_plans import AnchorsPlan, BallPlan, Plan, TablePlan
 from panda_mdp.protocol.ledger_books import Books

@@ -18,10 +18,10 @@ from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError, MethodError, ProtocolError
 from panda_mdp.loss import distance_loss
-from panda_mdp.panda.ball import BallAnchors, BallLaw
-from panda_mdp.panda.bernoulli import promise
 from panda_mdp.panda.options import Options
-from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.panda.selection.ball import BallAnchors
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.selection.centres import BallLaw
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.privacy.quantise import TOTAL
@@ -50,7 +50,7 @@ from panda_mdp.table.pmdc.compact import CompactTable
 BOX_BYTES = 512
 """Room in the ledger for what is drawn and sent, apart from anchors."""
 NEAREST_SLACK = {"matrix": 4e-9}
-"""How far d(x, s(x')) <= 2 d(x, x') may be off, relatively: see `panda.balls.ball_table`."""
+"""How far d(x, s(x')) <= 2 d(x, x') may be off, relatively: see `panda.schemes.ball_scheme`."""
 BUDGET_ERROR = 1e-12
 """Relative and absolute; budgets are trimmed by ten times as much (`panda.plan.TRIM`)."""
 
@@ -184,7 +184,7 @@ class BallPlan(Plan):
         """The weights of a ball, where it is the right one and epsilon_2-mDP over all its pairs.
 
         That is all that (epsilon_1 + 2 epsilon_2, delta) needs of a table: whatever record it was,
-        the rows that can be used are those of this ball (`panda.ball`).
+        the rows that can be used are those of this ball (`panda.schemes.ball_scheme`).
         """
         ball = self.law.ball(int(np.argmax(self.law.centres == centre)))
         if rows.centre != centre or rows.records != ball.tolist():
@@ -234,8 +234,9 @@ class AnchorsPlan(Plan):
         options = Options(
             neighbours=info.selection.neighbours, delta_selection=info.selection.delta_selection
         )
-        proved = promise(problem, selection, info.delta, options, enforce=False)
-        safe = not proved.reasons and proved.plan is not None
+        scheme = selection.scheme(problem, info.delta, options)
+        failure = scheme.failure
+        safe = failure is None
         return cls(
             server=server,
             name=info.name,
@@ -248,9 +249,9 @@ class AnchorsPlan(Plan):
             ),
             snap_km=snap_km,
             selection=selection,
-            budgets=proved.plan.budgets if safe and proved.plan is not None else None,
+            budgets=scheme.plan.budgets if safe else None,
             candidates=selection.on(domain).candidates,
-            reasons=proved.reasons,
+            reasons=() if failure is None else (str(failure),),
             round=info.round,
         )
 

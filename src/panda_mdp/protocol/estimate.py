@@ -24,8 +24,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.surrogate import surrogates
+from panda_mdp.panda.selection.law import AnchorLaw, surrogates
 
 CONFIDENCE = 0.95
 REPLICATES = 200

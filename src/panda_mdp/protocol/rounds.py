@@ -40,7 +40,7 @@ from panda_mdp.table.pmdp.decode import build_domain
 def certify_request(body: str, claims: Mapping[str, Any], arrays: bytes) -> dict[str, Any]:
     """What an anchors deployment can promise. Runs in a worker process."""
     task = build_task(body, claims, arrays)
-    return task.facts(task.promise())
+    return task.facts(task.scheme())
 
 
 def build_task(body: str, claims: Mapping[str, Any], arrays: bytes) -> AnchorsTask:

@@ -6,7 +6,7 @@ sets only, and the table depends on nothing else. Runs in worker processes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,22 +14,21 @@ import numpy as np
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
 from panda_mdp.loss import distance_loss
-from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solve_anchors
-from panda_mdp.panda.ball import BallAnchors
-from panda_mdp.panda.bernoulli import Promise, anchor_weights, mean_loss, promise
-from panda_mdp.panda.feasibility import feasibility
+from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.options import Options
-from panda_mdp.panda.plan import PandaPlan
-from panda_mdp.panda.selection import BernoulliAnchors
-from panda_mdp.panda.surrogate import surrogates
-from panda_mdp.panda.users import Screen, distance_screen, median_screen
+from panda_mdp.panda.schemes.coin_scheme import CoinScheme
+from panda_mdp.panda.schemes.scheme import mean_loss
+from panda_mdp.panda.selection.ball import BallAnchors
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.selection.law import surrogates
+from panda_mdp.panda.simulate.users import Screen, distance_screen, median_screen
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages import AnchorsDeploymentRequest, DistanceLoss, Loss, MatrixLoss
 from panda_mdp.protocol.publishing import read_table
 from panda_mdp.space.domain import Domain, check_indices
 
 NEAREST_SLACK = {"matrix": 4e-9}
-"""How far d(x, s(x')) <= 2 d(x, x') may be off, relatively: see `panda.balls.ball_table`."""
+"""How far d(x, s(x')) <= 2 d(x, x') may be off, relatively: see `panda.schemes.ball_scheme`."""
 SOLVE_SECONDS = 600.0
 ROUND_GAP = 0.01
 
@@ -142,35 +141,19 @@ class AnchorsTask:
             screen=_screen(request),
         )
 
-    def promise(self) -> Promise:
+    def scheme(self) -> CoinScheme:
         """What can be proved before anybody uploads, for every set that anybody may draw."""
-        return promise(self.problem, self.selection, self.delta, self.options, enforce=False)
+        return self.selection.scheme(self.problem, self.delta, self.options)
 
-    def facts(self, proved: Promise) -> dict[str, Any]:
-        """The promise in plain values: a guarantee, or the reasons why there is none."""
-        if proved.plan is not None:
-            cost = proved.plan.feasibility.cost.rate
-        else:
-            rest = self.delta - self.options.delta_selection
-            cost = feasibility(
-                self.selection.on(self.problem.domain),
-                self.problem.epsilon,
-                rest,
-                self.problem.prior,
-                self.selection.neighbours,
-                self.options.delta_selection,
-            ).cost.rate
-        kept = proved.certificate
+    def facts(self, scheme: CoinScheme) -> dict[str, Any]:
+        """The scheme in plain values: a guarantee, or the reasons why there is none."""
+        failure, cost = scheme.failure, scheme.conditions.cost.rate
+        promised = None if failure is not None else asdict(scheme.guarantee)
+        violation = min(1.0, scheme.certificate.violation) if scheme.affordable else None
         return {
-            "guarantee": None
-            if proved.reasons
-            else {
-                "epsilon": self.problem.epsilon,
-                "delta": self.delta,
-                "unit": self.problem.domain.unit,
-            },
-            "reasons": [reason[:1_900] for reason in proved.reasons],
-            "violation": None if kept is None else min(1.0, kept.violation),
+            "guarantee": promised,
+            "reasons": [] if failure is None else [str(failure)[:1_900]],
+            "violation": violation,
             "phase_one_epsilon": cost if np.isfinite(cost) else None,
         }
 
@@ -233,45 +216,16 @@ def solve_round(
     if not entering:
         msg = "no anchors entered this round: nobody uploaded any, or the screen left all out"
         raise EmptyAnchorsError(msg, value=0.0, limit=1.0)
-    problem = task.problem
+    problem, scheme = task.problem, task.scheme()
     union = np.unique(np.concatenate(entering))
-    proved = task.promise()
-    if proved.plan is not None:
-        plan = proved.plan.restricted(union)
-    else:
-        plan = PandaPlan.over(
-            problem,
-            task.selection,
-            union,
-            task.delta,
-            neighbours=task.options.neighbours,
-            delta_selection=task.options.delta_selection,
-            enforce=False,
-        )
-    law = task.selection.on(problem.domain)
-    table, _ = solve_anchors(
-        problem,
-        union,
-        plan.budgets,
-        anchor_weights(problem, law, union, task.options),
-        solver=task.options.solver,
-        gap=task.options.gap,
-        time_limit=task.options.time_limit,
-        start=None if previous is None else lambda some: previous.start(problem.domain, some),
-    )
-    bound = relaxed_bound(
-        problem,
-        union,
-        problem.prior[union],
-        gap=task.options.gap,
-        time_limit=task.options.time_limit,
-    )
-    facts = task.facts(proved) | {
+    start = None if previous is None else lambda some: previous.start(problem.domain, some)
+    tables = scheme.solve((union,), start)
+    facts = task.facts(scheme) | {
         "anchors": len(union),
-        "loss": mean_loss(problem, table),
-        "lower_bound": bound,
+        "loss": mean_loss(problem, tables[0], union),
+        "lower_bound": scheme.lower_bound(tables, union),
     }
-    return Solved(_solution(problem, table), kept, facts)
+    return Solved(_solution(problem, tables[0]), kept, facts)
 
 
 def _solution(problem: Problem, table: AnchorTable) -> Solution:

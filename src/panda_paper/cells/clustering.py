@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from panda_mdp.panda.clustering import clustering_coefficient
+from panda_mdp.panda.simulate.clustering import clustering_coefficient
 from panda_mdp.space.domain import Domain
 from panda_paper.cells.outcome import Outcome
 from panda_paper.cells.published import PublishedSelection

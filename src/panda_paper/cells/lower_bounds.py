@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from panda_mdp.panda.accounts.composed import scan_pairs
+from panda_mdp.panda.accounts.leakage import leakage_table
 from panda_mdp.panda.anpo import relaxed_bound
-from panda_mdp.panda.audit import scan_pairs
-from panda_mdp.panda.leakage import leakage_table
-from panda_mdp.panda.surrogate import surrogates
+from panda_mdp.panda.selection.law import surrogates
 from panda_paper.cells.outcome import METRES, Outcome
 from panda_paper.cells.published import PublishedRun, run_published
 from panda_paper.cells.text_accounts import NEAR_KM

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.margin import CandidateValues, candidate_values
-from panda_mdp.panda.plan import PandaPlan
-from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.panda.accounts.budgets import PandaPlan
+from panda_mdp.panda.accounts.quantiles import CandidateValues, candidate_values
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.selection.law import AnchorLaw
 from panda_mdp.space.domain import Domain
 from panda_paper.cells.outcome import Outcome
 from panda_paper.cells.workspace import Workspace
@@ -121,8 +121,8 @@ def run_estimates(cell: Cell, work: Workspace) -> Outcome:
     generator = np.random.default_rng([draw.seed, STREAM])
     anchors = np.sort(generator.choice(problem.size, min(ANCHORS, problem.size), replace=False))
     start = time.perf_counter()
-    real = PandaPlan.over(problem, selection, anchors, delta, neighbours=1, enforce=False)
-    estimated = PandaPlan.over(problem, selection, anchors, delta, enforce=False)
+    real = PandaPlan.over(problem, selection, anchors, delta, neighbours=1)
+    estimated = PandaPlan.over(problem, selection, anchors, delta)
     upper = np.triu_indices(len(anchors), k=1)
     own, guess = real.margin[upper], estimated.margin[upper]
     pairs = len(own)

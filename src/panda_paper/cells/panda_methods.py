@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.errors import InfeasibleError
+from panda_mdp.panda.accounts.coverage import Feasibility, feasibility
 from panda_mdp.panda.audit import audit_panda
-from panda_mdp.panda.ball import BallAnchors
-from panda_mdp.panda.feasibility import Feasibility, feasibility
 from panda_mdp.panda.run import panda
-from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.panda.selection.ball import BallAnchors
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
 from panda_paper.cells.outcome import METRES, Outcome
 from panda_paper.cells.published import PublishedRun, run_published
 from panda_paper.cells.workspace import Draw, Workspace, street_counts
@@ -154,8 +154,7 @@ def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
         relaxed=False,
         seed=draw.seed,
     )
-    law, table = found.ball, found.tables[0].mechanism
-    missed = 0.0 if law is None else float(law.missed.max())
+    table, missed = found.tables[0].mechanism, float(found.details["missed"])
     # A record outside its ball, which happens that rarely, loses at most the most.
     worst = float(problem.prior @ problem.loss.max(axis=1))
     centre = float(found.details["centre_epsilon"])

@@ -29,10 +29,9 @@ from scipy.sparse.csgraph import connected_components
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import MethodError, SolverError
-from panda_mdp.panda.audit import scan_pairs
-from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.leakage import log_likelihoods
-from panda_mdp.panda.surrogate import members, surrogates
+from panda_mdp.panda.accounts.composed import scan_pairs
+from panda_mdp.panda.accounts.leakage import log_likelihoods
+from panda_mdp.panda.selection.law import AnchorLaw, members, surrogates
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_paper.settings.method_names import DECAYS, Decay

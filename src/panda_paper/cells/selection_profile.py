@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.leakage import worst_leakage
-from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.panda.accounts.leakage import worst_leakage
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.selection.law import AnchorLaw
 from panda_paper.cells.outcome import Outcome
 from panda_paper.cells.published import PublishedSelection
 from panda_paper.cells.workspace import Workspace

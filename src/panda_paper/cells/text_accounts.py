@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.panda.accounts.budgets import PandaPlan
+from panda_mdp.panda.accounts.coverage import Feasibility, feasibility
 from panda_mdp.panda.audit import audit_set
-from panda_mdp.panda.feasibility import Feasibility, feasibility
-from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.plan import PandaPlan
 from panda_mdp.panda.result import PandaRun
-from panda_mdp.panda.run import panda
-from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.panda.run import study_panda
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.selection.law import AnchorLaw
 from panda_paper.cells.outcome import METRES, Outcome
 from panda_paper.cells.workspace import Draw, Workspace
 from panda_paper.settings.cell import Cell
@@ -51,9 +51,7 @@ def run_accounts(cell: Cell, work: Workspace) -> Outcome:
     generator = np.random.default_rng([draw.seed, STREAM])
     count = min(SAMPLE, int((weights > 0).sum()))
     chosen = generator.choice(len(weights), count, replace=False, p=weights / weights.sum())
-    plan = PandaPlan.over(
-        draw.problem, selection, np.sort(chosen), cell.setting.delta, enforce=False
-    )
+    plan = PandaPlan.over(draw.problem, selection, np.sort(chosen), cell.setting.delta)
     values = {
         "anchors": float(weights.sum()),
         "variables": float(weights.sum()) * draw.problem.outputs_count,
@@ -68,13 +66,12 @@ def run_text_table(cell: Cell, work: Workspace) -> Outcome:
     """Both phases without a guarantee: loss, time, budget shares, and audits of drawn sets."""
     draw = work.draw(cell)
     start = time.perf_counter()
-    run = panda(
+    run = study_panda(
         draw.problem,
         draw.users,
         selection_of(cell),
         cell.setting.delta,
         relaxed=False,
-        enforce=False,
         time_limit=work.limit,
         seed=draw.seed,
     )
@@ -87,8 +84,8 @@ def run_text_table(cell: Cell, work: Workspace) -> Outcome:
         "reasons": "; ".join(reason.split(". ")[0] for reason in run.reasons),
         **audited(run),
     }
-    if run.plan is not None:
-        values |= {**_shares(run.plan), **_conditions(run.plan.feasibility)}
+    plan = PandaPlan.over(draw.problem, selection_of(cell), run.anchors, cell.setting.delta)
+    values |= {**_shares(plan), **_conditions(plan.feasibility)}
     rest = max(0.0, spent - run.seconds)
     return Outcome(values, (*run.stages, ("the rest", rest)))
 
@@ -112,7 +109,7 @@ def fits(law: AnchorLaw, draw: Draw, cell: Cell) -> Feasibility:
 def audited(run: PandaRun) -> dict[str, Any]:
     """Audits of the first users' sets over all pairs: the composed mechanism, one user."""
     found = [
-        audit_set(run, chosen, run.table_of(n))
+        audit_set(run.scheme, chosen, run.table_of(n))
         for n, chosen in enumerate(run.anchor_sets[:AUDITED])
         if len(chosen)
     ]

@@ -96,8 +96,8 @@ def test_estimates_are_the_largest_real_margins_of_the_windows(domain: Domain) -
     problem = Problem(domain, [0, 4], domain.distances(None, [0, 4]), EPSILON)
     selection = BernoulliAnchors("exponential", alpha=0.8, rate=0.9, radius=RADIUS)
     everyone, delta = np.arange(5), 0.3
-    real = PandaPlan.over(problem, selection, everyone, delta, neighbours=1, enforce=False)
-    guess = PandaPlan.over(problem, selection, everyone, delta, neighbours=2, enforce=False)
+    real = PandaPlan.over(problem, selection, everyone, delta, neighbours=1)
+    guess = PandaPlan.over(problem, selection, everyone, delta, neighbours=2)
     for x in range(5):
         for y in range(x):
             own = selection.margin(domain, x, y, EPSILON, delta)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.leakage import leakage_table, log_likelihoods, suprema, worst_leakage
-from panda_mdp.panda.selection import BernoulliAnchors
-from panda_mdp.panda.surrogate import members, surrogates
+from panda_mdp.panda.accounts.leakage import leakage_table, log_likelihoods, suprema, worst_leakage
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.selection.law import members, surrogates
 from panda_mdp.privacy.sampler import SeededBits
 
 LEAN = settings(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.panda.law import AnchorLaw, Rows
+from panda_mdp.panda.selection.law import AnchorLaw, Rows
 
 SPLIT_SLACK = 1 + 4e-9
 """The triangle inequality holds up to 1e-9 (given matrices), so a little more than two radii."""

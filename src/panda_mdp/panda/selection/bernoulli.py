@@ -11,12 +11,14 @@ from scipy.special import expit
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.panda import leakage as leaks
-from panda_mdp.panda import margin as margins
-from panda_mdp.panda import surrogate, tails
-from panda_mdp.panda.draws import binomial, flip, subset
-from panda_mdp.panda.law import AnchorLaw
+from panda_mdp.panda.accounts import leakage as leaks
+from panda_mdp.panda.accounts import quantiles
+from panda_mdp.panda.options import Options, check_delta
+from panda_mdp.panda.schemes.coin_scheme import CoinScheme
+from panda_mdp.panda.selection.draws import binomial, flip, subset
+from panda_mdp.panda.selection.law import AnchorLaw, check_anchors, surrogate_law
 from panda_mdp.privacy.sampler import BitSource, SystemBits
+from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain, check_indices
 
 Decay = Literal["power", "exponential", "logistic"]
@@ -127,6 +129,10 @@ class BernoulliAnchors:
             chosen = check_indices(chosen, domain.size, "candidates", MethodError)
         return AnchorLaw(domain, radius, self.h, tail, chosen)
 
+    def scheme(self, problem: Problem, delta: float, options: Options) -> CoinScheme:
+        """How this selection runs on a problem, is audited and is accounted for."""
+        return CoinScheme(problem, self, delta, options)
+
     def probability(self, domain: Domain, records: npt.ArrayLike | None = None) -> FloatArray:
         """w(x, a), one row per record (all by default), one column per record of the domain."""
         chosen = np.arange(domain.size) if records is None else _records(domain, records)
@@ -154,11 +160,11 @@ class BernoulliAnchors:
     def leakage_quantile(self, domain: Domain, x: int, x2: int, delta: float) -> float:
         """An upper bound on the leakage that a drawn set exceeds with probability at most delta.
 
-        Two-sided and for both hypotheses, in nats; never above `leakage` (see `tails`).
+        Two-sided and for both hypotheses, in nats; never above `leakage` (see `quantiles`).
         """
-        margins.check_delta(delta)
+        check_delta(delta)
         first, second = _records(domain, [x, x2])
-        return tails.leakage_quantile(self.on(domain), int(first), int(second), delta)
+        return quantiles.leakage_quantile(self.on(domain), int(first), int(second), delta)
 
     def leakage_of(self, domain: Domain, anchors: npt.ArrayLike, x: int, x2: int) -> float:
         """log P_x(A) / P_x2(A) of a set A that was drawn, in nats, signed."""
@@ -175,7 +181,7 @@ class BernoulliAnchors:
 
         Ties go to the lowest index; the sum is 1 less the probability of an empty set.
         """
-        return surrogate.surrogate_law(self.on(domain), int(_records(domain, [x])[0]))
+        return surrogate_law(self.on(domain), int(_records(domain, [x])[0]))
 
     def shortfall(self, domain: Domain, x: int, x2: int) -> float:
         """1 - h(infinity) = 1 - (1 - q)(1 - q'): that x or x2 has no anchor within the radius."""
@@ -186,13 +192,13 @@ class BernoulliAnchors:
         """h of Proposition 4: the probability that surrogates within the radius of x and of x2,
         drawn independently, satisfy (eps - eps_bar) d <= (eps - eps_bar(x, x2)) d(x, x2) + xi."""
         first, second = _records(domain, [x, x2])
-        values = margins.candidate_values(self.on(domain), int(first), int(second), epsilon)
+        values = quantiles.candidate_values(self.on(domain), int(first), int(second), epsilon)
         return values.success(xi)
 
     def failure(self, domain: Domain, x: int, x2: int, xi: float, epsilon: float) -> float:
         """1 - success, summed from the failure side: accurate where it is tiny."""
         first, second = _records(domain, [x, x2])
-        values = margins.candidate_values(self.on(domain), int(first), int(second), epsilon)
+        values = quantiles.candidate_values(self.on(domain), int(first), int(second), epsilon)
         return values.failure(xi)
 
     def margin(self, domain: Domain, x: int, x2: int, epsilon: float, delta: float) -> float:
@@ -201,20 +207,10 @@ class BernoulliAnchors:
         May be negative where surrogates are nearer than the records. Infinite where no margin
         suffices, because `shortfall` exceeds delta.
         """
-        margins.check_delta(delta)
+        check_delta(delta)
         first, second = _records(domain, [x, x2])
-        values = margins.candidate_values(self.on(domain), int(first), int(second), epsilon)
+        values = quantiles.candidate_values(self.on(domain), int(first), int(second), epsilon)
         return values.margin(delta)
-
-
-def check_anchors(law: AnchorLaw, anchors: npt.ArrayLike) -> IntArray:
-    """An anchor set as distinct candidates, ascending."""
-    chosen = np.unique(check_indices(anchors, law.domain.size, "anchors", MethodError))
-    foreign = np.flatnonzero(~law.is_candidate[chosen])
-    if len(foreign):
-        msg = f"anchor {chosen[foreign[0]]} is not among the candidates; no record selects it"
-        raise MethodError(msg)
-    return chosen
 
 
 def _records(domain: Domain, records: npt.ArrayLike) -> IntArray:

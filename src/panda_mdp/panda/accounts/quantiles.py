@@ -1,4 +1,4 @@
-"""Phase I with a failure probability: quantiles of the leakage instead of its supremum.
+"""What holds with probability 1 - delta: quantiles of the leakage, and the paper's safety margins.
 
 The paper names this as future work (section 6): with delta_1 > 0 the cost of Phase I between x and
 x' is the smallest t such that, whichever of the two records is the true one,
@@ -10,16 +10,36 @@ with two values each. For few candidates all sets are enumerated; for many the t
 outward to a grid and convolved, which moves the quantile up by at most `candidates` x step, never
 down. Over all pairs Chernoff's bound is used, min over s of (log E exp(s l) + log(2 / delta_1))/s,
 and never more than the supremum. All three are upper bounds on the quantile.
+
+The safety margin (Proposition 4, Property 1) is a quantile too. For true records x, x' with
+surrogates a, a' the candidate margin is
+
+    Delta(a, a') = [eps d(a, a') - L(a, a')] - [eps d(x, x') - L(x, x')],
+
+L the leakage in nats. h(xi) is the probability, over two users' independent draws, of surrogates
+within the radius with Delta <= xi; the margin is the smallest xi with h(xi) >= 1 - delta. It is
+summed from the failure side, 1 - h(infinity) = q + q' - q q' first, then the largest Delta down,
+so that delta = 1e-7 is compared with sums of that size and not with 1 minus something.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.panda.compiled import kernels
-from panda_mdp.panda.law import AnchorLaw, Rows
-from panda_mdp.panda.leakage import SPLIT_SLACK, aligned, favour, leakage_table, log_ratio
+from panda_mdp.panda.accounts.compiled import kernels
+from panda_mdp.panda.accounts.leakage import (
+    SPLIT_SLACK,
+    aligned,
+    favour,
+    leakage_table,
+    leakages,
+    log_ratio,
+)
+from panda_mdp.panda.options import check_epsilon
+from panda_mdp.panda.selection.law import AnchorLaw, Rows, near_laws
 
 ENUMERATED = 14
 """Up to this many candidates all sets are visited."""
@@ -125,3 +145,52 @@ def cost_table(law: AnchorLaw, rows: Rows, apart: FloatArray, delta: float) -> F
         np.log(2 / delta),
     )
     return np.asarray(np.minimum(suprema, bounds))
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateValues:
+    """Candidate margins of one pair of records, largest first, with their probabilities."""
+
+    delta: FloatArray
+    """Delta of each surrogate pair, descending, in nats."""
+    mass: FloatArray
+    """v v' of each surrogate pair."""
+    shortfall: float
+    """The probability that one of the two has no anchor within the radius."""
+
+    def success(self, xi: float) -> float:
+        """h(xi), summed from the smallest terms."""
+        return float(np.sort(self.mass[self.delta <= xi]).sum())
+
+    def failure(self, xi: float) -> float:
+        """1 - h(xi), from the failure side: accurate where it is tiny."""
+        return self.shortfall + float(np.sort(self.mass[self.delta > xi]).sum())
+
+    def margin(self, delta: float) -> float:
+        """The smallest xi with failure at most delta; infinite where the shortfall exceeds it."""
+        if self.shortfall > delta:
+            return float("inf")
+        failing = self.shortfall + np.cumsum(self.mass)
+        needed = int(np.searchsorted(failing, delta, side="right"))
+        return float(self.delta[min(needed, len(self.delta) - 1)])
+
+
+def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> CandidateValues:
+    """All candidate margins of a pair of records: n_gamma(x) n_gamma(x') of them."""
+    check_epsilon(epsilon)
+    pair = law.rows(np.array([x, x2]))
+    anchors, v = near_laws(pair)
+    middle = int(pair.start[1])
+    involved, where = np.unique(np.concatenate([[x, x2], anchors]), return_inverse=True)
+    rows = law.rows(involved)
+    left, right = where[2 : 2 + middle], where[2 + middle :]
+    first = np.concatenate([where[:1], np.repeat(left, len(right))])
+    second = np.concatenate([where[1:2], np.tile(right, len(left))])
+    apart = law.domain.metric.pairs(involved[first], involved[second])
+    budgets = epsilon * apart - leakages(law, rows, first, second)
+    mass = np.outer(v[:middle], v[middle:]).ravel()
+    values = budgets[1:] - budgets[0]
+    # Equal values: the order within them does not change the margin.
+    order = np.argsort(-values, kind="stable")
+    q, q2 = pair.missed
+    return CandidateValues(values[order], mass[order], float(q + q2 - q * q2))

@@ -12,13 +12,11 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.compiled import kernels
-from panda_mdp.panda.feasibility import Feasibility, feasibility, nearest_records, uncovered
-from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.margin import check_delta
-from panda_mdp.panda.selection import BernoulliAnchors, check_anchors
-from panda_mdp.panda.surrogate import near_laws
-from panda_mdp.panda.tails import cost_table
+from panda_mdp.panda.accounts.compiled import kernels
+from panda_mdp.panda.accounts.coverage import Feasibility, feasibility, nearest_records, uncovered
+from panda_mdp.panda.accounts.quantiles import cost_table
+from panda_mdp.panda.options import check_delta
+from panda_mdp.panda.selection.law import AnchorLaw, Independent, check_anchors, near_laws
 from panda_mdp.problem import Problem
 
 TRIM = 1e-11
@@ -57,7 +55,7 @@ class PandaPlan:
     """
 
     problem: Problem
-    selection: BernoulliAnchors
+    selection: Independent
     delta: float
     delta_selection: float
     neighbours: int
@@ -77,19 +75,18 @@ class PandaPlan:
     def over(
         cls,
         problem: Problem,
-        selection: BernoulliAnchors,
+        selection: Independent,
         anchors: npt.ArrayLike,
         delta: float = 1e-7,
         *,
         neighbours: int | None = None,
         delta_selection: float = 0.0,
-        enforce: bool = True,
     ) -> PandaPlan:
         """Plan for the anchors of all users together.
 
         `neighbours` (Gamma, 5 to 20 in the paper) is the selection's own where it is None.
         `delta_selection` is the share of delta that Phase I may use (delta_1); the margins then
-        use the rest. With `enforce`, raises what does not fit before any pair is computed.
+        use the rest. Says in `feasibility` what does not fit, and raises nothing for it.
         """
         check_delta(delta)
         if not 0 <= delta_selection <= delta:
@@ -105,8 +102,6 @@ class PandaPlan:
         rest = delta - delta_selection
         fit = feasibility(law, problem.epsilon, rest, problem.prior, neighbours, delta_selection)
         stages = [("feasibility", time.perf_counter() - clock)]
-        if enforce:
-            fit.check()
         clock = time.perf_counter()
         windows = nearest_records(problem.domain, chosen, neighbours)
         pairs = _Pairs.build(law, chosen, windows, problem.epsilon, delta_selection)
@@ -194,9 +189,8 @@ class PandaPlan:
             return BudgetShares(0.0, 0.0, 1.0)
         first = np.minimum(1.0, self.leakage[upper] / whole)
         second = np.minimum(1.0 - first, self.margin[upper] / whole)
-        return BudgetShares(
-            float(first.mean()), float(second.mean()), float((1.0 - first - second).mean())
-        )
+        left = 1.0 - first - second
+        return BudgetShares(float(first.mean()), float(second.mean()), float(left.mean()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.ball import BallAnchors
-from panda_mdp.panda.balls import run_balls
-from panda_mdp.panda.bernoulli import Promise, run_bernoulli
-from panda_mdp.panda.options import Clock, source_of
-from panda_mdp.panda.result import PandaNoGuarantee, PandaResult, PandaRun
-from panda_mdp.panda.run import check_users
-from panda_mdp.panda.selection import BernoulliAnchors, check_anchors
-from panda_mdp.panda.surrogate import surrogates
+from panda_mdp.panda.options import Clock, check_users, source_of
+from panda_mdp.panda.result import PandaRun
+from panda_mdp.panda.selection.law import surrogates
 from panda_mdp.space.domain import Domain
 
+R = TypeVar("R", bound=PandaRun)
 Screen = Callable[[Domain, tuple[IntArray, ...]], BoolArray]
 
 
 def reoptimise(
-    run: PandaRun,
+    run: R,
     *,
     join: npt.ArrayLike = (),
     leave: npt.ArrayLike = (),
     upload: Mapping[int, npt.ArrayLike] | None = None,
     screen: Screen | None = None,
     seed: int | None = None,
-) -> PandaResult | PandaNoGuarantee:
+) -> R:
     """The run after some users left or fell silent and others joined.
 
     `join` are true records of new users (simulation only), who draw anchors; `leave` are positions
@@ -43,60 +40,30 @@ def reoptimise(
     (`median_screen`, `distance_screen`). Whoever is screened out is treated as not answering.
     Neither changes anybody else's guarantee: budgets depend on no upload.
     """
-    gone = np.zeros(run.users, dtype=bool)
+    sets, gone = list(run.anchor_sets), np.zeros(run.users, dtype=bool)
     for departed in np.asarray(leave, dtype=np.int64).ravel():
         run.table_of(int(departed))
         gone[departed] = True
-    sets = list(run.anchor_sets)
-    law = None
-    if isinstance(run.selection, BernoulliAnchors):
-        law = run.selection.on(run.problem.domain)
     for position, anchors in (upload or {}).items():
         run.table_of(position)
-        if law is None:
-            msg = "a ball is one of a public list; there is nothing else that could be uploaded"
-            raise MethodError(msg)
-        sets[position] = check_anchors(law, anchors)
+        sets[position] = run.scheme.check_upload(anchors)
     bits = source_of(seed)
     newcomers = np.asarray(join)
-    fresh = check_users(run.problem, newcomers) if newcomers.size else np.empty(0, np.int64)
-    kept = [chosen for chosen, left in zip(sets, gone, strict=True) if not left]
-    kept += [run.selection.draw(run.problem.domain, int(record), bits) for record in fresh]
+    size = run.problem.size
+    fresh = check_users(newcomers, size) if newcomers.size else np.empty(0, np.int64)
+    staying = [chosen for chosen, left in zip(sets, gone, strict=True) if not left]
+    staying += [run.scheme.draw(int(record), bits) for record in fresh]
     records = np.concatenate([run._records[~gone], fresh])
     if screen is not None:
-        passed = screen(run.problem.domain, tuple(kept))
-        kept = [chosen for chosen, keep in zip(kept, passed, strict=True) if keep]
+        passed = screen(run.problem.domain, tuple(staying))
+        staying = [chosen for chosen, keep in zip(staying, passed, strict=True) if keep]
         records = records[passed]
-    if not kept:
+    if not staying:
         msg = "nobody is left; a run needs at least one user"
         raise MethodError(msg)
     seeded = run.seeded or seed is not None
-    if isinstance(run.selection, BallAnchors):
-        return run_balls(
-            run.problem,
-            records,
-            run.selection,
-            run.delta,
-            run.options,
-            bits,
-            Clock(),
-            seeded=seeded,
-            sets=tuple(kept),
-            table=run.tables[0].mechanism,
-        )
-    return run_bernoulli(
-        run.problem,
-        records,
-        tuple(kept),
-        run.selection,
-        run.delta,
-        run.options,
-        Promise(run.full_plan, run.certificate, run.reasons),
-        Clock(),
-        enforce=run.guarantee is not None,
-        seeded=seeded,
-        start=_rows_from(run),
-    )
+    start = _rows_from(run)
+    return type(run).over(run.scheme, records, tuple(staying), Clock(), seeded=seeded, start=start)
 
 
 def _rows_from(run: PandaRun) -> Callable[[IntArray], FloatArray] | None:

@@ -18,15 +18,15 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import CoverageError, InfeasibleError, PhaseOneCostError, ShortfallError
-from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.leakage import WorstLeakage, worst_leakage
-from panda_mdp.panda.tails import cost_table
+from panda_mdp.panda.accounts.leakage import WorstLeakage, worst_leakage
+from panda_mdp.panda.accounts.quantiles import cost_table
+from panda_mdp.panda.selection.law import AnchorLaw
 from panda_mdp.space.domain import Domain
 
 REMEDY = (
     "calibrate(problem, delta) searches for parameters that fit; a sparse public candidate set "
     "(candidates=...) and a smaller rate lower the cost; BallAnchors keeps its promise for any "
-    "domain; optimal(problem) needs no anchors at all. enforce=False computes it all the same, "
+    "domain; optimal(problem) needs no anchors at all. study_panda(...) computes it all the same, "
     "without a guarantee"
 )
 
@@ -67,15 +67,16 @@ class Feasibility:
         """Whether all conditions hold."""
         return not self.problems
 
-    def check(self) -> None:
-        """Raise the first condition that fails, and name the others."""
+    @property
+    def failure(self) -> InfeasibleError | None:
+        """The first condition that fails, with the others and what to do; None where all hold."""
         problems = self.problems
         if not problems:
-            return
+            return None
         first = problems[0]
         also = "".join(f" Also: {other}." for other in problems[1:])
         msg = f"{first}.{also} What to do: {REMEDY}."
-        raise type(first)(msg, value=first.value, limit=first.limit, pair=first.pair)
+        return type(first)(msg, value=first.value, limit=first.limit, pair=first.pair)
 
     def _cost_error(self) -> PhaseOneCostError:
         x, x2 = self.cost.pair

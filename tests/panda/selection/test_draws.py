@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from panda_mdp.panda import draws
+from panda_mdp.panda.selection import draws
 from panda_mdp.privacy.quantise import BITS, TOTAL
 from panda_mdp.privacy.sampler import SeededBits, SystemBits
 

@@ -7,8 +7,10 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.candidates import covering_radius, spread_out
-from panda_mdp.panda.users import distance_screen, median_screen
+from panda_mdp.panda.audit import report_epsilon
+from panda_mdp.panda.selection.candidates import covering_radius, spread_out
+from panda_mdp.panda.simulate.users import distance_screen, median_screen
+from panda_mdp.privacy.sampler import SeededBits
 
 SIZE = 36
 
@@ -71,7 +73,7 @@ def test_a_manipulating_user_changes_nobody_elses_guarantee(run, problem) -> Non
         for n in others:
             assert np.array_equal(attacked.anchor_sets[n], run.anchor_sets[n])
         # The table keeps the budgets that were fixed before anybody uploaded anything.
-        plan = run.full_plan
+        plan = run.scheme.plan
         table = attacked.tables[0]
         at = np.searchsorted(plan.anchors, table.anchors)
         logs = np.log(table.matrix)
@@ -87,7 +89,7 @@ def test_screens_drop_forged_sets() -> None:
     outputs = np.arange(5)
     problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 5.0)
     selection = pm.BernoulliAnchors("exponential", alpha=0.9, rate=0.1, radius=4.0, tail=1e-6)
-    run = pm.panda(problem, range(12), selection, 0.1, enforce=False, relaxed=False, seed=1)
+    run = pm.study_panda(problem, range(12), selection, 0.1, relaxed=False, seed=1)
     everywhere = rng.choice(300, 60, replace=False)
     for screen in (median_screen(), distance_screen(8.0)):
         attacked = pm.reoptimise(run, upload={4: everywhere}, screen=screen)
@@ -96,32 +98,56 @@ def test_screens_drop_forged_sets() -> None:
         assert clean.users == 12
 
 
-def test_trajectories_account_for_every_step(run) -> None:
-    records = [1, 2, 3, 4]
-    redrawn = pm.trajectory(run, records, "redraw")
+def test_a_trajectory_that_redraws_has_a_guarantee(run) -> None:
+    redrawn = pm.trajectory(run, [1, 2, 3, 4])
     assert redrawn.against_largest == pm.Guarantee(8.0, 0.04, "km")
     assert redrawn.against_sum == pm.Guarantee(2.0, 0.04, "km")
-    reused = pm.trajectory(run, records, "reuse")
+    with pytest.raises(MethodError, match="observed_trajectory"):
+        pm.trajectory(run, [1, 2], "reuse")
+
+
+def test_what_is_reused_is_observed_and_not_promised(run) -> None:
+    records = [1, 2, 3, 4]
+    reused = pm.observed_trajectory(run, records, "reuse")
+    assert "NO GUARANTEE" in repr(reused)
+    assert not isinstance(reused.against_largest, pm.Guarantee)
     assert reused.steps[0].policy == "redraw"
-    assert reused.against_largest.delta == 0.01
-    assert reused.against_largest.epsilon < 8.0
-    extended = pm.trajectory(run, records, ["redraw", "extend", "reuse", "extend"])
+    extended = pm.observed_trajectory(run, records, ["redraw", "extend", "reuse", "extend"])
     assert extended.steps[1].anchors >= extended.steps[0].anchors
-    assert "record" not in repr(extended)
+    assert reused.against_sum == max(step.epsilon for step in reused.steps)
     for words in (["reuse", "reuse", "reuse", "reuse"], ["redraw"]):
         with pytest.raises(MethodError, match="as many policies"):
-            pm.trajectory(run, records, words)
+            pm.observed_trajectory(run, records, words)
     with pytest.raises(MethodError, match="choose 'redraw'"):
-        pm.trajectory(run, records, "guess")
+        pm.observed_trajectory(run, records, "guess")
+
+
+def test_an_extended_set_is_charged_what_its_draw_tells(problem) -> None:
+    """Not a quantile of it: what was drawn may lie beyond any quantile."""
+    selection = pm.BernoulliAnchors("exponential", alpha=0.9, rate=0.4, radius=3.0, neighbours=SIZE)
+    run = pm.study_panda(
+        problem.with_epsilon(60.0), [1], selection, 0.4, delta_selection=0.2, relaxed=False
+    )
+    steps = pm.observed_trajectory(run, [1, 2], "extend", seed=5).steps
+    bits = SeededBits(5)
+    first, second = (run.scheme.draw(record, bits) for record in (1, 2))
+    table = run.scheme.whole_table()
+    both = np.union1d(first, second)
+    expected = 0.0
+    for x in range(SIZE):
+        for x2 in range(x):
+            leak = selection.leakage_of(problem.domain, second, x, x2)
+            expected = max(expected, abs(leak) / problem.domain.distance(x, x2))
+    expected += report_epsilon(run.scheme, both, table)
+    assert steps[1].epsilon == pytest.approx(expected, rel=1e-9)
 
 
 def test_reusing_a_ball_is_charged_by_its_audit(problem) -> None:
     balls = pm.BallAnchors(1.0, 0.05)
     run = pm.panda(problem, [1], balls, 0.05, relaxed=False)
-    steps = pm.trajectory(run, [1, 2], "reuse").steps
-    # Records outside a reused ball may be told apart better than inside it, never for free.
-    assert steps[1].cost.epsilon >= 0.5 * (1 - 1e-3)
-    assert steps[1].cost.delta == 0.0
+    steps = pm.observed_trajectory(run, [1, 2], "reuse").steps
+    # Records outside a reused ball may be distinguished better than inside it, never for free.
+    assert steps[1].epsilon >= 0.5 * (1 - 1e-3)
 
 
 def test_guarantees_add() -> None:

@@ -20,9 +20,9 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import SurrogateError
-from panda_mdp.panda.compiled import kernels
-from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.tails import cost_table
+from panda_mdp.panda.accounts.compiled import kernels
+from panda_mdp.panda.accounts.quantiles import cost_table
+from panda_mdp.panda.selection.law import AnchorLaw
 from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 LISTED = 64
@@ -44,10 +44,11 @@ class Certificate:
         """Whether the bound is within delta."""
         return self.violation <= self.delta
 
-    def check(self) -> None:
-        """Raise where the bound exceeds delta."""
+    @property
+    def failure(self) -> SurrogateError | None:
+        """Why it does not hold, as an error; None where it does."""
         if self.holds:
-            return
+            return None
         x, x2 = self.pair
         msg = (
             f"for one anchor set the surrogates of records {x} and {x2} differ by more than the "
@@ -56,7 +57,7 @@ class Certificate:
             "one user's neighbouring records. An alpha nearer to 1, a larger `neighbours`, or "
             "BallAnchors does"
         )
-        raise SurrogateError(msg, value=self.violation, limit=self.delta, pair=self.pair)
+        return SurrogateError(msg, value=self.violation, limit=self.delta, pair=self.pair)
 
 
 def ranked_candidates(law: AnchorLaw, count: int, records: IntArray | None = None) -> IntArray:

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import panda_mdp as pm
-from panda_mdp.panda import tails
-from panda_mdp.panda.tails import cost_table, leakage_quantile
+from panda_mdp.panda.accounts import quantiles
+from panda_mdp.panda.accounts.quantiles import cost_table, leakage_quantile
 
 LEAN = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -51,16 +51,16 @@ def test_convolution_is_an_upper_bound_and_close(data, small_cases) -> None:
         return
     mine, other = w[x][differ], w[x2][differ]
     for delta in (1e-7, 1e-2, 0.3):
-        exact = tails._enumerated(mine, other, delta)
-        bound = tails._convolved(mine, other, delta)
+        exact = quantiles._enumerated(mine, other, delta)
+        bound = quantiles._convolved(mine, other, delta)
         room = (
             len(mine)
             * np.abs(np.log(mine / other) - np.log((1 - mine) / (1 - other))).sum()
-            / tails.GRID
+            / quantiles.GRID
         )
         # The grid may also move a set across delta's step, hence the next value above.
         assert bound >= exact - 1e-9
-        assert bound <= tails._enumerated(mine, other, delta * (1 - 1e-9)) + room + 1e-9
+        assert bound <= quantiles._enumerated(mine, other, delta * (1 - 1e-9)) + room + 1e-9
 
 
 def test_no_failure_probability_means_the_supremum() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.selection import BernoulliAnchors
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
 
 
 def exact_margin(domain, selection, x, x2, epsilon, delta) -> mp.mpf:

@@ -1,0 +1,1 @@
+"""What the phases cost: leakage, quantiles, coverage, budgets, certificates, violations."""

@@ -1,0 +1,289 @@
+"""Balls: one audited table over the domain, and a ball of it for every user."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.errors import InfeasibleError, MethodError, PhaseOneCostError, ShortfallError
+from panda_mdp.panda.accounts.budgets import BudgetShares
+from panda_mdp.panda.accounts.violation import Account, Enumeration, Spreads
+from panda_mdp.panda.anpo import AnchorTable, solver_of
+from panda_mdp.panda.options import Options
+from panda_mdp.panda.schemes.scheme import Scheme, Start
+from panda_mdp.panda.selection.centres import BallLaw
+from panda_mdp.panda.selection.law import members, surrogates
+from panda_mdp.privacy.audit import audit_weights
+from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.privacy.quantise import TOTAL, quantise
+from panda_mdp.privacy.sampler import BitSource
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from panda_mdp.panda.selection.ball import BallAnchors
+
+SHARES = (1.0, 0.9, 0.8, 0.75, 0.7, 0.6, 0.5)
+"""Shares of eps - eps_1 that a table with extended rows is tried at; 0.5 is always enough."""
+MOST_EXTENDED = 2_000
+"""Every ball's extension is audited over all pairs, which is for domains of this size."""
+
+
+@dataclass(frozen=True, eq=False)
+class BallScheme(Scheme):
+    """One table serves every user and every ball; records outside their ball differ by kind."""
+
+    problem: Problem
+    selection: BallAnchors
+    delta: float
+    options: Options
+
+    @cached_property
+    def law(self) -> BallLaw:
+        """The law of centres and the radius of their balls."""
+        return self.selection.on(self.problem.domain)
+
+    @property
+    def radius(self) -> float:
+        return self.law.radius
+
+    @property
+    def left(self) -> float:
+        """What the centre leaves for the report, per unit of distance."""
+        return self.problem.epsilon - self.selection.epsilon
+
+    @property
+    def failure(self) -> InfeasibleError | None:
+        eps_1, epsilon = self.selection.epsilon, self.problem.epsilon
+        if eps_1 < epsilon:
+            return None
+        msg = (
+            f"the centre alone costs {eps_1:g} per {self.problem.domain.unit} and epsilon is "
+            f"{epsilon:g}: nothing is left for the report; give BallAnchors a smaller one"
+        )
+        return PhaseOneCostError(msg, value=eps_1, limit=epsilon)
+
+    @cached_property
+    @abstractmethod
+    def mechanism(self) -> Mechanism:
+        """The domain's table: public, the same for everyone, audited over all pairs."""
+
+    @abstractmethod
+    def outside(self, ball: IntArray, mechanism: Mechanism, records: IntArray) -> IntArray:
+        """The integer rows of records outside a ball, (n, m)."""
+
+    def draw(self, record: int, bits: BitSource) -> IntArray:
+        return self.law.ball(self.law.draw(record, bits))
+
+    def check_upload(self, anchors: Any) -> IntArray:
+        msg = "a ball is one of a public list; there is nothing else that could be uploaded"
+        raise MethodError(msg)
+
+    def solve(self, sets: tuple[IntArray, ...], start: Start | None) -> tuple[AnchorTable, ...]:
+        return (self.whole_table(),)
+
+    def whole_table(self) -> AnchorTable:
+        everyone = np.arange(self.problem.size)
+        return AnchorTable(everyone, everyone, self.mechanism)
+
+    def rows(
+        self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None
+    ) -> tuple[IntArray, IntArray]:
+        """The own row inside the ball."""
+        chosen = np.arange(self.problem.size) if records is None else records
+        rows = table.mechanism.weights[chosen]
+        beyond = ~members(self.problem.size, anchors)[chosen]
+        if beyond.any():
+            rows[beyond] = self.outside(anchors, table.mechanism, chosen[beyond])
+        return rows, np.arange(len(chosen))
+
+    def log_likelihoods(self, anchors: IntArray) -> FloatArray:
+        counts = self.law.mechanism.weights[:, self.law.centres_of(anchors)].sum(axis=1)
+        return np.asarray(np.log(counts.astype(np.float64)))
+
+    def counted(self, anchors: IntArray) -> BoolArray:
+        return members(self.problem.size, anchors)
+
+    def settled(
+        self, sets: tuple[IntArray, ...], tables: tuple[AnchorTable, ...]
+    ) -> AnchorTable | None:
+        return tables[0]
+
+    def spreads(
+        self, settled: AnchorTable | None, anchors: IntArray, record: int, others: IntArray
+    ) -> Spreads:
+        table = self.whole_table() if settled is None else settled
+        rows, row = self.rows(anchors, table, np.concatenate([[record], others]))
+        difference = log_ratios(rows[row[0]], rows[row[1:]])
+        up, down = difference.max(axis=1), -difference.min(axis=1)
+        return Spreads(up, down, np.ones(len(others), dtype=bool))
+
+    def enumeration(self, settled: AnchorTable | None, pair: IntArray) -> Enumeration:
+        """All balls and all reports."""
+        table = self.whole_table() if settled is None else settled
+        values, masses = [], []
+        for centres in self.law.groups:
+            counts = self.law.mechanism.weights[pair][:, centres].sum(axis=1)
+            leak = np.log(float(counts[0])) - np.log(float(counts[1]))
+            rows, row = self.rows(self.law.ball(centres[0]), table, pair)
+            values.append(np.abs(leak + log_ratios(rows[row[0]], rows[row[1:]])[0]))
+            masses.append(counts[:, None] / float(TOTAL) * (rows[row] / float(TOTAL)))
+        losses = np.concatenate(values)
+        return Enumeration(losses, losses, np.concatenate(masses, axis=1), "all balls and reports")
+
+    def pair_bound(self, pair: IntArray) -> float:
+        limit = self.problem.epsilon * self.problem.domain.distance(int(pair[0]), int(pair[1]))
+        return self.enumeration(None, pair).violation(limit, 1.0, self.delta).upper
+
+    def shares(self, anchors: IntArray) -> BudgetShares:
+        first = self.selection.epsilon / self.problem.epsilon
+        last = self.mechanism.epsilon / self.problem.epsilon
+        return BudgetShares(first, 1.0 - first - last, last)
+
+    def details(self, anchors: IntArray, table: AnchorTable) -> Mapping[str, Any]:
+        return {
+            "radius": self.law.radius,
+            "centre_epsilon": self.law.mechanism.audit.epsilon,
+            "table_epsilon": table.mechanism.epsilon,
+            "missed": float(self.law.missed.max()),
+            "expected_anchors": self.law.expected_size(self.problem.prior),
+        }
+
+    def _table(self, epsilon: float) -> Mechanism:
+        # Triangle inequalities hold up to rounding, or up to the 1e-9 that a given matrix may
+        # break them by.
+        slack = 4e-9 if self.problem.domain.metric.kind == "matrix" else 1e-12
+        part = self.problem.with_epsilon(epsilon * (1 - slack))
+        solve = solver_of(self.options.solver)
+        return solve(part, self.options.gap, time_limit=self.options.time_limit, initial=None)
+
+
+class NearestBalls(BallScheme):
+    """Outside, the nearest record inside: d(x, s(x')) <= 2 d(x, x'), so the table has half.
+
+    If x is inside, the record s that x' uses is at most d(x, x') from x', so at most 2 d(x, x')
+    from x. With a table that is eps_2-mDP, whenever the user's own record is inside, the loss is at
+    most (eps_1 + 2 eps_2) d, and it is inside with probability at least 1 - delta.
+    """
+
+    @property
+    def failure(self) -> InfeasibleError | None:
+        if self.selection.delta > self.delta:
+            msg = (
+                f"a ball misses its user's record with probability up to "
+                f"{self.selection.delta:g} and delta is {self.delta:g}; give BallAnchors the "
+                "smaller delta"
+            )
+            return ShortfallError(msg, value=self.selection.delta, limit=self.delta)
+        return super().failure
+
+    @property
+    def guarantee(self) -> Guarantee:
+        whole = super().guarantee
+        return Guarantee(whole.epsilon, self.selection.delta, whole.unit)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        return self._table(self.left / 2)
+
+    def outside(self, ball: IntArray, mechanism: Mechanism, records: IntArray) -> IntArray:
+        nearest = ball[surrogates(self.problem.domain, ball, records)]
+        return np.asarray(mechanism.weights[nearest])
+
+    def account(self) -> Account:
+        centre, table = self.law.mechanism.audit.epsilon, self.mechanism.audit.epsilon
+        within = centre + 2 * table <= self.problem.epsilon
+        x = int(self.law.missed.argmax())
+        x2 = int(self.problem.domain.neighbours(1)[0][x, 0])
+        return Account(float(self.law.missed.max()) if within else 1.0, (x, x2))
+
+
+class ExtendedBalls(BallScheme):
+    """Outside, rows extended from those of the ball: every ball is audited, and no delta."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        whole = super().guarantee
+        return Guarantee(whole.epsilon, 0.0, whole.unit)
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """The table at the largest share of eps - eps_1 for which every ball's extension passes.
+
+        Audited over all pairs of records for every ball, so the report costs eps - eps_1 whatever
+        ball was drawn and wherever the record lies.
+        """
+        if self.problem.size > MOST_EXTENDED:
+            msg = (
+                f"outside='extend' audits every ball over all pairs and takes at most "
+                f"{MOST_EXTENDED:,} records, not {self.problem.size:,}; use another `outside`"
+            )
+            raise MethodError(msg)
+        for share in SHARES:
+            table = self._table(share * self.left)
+            if self._passes(table):
+                return table
+        msg = "no extension passed the audit, though half the budget always should"
+        raise MethodError(msg)
+
+    def outside(self, ball: IntArray, mechanism: Mechanism, records: IntArray) -> IntArray:
+        rows = extend_rows(self.problem.domain, mechanism.matrix, ball, mechanism.epsilon, records)
+        return quantise(rows)
+
+    def counted(self, anchors: IntArray) -> BoolArray:
+        return np.ones(self.problem.size, dtype=bool)
+
+    def account(self) -> Account:
+        within = self.law.mechanism.audit.epsilon <= self.selection.epsilon
+        x = int(self.law.missed.argmax())
+        x2 = int(self.problem.domain.neighbours(1)[0][x, 0])
+        return Account(0.0 if within and self._passes(self.mechanism) else 1.0, (x, x2))
+
+    def _passes(self, table: Mechanism) -> bool:
+        """Whether the rows of every ball, extended to all records, are private by audit."""
+        everyone = np.arange(self.problem.size)
+        whole = AnchorTable(everyone, everyone, table)
+        for centres in self.law.groups:
+            ball = self.law.ball(centres[0])
+            if len(ball) < self.problem.size:
+                rows, _ = self.rows(ball, whole)
+                outputs = self.problem.outputs
+                if not audit_weights(self.problem.domain, outputs, rows, self.left).holds:
+                    return False
+        return True
+
+
+def extend_rows(
+    domain: Domain, matrix: FloatArray, ball: IntArray, epsilon: float, records: IntArray
+) -> FloatArray:
+    """Rows of records outside a ball, half-way between two log-Lipschitz extensions of its rows.
+
+        log z(y|x') = (max_a [log z(y|a) - eps_2 d] + min_a [log z(y|a) + eps_2 d]) / 2 + const
+
+    over the records a of the ball, d = d(a, x'). Both extensions are eps_2-Lipschitz over all
+    records, and so is the logarithm of the sum that normalises, so the result is at most 2 eps_2.
+    Half-way the sums stay nearer to 1 than for either extension alone: audits show 1.2 to 1.75
+    eps_2.
+    """
+    out = np.empty((len(records), matrix.shape[1]))
+    with np.errstate(divide="ignore"):
+        logs = np.log(matrix[ball])
+    for k, x in enumerate(records):
+        reach = epsilon * domain.metric.pairs(ball, np.full(len(ball), x))[:, None]
+        row = np.exp(((logs - reach).max(axis=0) + (logs + reach).min(axis=0)) / 2)
+        out[k] = row / row.sum()
+    return out
+
+
+def log_ratios(row: IntArray, others: IntArray) -> FloatArray:
+    """log z / z' of one integer row against others; 0 where neither has an output."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        difference = np.log(row.astype(np.float64)) - np.log(others.astype(np.float64))
+    return np.where(np.isnan(difference), 0.0, difference)

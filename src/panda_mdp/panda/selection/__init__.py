@@ -1,0 +1,1 @@
+"""How users select anchors: independent coins, or a ball around a private centre."""

@@ -1,0 +1,100 @@
+"""The law of centres on a domain, and the balls around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.errors import MethodError
+from panda_mdp.methods.exponential import exponential
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import BitSource, choose
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.mechanism import Mechanism
+
+
+@dataclass(frozen=True, eq=False)
+class BallLaw:
+    """The law of centres on a domain and the radius that goes with it."""
+
+    domain: Domain
+    centres: IntArray
+    mechanism: Mechanism
+    """Records to centres, eps_1-mDP by audit over all pairs."""
+    radius: float
+    missed: FloatArray
+    """Per record, the exact probability that it is outside its own ball; at most delta."""
+
+    @classmethod
+    def build(cls, domain: Domain, centres: IntArray, epsilon: float, delta: float) -> BallLaw:
+        """Raise the centres' exponent until the audit meets epsilon, and find the radius."""
+        apart = _distances(domain, centres)
+        problem = Problem(domain, centres, apart, epsilon)
+        mechanism = exponential(problem, tight=True)
+        radius, missed = radius_for(apart, mechanism.weights, delta)
+        return cls(domain, frozen(centres), mechanism, radius, frozen(missed))
+
+    def draw(self, record: int, bits: BitSource) -> int:
+        """The position of a centre for a record."""
+        return int(choose(self.mechanism.weights[record], bits.integers(1))[0])
+
+    @cached_property
+    def groups(self) -> tuple[IntArray, ...]:
+        """Positions of centres with equal balls: who sees the ball cannot tell them apart."""
+        inside = np.packbits(self.mechanism.problem.loss <= self.radius, axis=0)
+        _, group = np.unique(inside, axis=1, return_inverse=True)
+        return tuple(np.flatnonzero(group == g) for g in range(int(group.max()) + 1))
+
+    def ball(self, centre: int) -> IntArray:
+        """Records within the radius of a centre (by position), ascending."""
+        everyone = np.arange(self.domain.size)
+        at = np.full(self.domain.size, self.centres[centre])
+        return np.flatnonzero(self.domain.metric.pairs(everyone, at) <= self.radius)
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """Number of records in the ball of each centre."""
+        return frozen((self.mechanism.problem.loss <= self.radius).sum(axis=0))
+
+    def expected_size(self, prior: FloatArray) -> float:
+        """Records that a user downloads, on average under a prior."""
+        return float(prior @ (self.mechanism.matrix @ self.sizes))
+
+    def centres_of(self, anchors: IntArray) -> IntArray:
+        """Positions of the centres whose ball is exactly this set."""
+        for centres in self.groups:
+            first = int(centres[0])
+            if self.sizes[first] == len(anchors) and np.array_equal(self.ball(first), anchors):
+                return centres
+        msg = "these anchors are not the ball of any centre; no record releases them"
+        raise MethodError(msg)
+
+
+def radius_for(apart: FloatArray, weights: IntArray, delta: float) -> tuple[float, FloatArray]:
+    """The least radius with Pr[d(x, c) > radius] <= delta for every record, and that probability.
+
+    Exact: the probabilities are integers over 2^62, summed as integers from the far side.
+    """
+    allowed = int(Fraction(delta) * TOTAL)
+    order = np.argsort(-apart, axis=1, kind="stable")
+    beyond = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
+    # The first centre, from the far side, that must stay inside.
+    first = (beyond > allowed).argmax(axis=1)
+    ranked = np.take_along_axis(apart, order, axis=1)
+    radius = float(ranked[np.arange(len(apart)), first].max())
+    missed = np.where(apart > radius, weights, 0).sum(axis=1)
+    return radius, np.asarray(missed / float(TOTAL))
+
+
+def _distances(domain: Domain, centres: IntArray) -> FloatArray:
+    """Distances of all records to the centres, by the function that balls use."""
+    out = np.empty((domain.size, len(centres)))
+    everyone = np.arange(domain.size)
+    for k, centre in enumerate(centres):
+        out[:, k] = domain.metric.pairs(everyone, np.full(domain.size, centre))
+    return out

@@ -1,0 +1,1 @@
+"""Users over time, in simulations: joining, leaving, manipulating, moving."""
