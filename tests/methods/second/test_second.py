@@ -9,6 +9,8 @@ from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.second import second
+from panda_mdp.methods.second.first_order import onto_simplex
 from panda_mdp.methods.second.objectives import NAMES, objective
 from panda_mdp.methods.second.second import limited, lower_objective
 
@@ -141,3 +143,49 @@ def test_refusals_name_the_value_and_the_remedy():
         limited(problem, "error", 0.5)
     with pytest.raises(MethodError, match="ignores the record"):
         limited(problem, "vulnerability", float(problem.prior.max()))
+
+
+@pytest.mark.parametrize("name", ["vulnerability", "located", "true_place"])
+def test_the_first_order_method_brackets_the_optimum(name, monkeypatch):
+    problem = problem_of(5, 12, 6)
+    radius = 1.0 if name == "located" else None
+    goal = objective(problem, name, radius)
+    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
+    table = pm.optimal(problem, gap=1e-3, backend="cpu", then=name, slack=0.05, radius=radius)
+    facts = table.details["second"]
+    best = brute_force(problem, forms_of(problem, name, radius), budget=facts["budget"])
+    assert facts["bound"] <= best + 1e-9
+    assert goal.value(table.matrix) >= best - 1e-7
+    # Both are near, so neither side of the bracket is idle.
+    assert facts["bound"] >= 0.9 * best
+    assert facts["value"] <= 1.1 * best
+    assert facts["value"] < facts["before"]
+    assert table.loss <= facts["budget"]
+    assert is_private(problem.domain, table.weights, problem.epsilon)
+
+
+def test_simplex_projection_is_the_nearest_point():
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(5, 40))
+    near = onto_simplex(columns)
+    assert near.min() >= 0
+    assert near.sum(axis=0) == pytest.approx(1, abs=1e-12)
+    others = rng.dirichlet(np.ones(5), size=4000)
+    for column, point in zip(columns.T, near.T, strict=True):
+        assert ((column - point) ** 2).sum() <= ((others - column) ** 2).sum(axis=1).min() + 1e-12
+
+
+def test_optimal_takes_the_keywords_or_names_what_is_wrong():
+    problem = problem_of(6)
+    assert "second" not in pm.optimal(problem).details
+    held = pm.optimal(problem, attacker="vulnerability", limit=0.6)
+    assert held.details["limited"]["value"] <= 0.6
+    with pytest.raises(MethodError, match="belong together"):
+        pm.optimal(problem, attacker="vulnerability")
+    with pytest.raises(MethodError, match="belong together"):
+        pm.optimal(problem, attacker="vulnerability", limit=0.5, then="error")
+    with pytest.raises(MethodError, match="slack is -1"):
+        pm.optimal(problem, then="vulnerability", slack=-1)
+    large = displacement_problem(random_domain("euclidean", 100), range(100), 1.0)
+    with pytest.raises(MethodError, match="solved exactly"):
+        pm.optimal(large, then="error")

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.optimal.backends import Engine, choose
 from panda_mdp.methods.optimal.progress import Progress
+from panda_mdp.methods.second.objectives import Name
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
 
@@ -28,6 +30,11 @@ def optimal(
     pairs: Literal["graph", "all"] = "graph",
     algorithm: Literal["ipm", "simplex", "pdlp"] = "ipm",
     devices: Sequence[Any] | None = None,
+    then: Name | None = None,
+    slack: float = 0.01,
+    attacker: Name | None = None,
+    limit: float | None = None,
+    radius: float | None = None,
 ) -> Mechanism:
     """The table of least expected loss among all epsilon-mDP tables, to a certified gap.
 
@@ -47,6 +54,12 @@ def optimal(
     the same LP to HiGHS with `algorithm` over the graph or all `pairs` (reference, small cases).
     `initial` is a K x m table to start from. Memory grows as (edges + records) x outputs.
 
+    Without `then` the loss alone is minimised. `then` names a second objective ("vulnerability",
+    "located" within `radius`, "true_place", "error" or "least_protected", see
+    `panda_mdp.methods.second`), made best among the tables whose loss is within `slack` of the
+    first one's, on the CPU, and certified too: `details["second"]`. `attacker` and `limit` ask for
+    the least loss at which that attacker gains at most `limit`.
+
     >>> from panda_mdp import Domain
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
     >>> problem = Problem(domain, [0, 1, 2], abs(domain.distances()), epsilon=1.0)
@@ -64,15 +77,45 @@ def optimal(
         msg = f"backend is {backend!r}; it must be 'auto', 'cpu', 'jax' or 'highs'"
         raise MethodError(msg)
     start_table = None if initial is None else _check_initial(problem, initial)
+    if (attacker is None) != (limit is None) or (attacker is not None and then is not None):
+        msg = "attacker and limit belong together, and exclude then: give both, or then, or none"
+        raise MethodError(msg)
+    if attacker is not None and limit is not None:
+        from panda_mdp.methods.second.second import limited
+
+        return limited(problem, attacker, limit, radius=radius)
+    if then is not None:
+        from panda_mdp.methods.second.second import check_objective
+
+        check_objective(problem, then, slack, radius)
+    # With a second objective each of the two has half of the time.
+    share = time_limit if then is None or time_limit is None else time_limit / 2
+    engine: Engine | None = None
     if backend == "highs":
         from panda_mdp.methods.optimal.reference import solve_highs
 
-        return solve_highs(problem, pairs=pairs, algorithm=algorithm, time_limit=time_limit)
-    from panda_mdp.methods.optimal.backends import choose
-    from panda_mdp.methods.optimal.solve import Solve
+        first = solve_highs(problem, pairs=pairs, algorithm=algorithm, time_limit=share)
+    else:
+        from panda_mdp.methods.optimal.solve import Solve
 
-    engine = choose(backend, devices)
-    return Solve(problem, gap, engine, time_limit, progress, pairs == "all").run(start_table)
+        engine = choose(backend, devices)
+        if then is not None and engine.name == "cpu":
+            from panda_mdp.methods.second.first_order import Recorder
+
+            engine = Recorder()
+        first = Solve(problem, gap, engine, share, progress, pairs == "all").run(start_table)
+    if then is None:
+        return first
+    from panda_mdp.methods.second.second import lower_objective
+
+    return lower_objective(
+        first,
+        then,
+        slack,
+        radius=radius,
+        solver=getattr(engine, "made", None),
+        time_limit=share,
+    )
 
 
 def _check_initial(problem: Problem, initial: npt.ArrayLike) -> FloatArray:
