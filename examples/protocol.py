@@ -131,8 +131,8 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
     selection = {
         "decay": chosen.decay,
         "alpha": chosen.alpha,
-        "lam": chosen.rate,
-        "gamma": chosen.radius,
+        "rate": chosen.rate,
+        "radius": chosen.radius,
         "tail": chosen.tail,
         "candidates": None if chosen.candidates is None else chosen.candidates.tolist(),
         "neighbours": chosen.neighbours,

@@ -30,7 +30,7 @@ from protocol_traffic import Export, Told, Wire, make_reports, request_bytes
 
 OUTPUTS, TOKENS, REPORTERS, USERS = 100, 1_000, 24, 3
 BROKEN = (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError)
-SELECTION = {"decay": "exponential", "alpha": 0.9, "lam": 0.5, "gamma": 2.0}
+SELECTION = {"decay": "exponential", "alpha": 0.9, "rate": 0.5, "radius": 2.0}
 
 
 @dataclass

@@ -81,7 +81,7 @@ def prepare(running: Running, folder: Path) -> Target:
     _made(admin.post("/v1/deployments", json=ball))
     anchors = {"kind": "anchors", "name": "paper", "domain": "city", "outputs": [0, 10, 20]}
     anchors |= {"epsilon": 5.0, "delta": 1e-3, "accept_no_guarantee": True}
-    selection = {"decay": "exponential", "alpha": 0.9, "lam": 0.5, "gamma": 2.0}
+    selection = {"decay": "exponential", "alpha": 0.9, "rate": 0.5, "radius": 2.0}
     _made(admin.post("/v1/deployments", json=anchors | {"selection": selection}))
     _made(admin.post("/v1/deployments/paper/rounds", json={}))
     made = _made(admin.post("/v1/tokens", json={"role": "reporter"}))

@@ -70,7 +70,7 @@ def target(admin: str, reporter: str, table: bytes) -> Target:
     made, small, large = new_id(), 64 << 10, 64 << 20
     place = {"lat": [41.9, 41.8, 41.7], "lon": [12.5, 12.4, 12.3]}
     job = {"id": made, "table": "t", "domain": "city", "outputs": [0, 1], "epsilon": 3.0}
-    selection = {"decay": "exponential", "alpha": 0.9, "lam": 0.5, "gamma": 2.0}
+    selection = {"decay": "exponential", "alpha": 0.9, "rate": 0.5, "radius": 2.0}
     anchors = {"kind": "anchors", "name": "new", "domain": "city", "outputs": [0, 1]}
     anchors |= {"epsilon": 5.0, "delta": 1e-3, "selection": selection}
     deploy = {"kind": "table", "name": "other", "table": {"name": "city", "version": 1}}

@@ -18,24 +18,22 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.panda.selection.ball import BallAnchors
-from panda_mdp.protocol import ledger
-from panda_mdp.protocol.messages import (
+from panda_mdp.protocol.ledger import ledger
+from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
+from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
     BallDeployment,
     BallRows,
     DeploymentList,
-    DomainDetail,
-    GuaranteeInfo,
-    KeyInfo,
     PlanInfo,
     RoundInfo,
     RoundRows,
     SelectionInfo,
-    ServiceInfo,
     TableDeployment,
-    TableInfo,
 )
-from panda_mdp.protocol.signing import SigningKey, rows_bytes, table_bytes
+from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
+from panda_mdp.protocol.messages.signing import SigningKey, rows_bytes, table_bytes
+from panda_mdp.protocol.messages.types import GuaranteeInfo
 
 URL = "http://127.0.0.1:1"
 TOKEN = f"pmt_{'0' * 12}_{'s' * 43}"
@@ -311,13 +309,13 @@ def anchors_deployment(
 ) -> AnchorsDeployment:
     """A deployment whose certificate holds (everybody's anchors are all candidates, nearly), or
     the paper's parameters, which do not hold."""
-    selection = SelectionInfo(decay="exponential", alpha=0.95, lam=0.1)
+    selection = SelectionInfo(decay="exponential", alpha=0.95, rate=0.1)
     if private:
         selection = SelectionInfo(
             decay="exponential",
             alpha=1 - 1e-3 / 4,
-            lam=0.0,
-            gamma=domain.diameter,
+            rate=0.0,
+            radius=domain.diameter,
             neighbours=domain.size,
         )
     return AnchorsDeployment(

@@ -36,7 +36,7 @@ import panda_mdp as pm
 from panda_mdp.errors import SnapError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import choose
-from panda_mdp.protocol.signing import SigningKey, canonical_json, rows_bytes, table_bytes
+from panda_mdp.protocol.messages.signing import SigningKey, canonical_json, rows_bytes, table_bytes
 
 HERE = Path(__file__).parent
 RELATIVE_ERROR = 1e-12

@@ -14,7 +14,7 @@ import panda_mdp as pm
 from panda_mdp.errors import SignatureError, SnapError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import choose
-from panda_mdp.protocol.signing import VerifyKey, canonical_json, rows_bytes, table_bytes
+from panda_mdp.protocol.messages.signing import VerifyKey, canonical_json, rows_bytes, table_bytes
 from panda_mdp.space.metrics import haversine_km
 
 HERE = Path(__file__).parent

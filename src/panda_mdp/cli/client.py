@@ -15,10 +15,10 @@ from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from panda_mdp.privacy.guarantee import Guarantee
-    from panda_mdp.protocol.allowance import Allowance
-    from panda_mdp.protocol.client import Client
-    from panda_mdp.protocol.client_plans import Plan
-    from panda_mdp.protocol.record import Record
+    from panda_mdp.protocol.client.client import Client
+    from panda_mdp.protocol.client.plans import Plan
+    from panda_mdp.protocol.client.record import Record
+    from panda_mdp.protocol.ledger.allowance import Allowance
 
 TOKEN = "PANDA_MDP_TOKEN"  # noqa: S105
 HOME = "~/.local/share/panda-mdp"
@@ -81,8 +81,8 @@ def init(
     folder: Folder = Path(HOME),
 ) -> None:
     """Make a ledger with limits, or change the limits of the one that is there."""
-    from panda_mdp.protocol.allowance import Allowance
-    from panda_mdp.protocol.ledger import KEY, Ledger
+    from panda_mdp.protocol.ledger.allowance import Allowance
+    from panda_mdp.protocol.ledger.ledger import KEY, Ledger
 
     limits = Allowance(
         epsilon=epsilon,
@@ -110,7 +110,7 @@ def status(
     """What a server offers and claims, and whether your limits allow it. Nothing is checked."""
     from panda_mdp.cli.tables import facts
     from panda_mdp.privacy.guarantee import Guarantee
-    from panda_mdp.protocol.allowance import excess
+    from panda_mdp.protocol.ledger.allowance import excess
 
     check_target(json)
     rows: list[tuple[str, object]] = []
@@ -232,7 +232,7 @@ def retry(
 def ledger(folder: Folder = Path(HOME), json: Json = None) -> None:
     """What was spent in the running period, and what is left."""
     from panda_mdp.cli.tables import facts
-    from panda_mdp.protocol.ledger import Ledger
+    from panda_mdp.protocol.ledger.ledger import Ledger
 
     check_target(json)
     books = Ledger.open(folder.expanduser())
@@ -292,8 +292,8 @@ def forget(
     folder: Folder = Path(HOME),
 ) -> None:
     """Erase from the ledger what was drawn and for which places; what was spent stays."""
-    from panda_mdp.protocol.allowance import Allowance
-    from panda_mdp.protocol.ledger import Ledger
+    from panda_mdp.protocol.ledger.allowance import Allowance
+    from panda_mdp.protocol.ledger.ledger import Ledger
 
     place = folder.expanduser()
     if not start_over:
@@ -319,9 +319,9 @@ def trust(
     plain_http: Plain = False,
 ) -> None:
     """Show the pinned key of a server, or pin another one."""
-    from panda_mdp.protocol.client_http import Wire
-    from panda_mdp.protocol.client_trust import Trust
-    from panda_mdp.protocol.signing import VerifyKey
+    from panda_mdp.protocol.client.trust import Trust
+    from panda_mdp.protocol.client.wire import Wire
+    from panda_mdp.protocol.messages.signing import VerifyKey
 
     wire = Wire(url, allow_plain_http=plain_http)
     wire.close()
@@ -339,7 +339,7 @@ def trust(
 
 def read_sealed(plan: Plan) -> Record:
     """The record of a line `lat,lon` or of an index. No error shows the line."""
-    from panda_mdp.protocol.record import Failed, attempt
+    from panda_mdp.protocol.client.record import Failed, attempt
 
     found = attempt(_sealed_line, plan)
     if isinstance(found, Failed):
@@ -349,7 +349,7 @@ def read_sealed(plan: Plan) -> Record:
 
 def _sealed_line(plan: Plan) -> Record:
     from panda_mdp.cli.perturb import read_record
-    from panda_mdp.protocol.record import seal_index
+    from panda_mdp.protocol.client.record import seal_index
 
     return seal_index(plan.domain, read_record(plan.domain, plan.snap_km, sys.stdin))
 
@@ -389,7 +389,7 @@ def _limits(limits: Allowance) -> str:
 
 
 def _described(plan: Plan) -> list[tuple[str, object]]:
-    from panda_mdp.protocol.client_plans import AnchorsPlan, BallPlan, TablePlan
+    from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, TablePlan
 
     rows: list[tuple[str, object]] = [
         ("version", plan.version),

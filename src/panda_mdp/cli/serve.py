@@ -17,9 +17,9 @@ import typer
 from panda_mdp.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from panda_mdp.protocol.app import Server
-    from panda_mdp.protocol.settings import Settings
-    from panda_mdp.protocol.store import Store
+    from panda_mdp.protocol.server.app import Server
+    from panda_mdp.protocol.server.settings import Settings
+    from panda_mdp.protocol.server.store.database import Store
 
 DEFAULT = "panda-mdp.db"
 Database = Annotated[
@@ -83,9 +83,9 @@ def serve(
     (docs/protocol.md). Ends cleanly on SIGTERM and Ctrl-C: what was accepted is stored.
     """
     _check_installed()
-    from panda_mdp.protocol.app import create_app
-    from panda_mdp.protocol.settings import Settings
-    from panda_mdp.protocol.store import Store
+    from panda_mdp.protocol.server.app import create_app
+    from panda_mdp.protocol.server.settings import Settings
+    from panda_mdp.protocol.server.store.database import Store
 
     _set_logs(log_level, access_log)
     # Read by the worker processes' linear algebra: its threads would wait for each other, and
@@ -127,10 +127,10 @@ def token(
     Works beside a running server, which notices within a second.
     """
     _check_installed()
-    from panda_mdp.protocol.auth import TokenBook
-    from panda_mdp.protocol.failures import Failure
-    from panda_mdp.protocol.messages import TokenRequest
-    from panda_mdp.protocol.store import Store
+    from panda_mdp.protocol.messages.service import TokenRequest
+    from panda_mdp.protocol.server.auth import TokenBook
+    from panda_mdp.protocol.server.failures import Failure
+    from panda_mdp.protocol.server.store.database import Store
 
     if role not in ("admin", "reporter"):
         msg = f"{role!r} is not a role; give admin or reporter"
@@ -177,8 +177,8 @@ def _key_path(store: Store, given: Path | None) -> Path:
 
 
 def _initialise(store: Store, key: Path) -> None:
-    from panda_mdp.protocol.auth import TokenBook
-    from panda_mdp.protocol.signing import SigningKey
+    from panda_mdp.protocol.messages.signing import SigningKey
+    from panda_mdp.protocol.server.auth import TokenBook
 
     if not key.exists():
         SigningKey.create(key)

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 from panda_mdp.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from panda_mdp.protocol.allowance import Allowance
-    from panda_mdp.protocol.client import Answer, Client
-    from panda_mdp.protocol.ledger import Ledger
-    from panda_mdp.protocol.record import Record
-    from panda_mdp.protocol.signing import SigningKey, VerifyKey
+    from panda_mdp.protocol.client.client import Answer, Client
+    from panda_mdp.protocol.client.record import Record
+    from panda_mdp.protocol.ledger.allowance import Allowance
+    from panda_mdp.protocol.ledger.ledger import Ledger
+    from panda_mdp.protocol.messages.signing import SigningKey, VerifyKey
 
 __all__ = ["Allowance", "Answer", "Client", "Ledger", "Record", "SigningKey", "VerifyKey"]
 
 _HOMES = {
-    "Allowance": "allowance",
-    "Answer": "client",
-    "Client": "client",
-    "Ledger": "ledger",
-    "Record": "record",
-    "SigningKey": "signing",
-    "VerifyKey": "signing",
+    "Allowance": "ledger.allowance",
+    "Answer": "client.client",
+    "Client": "client.client",
+    "Ledger": "ledger.ledger",
+    "Record": "client.record",
+    "SigningKey": "messages.signing",
+    "VerifyKey": "messages.signing",
 }
 
 

@@ -1,0 +1,1 @@
+"""A user's books: limits, charges, and what was drawn, encrypted."""

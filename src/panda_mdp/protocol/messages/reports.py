@@ -1,0 +1,74 @@
+"""Messages about reports: what a user releases, and what the operator makes of all of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from panda_mdp.protocol.messages.types import (
+    MOST_OUTPUTS,
+    MOST_RECORDS,
+    ClientId,
+    Count,
+    Index,
+    Indices,
+    Label,
+    Message,
+    Probability,
+    Version,
+)
+
+
+class ReportRequest(Message):
+    """POST /v1/deployments/{name}/reports: an output that was drawn, and nothing else."""
+
+    id: ClientId
+    version: Version
+    output: Index
+
+
+class ReportAccepted(Message):
+    """The answer to a report, the first time and every time."""
+
+    id: ClientId
+    accepted: Literal[True] = True
+
+
+class ReportLine(Message):
+    """One line of the export, GET .../reports (NDJSON)."""
+
+    seq: Count
+    at: datetime
+    version: Version
+    output: Index
+    user: Label
+
+
+class HourCount(Message):
+    """Reports of one hour."""
+
+    hour: datetime
+    count: Count
+
+
+class Counts(Message):
+    """GET .../counts."""
+
+    reports: Count
+    outputs: Indices
+    counts: Annotated[list[Count], Field(max_length=MOST_OUTPUTS)]
+    per_hour: Annotated[list[HourCount], Field(max_length=100_000)]
+
+
+class Estimate(Message):
+    """GET .../estimate: the share of users at each record, with an interval."""
+
+    records: Indices
+    share: Annotated[list[Probability], Field(max_length=MOST_RECORDS)]
+    low: Annotated[list[Probability], Field(max_length=MOST_RECORDS)]
+    high: Annotated[list[Probability], Field(max_length=MOST_RECORDS)]
+    iterations: Count
+    reports: Count
+    confidence: Probability = 0.95

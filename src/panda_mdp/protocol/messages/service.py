@@ -1,0 +1,102 @@
+"""Messages about the service itself: errors, the operator's key, tokens."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from panda_mdp.protocol.messages.types import (
+    MOST_TOKENS,
+    Base64,
+    ErrorCode,
+    Hex,
+    Label,
+    Message,
+    Role,
+    Text,
+)
+
+
+class ErrorDetail(Message):
+    """What went wrong, by a stable code; `remedy` says what helps."""
+
+    code: ErrorCode
+    message: Text
+    remedy: Text = ""
+
+
+class ErrorBody(Message):
+    """The body of every answer that is not a success."""
+
+    error: ErrorDetail
+
+
+class KeyInfo(Message):
+    """The operator's public key."""
+
+    id: Hex
+    algorithm: Literal["Ed25519"] = "Ed25519"
+    public: Base64
+
+
+class ServiceInfo(Message):
+    """GET /v1."""
+
+    service: Literal["panda-mdp"] = "panda-mdp"
+    protocol: Literal[1] = 1
+    version: Label
+    key: KeyInfo
+
+
+class Health(Message):
+    """GET /v1/health."""
+
+    status: Literal["ok"] = "ok"
+
+
+class TokenRequest(Message):
+    """POST /v1/tokens."""
+
+    role: Role
+    label: Label = ""
+    expires_in_s: Annotated[float, Field(gt=0, le=10 * 366 * 86_400)] | None = None
+    count: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 1
+
+
+class TokenMade(Message):
+    """A token, shown once."""
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    token: Annotated[str, Field(pattern=r"^pmt_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$")]
+    role: Role
+    label: Label
+    expires: datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"TokenMade(id={self.id!r}, role={self.role!r}, token=<hidden>)"
+
+    __str__ = __repr__
+
+
+class TokensMade(Message):
+    """The answer to POST /v1/tokens."""
+
+    tokens: list[TokenMade]
+
+
+class TokenInfo(Message):
+    """A token without its secret."""
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    role: Role
+    label: Label
+    created: datetime
+    expires: datetime | None = None
+
+
+class TokenList(Message):
+    """GET /v1/tokens."""
+
+    tokens: list[TokenInfo]

@@ -1,0 +1,1 @@
+"""The operator's side: routes over a store, and the work behind them."""

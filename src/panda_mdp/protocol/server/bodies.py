@@ -1,0 +1,96 @@
+"""Bodies of requests: read after the caller's role is known, bounded in size, time and memory.
+
+What is larger than a page of text is parsed in another process: the parser holds the interpreter's
+lock, and everybody else would wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import TypeAdapter, ValidationError
+
+from panda_mdp.protocol.server.context import Context
+from panda_mdp.protocol.server.failures import Failure, invalid
+
+T = TypeVar("T")
+DRAINED = 128 << 20
+"""A refused body up to this length is read and dropped; beyond it the connection is closed."""
+SHORT = 64 << 10
+"""Bodies up to this length are parsed at once."""
+
+
+async def read_body(request: Request, here: Context, limit: int) -> bytes:
+    """The bytes of a body. Raises `Failure` beyond `limit`, and where it takes too long."""
+    declared = request.headers.getlist("content-length")
+    size = int(declared[0][:20]) if declared and declared[0].isdigit() else 0
+    if size > limit:
+        raise _too_large(limit, close=size > DRAINED)
+    parts: list[bytes] = []
+    seconds = here.settings.body_seconds
+    try:
+        async with asyncio.timeout(seconds):
+            arrived = 0
+            async for part in request.stream():
+                arrived += len(part)
+                if arrived > limit:
+                    raise _too_large(limit, close=True)
+                parts.append(part)
+    except TimeoutError:
+        msg = f"the body had not arrived after {seconds:g} s"
+        raise Failure("invalid", msg, "send it at once", {"connection": "close"}) from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def read_json(request: Request, here: Context, limit: int) -> bytes:
+    """The bytes of a body that is said to be JSON, or nothing else."""
+    kinds = request.headers.getlist("content-type")
+    kind = kinds[0] if kinds else "application/json"
+    if len(kinds) > 1 or kind.split(";")[0].strip().lower() != "application/json":
+        raise Failure(
+            "invalid", "content-type: it is not application/json", "send application/json"
+        )
+    return await read_body(request, here, limit)
+
+
+async def read_message(
+    request: Request, here: Context, wanted: TypeAdapter[T], limit: int | None = None
+) -> T:
+    """The body as a message; refused without showing any of it."""
+    body = await read_json(request, here, limit or here.settings.small_bytes)
+    if len(body) <= SHORT:
+        return parse(wanted, body)
+    return await here.pool.run(parse, wanted, body)
+
+
+def parse(wanted: TypeAdapter[T], body: bytes) -> T:
+    """Bytes as a message: strict JSON, every field once.
+
+    >>> parse(TypeAdapter(dict[str, int]), b'{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    panda_mdp.protocol.server.failures.Failure: invalid: a field is given twice
+    """
+    try:
+        found = wanted.validate_json(body)
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_input=False)) from None
+    # The parser takes the last of two fields of one name; others take the first.
+    json.loads(body, object_pairs_hook=_once)
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise Failure("invalid", "a field is given twice", "send each field once")
+
+
+def _too_large(limit: int, close: bool = False) -> Failure:
+    return Failure(
+        "too_large",
+        f"the body has more than the {limit} bytes that this route takes",
+        "send less; the operator sets the limit",
+        {"connection": "close"} if close else None,
+    )

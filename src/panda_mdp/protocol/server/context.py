@@ -1,0 +1,75 @@
+"""What all routes share, and its life: started with the server, ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+
+from panda_mdp.protocol.messages.catalogue import TableRef
+from panda_mdp.protocol.messages.signing import SigningKey
+from panda_mdp.protocol.server.auth import TokenBook
+from panda_mdp.protocol.server.live import Cache, Live, LiveDeployments
+from panda_mdp.protocol.server.pool import Pool
+from panda_mdp.protocol.server.settings import Settings
+from panda_mdp.protocol.server.store.catalogue import table_file
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.supervisor import Supervisor
+from panda_mdp.protocol.server.writer import ReportWriter
+
+_log = logging.getLogger("panda_mdp.server")
+
+
+class Context:
+    """A server's parts. `start` and `stop` are called by the application."""
+
+    def __init__(self, store: Store, key_path: Path, settings: Settings) -> None:
+        self.store = store
+        self.settings = settings
+        self.key = SigningKey.load(key_path)
+        self.book = TokenBook(store)
+        self.files = Cache(settings.cached_bytes)
+        self.live = LiveDeployments(store, self.files)
+        self.writer = ReportWriter(store, settings.batch_reports, settings.queued_reports)
+        self.pool = Pool()
+        self.supervisor = Supervisor(store, key_path, self.live.forget, settings.poll_seconds)
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to write reports, run jobs and watch for changes."""
+        await run_in_threadpool(self.book.load)
+        self.writer.start()
+        self.supervisor.start()
+        self._watch = asyncio.create_task(self._watch_tokens())
+
+    async def stop(self) -> None:
+        """Store what waits, end the workers."""
+        if self._watch is not None:
+            self._watch.cancel()
+        await run_in_threadpool(self.writer.stop)
+        await run_in_threadpool(self.supervisor.stop)
+        await run_in_threadpool(self.pool.close)
+        self.store.close()
+
+    async def deployment(self, name: str) -> Live:
+        """A deployment as reports see it."""
+        known = self.live.cached(name)
+        return known if known is not None else await run_in_threadpool(self.live.get, name)
+
+    def file(self, ref: TableRef) -> bytes:
+        """A table's file."""
+        return self.files.get(f"{ref.name}/{ref.version}", lambda: self._read(ref))
+
+    def _read(self, ref: TableRef) -> bytes:
+        with self.store.read() as connection:
+            return table_file(connection, ref)
+
+    async def _watch_tokens(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            try:
+                await run_in_threadpool(self.book.refresh)
+            except Exception as error:
+                _log.error("the tokens could not be looked at: %s", type(error).__name__)

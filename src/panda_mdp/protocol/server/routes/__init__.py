@@ -1,0 +1,1 @@
+"""What the server answers, path by path."""

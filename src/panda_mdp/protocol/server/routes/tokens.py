@@ -1,0 +1,63 @@
+"""Tokens: made and revoked by operators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import Response
+from pydantic import TypeAdapter
+from starlette.concurrency import run_in_threadpool
+
+from panda_mdp.protocol.messages.service import TokenList, TokenRequest, TokensMade
+from panda_mdp.protocol.server.bodies import read_message
+from panda_mdp.protocol.server.routes.common import (
+    accepts,
+    answer,
+    context,
+    fails,
+    gives,
+    require,
+)
+
+router = APIRouter()
+_REQUEST = TypeAdapter(TokenRequest)
+
+
+@router.post(
+    "/v1/tokens",
+    openapi_extra=accepts("TokenRequest", _REQUEST),
+    responses=gives(TokensMade, 201) | fails(401, 403, 413),
+    status_code=201,
+)
+async def post_tokens(request: Request) -> Response:
+    """Make tokens. This answer is the only place where their secrets appear."""
+    require(request, "admin")
+    here = context(request)
+    wanted = await read_message(request, here, _REQUEST)
+    made = await run_in_threadpool(
+        here.book.make, wanted.role, wanted.label, wanted.expires_in_s, wanted.count
+    )
+    return answer(TokensMade(tokens=made), 201)
+
+
+@router.get("/v1/tokens", responses=gives(TokenList, 200) | fails(401, 403))
+def get_tokens(request: Request) -> Response:
+    """All tokens that are not revoked, without secrets."""
+    require(request, "admin")
+    return answer(TokenList(tokens=context(request).book.list()))
+
+
+@router.delete(
+    "/v1/tokens/{token_id}",
+    responses=fails(401, 403, 404) | {204: {"description": "Revoked."}},
+    status_code=204,
+    response_class=Response,
+)
+def delete_token(
+    request: Request, token_id: Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
+) -> Response:
+    """Revoke a token at once. Its reports stay."""
+    require(request, "admin")
+    context(request).book.revoke(token_id)
+    return Response(status_code=204)

@@ -1,0 +1,1 @@
+"""What the server knows, in SQLite or PostgreSQL."""

@@ -1,0 +1,289 @@
+"""Domains and tables as the server keeps them: checked, audited, signed, never changed again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection, Row, func, insert, select
+
+from panda_mdp.errors import DomainError, FileFormatError
+from panda_mdp.protocol.messages.catalogue import (
+    DomainDetail,
+    DomainInfo,
+    DomainRequest,
+    Streets,
+    StreetsUpload,
+    TableInfo,
+    TableRef,
+)
+from panda_mdp.protocol.messages.signing import SigningKey, table_bytes
+from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.store.database import now_ms
+from panda_mdp.protocol.server.store.files import decode, decode_compact, encode_compact
+from panda_mdp.protocol.server.store.schema import domains, tables, when
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.pmdc import layout
+from panda_mdp.table.pmdc.compact import CompactTable
+from panda_mdp.table.pmdp.decode import build_domain
+
+MICRODEGREES = 1e6
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def pack(arrays: Mapping[str, npt.ArrayLike]) -> bytes:
+    """Arrays as one compressed file."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **dict(arrays))
+    return stream.getvalue()
+
+
+def unpack(data: bytes) -> Arrays:
+    """The arrays of `pack`."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}
+
+
+# Domains
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A domain that is one, ready to be stored."""
+
+    name: str
+    kind: str
+    unit: str
+    records: int
+    fingerprint: str
+    arrays: bytes
+    streets: bytes | None
+
+
+def check_domain(request: DomainRequest) -> Checked:
+    """Build the domain of a request, triangle inequality included. Runs in a worker process."""
+    domain = _build(request)
+    return Checked(
+        name=request.name,
+        kind=domain.metric.kind,
+        unit=domain.unit,
+        records=domain.size,
+        fingerprint=domain.fingerprint,
+        arrays=pack(domain.metric.arrays()),
+        streets=None if request.streets is None else _streets(request.streets),
+    )
+
+
+def _build(request: DomainRequest) -> Domain:
+    if request.kind == "haversine":
+        return Domain.from_points(request.lat or [], request.lon or [])
+    rows = (request.vectors if request.kind == "euclidean" else request.distances) or []
+    if len({len(row) for row in rows}) > 1:
+        msg = "the rows of the table differ in length; give a rectangular one"
+        raise DomainError(msg)
+    if request.kind == "euclidean":
+        return Domain.from_vectors(rows, unit=request.unit)
+    return Domain.from_matrix(rows, unit=request.unit)
+
+
+def _streets(given: StreetsUpload) -> bytes:
+    return pack(
+        {
+            "lat": np.rint(np.array(given.lat) * MICRODEGREES).astype(np.int64),
+            "lon": np.rint(np.array(given.lon) * MICRODEGREES).astype(np.int64),
+            "u": np.array(given.u, dtype=np.int64),
+            "v": np.array(given.v, dtype=np.int64),
+        }
+    )
+
+
+def store_domain(connection: Connection, domain: Checked) -> tuple[DomainInfo, bool]:
+    """Keep a domain; and whether it is new. A name stands for the same records for ever."""
+    named = select(domains).where(domains.c.name == domain.name)
+    before = connection.execute(named).first()
+    if before is not None:
+        if before.fingerprint == domain.fingerprint and before.streets == domain.streets:
+            return domain_info(before), False
+        raise Failure(
+            "conflict",
+            "another domain has this name; domains do not change",
+            "choose another name",
+        )
+    values = {**asdict(domain), "id": secrets.token_hex(8), "created": now_ms()}
+    connection.execute(insert(domains).values(values))
+    return domain_info(connection.execute(named).one()), True
+
+
+def domain_info(row: Row[Any]) -> DomainInfo:
+    """What the list says about a domain."""
+    return DomainInfo(
+        id=row.id,
+        name=row.name,
+        kind=row.kind,
+        unit=row.unit,
+        records=row.records,
+        fingerprint=row.fingerprint,
+        streets=row.streets is not None,
+        created=when(row.created),
+    )
+
+
+def domain_row(connection: Connection, domain_id: str) -> Row[Any]:
+    """A stored domain by its id or its name."""
+    row = connection.execute(
+        select(domains).where((domains.c.id == domain_id) | (domains.c.name == domain_id))
+    ).first()
+    if row is None:
+        raise Failure("not_found", "there is no domain of this id", "GET /v1/domains lists them")
+    return row
+
+
+def domain_of(row: Row[Any]) -> Domain:
+    """The domain of a stored row; its matrix was checked when it came."""
+    claims = {"kind": row.kind, "unit": row.unit, "fingerprint": row.fingerprint}
+    return build_domain(claims, unpack(row.arrays), verify=False)
+
+
+def domain_detail(row: Row[Any]) -> DomainDetail:
+    """All of a domain."""
+    arrays = {name: values.tolist() for name, values in unpack(row.arrays).items()}
+    return DomainDetail(**dict(domain_info(row)), **arrays)
+
+
+def streets_of(row: Row[Any]) -> Streets:
+    """The streets of a domain, for drawing."""
+    if row.streets is None:
+        raise Failure("not_found", "this domain has no streets", "draw its records alone")
+    return Streets(**{name: values.tolist() for name, values in unpack(row.streets).items()})
+
+
+# Tables
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A table that passed its audit and is ready to be stored and signed."""
+
+    facts: dict[str, Any]
+    data: bytes
+
+
+def examine(data: bytes) -> Candidate:
+    """Read a published file, audit it over all pairs, and give it its compact form.
+
+    Runs in a worker process. Raises `FileFormatError` where the file is none or breaks its claim.
+    """
+    if data.startswith(layout.MAGIC):
+        return Candidate(table_facts(decode_compact(data)), data)
+    if data.startswith(b"PK"):
+        compact = encode_compact(decode(data))
+        return Candidate(table_facts(decode_compact(compact)), compact)
+    msg = "the body is neither a .pmdp nor a .pmdc file; mechanism.save and pm.save_compact do"
+    raise FileFormatError(msg)
+
+
+def table_facts(table: CompactTable) -> dict[str, Any]:
+    """What is said about a table, from its audited file."""
+    stated = table.certificate
+    gap = stated.get("gap")
+    bound = stated.get("lower_bound")
+    return {
+        "domain": table.domain.fingerprint,
+        "unit": table.domain.unit,
+        "records": table.domain.size,
+        "outputs": len(table.outputs),
+        "epsilon": table.epsilon,
+        "audited_epsilon": table.audit.epsilon,
+        "loss": table.loss,
+        "lower_bound": None if bound is None else float(bound),
+        "gap": float(gap) if isinstance(gap, int | float) and math.isfinite(gap) else None,
+        "loss_cost": table.loss_cost,
+    }
+
+
+def store_table(
+    connection: Connection,
+    key: SigningKey,
+    name: str,
+    candidate: Candidate,
+    streets: str | None = None,
+) -> TableInfo:
+    """Sign a table and keep it as the next version of its name."""
+    latest = connection.execute(
+        select(func.max(tables.c.version)).where(tables.c.name == name)
+    ).scalar()
+    version = 1 if latest is None else int(latest) + 1
+    facts, created = candidate.facts, now_ms()
+    digest, size = hashlib.sha256(candidate.data).hexdigest(), len(candidate.data)
+    signed = table_bytes(name, version, digest, size, facts["domain"], facts["epsilon"])
+    info = TableInfo(
+        name=name,
+        version=version,
+        size_bytes=size,
+        sha256=digest,
+        signature=key.sign(signed),
+        key_id=key.id,
+        created=when(created),
+        streets=streets,
+        **facts,
+    )
+    connection.execute(
+        insert(tables).values(
+            name=name,
+            version=version,
+            domain=facts["domain"],
+            info=info.model_dump_json(),
+            sha256=digest,
+            file=candidate.data,
+            created=created,
+        )
+    )
+    return info
+
+
+def table_info(connection: Connection, ref: TableRef) -> TableInfo:
+    """What is said about a version of a table."""
+    found = connection.execute(
+        select(tables.c.info).where(tables.c.name == ref.name, tables.c.version == ref.version)
+    ).scalar()
+    if found is None:
+        raise Failure(
+            "not_found", "there is no such version of this table", "GET /v1/tables lists them"
+        )
+    return TableInfo.model_validate_json(found)
+
+
+def all_tables(connection: Connection) -> list[TableInfo]:
+    """Every version of every table."""
+    rows = connection.execute(select(tables.c.info).order_by(tables.c.name, tables.c.version))
+    return [TableInfo.model_validate_json(row.info) for row in rows]
+
+
+def table_file(connection: Connection, ref: TableRef) -> bytes:
+    """The file of a version."""
+    found = connection.execute(
+        select(tables.c.file).where(tables.c.name == ref.name, tables.c.version == ref.version)
+    ).scalar()
+    if found is None:
+        raise Failure(
+            "not_found", "there is no such version of this table", "GET /v1/tables lists them"
+        )
+    return bytes(found)
+
+
+def read_table(data: bytes) -> CompactTable:
+    """A stored table; it was audited when it was published."""
+    return decode_compact(data, verify=False)
+
+
+def plain(value: Mapping[str, Any]) -> str:
+    """A JSON text for a column."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

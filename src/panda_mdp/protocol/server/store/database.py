@@ -1,0 +1,272 @@
+"""Where the server keeps what it knows: SQLite by default, PostgreSQL by URL.
+
+Every change is one transaction that is on the disk before anybody is told about it (SQLite: WAL
+with `synchronous=FULL`; PostgreSQL: its own default). Changes are made one at a time, across the
+server and its worker, so that "the next version" is never given out twice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.protocol.server.store import schema
+
+_ADVISORY_WRITE = 0x70616E6461  # "panda"
+_ADVISORY_SERVER = _ADVISORY_WRITE + 1
+_LETTING_GO_S = 2.0
+
+
+def now_ms() -> int:
+    """The time as it is stored."""
+    return time.time_ns() // 1_000_000
+
+
+class Store:
+    """A database with the protocol's tables.
+
+    `Store.create` makes one, `Store.open` takes one that is there. `read` and `write` give a
+    connection in a transaction of its own, which ends with the block.
+    """
+
+    def __init__(self, engine: Engine, url: URL) -> None:
+        self.engine = engine
+        self.url = url
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(cls, database: str) -> Store:
+        """A new database, or the one that is there already."""
+        store = cls._connect(database)
+        if store.path is not None and not store.path.exists():
+            store.path.parent.mkdir(parents=True, exist_ok=True)
+            # What users sent is nobody else's business: SQLite gives its other files this mode too.
+            os.close(os.open(store.path, os.O_CREAT | os.O_WRONLY, 0o600))
+        with store.write() as connection:
+            schema.metadata.create_all(connection)
+            known = connection.execute(select(schema.meta.c.key)).scalars().all()
+            if "schema" not in known:
+                connection.execute(
+                    insert(schema.meta),
+                    [
+                        {"key": "schema", "value": schema.VERSION},
+                        {"key": "token_changes", "value": "0"},
+                    ],
+                )
+        store._check_schema()
+        return store
+
+    @classmethod
+    def open(cls, database: str) -> Store:
+        """The database at a path or URL, which must exist and have this version's tables."""
+        store = cls._connect(database)
+        if store.path is not None and not store.path.exists():
+            msg = f"{store.path}: there is no database here; `panda-mdp serve --init` makes one"
+            raise FileFormatError(msg)
+        store._check_schema()
+        return store
+
+    @classmethod
+    def _connect(cls, database: str) -> Store:
+        url = _url(database)
+        if url.get_backend_name() == "sqlite":
+            engine = create_engine(
+                url, pool_size=8, max_overflow=32, connect_args={"check_same_thread": False}
+            )
+            _prepare_sqlite(engine)
+        else:
+            engine = create_engine(url, pool_size=8, max_overflow=32, pool_pre_ping=True)
+        return cls(engine, url)
+
+    def __repr__(self) -> str:
+        return f"Store({self.url.render_as_string(hide_password=True)})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def sqlite(self) -> bool:
+        """Whether this is SQLite; otherwise PostgreSQL."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def path(self) -> Path | None:
+        """The database file, where there is one."""
+        return Path(self.url.database or "") if self.sqlite else None
+
+    @property
+    def address(self) -> str:
+        """What another process opens the same database with, password included."""
+        return self.url.render_as_string(hide_password=False)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database."""
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self, *, alone: bool = True) -> Iterator[Connection]:
+        """A transaction that is durable once the block ends without an error.
+
+        With `alone`, no other process makes such a change meanwhile. SQLite has one writer in any
+        case; the lock keeps this process's threads from polling for it.
+        """
+        with self._lock if self.sqlite or alone else _Nothing():
+            connection = self.engine.connect().execution_options(immediate=True)
+            with connection, connection.begin():
+                if alone and not self.sqlite:
+                    connection.execute(
+                        text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_WRITE}
+                    )
+                yield connection
+
+    def value(self, key: str) -> str | None:
+        """An entry of the table of settings."""
+        with self.read() as connection:
+            found = connection.execute(
+                select(schema.meta.c.value).where(schema.meta.c.key == key)
+            ).scalar()
+        return None if found is None else str(found)
+
+    @staticmethod
+    def count_change(connection: Connection, key: str) -> None:
+        """Add one to a counter, so that other processes notice a change."""
+        where = schema.meta.c.key == key
+        before = connection.execute(select(schema.meta.c.value).where(where)).scalar_one()
+        connection.execute(update(schema.meta).where(where).values(value=str(int(before) + 1)))
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Be the only server of this database for the length of the block."""
+        if self.sqlite:
+            with _file_claim(Path(f"{self.path}.lock")):
+                yield
+            return
+        with self.engine.connect() as connection:
+            mine = connection.execute(
+                text("SELECT pg_try_advisory_lock(:key)"), {"key": _ADVISORY_SERVER}
+            ).scalar()
+            connection.commit()
+            if not mine:
+                raise InvalidInputError(_IN_USE)
+            try:
+                yield
+            finally:
+                connection.execute(
+                    text("SELECT pg_advisory_unlock(:key)"), {"key": _ADVISORY_SERVER}
+                )
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+    def _check_schema(self) -> None:
+        shown = self.url.render_as_string(hide_password=True)
+        try:
+            found = self.value("schema")
+        except DBAPIError as error:
+            self.close()
+            reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
+            msg = f"{shown} cannot be used: {reason}; `panda-mdp serve --init` makes a new database"
+            raise FileFormatError(msg) from None
+        if found != schema.VERSION:
+            self.close()
+            msg = (
+                f"{shown} has layout {found!r} and this version needs {schema.VERSION!r}; use the "
+                "version of panda-mdp that made it, or start with a new database"
+            )
+            raise FileFormatError(msg)
+
+
+_IN_USE = (
+    "another server uses this database; one server per database, because it alone closes rounds "
+    "and runs jobs: stop the other one first"
+)
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *details: object) -> None:
+        return None
+
+
+def _url(database: str) -> URL:
+    if "://" not in database:
+        return URL.create("sqlite", database=str(Path(database).absolute()))
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError):
+        msg = "the database is neither a path nor a URL such as postgresql://user@host/name"
+        raise InvalidInputError(msg) from None
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername == "sqlite" and url.database:
+        return url
+    if url.drivername != "postgresql+psycopg":
+        msg = f"{url.drivername} is not supported; give a path (SQLite) or a postgresql:// URL"
+        raise InvalidInputError(msg)
+    return url
+
+
+_PRAGMAS = (
+    "PRAGMA busy_timeout = 20000",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA fullfsync = ON",
+    "PRAGMA foreign_keys = ON",
+)
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def _connected(raw: Any, record: Any) -> None:
+        # Transactions are begun here and not by the driver, which waits for the first change.
+        raw.isolation_level = None
+        try:
+            for pragma in _PRAGMAS:
+                raw.execute(pragma).close()
+        except BaseException:
+            raw.close()
+            raise
+
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        immediate = connection.get_execution_options().get("immediate", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+@contextmanager
+def _file_claim(path: Path) -> Iterator[None]:
+    # A server that was just killed may still be letting go.
+    lock = FileLock(path, timeout=_LETTING_GO_S, mode=0o600, poll_interval=0.05)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InvalidInputError(_IN_USE) from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,220 @@
+"""Reports to the disk: many requests share one commit, and each is told only after it.
+
+One thread takes whatever waits, writes it in one transaction and then wakes all that waited for it.
+While a commit is under way the next batch gathers, so batches grow with the load by themselves.
+A report that is there already counts once: the same content is accepted again, other content under
+the same id is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+
+from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.store.database import Store, now_ms
+from panda_mdp.protocol.server.store.schema import counts, reports
+
+Outcome = Literal["new", "known", "conflict", "failed"]
+_log = logging.getLogger("panda_mdp.server")
+_IN_ONE_QUERY = 500
+HOUR_MS = 3_600_000
+LINGER_S = 0.003
+FEW = 32
+BUSY = Failure(
+    "unavailable", "too many reports wait for the disk", "try again", {"retry-after": "1"}
+)
+NOT_STORED = Failure(
+    "unavailable",
+    "the report could not be stored",
+    "try again with the same id; it counts once",
+    {"retry-after": "1"},
+)
+
+
+class Report(NamedTuple):
+    """A report on its way. Its repr would show the output, so it is never printed."""
+
+    deployment: int
+    id: bytes
+    token: str
+    version: int
+    output: int
+
+
+@dataclass(slots=True)
+class _Waiting:
+    report: Report
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Outcome]
+
+
+class ReportWriter:
+    """The thread that writes reports. `start` before use, `stop` writes what is left and ends."""
+
+    def __init__(self, store: Store, batch: int = 1_000, waiting: int = 20_000) -> None:
+        self._store = store
+        self._batch = batch
+        self._most = waiting
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="report writer", daemon=True)
+        self.commits = 0
+        self.stored = 0
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what waits, then end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    async def write(self, report: Report) -> Outcome:
+        """Store a report; returns once it is durable, or says that it is not."""
+        if self._queue.qsize() >= self._most:
+            raise BUSY
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(report, loop, loop.create_future())
+        self._queue.put(waiting)
+        outcome = await waiting.future
+        if outcome == "failed":
+            raise NOT_STORED
+        return outcome
+
+    def _run(self) -> None:
+        while True:
+            batch, last = self._gather()
+            if batch:
+                self._serve(batch)
+            if last:
+                return
+
+    def _gather(self) -> tuple[list[_Waiting], bool]:
+        """Everything that waits now, at least one, up to a batch."""
+        batch: list[_Waiting] = []
+        entry = self._queue.get()
+        if self._queue.qsize() < FEW:
+            # A commit costs the same for one and for many: let a few more arrive.
+            time.sleep(LINGER_S)
+        while entry is not None:
+            batch.append(entry)
+            if len(batch) >= self._batch:
+                return batch, False
+            try:
+                entry = self._queue.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _serve(self, batch: list[_Waiting]) -> None:
+        outcomes: list[Outcome]
+        try:
+            with self._store.write(alone=False) as connection:
+                outcomes = store_reports(
+                    connection, [entry.report for entry in batch], now_ms(), self._store.sqlite
+                )
+            self.commits += 1
+            self.stored += outcomes.count("new")
+        except SQLAlchemyError as error:
+            # Nothing of the batch is stored, and nobody is told otherwise.
+            _log.error("a batch of %d reports was not stored: %s", len(batch), _name(error))
+            outcomes = ["failed"] * len(batch)
+            time.sleep(0.05)
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Outcome], Outcome]]] = {}
+        for entry, outcome in zip(batch, outcomes, strict=True):
+            loops.setdefault(entry.loop, []).append((entry.future, outcome))
+        for loop, results in loops.items():
+            _wake(loop, _settle(results))
+
+
+def store_reports(
+    connection: Connection, batch: list[Report], at: int, on_sqlite: bool
+) -> list[Outcome]:
+    """Insert those that are new, in order, and count them; say what became of each."""
+    known = _known(connection, batch)
+    outcomes: list[Outcome] = []
+    fresh: list[Report] = []
+    for report in batch:
+        before = known.get((report.deployment, report.id))
+        if before is None:
+            known[report.deployment, report.id] = report
+            fresh.append(report)
+            outcomes.append("new")
+        else:
+            outcomes.append("known" if before == report else "conflict")
+    if fresh:
+        connection.execute(insert(reports), [{**report._asdict(), "at": at} for report in fresh])
+        hour = at // HOUR_MS
+        sums = Counter((r.deployment, r.version, r.output, hour) for r in fresh)
+        _add(connection, counts, sums, on_sqlite)
+    return outcomes
+
+
+def _known(connection: Connection, batch: list[Report]) -> dict[tuple[int, bytes], Report]:
+    by_deployment: dict[int, list[bytes]] = {}
+    for report in batch:
+        by_deployment.setdefault(report.deployment, []).append(report.id)
+    found: dict[tuple[int, bytes], Report] = {}
+    columns = [reports.c[name] for name in Report._fields]
+    for deployment, ids in by_deployment.items():
+        for start in range(0, len(ids), _IN_ONE_QUERY):
+            part = ids[start : start + _IN_ONE_QUERY]
+            rows = connection.execute(
+                select(*columns).where(reports.c.deployment == deployment, reports.c.id.in_(part))
+            )
+            for row in rows:
+                key = (int(row.deployment), bytes(row.id))
+                found[key] = Report(*key, row.token, row.version, row.output)
+    return found
+
+
+def _add(
+    connection: Connection, table: Table, sums: Counter[tuple[int, int, int, int]], on_sqlite: bool
+) -> None:
+    make = sqlite.insert if on_sqlite else postgresql.insert
+    statement = make(table)
+    statement = statement.on_conflict_do_update(
+        index_elements=["deployment", "version", "output", "hour"],
+        set_={"count": table.c.count + statement.excluded.count},
+    )
+    names = ("deployment", "version", "output", "hour")
+    rows = [
+        {**dict(zip(names, key, strict=True)), "count": count}
+        for key, count in sorted(sums.items())
+    ]
+    connection.execute(statement, rows)
+
+
+def _settle(results: Iterable[tuple[asyncio.Future[Outcome], Outcome]]) -> Callable[[], None]:
+    def settle() -> None:
+        for future, outcome in results:
+            # Whoever hung up waits no longer; the report is stored all the same.
+            if not future.done():
+                future.set_result(outcome)
+
+    return settle
+
+
+def _wake(loop: asyncio.AbstractEventLoop, settle: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        # The loop has ended; nobody waits.
+        return
+
+
+def _name(error: SQLAlchemyError) -> str:
+    cause = getattr(error, "orig", None)
+    return type(error if cause is None else cause).__name__

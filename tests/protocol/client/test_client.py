@@ -1,0 +1,1101 @@
+"""The client trusts nothing that it has not checked, and sends nothing that is not charged."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from protocol_standin import (
+    NOW,
+    TOKEN,
+    URL,
+    Standin,
+    anchors_deployment,
+    give,
+    refuse,
+    without_fsync,
+)
+
+import panda_mdp as pm
+from panda_mdp.errors import (
+    BudgetError,
+    ConnectionLostError,
+    FileFormatError,
+    LedgerError,
+    MethodError,
+    NotForReleaseError,
+    ProtocolError,
+    ServerError,
+    SignatureError,
+    SnapError,
+)
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.protocol import Allowance, Client, SigningKey
+from panda_mdp.protocol.client import cache, draws, wire
+from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, TablePlan
+from panda_mdp.protocol.ledger.ledger import LEDGER, Ledger
+from panda_mdp.protocol.messages.deployments import DeploymentList, TableDeployment
+from panda_mdp.protocol.messages.types import GuaranteeInfo
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+DAY = 86_400
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 20_000.5 * DAY
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def table():
+    return pm.load_compact(VECTORS / "city.pmdc")
+
+
+@pytest.fixture
+def server(table):
+    return Standin(VECTORS / "city.pmdc", table)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(wire, "FIRST_PAUSE_S", 0.0)
+    without_fsync(monkeypatch)
+
+
+def allowance(**changes: Any) -> Allowance:
+    limits: dict[str, Any] = {"epsilon": 10.0, "period_epsilon": 12.0, "delta": 0.01}
+    return Allowance(**{**limits, **changes})
+
+
+@pytest.fixture
+def client(server, tmp_path, clock):
+    with connect(server, tmp_path, clock) as made:
+        yield made
+
+
+def connect(server: Standin, folder: Path, clock: Clock, **changes: Any) -> Client:
+    options: dict[str, Any] = {"allowance": allowance(), "transport": server.transport}
+    return Client(URL, TOKEN, folder, clock=clock, **{**options, **changes})
+
+
+def paths(server: Standin) -> list[str]:
+    return [sent.url.removeprefix(URL + "/v1") for sent in server.sent]
+
+
+def bodies(server: Standin, ending: str) -> list[dict[str, Any]]:
+    posts = [sent for sent in server.sent if sent.method == "POST" and sent.url.endswith(ending)]
+    return [json.loads(sent.body) for sent in posts]
+
+
+def lost(request: httpx.Request) -> httpx.Response | None:
+    raise httpx.ReadTimeout("lost", request=request)
+
+
+def answered_and_lost(server: Standin) -> Any:
+    """The server reads and keeps the request, and the answer gets lost."""
+
+    def fault(request: httpx.Request) -> httpx.Response | None:
+        server.answer(request)
+        raise httpx.ReadTimeout("lost", request=request)
+
+    return fault
+
+
+# Tables
+
+
+def test_a_report_through_the_whole_table(server, client, table):
+    plan = client.plan("table")
+    assert isinstance(plan, TablePlan)
+    assert (plan.cost.epsilon, plan.cost.delta, plan.account) == (4.0, 0.0, "haversine km")
+    answer = client.report(plan, plan.place(float(table.domain.lat[5]), float(table.domain.lon[5])))
+    assert answer.output in table.outputs
+    assert answer.where == (table.domain.lat[answer.output], table.domain.lon[answer.output])
+    assert not answer.repeated
+    (body,) = bodies(server, "/reports")
+    assert body == {"id": body["id"], "version": 1, "output": answer.output}
+    assert paths(server) == [
+        "",
+        "/deployments/table",
+        "/tables/city/1/file",
+        "/deployments/table/reports",
+    ]
+
+
+def test_what_is_public_is_fetched_without_the_token(server, client):
+    client.deployments()
+    client.report(client.plan("table"), client.plan("table").record(3))
+    for sent in server.sent:
+        assert ("Authorization" in dict(sent.headers)) == (sent.method == "POST")
+
+
+def test_draws_follow_the_row(server, client, table, monkeypatch):
+    """Every output is drawn by its own words: the sampler's exact thresholds."""
+    plan = client.plan("table")
+    row = table.row(17)
+    edges = np.cumsum(row)
+    for column in range(len(row)):
+        if row[column] == 0:
+            continue
+
+        class Word:
+            def integers(self, count: int, word: int = int(edges[column]) - 1) -> np.ndarray:
+                return np.full(count, word)
+
+        monkeypatch.setattr(draws, "SystemBits", Word)
+        assert draws.draw_output(plan.record(17), plan) == table.outputs[column]
+
+
+def test_the_same_record_gets_the_same_answer_and_nothing_is_sent(server, client, clock):
+    plan = client.plan("table")
+    first = client.report(plan, plan.record(3))
+    count = len(server.sent)
+    for _ in range(5):
+        again = client.report(plan, plan.record(3))
+        assert again.output == first.output
+        assert again.repeated
+        assert again.cost.epsilon == 0.0
+    assert len(server.sent) == count
+    client.report(plan, plan.record(4))
+    assert [balance.spent.epsilon for balance in client.ledger.balances()] == [8.0]
+    clock.now += DAY
+    assert not client.report(plan, plan.record(3)).repeated
+    assert len(server.reports) == 3
+
+
+def test_fresh_draws_are_charged_every_time(server, tmp_path, clock):
+    with connect(server, tmp_path, clock, allowance=allowance(repeats="fresh")) as client:
+        plan = client.plan("table")
+        for _ in range(3):
+            assert not client.report(plan, plan.record(3)).repeated
+        with pytest.raises(BudgetError):
+            client.report(plan, plan.record(3))
+        assert len(server.reports) == 3
+
+
+def test_with_fresh_draws_a_lost_report_is_sent_first_whatever_the_record_is_now(
+    server, tmp_path, clock
+):
+    with connect(server, tmp_path, clock, allowance=allowance(repeats="fresh")) as client:
+        plan = client.plan("table")
+        server.faults = [lost] * wire.ATTEMPTS
+        with pytest.raises(ConnectionLostError):
+            client.report(plan, plan.record(3))
+        client.report(plan, plan.record(4))
+        sent = [body["id"] for body in bodies(server, "/reports")]
+        assert sent[: wire.ATTEMPTS + 1] == sent[:1] * (wire.ATTEMPTS + 1)
+        assert len(set(sent)) == len(server.reports) == 2
+
+
+def test_fresh_draws_of_balls_are_finished_once_and_then_drawn_anew(server, tmp_path, clock):
+    limits = allowance(repeats="fresh", period_epsilon=18.0, period_delta=0.02)
+    with connect(server, tmp_path, clock, allowance=limits) as client:
+        plan = client.plan("ball")
+        server.faults = [lost] * wire.ATTEMPTS
+        with pytest.raises(ConnectionLostError):
+            client.report(plan, plan.record(3))
+        client.report(plan, plan.record(3))
+        assert client.ledger.balances()[0].reports == 1
+        assert not client.report(plan, plan.record(3)).repeated
+        assert client.ledger.balances()[0].reports == 2
+        assert len({body["id"] for body in bodies(server, "/balls")}) == 2
+
+
+def test_too_much_is_refused_before_anything_is_drawn_or_sent(server, client, monkeypatch):
+    plan = client.plan("table")
+    for index in range(3):
+        client.report(plan, plan.record(index))
+    count = len(server.sent)
+    monkeypatch.setattr(draws, "SystemBits", None)
+    with pytest.raises(BudgetError, match="epsilon 12 of 12 is spent"):
+        client.report(plan, plan.record(3))
+    assert len(server.sent) == count
+
+
+def test_a_deployment_that_costs_too_much_is_refused_before_there_is_a_record(
+    server, tmp_path, clock
+):
+    with (
+        connect(server, tmp_path, clock, allowance=allowance(epsilon=3.9)) as client,
+        pytest.raises(BudgetError, match=r"epsilon 4 and 3\.9 is allowed"),
+    ):
+        client.plan("table")
+
+
+def test_a_lost_answer_is_retried_with_the_same_report(server, client):
+    plan = client.plan("table")
+    server.faults = [answered_and_lost(server)]
+    answer = client.report(plan, plan.record(3))
+    first, second = bodies(server, "/reports")
+    assert first == second
+    assert list(server.reports.values()) == [first]
+    assert first["output"] == answer.output
+
+
+def test_a_server_that_is_gone_for_long_gets_the_same_report_later(server, client, clock, tmp_path):
+    plan = client.plan("table")
+    server.faults = [lost] * wire.ATTEMPTS
+    with pytest.raises(ConnectionLostError, match="kept and sent again"):
+        client.report(plan, plan.record(3))
+    assert client.ledger.balances()[0].spent.epsilon == 4.0
+    with connect(server, tmp_path, clock, allowance=None) as later:
+        assert later.retry() == (1, 0)
+        assert later.retry() == (0, 0)
+        assert client.report(plan, plan.record(3)).repeated
+    sent = bodies(server, "/reports")
+    assert len(sent) == wire.ATTEMPTS + 1
+    assert all(body == sent[0] for body in sent)
+
+
+def test_a_report_lost_in_one_period_is_sent_unchanged_in_the_next(server, client, clock):
+    plan = client.plan("table")
+    server.faults = [lost] * wire.ATTEMPTS
+    with pytest.raises(ConnectionLostError):
+        client.report(plan, plan.record(3))
+    clock.now += DAY
+    assert client.retry() == (1, 0)
+    assert len({json.dumps(body) for body in bodies(server, "/reports")}) == 1
+
+
+CRASH = """
+import os, sys
+sys.path[:0] = sys.argv[2:]
+import panda_mdp as pm
+from pathlib import Path
+from protocol_standin import TOKEN, URL, Standin
+from panda_mdp.protocol import Allowance, Client
+
+def die(request):
+    os._exit(9)
+
+path = Path(sys.argv[1])
+server = Standin(Path(sys.argv[3]) / "city.pmdc", pm.load_compact(Path(sys.argv[3]) / "city.pmdc"))
+client = Client(URL, TOKEN, path, Allowance(epsilon=10.0, period_epsilon=12.0),
+                transport=server.transport, clock=lambda: 20_000.5 * 86_400)
+plan = client.plan("table")
+server.faults = [die]
+client.report(plan, plan.record(3))
+"""
+
+
+def test_a_crash_between_charge_and_send_sends_the_same_later(server, clock, tmp_path):
+    tests = Path(__file__).parents[2] / "support"
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH, str(tmp_path), str(tests), str(VECTORS)], check=False
+    )
+    assert done.returncode == 9
+    (entry,) = Ledger.open(tmp_path, clock=clock).pending()
+    assert entry.content is not None
+    # The stand-in of the dead process signed with a key of its own.
+    (tmp_path / "trust.json").unlink()
+    with connect(server, tmp_path, clock, allowance=None) as client:
+        plan = client.plan("table")
+        answer = client.report(plan, plan.record(3))
+    assert not answer.repeated
+    (body,) = bodies(server, "/reports")
+    assert (body["id"], body["output"]) == (entry.content.report, entry.content.output)
+    assert Ledger.open(tmp_path, clock=clock).balances()[0].spent.epsilon == 4.0
+
+
+def test_a_refused_report_is_not_drawn_again(server, client):
+    """Otherwise a server could refuse until it likes the answer."""
+    plan = client.plan("table")
+    for _ in range(5):
+        server.faults = [lambda _: refuse(409, "conflict")]
+        with pytest.raises(ServerError) as caught:
+            client.report(plan, plan.record(3))
+        assert caught.value.code == "conflict"
+        assert caught.value.status == 409
+    assert len({json.dumps(body) for body in bodies(server, "/reports")}) == 1
+    assert client.ledger.balances()[0].spent.epsilon == 4.0
+
+
+def test_a_new_version_is_a_new_draw_and_a_new_charge_unless_answered(server, client):
+    plan = client.plan("table")
+    client.report(plan, plan.record(3))
+    server.faults = [lost] * wire.ATTEMPTS
+    with pytest.raises(ConnectionLostError):
+        client.report(plan, plan.record(4))
+    server.version = 2
+    with pytest.raises(ServerError, match="wrong_version"):
+        client.report(plan, plan.record(4))
+    with pytest.raises(ProtocolError, match="version 1 is pinned"):
+        client.plan("table")
+    newer = client.plan("table", accept_update=True)
+    assert newer.version == 2
+    assert client.report(newer, newer.record(3)).repeated
+    assert client.ledger.balances()[0].spent.epsilon == 8.0
+    assert not client.report(newer, newer.record(4)).repeated
+    assert client.ledger.balances()[0].spent.epsilon == 12.0
+    assert client.retry() == (0, 0)
+
+
+def test_what_a_server_refuses_for_good_is_given_up_after_its_period(server, client, clock):
+    plan = client.plan("table")
+    server.faults = [lost] * wire.ATTEMPTS
+    with pytest.raises(ConnectionLostError):
+        client.report(plan, plan.record(4))
+    server.version = 2
+    assert client.retry() == (0, 1)
+    clock.now += DAY
+    assert client.retry() == (0, 0)
+    assert [entry.state for entry in client.ledger.entries()] == ["given_up"]
+
+
+def test_a_charge_that_cannot_be_written_sends_nothing(server, client, monkeypatch, tmp_path):
+    plan = client.plan("table")
+    count = len(server.sent)
+    (tmp_path / LEDGER).rename(tmp_path / "elsewhere")
+    with pytest.raises(LedgerError, match="missing"):
+        client.report(plan, plan.record(3))
+    assert len(server.sent) == count
+
+
+def test_a_server_that_asks_to_wait_is_waited_for(server, client, monkeypatch):
+    pauses: list[float] = []
+    plan = client.plan("table")
+    monkeypatch.setattr(client._wire, "_pause", pauses.append)
+    busy = httpx.Response(429, headers={"Retry-After": "3"}, json={"error": {"code": "x"}})
+    server.faults = [lambda _: busy, lambda _: refuse(503, "unavailable")]
+    client.report(plan, plan.record(3))
+    assert pauses == [3.0, 6.0]
+
+
+# What is checked
+
+
+def test_the_operators_key_is_pinned_at_first_use(server, tmp_path, clock):
+    with connect(server, tmp_path, clock) as client:
+        client.plan("table")
+        assert client.trust.key(URL) == server.key.public
+    server.key = SigningKey.generate()
+    with (
+        connect(server, tmp_path, clock) as client,
+        pytest.raises(SignatureError, match="pinned from before"),
+    ):
+        client.plan("table")
+    # The old key's versions are not those of the new one.
+    with connect(server, tmp_path, clock) as client:
+        client.trust.pin_key(URL, server.key.public)
+        assert client.trust.pin(URL, "table") is None
+        client.plan("table")
+
+
+def test_a_given_key_must_be_the_servers(server, tmp_path, clock):
+    other = SigningKey.generate().public
+    with (
+        connect(server, tmp_path, clock, key=other.base64) as client,
+        pytest.raises(SignatureError, match="is given"),
+    ):
+        client.plan("table")
+    with connect(server, tmp_path, clock, key=server.key.public) as client:
+        client.plan("table")
+
+
+def test_a_damaged_trust_file_is_refused(server, client, tmp_path):
+    (tmp_path / "trust.json").write_text("[]")
+    with pytest.raises(ProtocolError, match="compare the keys"):
+        client.plan("table")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"epsilon": 3.0}, {"sha256": "0" * 64}, {"size_bytes": 9}, {"name": "other"}, {"version": 7}],
+)
+def test_a_changed_description_breaks_the_signature(server, client, change):
+    info = server.info().model_copy(update=change)
+    described = server.deployment("table").model_copy(update={"table": info})
+    server.faults = [lambda _: None, lambda _: give(described)]
+    with pytest.raises(SignatureError):
+        client.plan("table")
+
+
+def test_a_changed_file_is_refused_and_not_kept(server, client, tmp_path, table):
+    broken = bytearray(server.path.read_bytes())
+    broken[-40] ^= 1
+    server.faults = [
+        lambda _: None,
+        lambda _: None,
+        lambda _: httpx.Response(200, content=bytes(broken)),
+    ]
+    with pytest.raises(SignatureError, match="damaged or changed"):
+        client.plan("table")
+    assert not list((tmp_path / "tables").glob("*.pmdc"))
+    client.plan("table")
+
+
+def test_a_signed_table_that_is_not_private_is_refused(
+    server, client, tmp_path, table, monkeypatch
+):
+    """An operator may sign anything: the client's own audit decides."""
+    from panda_mdp.table.pmdc import layout
+
+    header, sections = layout.unpack(server.path.read_bytes())
+    header["epsilon"] = 2.0
+    forged = tmp_path / "forged.pmdc"
+    forged.write_bytes(layout.pack(header, sections))
+    server.path = forged
+    server.table = pm.load_compact(forged, verify=False)
+    assert server.table.epsilon == 2.0
+    with pytest.raises(FileFormatError, match="not 2-mDP"):
+        client.plan("table")
+    assert not list((tmp_path / "tables").glob("*.audit.json"))
+
+
+def test_a_table_of_other_records_than_signed_is_refused(server, client, monkeypatch, table):
+    original = server.info
+
+    def other_domain() -> Any:
+        true = table.domain.fingerprint
+        info = original()
+        from panda_mdp.protocol.messages.signing import table_bytes
+
+        fake = true[::-1]
+        signed = table_bytes("city", 1, info.sha256, info.size_bytes, fake, info.epsilon)
+        return info.model_copy(update={"domain": fake, "signature": server.key.sign(signed)})
+
+    monkeypatch.setattr(server, "info", other_domain)
+    with pytest.raises(ProtocolError, match="not what its description says"):
+        client.plan("table")
+
+
+def test_one_version_has_one_file(server, client, tmp_path, table):
+    client.plan("table")
+    problem = pm.Problem(
+        table.domain, table.outputs, pm.distance_loss(table.domain, table.outputs), 4.0
+    )
+    server.path = tmp_path / "other.pmdc"
+    server.table = pm.save_compact(pm.exponential(problem), server.path)
+    with pytest.raises(SignatureError, match="versions never change"):
+        client.plan("table", accept_update=True)
+
+
+def test_a_version_can_be_asked_for(server, client):
+    with pytest.raises(ProtocolError, match="1 and 2 is asked for"):
+        client.plan("table", version=2)
+    assert client.plan("table", version=1).version == 1
+
+
+def test_other_metrics_must_be_allowed(server, tmp_path, clock):
+    domain = pm.Domain.from_matrix([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]], unit="km")
+    problem = pm.Problem(domain, [0, 2], domain.distances(None, [0, 2]), 4.0)
+    server.path = tmp_path / "matrix.pmdc"
+    server.table = pm.save_compact(pm.exponential(problem), server.path)
+    with (
+        connect(server, tmp_path / "a", clock) as client,
+        pytest.raises(BudgetError, match="the server says how far"),
+    ):
+        client.plan("table")
+    allowed = allowance(metrics=("haversine", "matrix"))
+    with connect(server, tmp_path / "b", clock, allowance=allowed) as client:
+        plan = client.plan("table")
+        assert client.report(plan, plan.record(1)).where is None
+        with pytest.raises(Exception, match="needs places"):
+            plan.place(41.9, 12.5)
+        assert client.ledger.balances()[0].account.startswith("matrix km ")
+
+
+def test_a_verified_table_is_fetched_and_audited_once(server, client, clock, tmp_path, monkeypatch):
+    client.plan("table")
+    audits = []
+    original = cache.load_compact
+    monkeypatch.setattr(
+        cache,
+        "load_compact",
+        lambda path, verify: audits.append(verify) or original(path, verify=verify),
+    )
+    client.plan("table")
+    with connect(server, tmp_path, clock) as other:
+        other.plan("table")
+    assert audits == [False, False]
+    assert paths(server).count("/tables/city/1/file") == 1
+
+
+def test_a_kept_file_that_was_damaged_is_fetched_again(server, client, tmp_path):
+    client.plan("table")
+    (kept,) = (tmp_path / "tables").glob("*.pmdc")
+    kept.write_bytes(b"damaged")
+    client.plan("table")
+    assert paths(server).count("/tables/city/1/file") == 2
+
+
+def test_a_broken_download_is_resumed_where_it_broke(server, client, tmp_path):
+    data = server.path.read_bytes()
+
+    class Broken(httpx.SyncByteStream):
+        def __init__(self, part: bytes) -> None:
+            self.part = part
+
+        def __iter__(self):
+            yield self.part
+            raise httpx.ReadError("broken")
+
+    def first(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=Broken(data[:1000]))
+
+    def second(request: httpx.Request) -> httpx.Response:
+        assert request.headers["Range"] == "bytes=1000-"
+        spread = f"bytes 1000-{len(data) - 1}/{len(data)}"
+        return httpx.Response(
+            206, stream=Broken(data[1000:5000]), headers={"Content-Range": spread}
+        )
+
+    server.faults = [lambda _: None, lambda _: None, first, second]
+    client.plan("table")
+    ranges = [dict(sent.headers).get("Range") for sent in server.sent if sent.url.endswith("/file")]
+    assert ranges == [None, "bytes=1000-", "bytes=5000-"]
+
+
+def test_a_download_that_never_ends_well_stops(server, client):
+    def cut(_: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("broken")
+
+    server.faults = [lambda _: None, lambda _: None] + [cut] * 50
+    with pytest.raises(ConnectionLostError):
+        client.plan("table")
+
+
+def test_a_resumption_at_another_place_is_refused(server, client, tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / f"{server.info().sha256}.part").write_bytes(server.path.read_bytes()[:100])
+    wrong = httpx.Response(206, content=b"x", headers={"Content-Range": "bytes 0-0/1"})
+    server.faults = [lambda _: None, lambda _: None, lambda _: wrong]
+    with pytest.raises(ProtocolError, match="not at byte 100"):
+        client.plan("table")
+
+
+# Places
+
+
+def test_places_are_snapped_within_the_stricter_limit(server, tmp_path, clock, table):
+    lat, lon = float(table.domain.lat.max()), float(table.domain.lon[table.domain.lat.argmax()])
+    near = (lat + 0.2 / 111.2, lon)
+    with connect(server, tmp_path / "a", clock) as client:
+        plan = client.plan("table")
+        assert plan.snap_km == 0.5
+        assert plan.snapping.nats == 4.0
+        assert "epsilon (d + 1 km)" in repr(plan.snapping)
+        plan.place(*near)
+        with pytest.raises(SnapError):
+            plan.place(lat + 0.6 / 111.2, lon)
+    with connect(server, tmp_path / "b", clock, allowance=allowance(snap_km=0.1)) as client:
+        plan = client.plan("table")
+        with pytest.raises(SnapError):
+            plan.place(*near)
+
+
+def test_a_record_of_another_plan_is_refused(server, client, table):
+    plan = client.plan("table")
+    other = pm.Domain.from_points([41.9, 41.91], [12.5, 12.5])
+    from panda_mdp.protocol.client.record import seal_index
+
+    with pytest.raises(MethodError, match="another domain"):
+        client.report(plan, seal_index(other, 0))
+
+
+# Balls
+
+
+def test_a_ball(server, client, table):
+    plan = client.plan("ball")
+    assert isinstance(plan, BallPlan)
+    assert plan.cost.epsilon == server.epsilon_1 + 2 * table.epsilon
+    assert plan.cost.delta == server.delta
+    answer = client.report(plan, plan.record(3))
+    assert answer.output in table.outputs
+    (asked,) = bodies(server, "/balls")
+    assert set(asked) == {"id", "centre"}
+    assert asked["centre"] in plan.law.centres
+    assert client.report(plan, plan.record(3)).repeated
+    assert client.ledger.balances()[0].spent.epsilon == 9.0
+
+
+def test_a_lost_ball_is_asked_for_again_with_the_same_centre(server, client):
+    plan = client.plan("ball")
+    server.faults = [lost] * wire.ATTEMPTS
+    with pytest.raises(ConnectionLostError):
+        client.report(plan, plan.record(3))
+    assert client.retry() == (0, 1)
+    client.report(plan, plan.record(3))
+    assert len({json.dumps(body) for body in bodies(server, "/balls")}) == 1
+    assert client.ledger.balances()[0].spent.epsilon == 9.0
+
+
+def test_an_output_drawn_from_a_ball_is_kept_before_it_is_sent(server, client):
+    plan = client.plan("ball")
+    server.faults = [lambda _: None] + [lost] * wire.ATTEMPTS
+    with pytest.raises(ConnectionLostError):
+        client.report(plan, plan.record(3))
+    assert client.retry() == (1, 0)
+    assert len({json.dumps(body) for body in bodies(server, "/reports")}) == 1
+    assert len(bodies(server, "/balls")) == 1
+
+
+def tampered(server: Standin, change: Any) -> Any:
+    """A fault that changes the rows of an answer and signs them."""
+
+    def fault(request: httpx.Request) -> httpx.Response:
+        from panda_mdp.protocol.messages.signing import rows_bytes
+
+        answer = json.loads(server_answer(server, request).content)
+        change(answer)
+        signed = rows_bytes(
+            "ball",
+            answer["version"],
+            "records",
+            answer["records"],
+            answer["outputs"],
+            answer["weights"],
+        )
+        return httpx.Response(201, json=answer | {"signature": server.key.sign(signed)})
+
+    return fault
+
+
+def server_answer(server: Standin, request: httpx.Request) -> httpx.Response:
+    from protocol_standin import post_ball
+
+    return post_ball(server, request, "ball")
+
+
+def revealing(answer: dict[str, Any]) -> None:
+    """One record's row all but names it."""
+    row = [str(TOTAL - len(answer["outputs"]) + 1)] + ["1"] * (len(answer["outputs"]) - 1)
+    answer["weights"][0] = row
+
+
+def another_ball(answer: dict[str, Any]) -> None:
+    answer["records"] = answer["records"][:-1]
+    answer["weights"] = answer["weights"][:-1]
+
+
+def short_row(answer: dict[str, Any]) -> None:
+    answer["weights"][0][0] = str(int(answer["weights"][0][0]) + 1)
+
+
+def missing_column(answer: dict[str, Any]) -> None:
+    answer["weights"][0] = answer["weights"][0][:-1]
+
+
+def foreign_output(answer: dict[str, Any]) -> None:
+    answer["outputs"][0] = 999
+
+
+def next_version(answer: dict[str, Any]) -> None:
+    answer["version"] = 2
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (revealing, r"-mDP and not 4"),
+        (another_ball, "other records"),
+        (short_row, "sum to 2"),
+        (missing_column, "rows are not"),
+        (foreign_output, "not distinct records"),
+        (next_version, "version 2"),
+    ],
+)
+def test_rows_of_a_ball_that_are_not_right_are_not_used(server, client, change, why):
+    plan = client.plan("ball")
+    server.faults = [tampered(server, change)]
+    with pytest.raises(ProtocolError, match=why):
+        client.report(plan, plan.record(3))
+    assert not server.reports
+    server.faults = [lambda request: changed_after_signing(server, request)]
+    with pytest.raises(SignatureError):
+        client.report(plan, plan.record(3))
+    client.report(plan, plan.record(3))
+
+
+def changed_after_signing(server: Standin, request: httpx.Request) -> httpx.Response:
+    answer = json.loads(server_answer(server, request).content)
+    revealing(answer)
+    return httpx.Response(201, json=answer)
+
+
+def test_a_balls_domain_must_be_the_tables(server, client, table):
+    from protocol_standin import get_domain
+
+    answer = json.loads(get_domain(server, httpx.Request("GET", URL), "city").content)
+    other = pm.Domain.from_points(table.domain.lat[:-1], table.domain.lon[:-1])
+    changed = answer | {"lat": answer["lat"][:-1], "lon": answer["lon"][:-1]}
+    server.faults = [lambda _: None, lambda _: None, lambda _: httpx.Response(200, json=changed)]
+    with pytest.raises(ProtocolError, match="fingerprint"):
+        client.plan("ball")
+    honest = changed | {"fingerprint": other.fingerprint}
+    server.faults = [lambda _: None, lambda _: httpx.Response(200, json=honest)]
+    with pytest.raises(ProtocolError, match="signed for"):
+        client.plan("ball")
+
+
+# Anchors
+
+
+@pytest.fixture(scope="module")
+def small():
+    rng = np.random.default_rng(4)
+    domain = pm.Domain.from_points(
+        np.round(41.9 + 0.02 * rng.random(14), 7), np.round(12.5 + 0.02 * rng.random(14), 7)
+    )
+    problem = pm.Problem(domain, [0, 3, 5], domain.distances(None, [0, 3, 5]), 4.0)
+    return pm.exponential(problem)
+
+
+@pytest.fixture
+def rounds(small, tmp_path):
+    path = tmp_path / "small.pmdc"
+    table = pm.save_compact(small, path)
+    made = Standin(path, table)
+    made.anchors = anchors_deployment(table.domain, private=True)
+    return made
+
+
+@pytest.fixture
+def member(rounds, tmp_path, clock):
+    with connect(rounds, tmp_path / "user", clock) as made:
+        yield made
+
+
+def test_a_round(rounds, member):
+    plan = member.plan("anchors")
+    assert isinstance(plan, AnchorsPlan)
+    assert plan.reasons == ()
+    assert (plan.cost.epsilon, plan.cost.delta) == (3.0, 1e-3)
+    member.join(plan, plan.record(3))
+    assert not rounds.reports
+    answer = member.report(plan, plan.record(3))
+    assert answer.output in rounds.anchors.outputs
+    (upload,) = bodies(rounds, "/anchors")
+    assert set(upload) == {"id", "anchors"}
+    (report,) = bodies(rounds, "/reports")
+    assert report["version"] == 1
+    assert member.report(plan, plan.record(3)).repeated
+    assert member.ledger.balances()[0].spent.epsilon == 3.0
+
+
+def test_joining_and_reporting_is_one_draw_also_with_fresh_draws(rounds, tmp_path, clock):
+    with connect(rounds, tmp_path / "user", clock, allowance=allowance(repeats="fresh")) as member:
+        plan = member.plan("anchors")
+        member.join(plan, plan.record(3))
+        member.report(plan, plan.record(3))
+        assert member.ledger.balances()[0].reports == 1
+        assert len(bodies(rounds, "/anchors")) == 1
+
+
+def test_anchors_are_drawn_once_whatever_gets_lost(rounds, member):
+    plan = member.plan("anchors")
+    # The first attempt asks which round is open; later ones know.
+    for before in ([lambda _: None], [], []):
+        rounds.faults = before + [lost] * wire.ATTEMPTS
+        with pytest.raises(ConnectionLostError):
+            member.join(plan, plan.record(3))
+    member.report(plan, plan.record(3))
+    assert len({json.dumps(body) for body in bodies(rounds, "/anchors")}) == 1
+
+
+def test_an_upload_whose_answer_got_lost_counts_though_the_round_has_closed(rounds, member):
+    plan = member.plan("anchors")
+    rounds.faults = [lambda _: None] + [answered_and_lost(rounds)] * wire.ATTEMPTS
+    with pytest.raises(ConnectionLostError):
+        member.join(plan, plan.record(3))
+    rounds.anchors = rounds.anchors.model_copy(update={"round": None})
+    member.report(plan, plan.record(3))
+    assert [body["version"] for body in rounds.reports.values()] == [1]
+    assert len({json.dumps(body) for body in bodies(rounds, "/anchors")}) == 1
+
+
+def test_the_same_anchors_go_to_the_next_round_where_one_closed_or_failed(rounds, member):
+    plan = member.plan("anchors")
+    rounds.faults = [lambda _: None, lambda _: refuse(409, "round_closed")]
+    with pytest.raises(ServerError, match="round_closed"):
+        member.join(plan, plan.record(3))
+    rounds.anchors = rounds.anchors.model_copy(update={"round": 2})
+    rounds.faults = [lambda _: refuse(409, "round_closed")]
+    member.join(plan, plan.record(3))
+    rounds.round_state = "failed"
+    with pytest.raises(ProtocolError, match="round 2 failed"):
+        member.report(plan, plan.record(3))
+    rounds.round_state = "solved"
+    rounds.anchors = rounds.anchors.model_copy(update={"round": 3})
+    member.report(plan, plan.record(3))
+    uploads = bodies(rounds, "/anchors")
+    assert len({tuple(upload["anchors"]) for upload in uploads}) == 1
+    assert len({upload["id"] for upload in uploads}) == 3
+    assert bodies(rounds, "/reports")[0]["version"] == 3
+    assert member.ledger.balances()[0].spent.epsilon == 3.0
+
+
+def test_a_user_who_was_filtered_may_take_part_in_the_next_round(rounds, member):
+    plan = member.plan("anchors")
+    member.join(plan, plan.record(3))
+    rounds.faults = [lambda _: None, lambda _: refuse(409, "conflict")]
+    with pytest.raises(ServerError, match="conflict"):
+        member.report(plan, plan.record(3))
+    rounds.anchors = rounds.anchors.model_copy(update={"round": 2})
+    member.report(plan, plan.record(3))
+    assert [body["version"] for body in rounds.reports.values()] == [2]
+
+
+def test_a_round_takes_one_set_of_a_user(rounds, member):
+    plan = member.plan("anchors")
+    member.join(plan, plan.record(3))
+    count = len(rounds.sent)
+    with pytest.raises(ProtocolError, match="one set of a user"):
+        member.join(plan, plan.record(4))
+    assert len(rounds.sent) == count
+    assert member.ledger.balances()[0].reports == 1
+
+
+def test_a_round_that_is_not_solved_is_waited_for(rounds, member):
+    plan = member.plan("anchors")
+    rounds.round_state = "solving"
+    with pytest.raises(ProtocolError, match=r"not solved after 0\.3 s"):
+        member.report(plan, plan.record(3), wait_s=0.3)
+    rounds.round_state = "solved"
+    member.report(plan, plan.record(3))
+
+
+def test_no_open_round_is_said(rounds, member):
+    rounds.anchors = rounds.anchors.model_copy(update={"round": None})
+    plan = member.plan("anchors")
+    with pytest.raises(ProtocolError, match="no round"):
+        member.join(plan, plan.record(3))
+
+
+def test_rounds_without_guarantee_are_refused_unless_accepted(rounds, member, small):
+    rounds.anchors = anchors_deployment(small.problem.domain, private=False).model_copy(
+        update={"guarantee": GuaranteeInfo(epsilon=3.0, delta=1e-3, unit="km")}
+    )
+    plan = member.plan("anchors")
+    # The server claims one, and the client's own certificate does not find it.
+    assert plan.guarantee is None
+    assert plan.reasons
+    count = len(rounds.sent)
+    for attempt in (member.join, member.report):
+        with pytest.raises(NotForReleaseError, match="accept_no_guarantee=True"):
+            attempt(plan, plan.record(3))
+    assert len(rounds.sent) == count
+    answer = member.report(plan, plan.record(3), accept_no_guarantee=True)
+    assert answer.cost.epsilon == float("inf")
+    with pytest.raises(BudgetError):
+        other = member.plan("table")
+        member.report(other, other.record(3))
+
+
+def test_rows_beyond_the_budgets_are_not_used(rounds, member, small):
+    """A selection that looks at the record leaves small budgets; identical columns tell apart."""
+    plan = member.plan("anchors")
+    assert plan.budgets is not None
+    anchors = list(range(14))
+    from panda_mdp.protocol.messages.deployments import PlanInfo, RoundRows
+
+    half = TOTAL // 2
+    fair = [str(half), str(half // 2), str(half // 2)]
+    base: dict[str, Any] = {
+        "round": 1,
+        "anchors": anchors,
+        "outputs": [0, 3, 5],
+        "plan": PlanInfo(guarantee=None, anchors=14),
+        "signature": "AAAA",
+        "key_id": "0" * 16,
+    }
+    plan.check(anchors, RoundRows(weights=[fair] * 14, **base))
+    for other in ([str(TOTAL - 2), "1", "1"], [str(half), str(half), "0"]):
+        with pytest.raises(ProtocolError, match="more than the budgets"):
+            plan.check(anchors, RoundRows(weights=[fair] * 13 + [other], **base))
+    with pytest.raises(ProtocolError, match="other anchors"):
+        plan.check(anchors[:-1], RoundRows(weights=[fair] * 14, **base))
+
+
+# Addresses, tokens, answers
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://panda.example", "not encrypted"),
+        ("ftp://panda.example", "not the address"),
+        ("panda.example", "not the address"),
+        ("https://user:secret@panda.example", "user name or password"),
+        ("https://panda.example/?place=1", "not the address"),
+    ],
+)
+def test_addresses(url, why, tmp_path):
+    with pytest.raises(ProtocolError, match=why):
+        Client(url, TOKEN, tmp_path, allowance())
+
+
+def test_plain_http_is_for_this_machine_or_by_name(tmp_path):
+    for url in ("http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"):
+        Client(url, TOKEN, tmp_path, allowance()).close()
+    Client("http://panda.lan", TOKEN, tmp_path, allowance(), allow_plain_http=True).close()
+
+
+def test_tokens(server, tmp_path, clock):
+    with pytest.raises(ProtocolError, match="pmt_") as caught:
+        Client(URL, "my secret", tmp_path, allowance())
+    assert "my secret" not in str(caught.value)
+    with Client(URL, None, tmp_path, transport=server.transport, clock=clock) as client:
+        plan = client.plan("table")
+        with pytest.raises(ProtocolError, match="need a token"):
+            client.report(plan, plan.record(3))
+        assert client.ledger.entries() == []
+    assert TOKEN not in repr(client)
+
+
+def test_redirects_are_not_followed(server, client):
+    elsewhere = httpx.Response(307, headers={"Location": "http://evil.example/v1"})
+    plan = client.plan("table")
+    server.faults = [lambda _: elsewhere]
+    with pytest.raises(ServerError, match="status 307"):
+        client.report(plan, plan.record(3))
+    assert all(sent.url.startswith(URL) for sent in server.sent)
+
+
+def test_cookies_are_not_kept(server, client):
+    def with_cookie(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(
+            200,
+            content=DeploymentList(deployments=[]).model_dump_json(),
+            headers={"Set-Cookie": "who=me"},
+        )
+
+    server.faults = [with_cookie]
+    client.deployments()
+    client.plan("table")
+    assert not any("cookie" in name.lower() for sent in server.sent for name, _ in sent.headers)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"{}",
+        b'{"deployments": [{"kind": "table"}]}',
+        b"\xff",
+        b'{"deployments": 1}',
+    ],
+)
+def test_answers_of_another_form_are_refused(server, client, body):
+    server.faults = [lambda _: httpx.Response(200, content=body)]
+    with pytest.raises(ProtocolError, match="not of this protocol's form"):
+        client.deployments()
+
+
+def test_an_endless_answer_is_not_read_to_its_end(server, client, monkeypatch):
+    monkeypatch.setattr(wire, "MOST_BYTES", 10_000)
+
+    class Endless(httpx.SyncByteStream):
+        def __iter__(self):
+            for _ in itertools.count():
+                yield b" " * 1000
+
+    server.faults = [lambda _: httpx.Response(200, stream=Endless())]
+    with pytest.raises(ProtocolError, match="longer than"):
+        client.deployments()
+
+
+def test_a_servers_words_cannot_rewrite_a_terminal(server, client):
+    error = {"code": "invalid", "message": "\x1b[2Jgone\r\n" + "x" * 900, "remedy": ""}
+    server.faults = [lambda _: httpx.Response(422, json={"error": error})]
+    with pytest.raises(ServerError) as caught:
+        client.deployments()
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600
+
+
+def test_another_deployment_or_report_than_asked_for_is_refused(server, client):
+    server.faults = [lambda _: None, lambda _: give(server.deployment("other"))]
+    with pytest.raises(ProtocolError, match="another deployment"):
+        client.plan("table")
+    plan = client.plan("table")
+    answer = {"id": "3f2b8c1e-9d4a-4c6b-8e2f-0a1b2c3d4e5f", "accepted": True}
+    server.faults = [lambda _: httpx.Response(201, json=answer)]
+    with pytest.raises(ProtocolError, match="another report"):
+        client.report(plan, plan.record(3))
+
+
+def test_a_closed_deployment_is_refused_before_anything_is_drawn(server, client):
+    closed = server.deployment("table").model_copy(update={"open": False})
+    server.faults = [lambda _: None, lambda _: give(closed)]
+    plan = client.plan("table")
+    with pytest.raises(ProtocolError, match="closed"):
+        client.report(plan, plan.record(3))
+    assert client.ledger.entries() == []
+
+
+def test_names_are_safe_in_addresses(client):
+    for name in ("../admin", "a b", "", "a/b", "a?b", "a%2f"):
+        with pytest.raises(ProtocolError, match="characters that names do not have"):
+            client.plan(name)
+
+
+def test_only_messages_are_sent(client):
+    with pytest.raises(ProtocolError, match="only messages"):
+        client._wire.post(DeploymentList, {"record": 3}, "deployments")
+
+
+def test_a_plan_of_another_server_is_refused(server, client, tmp_path, clock):
+    plan = client.plan("table")
+    other = Client("http://localhost:2", TOKEN, tmp_path, transport=server.transport, clock=clock)
+    with pytest.raises(ProtocolError, match="another server"):
+        other.report(plan, plan.record(3))
+
+
+def test_reprs_say_what_a_plan_costs(server, client):
+    assert repr(client.plan("table")) == (
+        "TablePlan(table, version 1, Guarantee(epsilon 4 per km, delta 0))"
+    )
+    assert repr(client) == f"Client({URL})"
+    assert isinstance(server.deployment("table"), TableDeployment)
+    assert NOW.year == 2026
+
+
+LEAN = """
+import sys
+
+class Blocked:
+    names = {"fastapi", "starlette", "uvicorn", "sqlalchemy"}
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.names:
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocked())
+import panda_mdp
+assert not {"pydantic", "httpx", "cryptography"} & set(sys.modules)
+from panda_mdp.protocol import Client
+assert not Blocked.names & set(sys.modules)
+Blocked.names = Blocked.names | {"httpx"}
+for name in [name for name in sys.modules if name.startswith(("panda_mdp", "httpx"))]:
+    del sys.modules[name]
+from panda_mdp.errors import MissingDependencyError
+try:
+    from panda_mdp.protocol import Client
+except MissingDependencyError as error:
+    assert "panda-mdp[client]" in str(error)
+    print("lean")
+"""
+
+
+def test_the_client_needs_no_part_of_the_server():
+    done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "lean", done.stderr

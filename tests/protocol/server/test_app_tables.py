@@ -1,0 +1,199 @@
+"""Domains, tables and the file, against a running server on both databases."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from protocol_servers import Running, domain_body, error_of, publish, small_domain, small_table
+
+import panda_mdp as pm
+from panda_mdp.protocol.messages.catalogue import DomainDetail, Streets, TableInfo
+from panda_mdp.protocol.messages.service import ServiceInfo
+from panda_mdp.protocol.messages.signing import VerifyKey, table_bytes
+
+OCTETS = {"content-type": "application/octet-stream"}
+
+
+def test_the_service_says_what_it_is(server: Running) -> None:
+    public = server.client()
+    info = ServiceInfo.model_validate_json(public.get("/v1").content)
+    assert info.version == pm.__version__
+    assert VerifyKey.from_base64(info.key.public).id == info.key.id
+    assert public.get("/v1/health").json() == {"status": "ok"}
+
+
+def test_a_domain_comes_back_to_the_last_bit(server: Running) -> None:
+    domain = small_domain(seed=1)
+    streets = {"lat": [41.9, 41.91], "lon": [12.5, 12.51], "u": [0], "v": [1]}
+    body = domain_body(domain, "places") | {"streets": streets}
+    made = server.admin.post("/v1/domains", json=body)
+    assert made.status_code == 201
+    assert made.json()["fingerprint"] == domain.fingerprint
+    assert server.admin.post("/v1/domains", json=body).status_code == 200
+    public = server.client()
+    for name in (made.json()["id"], "places"):
+        found = DomainDetail.model_validate_json(public.get(f"/v1/domains/{name}").content)
+        assert found.lat is not None and found.lon is not None
+        assert pm.Domain.from_points(found.lat, found.lon).fingerprint == domain.fingerprint
+    drawn = Streets.model_validate_json(public.get("/v1/domains/places/streets").content)
+    assert (drawn.lat, drawn.u) == ([41_900_000, 41_910_000], [0])
+    other = domain_body(small_domain(seed=2), "places")
+    assert error_of(server.admin.post("/v1/domains", json=other)) == (409, "conflict")
+    assert "places" in [entry["name"] for entry in public.get("/v1/domains").json()["domains"]]
+
+
+@pytest.mark.parametrize("kind", ["euclidean", "matrix"])
+def test_other_metrics(server: Running, kind: str) -> None:
+    rng = np.random.default_rng(3)
+    vectors = rng.random((12, 3))
+    domain = pm.Domain.from_vectors(vectors, unit="cm")
+    if kind == "matrix":
+        domain = pm.Domain.from_matrix(domain.distances(), unit="cm")
+        body = {"distances": domain.distances().tolist()}
+    else:
+        body = {"vectors": vectors.tolist()}
+    made = server.admin.post("/v1/domains", json={"name": kind, "kind": kind, "unit": "cm"} | body)
+    assert made.status_code == 201, made.text
+    assert made.json()["fingerprint"] == domain.fingerprint
+    back = server.client().get(f"/v1/domains/{kind}").json()
+    assert list(body) == [name for name in ("vectors", "distances") if back[name] is not None]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "x", "kind": "haversine", "lat": [1.0], "lon": [2.0]},
+        {"name": "x", "kind": "haversine", "lat": [1.0, 2.0], "lon": [2.0]},
+        {"name": "x", "kind": "haversine", "lat": [1.0, 1.0], "lon": [2.0, 2.0]},
+        {"name": "x", "kind": "haversine", "lat": [91.0, 2.0], "lon": [2.0, 3.0]},
+        {"name": "x", "kind": "euclidean", "unit": "m", "vectors": [[1.0, 2.0], [1.0]]},
+        {"name": "x", "kind": "matrix", "distances": [[0.0, 9.0, 1.0], [9.0, 0.0, 1.0], [1, 1, 0]]},
+        {"name": "../x", "kind": "haversine", "lat": [1.0, 2.0], "lon": [2.0, 3.0]},
+    ],
+)
+def test_what_is_no_domain_is_refused(server: Running, body: dict[str, object]) -> None:
+    assert error_of(server.admin.post("/v1/domains", json=body)) == (422, "invalid")
+
+
+def test_a_published_table_is_audited_signed_and_immutable(server: Running, tmp_path: Path) -> None:
+    mechanism = small_table(small_domain())
+    first = publish(server.admin, mechanism, "city", tmp_path)
+    again = publish(server.admin, mechanism, "city", tmp_path)
+    assert (first["version"], again["version"]) == (1, 2)
+    public = server.client()
+    info = TableInfo.model_validate_json(public.get("/v1/tables/city/1").content)
+    data = public.get("/v1/tables/city/1/file").content
+    assert hashlib.sha256(data).hexdigest() == info.sha256
+    key = VerifyKey.from_base64(public.get("/v1").json()["key"]["public"])
+    signed = table_bytes("city", 1, info.sha256, len(data), info.domain, info.epsilon)
+    key.verify(signed, info.signature)
+    path = tmp_path / "fetched.pmdc"
+    path.write_bytes(data)
+    table = pm.load_compact(path)
+    assert table.audit.holds and table.epsilon == 3.0
+    assert table.domain.fingerprint == info.domain == mechanism.problem.domain.fingerprint
+    names = [
+        (entry["name"], entry["version"]) for entry in public.get("/v1/tables").json()["tables"]
+    ]
+    assert ("city", 1) in names and ("city", 2) in names
+
+
+def test_a_compact_file_is_taken_as_it_is(server: Running, tmp_path: Path) -> None:
+    path = tmp_path / "t.pmdc"
+    pm.save_compact(small_table(small_domain()), path)
+    data = path.read_bytes()
+    made = server.admin.post("/v1/tables/compact", content=data, headers=OCTETS)
+    assert made.status_code == 201
+    assert server.client().get("/v1/tables/compact/1/file").content == data
+
+
+def test_files_that_prove_nothing_are_refused(server: Running, tmp_path: Path) -> None:
+    path = tmp_path / "t.pmdc"
+    pm.save_compact(small_table(small_domain()), path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    for body in (b"", b"nonsense", b"PK\x03\x04 but no archive", bytes(data), bytes(data)[:100]):
+        answer = server.admin.post("/v1/tables/bad", content=body, headers=OCTETS)
+        assert error_of(answer) == (422, "invalid")
+        assert "panda-mdp-" not in answer.text
+    assert error_of(server.client().get("/v1/tables/bad/1")) == (404, "not_found")
+
+
+def test_a_table_may_name_the_domain_whose_streets_lie_below_it(
+    server: Running, tmp_path: Path
+) -> None:
+    domain = small_domain(seed=5)
+    path = small_table(domain).save(tmp_path / "t.pmdp")
+    made = server.admin.post("/v1/domains", json=domain_body(domain, "below")).json()
+    server.admin.post("/v1/domains", json=domain_body(small_domain(seed=6), "elsewhere"))
+    ask = {"content": path.read_bytes(), "headers": OCTETS}
+    named = server.admin.post("/v1/tables/drawn?domain=below", **ask)
+    assert named.json()["streets"] == made["id"]
+    wrong = server.admin.post("/v1/tables/drawn?domain=elsewhere", **ask)
+    assert error_of(wrong) == (422, "invalid")
+    missing = server.admin.post("/v1/tables/drawn?domain=nowhere", **ask)
+    assert error_of(missing) == (404, "not_found")
+
+
+@pytest.fixture
+def file(server: Running, tmp_path: Path) -> tuple[httpx.Client, str, bytes]:
+    public = server.client()
+    url = "/v1/tables/ranged/1/file"
+    if public.get(url).status_code == 404:
+        publish(server.admin, small_table(small_domain()), "ranged", tmp_path)
+    return public, url, public.get(url).content
+
+
+def test_an_etag_saves_a_download(file: tuple[httpx.Client, str, bytes]) -> None:
+    client, url, data = file
+    etag = client.get(url).headers["etag"]
+    assert etag == f'"{hashlib.sha256(data).hexdigest()}"'
+    for known in (etag, f'"other", {etag}', f"W/{etag}", "*"):
+        answer = client.get(url, headers={"if-none-match": known})
+        assert (answer.status_code, answer.content) == (304, b"")
+    assert client.get(url, headers={"if-none-match": '"other"'}).status_code == 200
+
+
+def test_a_broken_download_can_be_resumed(file: tuple[httpx.Client, str, bytes]) -> None:
+    client, url, data = file
+    etag = client.get(url).headers["etag"]
+    answer = client.get(url, headers={"range": "bytes=100-", "if-range": etag})
+    assert answer.status_code == 206
+    assert answer.content == data[100:]
+    assert answer.headers["content-range"] == f"bytes 100-{len(data) - 1}/{len(data)}"
+    # The file is another one by now: all of it.
+    answer = client.get(url, headers={"range": "bytes=100-", "if-range": '"other"'})
+    assert (answer.status_code, answer.content) == (200, data)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "bytes=0-99",
+        "bytes=100-200",
+        "bytes=-5",
+        "bytes=5-,7-",
+        "rows=1-",
+        "bytes=x-",
+        "bytes=999999999-",
+    ],
+)
+def test_parts_are_not_served(file: tuple[httpx.Client, str, bytes], wanted: str) -> None:
+    """Which part of a table somebody asks for would tell where they are."""
+    client, url, data = file
+    etag = client.get(url).headers["etag"]
+    answer = client.get(url, headers={"range": wanted, "if-range": etag})
+    assert error_of(answer) == (416, "range")
+    assert answer.headers["content-range"] == f"bytes */{len(data)}"
+    # Without If-Range it is not a resumed download.
+    assert error_of(client.get(url, headers={"range": "bytes=5-"})) == (416, "range")
+
+
+def test_a_table_is_not_compressed_again(file: tuple[httpx.Client, str, bytes]) -> None:
+    client, url, _ = file
+    answer = client.get(url, headers={"accept-encoding": "gzip, br, deflate"})
+    assert "content-encoding" not in answer.headers

@@ -1,0 +1,81 @@
+"""What is kept in memory: read once, by one, and forgotten when it changes."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from protocol_servers import small_domain, small_table
+
+from panda_mdp.protocol.messages.catalogue import TableRef
+from panda_mdp.protocol.messages.deployments import TableDeploymentRequest
+from panda_mdp.protocol.messages.signing import SigningKey
+from panda_mdp.protocol.server import live as module
+from panda_mdp.protocol.server.auth import TokenBook
+from panda_mdp.protocol.server.live import Cache, LiveDeployments
+from panda_mdp.protocol.server.store.catalogue import examine, read_table, store_table
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.deployments import set_open, store_deployment
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A database with a deployment `main`."""
+    path = small_table(small_domain()).save(tmp_path / "t.pmdp")
+    made = Store.create(str(tmp_path / "panda.db"))
+    wanted = TableDeploymentRequest(
+        kind="table", name="main", table=TableRef(name="city", version=1)
+    )
+    with made.write() as connection:
+        key = SigningKey.create(tmp_path / "key")
+        store_table(connection, key, "city", examine(path.read_bytes()))
+        store_deployment(connection, wanted, {})
+    return made
+
+
+def test_a_crowd_reads_a_deployment_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    together = threading.Barrier(8)
+
+    def read(data: bytes) -> object:
+        decoded.append(len(data))
+        return read_table(data)
+
+    monkeypatch.setattr(module, "read_table", read)
+    with store:
+        live = LiveDeployments(store, Cache(1 << 20))
+
+        def ask(_: int) -> module.Live:
+            together.wait(10)
+            return live.get("main")
+
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(ask, range(8)))
+        assert len(decoded) == 1
+        assert all(each is found[0] for each in found)
+        assert found[0].outputs == frozenset(range(0, 40, 5)) and found[0].open
+        with store.write() as connection:
+            set_open(connection, "main", False)
+        assert live.get("main").open
+        live.forget()
+        # Read anew, but a version of a table is never decoded twice.
+        assert not live.get("main").open and len(decoded) == 1
+
+
+def test_tokens_are_known_without_asking_until_one_is_revoked(store: Store) -> None:
+    with store:
+        book = TokenBook(store)
+        made = book.make("reporter", count=3)
+        assert all(book.cached(token.id) is not None for token in made)
+        later = TokenBook(store)
+        assert later.cached(made[0].id) is None
+        later.load()
+        assert later.cached(made[0].id) == book.cached(made[0].id)
+        book.revoke(made[0].id)
+        assert book.cached(made[0].id) is None
+        later.refresh()
+        assert later.cached(made[0].id) is None
+        later.load()
+        assert later.cached(made[0].id) is None and later.cached(made[1].id) is not None

@@ -1,0 +1,190 @@
+"""What the server computes from anchor sets alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from protocol_servers import small_domain, small_table
+
+import panda_mdp as pm
+from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
+from panda_mdp.panda.run import study_panda
+from panda_mdp.protocol.messages.catalogue import MatrixLoss
+from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
+from panda_mdp.protocol.server.solving import (
+    AnchorsTask,
+    ball_facts,
+    ball_rows,
+    loss_table,
+    solve_round,
+)
+from panda_mdp.protocol.server.store.catalogue import pack, unpack
+from panda_mdp.protocol.server.store.rounds import pack_solution, unpack_solution
+
+DOMAIN = pm.Domain.from_vectors([[float(i)] for i in range(12)])
+
+
+def request(**changes: Any) -> AnchorsDeploymentRequest:
+    body: dict[str, Any] = {
+        "kind": "anchors",
+        "name": "a",
+        "domain": "line",
+        "outputs": [0, 4, 8, 11],
+        "epsilon": 2.0,
+        "delta": 0.05,
+        "selection": {
+            "decay": "logistic",
+            "alpha": 0.98,
+            "rate": 0.01,
+            "radius": 12.0,
+            "neighbours": 12,
+        },
+    }
+    return AnchorsDeploymentRequest.model_validate_json(
+        AnchorsDeploymentRequest(**(body | changes)).model_dump_json()
+    )
+
+
+def task(**changes: Any) -> AnchorsTask:
+    return AnchorsTask.of(request(**changes), DOMAIN)
+
+
+def test_the_table_is_the_one_that_a_simulation_gets() -> None:
+    """pm.panda, which knows the records, and the server, which does not, solve the same problem."""
+    work = task()
+    run = study_panda(
+        work.problem,
+        [1, 5, 9],
+        work.selection,
+        work.delta,
+        neighbours=12,
+        seed=1,
+    )
+    solved = solve_round(work, run.anchor_sets)
+    table = run.tables[0]
+    np.testing.assert_array_equal(solved.solution.anchors, table.anchors)
+    for chosen in run.anchor_sets:
+        np.testing.assert_array_equal(solved.solution.rows(chosen), table.weights(chosen))
+    assert solved.plan["loss"] == pytest.approx(run.anchor_loss, rel=1e-12)
+    assert (solved.plan["guarantee"] is None) == bool(run.reasons)
+    assert solved.plan["anchors"] == len(run.anchors)
+
+
+def test_a_guarantee_is_stated_where_it_is_certified() -> None:
+    """Everybody selects everything with the same probability, so the set tells nothing."""
+    fits = {
+        "decay": "exponential",
+        "alpha": 1 - 1e-4,
+        "rate": 0.0,
+        "radius": 12.0,
+        "neighbours": 12,
+    }
+    work = task(selection=fits, delta=1e-3)
+    facts = work.facts(work.scheme())
+    assert facts["guarantee"] == {"epsilon": 2.0, "delta": 1e-3, "unit": "unit"}
+    assert facts["reasons"] == [] and facts["violation"] <= 1e-3
+    assert facts["phase_one_epsilon"] == pytest.approx(0.0, abs=1e-9)
+    solved = solve_round(work, (np.arange(12), np.arange(11)))
+    assert solved.plan["guarantee"] == facts["guarantee"]
+    logs = np.log(solved.solution.rows(np.arange(12)).astype(float))
+    apart = DOMAIN.distances()
+    assert (np.abs(logs[:, None] - logs).max(axis=2) <= 2.0 * apart * (1 + 1e-9)).all()
+
+
+def test_no_guarantee_says_why() -> None:
+    work = task(selection={"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5})
+    facts = work.facts(work.scheme())
+    assert facts["guarantee"] is None
+    assert facts["reasons"] and "Phase I costs" in facts["reasons"][0]
+    assert facts["phase_one_epsilon"] > 2.0
+    assert solve_round(work, (np.array([0, 5]), np.array([7]))).plan["guarantee"] is None
+
+
+def test_a_forged_set_changes_nobody_elses_budgets() -> None:
+    """Rows keep the same budgets with and without the forger, whatever is in the union."""
+    work = task()
+    honest = (np.array([0, 1, 2, 3]), np.array([2, 3, 4, 5]))
+    for forged in (np.arange(12), np.array([11]), np.array([0, 11])):
+        solved = solve_round(work, (*honest, forged))
+        budgets = work.scheme().plan.restricted(solved.solution.anchors).budgets
+        logs = np.log(solved.solution.rows(solved.solution.anchors).astype(float))
+        spent = np.abs(logs[:, None] - logs).max(axis=2)
+        assert (spent <= budgets + 1e-9).all()
+
+
+def test_the_screen_leaves_out_who_is_too_wide() -> None:
+    work = task(screen="distance", screen_limit=3.0)
+    sets = (np.array([0, 1, 2]), np.array([4, 5, 6]), np.array([0, 5, 11]), np.array([], np.int64))
+    solved = solve_round(work, sets)
+    assert solved.kept.tolist() == [True, True, False, True]
+    np.testing.assert_array_equal(solved.solution.anchors, [0, 1, 2, 4, 5, 6])
+    with pytest.raises(EmptyAnchorsError, match="no anchors entered"):
+        solve_round(work, (np.array([0, 11]), np.array([], np.int64)))
+    with pytest.raises(MethodError, match="screen_limit"):
+        task(screen="distance")
+
+
+def test_the_next_round_starts_from_the_last() -> None:
+    work = task()
+    first = solve_round(work, (np.array([0, 1, 2]), np.array([6, 7])))
+    start = first.solution.start(DOMAIN, np.array([0, 3, 11]))
+    weights = first.solution.rows(np.array([0, 2, 7])) / 2.0**62
+    np.testing.assert_array_equal(start, weights)
+    again = solve_round(work, (np.array([0, 1, 2]), np.array([6, 7, 9])), first.solution)
+    np.testing.assert_array_equal(again.solution.anchors, [0, 1, 2, 6, 7, 9])
+
+
+def test_a_solution_survives_the_store() -> None:
+    solved = solve_round(task(), (np.array([0, 1]), np.array([6, 7])))
+    back = unpack_solution(pack_solution(solved.solution))
+    for name in ("anchors", "row", "weights", "outputs"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(solved.solution, name))
+    assert (back.weights.sum(axis=1) == 2**62).all()
+
+
+def test_losses_are_rectangular() -> None:
+    with pytest.raises(ProblemError, match="different lengths"):
+        loss_table(DOMAIN, [0, 1], MatrixLoss(values=[[1.0, 2.0], [1.0]]))
+
+
+def test_balls_promise_twice_the_tables_epsilon_and_the_centres() -> None:
+    domain = small_domain()
+    mechanism = small_table(domain, epsilon=1.5)
+    path_bytes = compact(mechanism)
+    facts = ball_facts(path_bytes, 2.0, 0.01, None)
+    assert facts["epsilon"] == 5.0 and facts["delta"] == 0.01
+    law = pm.BallAnchors(2.0, 0.01).on(domain)
+    assert facts["radius"] == law.radius and facts["centres"] == law.centres.tolist()
+    table = read(path_bytes)
+    for centre in facts["centres"][::7]:
+        records, outputs, weights = ball_rows(path_bytes, 2.0, 0.01, None, centre)
+        near = domain.distances([centre])[0] <= law.radius
+        assert records == np.flatnonzero(near).tolist()
+        assert outputs == table.outputs.tolist()
+        expected = table.weights()[records]
+        assert [[int(value) for value in row] for row in weights] == expected.tolist()
+    with pytest.raises(MethodError, match="not one of the public centres"):
+        ball_rows(path_bytes, 2.0, 0.01, [0, 1], 2)
+
+
+def compact(mechanism: pm.Mechanism) -> bytes:
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        pm.save_compact(mechanism, Path(folder) / "t.pmdc")
+        return (Path(folder) / "t.pmdc").read_bytes()
+
+
+def read(data: bytes) -> pm.CompactTable:
+    from panda_mdp.protocol.server.store.catalogue import read_table
+
+    return read_table(data)
+
+
+def test_arrays_are_packed_alike_every_time() -> None:
+    arrays = {"a": np.arange(5), "b": np.ones((2, 2))}
+    assert pack(arrays) == pack(arrays)
+    assert unpack(pack(arrays))["b"].shape == (2, 2)

@@ -1,0 +1,156 @@
+"""Group commit: acknowledged means stored, once, and counted once."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
+
+from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.schema import counts, reports
+from panda_mdp.protocol.server.writer import Report, ReportWriter, store_reports
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    with Store.create(database) as made:
+        yield made
+
+
+def report(output: int = 1, *, key: bytes | None = None, token: str = "a" * 12) -> Report:
+    return Report(1, key or secrets.token_bytes(16), token, 1, output)
+
+
+def stored(store: Store) -> Counter[tuple[int, int]]:
+    with store.read() as connection:
+        rows = connection.execute(select(reports.c.deployment, reports.c.output)).all()
+    return Counter((row.deployment, row.output) for row in rows)
+
+
+def counted(store: Store) -> Counter[tuple[int, int]]:
+    with store.read() as connection:
+        rows = connection.execute(
+            select(counts.c.deployment, counts.c.output, func.sum(counts.c.count)).group_by(
+                counts.c.deployment, counts.c.output
+            )
+        ).all()
+    return Counter({(row[0], row[1]): int(row[2]) for row in rows})
+
+
+def test_what_becomes_of_reports(store: Store) -> None:
+    known = report(3)
+    with store.write() as connection:
+        assert store_reports(connection, [known], 0, store.sqlite) == ["new"]
+    twice = report(4)
+    batch = [
+        known,
+        known._replace(output=5),
+        known._replace(token="b" * 12),
+        known._replace(version=2),
+        twice,
+        twice,
+        twice._replace(output=5),
+        # The same id in another deployment is another report.
+        known._replace(deployment=2),
+    ]
+    with store.write() as connection:
+        outcomes = store_reports(connection, batch, 3_600_000, store.sqlite)
+    assert outcomes == [
+        "known",
+        "conflict",
+        "conflict",
+        "conflict",
+        "new",
+        "known",
+        "conflict",
+        "new",
+    ]
+    assert stored(store) == counted(store) == Counter({(1, 3): 1, (1, 4): 1, (2, 3): 1})
+
+
+def test_many_at_once_share_commits(store: Store) -> None:
+    writer = ReportWriter(store, batch=100)
+    writer.start()
+
+    async def send() -> list[str]:
+        return list(await asyncio.gather(*(writer.write(report(n % 7)) for n in range(1_000))))
+
+    outcomes = asyncio.run(send())
+    writer.stop()
+    assert outcomes == ["new"] * 1_000
+    assert 10 <= writer.commits < 100
+    assert writer.stored == 1_000
+    assert stored(store) == counted(store)
+    assert sum(stored(store).values()) == 1_000
+
+
+def test_nobody_is_told_before_the_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every acknowledgement is checked against what another connection can see by then."""
+    writer = ReportWriter(store)
+    writer.start()
+
+    async def send(n: int) -> None:
+        sent = report(n)
+        await writer.write(sent)
+        with store.read() as connection:
+            found = connection.execute(
+                select(reports.c.output).where(reports.c.id == sent.id)
+            ).scalar()
+        assert found == n
+
+    async def many() -> None:
+        await asyncio.gather(*(send(n) for n in range(50)))
+
+    asyncio.run(many())
+    writer.stop()
+
+
+def test_a_failed_commit_is_said_and_leaves_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import panda_mdp.protocol.server.writer as module
+
+    def broken(*args: object) -> list[str]:
+        raise OperationalError("INSERT", {}, RuntimeError("disk full"))
+
+    monkeypatch.setattr(module, "store_reports", broken)
+    writer = ReportWriter(store)
+    writer.start()
+    sent = report()
+    with pytest.raises(Failure) as caught:
+        asyncio.run(writer.write(sent))
+    assert caught.value.code == "unavailable"
+    monkeypatch.undo()
+    # The thread lives on, and the same id can be sent again.
+    assert asyncio.run(writer.write(sent)) == "new"
+    writer.stop()
+    assert sum(stored(store).values()) == 1
+
+
+def test_too_many_waiting_is_said_at_once(store: Store) -> None:
+    writer = ReportWriter(store, waiting=0)
+    with pytest.raises(Failure) as caught:
+        asyncio.run(writer.write(report()))
+    assert caught.value.code == "unavailable"
+    assert "retry-after" in caught.value.headers
+
+
+def test_stop_stores_what_waits(store: Store) -> None:
+    writer = ReportWriter(store)
+
+    async def send() -> list[str]:
+        waiting = [asyncio.create_task(writer.write(report(n))) for n in range(20)]
+        await asyncio.sleep(0)
+        # Everything is queued before the thread even starts.
+        writer.start()
+        await asyncio.get_running_loop().run_in_executor(None, writer.stop)
+        return list(await asyncio.gather(*waiting))
+
+    assert asyncio.run(send()) == ["new"] * 20
+    assert sum(stored(store).values()) == 20

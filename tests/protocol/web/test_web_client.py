@@ -1,0 +1,481 @@
+"""The browser client in a real browser against a real server."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+from protocol_browser import (
+    SLOW_MS,
+    VECTORS,
+    Sent,
+    Site,
+    Visit,
+    body_of,
+    numbers_in,
+    open_browser,
+    open_site,
+    violations,
+    visit,
+)
+
+from panda_mdp.protocol.messages.signing import SigningKey, table_bytes
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with open_site(tmp_path_factory.mktemp("site")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+def not_an_output(site: Site, start: int) -> int:
+    """A record that is no output, so that its index has no business on the wire."""
+    outputs = set(site.table.outputs.tolist())
+    return next(k for k in range(start, site.table.domain.size) if k not in outputs)
+
+
+def place(site: Site, record: int) -> tuple[float, float]:
+    return float(site.table.domain.lat[record]), float(site.table.domain.lon[record])
+
+
+def reports(requests: list[Sent]) -> list[Sent]:
+    return [request for request in requests if request.method == "POST"]
+
+
+def test_from_a_click_to_an_accepted_report(browser: Browser, site: Site) -> None:
+    before = site.counts()["reports"]
+    with visit(browser, f"{site.url}/#token={site.token()}") as at:
+        at.ready()
+        page = at.page
+        assert "token" not in page.url
+        assert "all 39,060 pairs" in page.inner_text("#check-audit")
+        box = page.locator("#canvas").bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.55)
+        page.wait_for_selector("#draw:not([disabled])")
+        assert re.search(r"\d m|\d km", page.inner_text("#expected"))
+        assert page.locator("#chart rect").count() > 5
+        rows = page.locator("#meaning-rows li").all_inner_texts()
+        assert [row.split(" apart")[0] for row in rows] == ["100 m", "500 m", "2 km"]
+        # exp(4 x 0.5) = 7.4, and exp(2) / (1 + exp(2)) = 0.88.
+        assert "88 times in 100" in rows[1]
+        assert "factor of 7.4" in rows[1]
+        assert "compared with all 279 others" in page.inner_text("#meaning-said")
+        at.draw()
+        drawn = page.inner_text("#action-said")
+        at.report()
+        assert re.search(r"a place [\d.]+ k?m from yours", drawn)
+        assert at.complaints == []
+    after = site.counts()
+    assert after["reports"] == before + 1
+    assert set(after["outputs"]) <= set(site.table.outputs.tolist())
+
+
+def test_nothing_on_the_wire_tells_the_place(browser: Browser, site: Site) -> None:
+    record = not_an_output(site, 137)
+    lat, lon = place(site, record)
+    site.wire.clear()
+    with visit(browser, f"{site.url}/#token={site.token()}") as at:
+        at.ready()
+        at.pick(lat, lon)
+        at.draw()
+        at.report()
+    sent = site.wire.requests()
+    posted = reports(sent)
+    assert [request.path for request in posted] == ["/v1/deployments/city/reports"]
+    body = body_of(posted[0])
+    assert set(body) == {"id", "version", "output"}
+    assert body["output"] in site.table.outputs.tolist()
+    for request in sent:
+        # The browser's own version and the length of the body are numbers too.
+        own = ("user-agent", "sec-ch-ua", "content-length")
+        headers = [value for name, value in request.headers.items() if name not in own]
+        told = " ".join([request.path, request.body, *headers])
+        rest = re.sub(r"127\.0\.0\.1:\d+|pmt_\S+|[0-9a-f-]{36}", " ", told)
+        assert str(record) not in numbers_in(rest)
+        for number in (lat, lon):
+            # Down to 100 m: four digits after the point, with or without it.
+            assert f"{number:.6f}"[:6] not in told
+            assert f"{number:.6f}".replace(".", "")[:6] not in rest
+    assert all("?" not in request.path for request in sent)
+    assert all("range" not in request.headers for request in sent)
+    tokens = [request for request in sent if "authorization" in request.headers]
+    assert tokens == posted
+
+
+def test_two_places_make_the_same_traffic(browser: Browser, site: Site) -> None:
+    seen = []
+    for record in (not_an_output(site, 20), not_an_output(site, 240)):
+        site.wire.clear()
+        with visit(browser, f"{site.url}/#token={site.token()}") as at:
+            at.ready()
+            at.pick(*place(site, record))
+            at.draw()
+            at.report()
+        shapes = []
+        for request in site.wire.requests():
+            text = re.sub(r'"output":\d+', '"output":N', request.body)
+            text = re.sub(r"[0-9a-f-]{36}", "ID", text)
+            headers = {k: v for k, v in request.headers.items() if k != "authorization"}
+            headers.pop("content-length", None)
+            shapes.append((request.method, request.path, tuple(sorted(headers.items())), text))
+        seen.append(sorted(shapes))
+    assert seen[0] == seen[1]
+
+
+def test_the_same_place_keeps_its_answer_and_pays_once(browser: Browser, site: Site) -> None:
+    token = site.token()
+    lat, lon = place(site, not_an_output(site, 60))
+    with visit(browser, f"{site.url}/#token={token}") as at:
+        at.ready()
+        at.pick(lat, lon)
+        at.draw()
+        said = at.page.inner_text("#action-said").split(" from")[0]
+        before = site.counts()["reports"]
+        at.page.reload()
+        at.ready()
+        at.pick(lat, lon)
+        at.page.wait_for_selector("#report:visible")
+        assert at.page.inner_text("#action-said").split(" from")[0] == said
+        assert "Epsilon 4 of 12" in at.page.inner_text("#budget-said")
+        # The token was in the link only, and the page was loaded again without it.
+        at.page.fill("#token", token)
+        at.page.press("#token", "Enter")
+        at.page.wait_for_selector('#action-said[data-state="good"]')
+        assert site.counts()["reports"] == before + 1
+        assert not at.page.is_visible("#report")
+        assert at.page.evaluate("sessionStorage.length") == 0
+        assert not any("pmt_" in kept for kept in kept_by(at))
+
+
+def kept_by(at: Visit) -> list[str]:
+    """Everything that the browser keeps for the page, as text."""
+    found: list[str] = at.page.evaluate(
+        """async () => {
+          const out = [JSON.stringify({...localStorage})];
+          for (const { name } of await indexedDB.databases()) {
+            const database = await new Promise((resolve) => {
+              const asked = indexedDB.open(name);
+              asked.onsuccess = () => resolve(asked.result);
+            });
+            for (const store of database.objectStoreNames) {
+              const all = await new Promise((resolve) => {
+                const asked = database.transaction(store).objectStore(store).getAll();
+                asked.onsuccess = () => resolve(asked.result);
+              });
+              out.push(JSON.stringify(all));
+            }
+            database.close();
+          }
+          return out;
+        }"""
+    )
+    return found
+
+
+def test_the_browser_keeps_no_place(browser: Browser, site: Site) -> None:
+    record = not_an_output(site, 171)
+    lat, lon = place(site, record)
+    with visit(browser, f"{site.url}/#token={site.token()}") as at:
+        at.ready()
+        at.pick(lat, lon)
+        at.draw()
+        at.report()
+        for text in kept_by(at):
+            # Bytes of an encrypted box are numbers of their own.
+            plain = re.sub(r'"box":\{[^}]*\}', "", text)
+            plain = re.sub(r'"[0-9a-f]{64}"|[0-9a-f-]{36}', "", plain)
+            assert str(record) not in numbers_in(plain)
+            assert f"{lat:.4f}" not in text
+            assert f"{lon:.4f}" not in text
+
+
+def test_a_limit_refuses_until_it_is_raised(browser: Browser, site: Site) -> None:
+    with visit(browser, site.url) as at:
+        at.ready()
+        for record in (10, 100, 200):
+            at.pick(*place(site, not_an_output(site, record)))
+            at.draw()
+        at.pick(*place(site, not_an_output(site, 260)))
+        at.page.wait_for_selector('#action-said[data-state="bad"]')
+        assert "epsilon 12 of 12 is spent" in at.page.inner_text("#action-said")
+        assert at.page.is_disabled("#draw")
+        at.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+        at.page.fill("#limit", "16")
+        at.page.press("#limit", "Enter")
+        at.draw()
+
+
+def test_a_place_beyond_the_map_is_refused(browser: Browser, site: Site) -> None:
+    with visit(browser, site.url) as at:
+        at.ready()
+        at.page.evaluate("document.getElementById('by-list').open = true")
+        for text, said in [("48.85, 2.35", "limit of 0.5 km"), ("95, 12", "not a latitude")]:
+            at.page.fill("#numbers", text)
+            at.page.press("#numbers", "Enter")
+            at.page.wait_for_selector('#action-said[data-state="bad"]')
+            assert said in at.page.inner_text("#action-said")
+        at.page.fill("#numbers", "here")
+        at.page.press("#numbers", "Enter")
+        assert "Two numbers" in at.page.inner_text("#numbers-said")
+        assert at.page.is_disabled("#draw")
+
+
+def test_offline_once_loaded(browser: Browser, site: Site) -> None:
+    before = site.counts()["reports"]
+    with visit(browser, f"{site.url}/#token={site.token()}") as at:
+        at.ready()
+        at.page.evaluate("document.getElementById('by-list').open = true")
+        site.wire.cut = True
+        at.context.set_offline(True)
+        try:
+            at.page.reload()
+            at.ready()
+            assert at.page.is_visible("#net")
+            at.pick(*place(site, not_an_output(site, 90)))
+            at.draw()
+            at.page.fill("#token", site.token())
+            at.page.click("#report")
+            expect(at.page.locator("#action-said")).to_contain_text("One report waits")
+            assert site.counts()["reports"] == before
+        finally:
+            site.wire.cut = False
+            at.context.set_offline(False)
+        at.page.wait_for_selector('#action-said[data-state="good"]')
+        assert site.counts()["reports"] == before + 1
+
+
+def test_keyboard_alone(browser: Browser, site: Site) -> None:
+    before = site.counts()["reports"]
+    with visit(browser, site.url, reduced_motion="reduce") as at:
+        at.ready()
+        keys = at.page.keyboard
+
+        def tab_to(wanted: str) -> None:
+            for _ in range(40):
+                keys.press("Tab")
+                if at.page.evaluate("document.activeElement?.id") == wanted:
+                    return
+            pytest.fail(f"the keyboard does not reach {wanted}")
+
+        tab_to("canvas")
+        for key in ("ArrowRight", "ArrowDown", "ArrowDown", "Shift+ArrowLeft", "+"):
+            keys.press(key)
+        expect(at.page.locator("#say")).to_contain_text("of the centre")
+        keys.press("Enter")
+        at.page.wait_for_selector("#draw:not([disabled])")
+        tab_to("draw")
+        keys.press("Enter")
+        at.page.wait_for_selector("#report:visible")
+        at.page.evaluate("document.body.focus()")
+        tab_to("token")
+        keys.type(site.token())
+        tab_to("report")
+        keys.press("Enter")
+        at.page.wait_for_selector('#action-said[data-state="good"]')
+    assert site.counts()["reports"] == before + 1
+
+
+def test_a_list_instead_of_the_map(browser: Browser, site: Site) -> None:
+    with visit(browser, site.url) as at:
+        at.ready()
+        at.page.click("#by-list summary")
+        listed = at.page.evaluate(
+            """() => {
+              const area = document.getElementById("list-area");
+              const all = [];
+              for (const option of area.options) {
+                area.value = option.value;
+                area.dispatchEvent(new Event("change"));
+                all.push(...[...document.getElementById("list-place").options].map((o) => o.value));
+              }
+              return all.map(Number).sort((a, b) => a - b);
+            }"""
+        )
+        assert listed == list(range(site.table.domain.size))
+        at.page.click("#list-pick")
+        at.page.wait_for_selector("#draw:not([disabled])")
+        assert "0 m away" in at.page.inner_text("#place-said")
+
+
+def test_on_a_phone(browser: Browser, site: Site) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    with visit(browser, f"{site.url}/#token={site.token()}", **phone) as at:
+        at.ready()
+        box = at.page.locator("#canvas").bounding_box()
+        assert box is not None
+        at.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        at.page.wait_for_selector("#draw:not([disabled])")
+        at.draw()
+        at.report()
+        assert at.page.evaluate("document.documentElement.scrollWidth") <= 360
+        small = at.page.evaluate(
+            """[...document.querySelectorAll("button")]
+              .filter((b) => b.offsetParent && Math.min(b.offsetWidth, b.offsetHeight) < 36)
+              .map((b) => b.id)"""
+        )
+        assert small == []
+
+
+def test_a_pinch_zooms_and_picks_nothing(browser: Browser, site: Site) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+    with visit(browser, site.url, **phone) as at:
+        at.ready()
+        session = at.context.new_cdp_session(at.page)
+
+        def touch(kind: str, *points: tuple[float, float]) -> None:
+            listed = [{"x": x, "y": y, "id": k} for k, (x, y) in enumerate(points)]
+            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": listed})
+
+        before = at.page.locator("#canvas").screenshot()
+        touch("touchStart", (160, 200), (200, 200))
+        for step in range(1, 9):
+            touch("touchMove", (160 - 8 * step, 200), (200 + 8 * step, 200))
+        touch("touchEnd")
+        at.page.wait_for_timeout(300)
+        assert at.page.locator("#canvas").screenshot() != before
+        assert not at.page.is_visible("#spread")
+
+
+def test_another_key_is_refused_loudly(browser: Browser, site: Site) -> None:
+    with visit(browser, site.url) as at:
+        at.ready()
+        at.page.evaluate(
+            """localStorage.setItem("panda-mdp.key",
+               JSON.stringify({id: "0123456789abcdef", public: btoa("x".repeat(32))}))"""
+        )
+        site.wire.clear()
+        at.page.reload()
+        at.page.wait_for_selector("#alarm:visible")
+        text = at.page.inner_text("#alarm")
+        assert "key has changed" in text
+        assert "0123 4567 89ab cdef" in text
+        assert at.page.is_disabled("#draw")
+        assert not [r for r in site.wire.requests() if r.path.endswith("/file")]
+        at.page.fill("#alarm input", "0123456789abcdef")
+        at.page.click("#alarm button")
+        expect(at.page.locator("#alarm")).to_contain_text("not the name")
+        shown = site.server.client().get("/v1").json()["key"]["id"]
+        at.page.fill("#alarm input", shown)
+        at.page.click("#alarm button")
+        at.ready()
+
+
+def test_a_replaced_table_is_used_only_after_a_yes(browser: Browser, site: Site) -> None:
+    with visit(browser, site.url) as at:
+        at.ready()
+        at.page.evaluate(
+            """localStorage.setItem("panda-mdp.tables", JSON.stringify({city: "0".repeat(64)}))"""
+        )
+        at.page.reload()
+        at.ready()
+        at.pick(*place(site, 33))
+        expect(at.page.locator("#meaning-said")).to_contain_text("compared with all")
+        assert "replaced since your last visit" in at.page.inner_text("#alarm")
+        assert at.page.is_disabled("#draw")
+        at.page.click("#alarm button")
+        at.draw()
+
+
+def test_a_link_can_name_the_key(browser: Browser, site: Site) -> None:
+    with visit(browser, f"{site.url}/#key=0123456789abcdef") as at:
+        at.page.wait_for_selector("#alarm:visible")
+        assert at.page.is_disabled("#draw")
+
+
+@pytest.mark.parametrize("what", ["epsilon", "file"])
+def test_what_was_changed_on_the_way_is_refused(browser: Browser, site: Site, what: str) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(SLOW_MS)
+
+    def claim_less(route, _request):  # type: ignore[no-untyped-def]
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text().replace('"epsilon":4.0', '"epsilon":3.0'))
+
+    def other_bytes(route, _request):  # type: ignore[no-untyped-def]
+        answer = route.fetch()
+        body = bytearray(answer.body())
+        body[-100] ^= 1
+        route.fulfill(response=answer, body=bytes(body))
+
+    if what == "epsilon":
+        page.route("**/v1/deployments", claim_less)
+    else:
+        page.route("**/file", other_bytes)
+    page.goto(site.url)
+    page.wait_for_selector("#alarm:visible")
+    expected = {"epsilon": "signature does not match", "file": "not the one that was announced"}
+    assert expected[what] in page.inner_text("#alarm")
+    assert page.is_disabled("#draw")
+    context.close()
+
+
+def forged(site: Site) -> tuple[bytes, dict[str, Any]]:
+    """The same weights with a smaller epsilon on the label, signed by the operator all the same."""
+    old = (VECTORS / "city.pmdc").read_bytes()[:-32]
+    body = old.replace(b'"epsilon":4.0', b'"epsilon":3.0', 1)
+    assert body != old
+    data = body + hashlib.sha256(body).digest()
+    [listed] = site.server.client().get("/v1/deployments").json()["deployments"]
+    table = listed["table"] | {"epsilon": 3.0, "sha256": hashlib.sha256(data).hexdigest()}
+    names = ("name", "version", "sha256", "size_bytes", "domain", "epsilon")
+    key = SigningKey.load(site.server.folder / "operator.key")
+    table["signature"] = key.sign(table_bytes(*(table[name] for name in names)))
+    listed |= {"table": table, "guarantee": listed["guarantee"] | {"epsilon": 3.0}}
+    return data, {"deployments": [listed]}
+
+
+def test_a_signed_table_that_is_not_private_is_refused(browser: Browser, site: Site) -> None:
+    data, listed = forged(site)
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(SLOW_MS)
+    page.route("**/v1/deployments", lambda route: route.fulfill(json=listed))
+    page.route("**/file", lambda route: route.fulfill(body=data))
+    page.goto(site.url)
+    page.wait_for_selector('#check-signature[data-state="good"]')
+    page.wait_for_selector('#check-audit[data-state="bad"]')
+    assert "not as private as it says" in page.inner_text("#check-audit")
+    assert "This table is refused" in page.inner_text("#alarm")
+    lat, lon = place(site, 33)
+    page.evaluate("document.getElementById('by-list').open = true")
+    page.fill("#numbers", f"{lat}, {lon}")
+    page.press("#numbers", "Enter")
+    expect(page.locator("#action-said")).to_contain_text("privacy check failed")
+    assert page.is_disabled("#draw")
+    context.close()
+
+
+def test_the_page_is_strict_and_the_server_says_so(browser: Browser, site: Site) -> None:
+    answer = site.server.client().get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"\sstyle=|<style|<script(?![^>]*\ssrc=)|\son\w+=", answer.text)
+    with visit(browser, site.url) as at:
+        at.ready()
+        at.pick(*place(site, 33))
+        at.draw()
+        assert at.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everyone_can_read_it(browser: Browser, site: Site, scheme: str) -> None:
+    with visit(browser, site.url, color_scheme=scheme, reduced_motion="reduce") as at:
+        at.ready()
+        at.pick(*place(site, 33))
+        at.page.wait_for_selector("#draw:not([disabled])")
+        at.draw()
+        at.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+        assert violations(at.page) == []
