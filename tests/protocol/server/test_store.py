@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from protocol_servers import COMMAND
-from sqlalchemy import func, insert, select, text, update
+from sqlalchemy import Connection, func, insert, inspect, select, text, update
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.protocol.server.store import schema
 from panda_mdp.protocol.server.store.database import Store, now_ms
 from panda_mdp.protocol.server.store.schema import meta, tokens, when
 
@@ -27,7 +28,7 @@ def test_sqlite_is_durable_and_private(tmp_path: Path) -> None:
 
 def test_create_then_open(database: str) -> None:
     with Store.create(database) as store:
-        assert store.value("schema") == "1"
+        assert store.value("schema") == schema.VERSION
     with Store.create(database):
         pass
     with Store.open(database) as store:
@@ -157,3 +158,49 @@ def test_a_read_sees_one_state(tmp_path: Path) -> None:
 
 def test_times_are_utc() -> None:
     assert when(0).isoformat() == "1970-01-01T00:00:00+00:00"
+
+
+def columns(connection: Connection) -> dict[str, dict[str, str]]:
+    """Tables with the types and keys of their columns, as the database sees them."""
+    seen = inspect(connection)
+    return {
+        name: {column["name"]: str(column["type"]) for column in seen.get_columns(name)}
+        | {"key": str(seen.get_pk_constraint(name)["constrained_columns"])}
+        for name in seen.get_table_names()
+        if name != "alembic_version"
+    }
+
+
+def test_migrations_lead_to_the_layout_that_the_code_expects(database: str) -> None:
+    with Store.create(database) as store, store.write() as connection:
+        migrated = columns(connection)
+        indices = {name: inspect(connection).get_indexes(name) for name in migrated}
+        schema.metadata.drop_all(connection)
+        schema.metadata.create_all(connection)
+        assert columns(connection) == migrated
+        assert {name: inspect(connection).get_indexes(name) for name in migrated} == indices
+
+
+def test_a_database_from_before_migrations_is_brought_up_to_date(database: str) -> None:
+    with Store.create(database) as store, store.write() as connection:
+        # As the first release left it: layout 1, and no word of Alembic.
+        layout_1(connection)
+        connection.execute(
+            insert(tokens).values(id="0" * 12, digest=b"", role="admin", label="", created=now_ms())
+        )
+        connection.execute(text("DROP TABLE alembic_version"))
+    if schema.VERSION != "1":
+        with pytest.raises(FileFormatError, match=r"layout '1'.*--init"):
+            Store.open(database)
+    with Store.create(database) as store, store.read() as connection:
+        assert connection.execute(select(func.count()).select_from(tokens)).scalar() == 1
+        assert store.value("schema") == schema.VERSION
+
+
+def layout_1(connection: Connection) -> None:
+    from panda_mdp.protocol.server.store.migrations.versions import layout_1 as first
+
+    schema.metadata.drop_all(connection)
+    first._metadata.create_all(connection)
+    connection.execute(insert(meta), [{"key": "schema", "value": "1"}])
+    connection.execute(insert(meta), [{"key": "token_changes", "value": "0"}])

@@ -16,13 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from alembic.util import CommandError
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, event, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.protocol.server.store import schema
+from panda_mdp.protocol.server.store.migrations import upgrade
 
 _ADVISORY_WRITE = 0x70616E6461  # "panda"
 _ADVISORY_SERVER = _ADVISORY_WRITE + 1
@@ -48,23 +50,20 @@ class Store:
 
     @classmethod
     def create(cls, database: str) -> Store:
-        """A new database, or the one that is there already."""
+        """A new database, or the one that is there already, brought to this version's layout."""
         store = cls._connect(database)
         if store.path is not None and not store.path.exists():
             store.path.parent.mkdir(parents=True, exist_ok=True)
             # What users sent is nobody else's business: SQLite gives its other files this mode too.
             os.close(os.open(store.path, os.O_CREAT | os.O_WRONLY, 0o600))
-        with store.write() as connection:
-            schema.metadata.create_all(connection)
-            known = connection.execute(select(schema.meta.c.key)).scalars().all()
-            if "schema" not in known:
-                connection.execute(
-                    insert(schema.meta),
-                    [
-                        {"key": "schema", "value": schema.VERSION},
-                        {"key": "token_changes", "value": "0"},
-                    ],
-                )
+        try:
+            with store.write() as connection:
+                upgrade(connection)
+        except CommandError:
+            # Of a later version; said below.
+            pass
+        except DBAPIError as error:
+            raise store._unusable(error) from None
         store._check_schema()
         return store
 
@@ -182,21 +181,27 @@ class Store:
         self.engine.dispose()
 
     def _check_schema(self) -> None:
-        shown = self.url.render_as_string(hide_password=True)
         try:
-            found = self.value("schema")
+            layout = self.value("schema")
         except DBAPIError as error:
+            raise self._unusable(error) from None
+        if layout != schema.VERSION:
             self.close()
-            reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
-            msg = f"{shown} cannot be used: {reason}; `panda-mdp serve --init` makes a new database"
-            raise FileFormatError(msg) from None
-        if found != schema.VERSION:
-            self.close()
-            msg = (
-                f"{shown} has layout {found!r} and this version needs {schema.VERSION!r}; use the "
-                "version of panda-mdp that made it, or start with a new database"
+            shown = self.url.render_as_string(hide_password=True)
+            newer = layout is not None and layout.isdigit() and int(layout) > int(schema.VERSION)
+            msg = f"{shown} has layout {layout!r} and this version needs {schema.VERSION!r}; " + (
+                "use the version of panda-mdp that made it"
+                if newer
+                else "back it up, then `panda-mdp serve --init` brings it up to date"
             )
             raise FileFormatError(msg)
+
+    def _unusable(self, error: DBAPIError) -> FileFormatError:
+        self.close()
+        shown = self.url.render_as_string(hide_password=True)
+        reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
+        msg = f"{shown} cannot be used: {reason}; `panda-mdp serve --init` makes a new database"
+        return FileFormatError(msg)
 
 
 _IN_USE = (

@@ -1,0 +1,188 @@
+"""The layout of the first databases."""
+
+from __future__ import annotations
+
+from alembic import op
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+revision = "1"
+down_revision = None
+
+_metadata = MetaData()
+
+# SQLite numbers rows by itself only where the key is called INTEGER.
+_Serial = BigInteger().with_variant(Integer, "sqlite")
+
+Table(
+    "meta",
+    _metadata,
+    Column("key", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+Table(
+    "tokens",
+    _metadata,
+    Column("id", String(12), primary_key=True),
+    Column("digest", LargeBinary(32), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("label", String(200), nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("expires", BigInteger),
+    Column("revoked", BigInteger),
+)
+
+Table(
+    "domains",
+    _metadata,
+    Column("id", String(64), primary_key=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("unit", String(32), nullable=False),
+    Column("records", Integer, nullable=False),
+    Column("fingerprint", String(64), nullable=False, index=True),
+    Column("arrays", LargeBinary, nullable=False),
+    Column("streets", LargeBinary),
+    Column("created", BigInteger, nullable=False),
+)
+
+Table(
+    "tables",
+    _metadata,
+    Column("name", String(64), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("domain", String(64), nullable=False),
+    Column("info", Text, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("file", LargeBinary, nullable=False),
+    Column("created", BigInteger, nullable=False),
+)
+
+Table(
+    "jobs",
+    _metadata,
+    Column("id", String(64), primary_key=True),
+    Column("seq", Integer, nullable=False, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("request", LargeBinary, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("state", String(16), nullable=False, index=True),
+    Column("attempt", Integer, nullable=False),
+    Column("cancel", Boolean, nullable=False),
+    Column("progress", Text),
+    Column("result", Text),
+    Column("error", Text),
+    Column("created", BigInteger, nullable=False),
+)
+
+Table(
+    "deployments",
+    _metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("request", LargeBinary, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("open", Boolean, nullable=False),
+    Column("created", BigInteger, nullable=False),
+)
+
+Table(
+    "deployment_versions",
+    _metadata,
+    Column("deployment", Integer, ForeignKey("deployments.id"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("table_name", String(64), nullable=False),
+    Column("table_version", Integer, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    ForeignKeyConstraint(["table_name", "table_version"], ["tables.name", "tables.version"]),
+)
+
+Table(
+    "rounds",
+    _metadata,
+    Column("deployment", Integer, ForeignKey("deployments.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("state", String(16), nullable=False, index=True),
+    Column("opened", BigInteger, nullable=False),
+    Column("closes_at", BigInteger),
+    Column("closes_at_users", Integer),
+    Column("plan", Text),
+    Column("solution", LargeBinary),
+    Column("error", Text),
+)
+
+Table(
+    "uploads",
+    _metadata,
+    Column("deployment", Integer, primary_key=True),
+    Column("round", Integer, primary_key=True),
+    Column("token", String(12), ForeignKey("tokens.id"), primary_key=True),
+    Column("id", String(36), nullable=False),
+    Column("anchors", LargeBinary, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    ForeignKeyConstraint(["deployment", "round"], ["rounds.deployment", "rounds.number"]),
+    UniqueConstraint("deployment", "id"),
+)
+
+Table(
+    "balls",
+    _metadata,
+    Column("deployment", Integer, ForeignKey("deployments.id"), primary_key=True),
+    Column("id", String(36), primary_key=True),
+    Column("token", String(12), ForeignKey("tokens.id"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("centre", Integer, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
+Table(
+    "reports",
+    _metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("deployment", Integer, nullable=False),
+    Column("id", LargeBinary(16), nullable=False),
+    Column("token", String(12), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("output", Integer, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index("reports_by_id", "deployment", "id", unique=True),
+    sqlite_autoincrement=True,
+)
+
+Table(
+    "counts",
+    _metadata,
+    Column("deployment", Integer, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("output", Integer, primary_key=True, autoincrement=False),
+    Column("hour", Integer, primary_key=True, autoincrement=False),
+    Column("count", Integer, nullable=False),
+)
+
+
+def upgrade() -> None:
+    """Make the tables."""
+    connection = op.get_bind()
+    _metadata.create_all(connection)
+    connection.execute(
+        text("INSERT INTO meta (key, value) VALUES ('schema', '1'), ('token_changes', '0')")
+    )
