@@ -131,7 +131,7 @@ def test_a_type_checker_refuses_every_way_to_send_it(tmp_path):
         text=True,
         check=False,
     )
-    assert re.findall(r"leak\.py:(\d+): error", done.stdout) == ["6", "7", "8", "9", "10"], done
+    assert re.findall(r"leak\.py:(\d+): error", done.stdout) == ["7", "8", "9", "10", "11"], done
 
 
 def frames_of(error: BaseException) -> str:
