@@ -148,8 +148,7 @@ def test_demo_writes_pictures_results_and_the_best_mechanism(
 def test_demo_without_matplotlib_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "panda_mdp.cli.pictures", None)
-    monkeypatch.delattr("panda_mdp.cli.pictures", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "panda-mdp[plot]" in refused(call("demo", "--out", tmp_path / "new"))
     assert listing(tmp_path) == []
 

@@ -7,7 +7,7 @@ import pytest
 
 from panda_mdp import Domain, Mechanism, Problem, exponential, remap
 from panda_mdp.errors import MethodError
-from panda_mdp.survey.registry import METHODS, Method, choose_methods, methods
+from panda_mdp.survey.registry import METHODS, choose_methods, methods
 
 
 @pytest.fixture
@@ -37,10 +37,6 @@ def test_every_method_that_exists_runs(name: str, problem: Problem) -> None:
 def test_remapped_methods_are_remapped(problem: Problem) -> None:
     expected = remap(exponential(problem))
     assert np.array_equal(methods()["exponential_remap"].run(problem).weights, expected.weights)
-
-
-def test_modules_that_are_missing_are_passed_over() -> None:
-    assert not Method("x", "x", "panda_mdp.methods.no_such_module:x").exists
 
 
 def test_choice_keeps_order_and_takes_dashes() -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from panda_mdp.base.atomic import atomic_file
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.progress import run_all
 from panda_mdp.cli.tables import best_bound, print_comparison
-from panda_mdp.errors import MissingDependencyError, SolverError
+from panda_mdp.errors import SolverError
+from panda_mdp.plot.comparison import draw_losses, draw_side_by_side
+from panda_mdp.plot.style import new_figure, save_figure
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.survey.registry import methods
 from panda_mdp.survey.runs import Outcome
@@ -24,11 +25,8 @@ NODES, RECORDS, OUTPUTS, TASKS, EPSILON, SEED = 5000, 2000, 100, 1, 5.0, 0
 
 def run_demo(folder: Path, console: Console) -> list[Outcome]:
     """Run everything, print the table, write pictures, results and the best mechanism."""
-    try:
-        from panda_mdp.cli import pictures
-    except ImportError as error:
-        msg = "the demo draws pictures, and matplotlib is missing; install panda-mdp[plot]"
-        raise MissingDependencyError(msg) from error
+    # Where nothing can be drawn, that is said before the work and not after it.
+    new_figure(1, 1)
     folder.mkdir(parents=True, exist_ok=True)
     with working("building the city"):
         city = synthetic_city(NODES, SEED)
@@ -47,12 +45,8 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
         raise SolverError(msg)
     shown = [ranked[0]] if len(ranked) == 1 else [_baseline(ranked), ranked[0]]
     with working("drawing"):
-        for name, picture in (
-            ("map.png", pictures.draw_map(city, draw.tasks, shown)),
-            ("chart.png", pictures.draw_chart(outcomes, best_bound(outcomes))),
-        ):
-            with atomic_file(folder / name) as stream:
-                stream.write(picture)
+        save_figure(draw_side_by_side(city, draw.tasks, shown), folder / "map.png")
+        save_figure(draw_losses(outcomes, best_bound(outcomes)), folder / "chart.png")
     write_json(folder / "results.json", [outcome.row() for outcome in outcomes])
     saved = _mechanism(ranked[0]).save(folder / "best.pmdp")
     console.print(f"Wrote map.png, chart.png, results.json and best.pmdp to {folder}.")

@@ -82,8 +82,6 @@ def draw_record(
     points = plane.km(lat, lon)
     reports, home = points[problem.outputs], points[row]
     share = table.matrix[row]
-    from matplotlib.collections import PathCollection
-
     heading = title or f"Where one record goes: {table.method}"
     told = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"
     radius = radius_of_share(table, row, SHARE) if problem.domain.geographic else None
@@ -91,11 +89,30 @@ def draw_record(
         told += f", {SHARE:.0%} of reports within {radius:.3g} km"
     figure, axes = map_figure(points, f"{heading}, epsilon {_epsilon(table)}\n{told}")
     _draw_ground(axes, plane, city)
+    goals = None if tasks is None else points[check_indices(tasks, problem.size, "tasks")]
+    draw_reports(axes, reports, circle_areas(share), home, goals)
+    if radius is not None:
+        angle = np.linspace(0, 2 * np.pi, 200)
+        ring = home + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        axes.plot(ring[:, 0], ring[:, 1], color=VERMILION, linewidth=1.2, linestyle="--", zorder=4)
+    map_axes(axes, points)
+    draw_reports_legend(axes)
+    return figure
+
+
+def draw_reports(
+    axes: Axes,
+    reports: FloatArray,
+    areas: FloatArray,
+    home: FloatArray,
+    goals: FloatArray | None = None,
+) -> None:
+    """Where one record's reports go: places (m, 2) in km, areas (m,) of circles, its own."""
     axes.scatter(reports[:, 0], reports[:, 1], s=8, color=PALE, zorder=2, label="possible report")
     axes.scatter(
         reports[:, 0],
         reports[:, 1],
-        s=circle_areas(share),
+        s=areas,
         color=BLUE,
         alpha=0.72,
         linewidth=0,
@@ -112,8 +129,7 @@ def draw_record(
         zorder=6,
         label="true place",
     )
-    if tasks is not None:
-        goals = points[check_indices(tasks, problem.size, "tasks")]
+    if goals is not None:
         axes.scatter(
             goals[:, 0],
             goals[:, 1],
@@ -124,16 +140,16 @@ def draw_record(
             zorder=5,
             label="task",
         )
-    if radius is not None:
-        angle = np.linspace(0, 2 * np.pi, 200)
-        ring = home + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        axes.plot(ring[:, 0], ring[:, 1], color=VERMILION, linewidth=1.2, linestyle="--", zorder=4)
-    map_axes(axes, points)
+
+
+def draw_reports_legend(axes: Axes) -> None:
+    """What the marks of `draw_reports` mean, at sizes that fit a legend."""
+    from matplotlib.collections import PathCollection
+
     legend = axes.legend(loc="upper right", framealpha=0.95)
     for handle, size in zip(legend.legend_handles, LEGEND_SIZES, strict=False):
         if isinstance(handle, PathCollection):
             handle.set_sizes([size])
-    return figure
 
 
 def draw_expected_loss(table: Table, *, city: City | None = None, title: str = "") -> Figure:

@@ -26,6 +26,7 @@ from panda_paper.draw.series import (
     delta_of,
     epsilon_of,
     mean_of,
+    no_points,
     present,
     records_of,
     users_of,
@@ -97,9 +98,9 @@ def _flat(rows: Sequence[Row], method: str, value: str, like: Series) -> Series:
     """A method that does not depend on users, as a line over all of them."""
     mean = mean_of(rows, (method,), value)
     if np.isnan(mean) or not len(like):
-        return Series(method, *(np.empty(0) for _ in range(4)))
+        return no_points(method)
     shape = np.ones(len(like))
-    return Series(method, like.x, mean * shape, 0 * shape, shape)
+    return Series(method, like.x, mean * shape, 0 * shape, shape, flat=method not in TEXT)
 
 
 def _by_users(
@@ -185,7 +186,7 @@ def draw_trade_offs(rows: Sequence[Row], city: str) -> Figure:
     )
     real = [series for name in names for series in [_audited(rows, name)] if len(series)]
     for series in real:
-        draw_series(axes[1], series, hollow=series.label.endswith("text"))
+        draw_series(axes[1], series, hollow=series.label.endswith("text"), aside=False)
     if real:
         axes[1].set_xscale("log")
         log_or_linear(axes[1])
@@ -201,15 +202,10 @@ def draw_trade_offs(rows: Sequence[Row], city: str) -> Figure:
         name for name in PUBLISHED if not len(_audited(rows, name)) and len(_points(rows, name))
     ]
     if lost:
-        axes[1].text(
-            0.97,
-            0.55,
-            "not on this chart, for their\naudited epsilon is infinite:\n" + "\n".join(lost),
-            transform=axes[1].transAxes,
-            ha="right",
-            va="center",
-            fontsize=8.5,
-            color=PALE,
+        infinite = ", ".join(name.removesuffix(" published") for name in lost)
+        axes[1].set_xlabel(
+            f"audited epsilon [1/km], log scale\n(infinite, so not here: {infinite} published)",
+            color=INK,
         )
     legend_below(figure, axes, columns=5)
     return figure
@@ -239,14 +235,14 @@ def draw_delta_losses(rows: Sequence[Row], city: str) -> Figure:
     like = max(published, key=len)
     flat = [_flat(rows, name, "loss_m", like) for name in (*NOISE, "loss exponential", "optimal")]
     text = [collect(rows, name, "loss_m", delta_of) for name in TEXT]
+    if present(published):
+        axes[0].set_xscale("log")
     _draw_or_say(
         axes[0],
         [*published, *text, ball, *flat],
         ("published accounting, the text charged in full, and ours", "delta", "loss [m]"),
         log_or_linear,
     )
-    if present(published):
-        axes[0].set_xscale("log")
     legend_below(figure, axes, columns=4)
     return figure
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.plot.style import (
     BLACK,
     BLUE,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GREY = "#8A9099"
 PANEL_WIDTH, PANEL_HEIGHT = 4.3, 3.7
 
 
@@ -41,14 +41,18 @@ class Look:
     line: str = "-"
 
 
-_VARIANT = {"e": (BLUE, "o"), "p": (VERMILION, "s"), "l": (GREEN, "^")}
+_VARIANT = {"e": (BLUE, "o", "-"), "p": (VERMILION, "s", "-"), "l": (GREEN, "^", "--")}
+_ASIDE = {"PAnDA-e": -1.0, "PAnDA-l": 1.0, "loss exponential": -1.0, "ball": 1.0}
+"""Methods that often agree with another are drawn a little to one side of it."""
+ASIDE = 0.009
+"""How far, as a share of the axis."""
 _OTHERS = {
     "optimal": Look(BLACK, "X"),
     "optimal, certified bound": Look(BLACK, "", "--"),
     "loss exponential": Look(PURPLE, "D"),
     "ball": Look(ORANGE, "P"),
-    "EM": Look(GREY, "v"),
-    "EM+BR": Look(GREY, "<", "--"),
+    "EM": Look(PALE, "v"),
+    "EM+BR": Look(PALE, "<", "--"),
     "LP+CA": Look(SKY, "h"),
     "LP+CA 8x8": Look(SKY, "h"),
     "LP+CA published": Look(SKY, "*", "--"),
@@ -56,10 +60,10 @@ _OTHERS = {
 
 
 def look(method: str) -> Look:
-    """The look of a method: colour by variant, published solid and text dotted."""
-    for letter, (colour, marker) in _VARIANT.items():
+    """The look of a method: colour by variant, text dotted."""
+    for letter, (colour, marker, line) in _VARIANT.items():
         if method.startswith(f"PAnDA-{letter}"):
-            return Look(colour, marker, ":" if "text" in method else "-")
+            return Look(colour, marker, ":" if "text" in method else line)
     return _OTHERS.get(method, Look(INK, "."))
 
 
@@ -76,20 +80,30 @@ def panels(count: int, title: str, *, rows: int = 1) -> tuple[Figure, list[Axes]
 
 
 def draw_series(
-    axes: Axes, series: Series, style: Look | None = None, *, hollow: bool = False
+    axes: Axes,
+    series: Series,
+    style: Look | None = None,
+    *,
+    hollow: bool = False,
+    aside: bool = True,
 ) -> None:
-    """A line with bars of 1.96 standard deviations; points that are infinite are left out."""
+    """A line with bars of 1.96 standard deviations; points that are infinite are left out.
+
+    Bars end at 0, below which nothing that is drawn here can lie, and at a thirtieth of the mean,
+    so that one wide bar does not take all of a logarithmic axis.
+    """
     drawn = style or look(series.label)
     shown = np.isfinite(series.mean)
     if not shown.any():
         return
-    bars = series.spread[shown]
+    mean, above = series.mean[shown], series.spread[shown]
+    below = np.minimum(above, np.maximum(mean, 0.0) * (1 - 1 / 30))
     axes.errorbar(
-        series.x[shown],
-        series.mean[shown],
-        yerr=bars if bars.any() else None,
+        _aside(axes, series.label, series.x[shown]) if aside else series.x[shown],
+        mean,
+        yerr=[below, above] if above.any() else None,
         color=drawn.colour,
-        marker=drawn.marker or None,
+        marker=None if series.flat else drawn.marker or None,
         markersize=5.5,
         markerfacecolor="white" if hollow else drawn.colour,
         linestyle=drawn.line,
@@ -98,6 +112,18 @@ def draw_series(
         capsize=2.5,
         label=series.label,
     )
+
+
+def _aside(axes: Axes, label: str, x: FloatArray) -> FloatArray:
+    """Places of a series, a little aside where it would hide another."""
+    share = ASIDE * next((side for name, side in _ASIDE.items() if label.startswith(name)), 0.0)
+    low, high = float(x[0]), float(x[-1])
+    if axes.has_data():
+        drawn = axes.dataLim.intervalx
+        low, high = min(low, float(drawn[0])), max(high, float(drawn[1]))
+    if axes.get_xscale() == "log":
+        return np.asarray(x * (high / low) ** share)
+    return np.asarray(x + share * (high - low))
 
 
 def draw_all(axes: Axes, all_series: Iterable[Series]) -> int:

@@ -49,25 +49,17 @@ def draw_violations(rows: Sequence[Row], city: str) -> Figure:
     drawn = draw_all(axes[0], rates)
     ours = [name for name in OURS if _holds(rows, name)]
     if drawn:
-        top = max(float(series.mean.max()) for series in rates if len(series))
-        axes[0].set_ylim(-0.04 * top, max(1.3 * top, 1e-3))
+        top = max(float((series.mean + series.spread).max()) for series in rates if len(series))
+        axes[0].set_ylim(-0.04 * top, max(1.05 * top, 1e-3))
         axes[0].axhline(0, color=PALE, lw=0.8)
         axes[0].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
         thousands(axes[0])
     else:
         say_empty(axes[0])
-    label_axes(axes[0], "share of pairs of records violated", "K", "violation rate")
+    title = "share of pairs of records violated"
     if ours and drawn:
-        axes[0].text(
-            0.98,
-            0.97,
-            f"{', '.join(ours)}: 0,\nproved over all pairs",
-            transform=axes[0].transAxes,
-            ha="right",
-            va="top",
-            fontsize=9,
-            color=INK,
-        )
+        title += f"\n{', '.join(ours)}: 0, audited"
+    label_axes(axes[0], title, "K", "violation rate")
     _audited_panel(axes[1], rows, names, epsilon)
     legend_below(figure, axes, columns=4)
     return figure
@@ -220,19 +212,19 @@ def tell_budgets(rows: Sequence[Row], city: str) -> list[str]:
 def draw_delta_violations(rows: Sequence[Row], city: str) -> Figure:
     """Figure 17: measured violation rates against the delta that was asked for."""
     figure, axes = panels(1, f"Violation rate against delta, {city} (Figure 17)")
-    drawn = draw_all(
-        axes[0], [collect(rows, name, "violated_pairs", delta_of) for name in (*PUBLISHED, *TEXT)]
-    )
-    if not drawn:
-        say_empty(axes[0])
-    else:
+    ball = collect(rows, "ball", "audited_delta", delta_of, "ball: its delta, by audit")
+    rates = [collect(rows, name, "violated_pairs", delta_of) for name in (*PUBLISHED, *TEXT)]
+    if any(len(one) for one in (*rates, ball)):
         x = np.array(sorted({delta_of(row) for row in rows}))
         axes[0].plot(x, x, color=INK, lw=1.2, ls="--", label="delta itself")
         axes[0].set_xscale("log")
         axes[0].set_yscale("log")
+        draw_all(axes[0], rates)
+        if len(ball):
+            draw_series(axes[0], ball, Look(ORANGE, "P", ""), aside=False)
         axes[0].set_ylim(bottom=FLOOR)
-        if _holds(rows, "ball"):
-            axes[0].plot([], [], color=ORANGE, marker="P", label="ball: at most delta, proved")
+    else:
+        say_empty(axes[0])
     label_axes(
         axes[0],
         "measured over all pairs, sets that were drawn",

@@ -29,6 +29,8 @@ class Series:
     spread: FloatArray
     count: FloatArray
     """Repeats behind each point."""
+    flat: bool = False
+    """Whether it is one number that does not depend on x, drawn as a line."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -37,6 +39,12 @@ class Series:
         """The mean at a point; NaN where there is none."""
         found = np.flatnonzero(np.isclose(self.x, x))
         return float(self.mean[found[0]]) if len(found) else float("nan")
+
+
+def no_points(label: str) -> Series:
+    """A series without any."""
+    nothing = np.empty(0)
+    return Series(label, nothing, nothing, nothing, nothing)
 
 
 def records_of(row: Row) -> float:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.plot.style import BLUE, INK, PALE, SEQUENCE, VERMILION
+from panda_mdp.plot.style import BLACK, BLUE, INK, PALE, SEQUENCE, SKY, STREET, VERMILION
 from panda_paper.cells.outcome import Row
 from panda_paper.cells.selection_profile import RADIUS_KM
 from panda_paper.draw.panels import Look, draw_series, label_axes, legend_below, panels, say_empty
-from panda_paper.draw.series import Series, Trend, collect, delta_of, mean_of, trend
+from panda_paper.draw.series import Series, Trend, collect, delta_of, mean_of, no_points, trend
 from panda_paper.settings.method_names import DECAYS
 from panda_paper.settings.paper_figures import ALPHAS
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 TITLES = {"exponential": "exponential decay", "power": "power law", "logistic": "logistic"}
 LABEL = "mean margin, given anchors\nwithin gamma [nats]"
 ALPHA_LOOKS = {
-    0.25: Look("#9AA5B1", "v"),
-    0.5: Look("#56B4E9", "^"),
-    0.9: Look("#0072B2", "s"),
-    0.95: Look("#10344F", "o"),
+    0.25: Look(STREET, "v"),
+    0.5: Look(SKY, "^"),
+    0.9: Look(BLUE, "s"),
+    0.95: Look(BLACK, "o"),
 }
 
 
@@ -112,7 +112,7 @@ def margin_curve(rows: Sequence[Row], decay: str, alpha: float, value: str) -> S
     ]
     label = f"alpha {alpha:g}"
     if not known:
-        return Series(label, *(np.empty(0) for _ in range(4)))
+        return no_points(label)
     table = np.array([row.value(value) for row in known], dtype=np.float64)
     rates = np.array(known[0].value("rates"), dtype=np.float64)
     counts = np.isfinite(table).sum(axis=0)

@@ -15,6 +15,7 @@ from panda_paper.cells.text_accounts import run_accounts
 from panda_paper.cells.workspace import Study, Workspace
 from panda_paper.draw.figures import DRAWINGS, unfinished
 from panda_paper.draw.loss_figures import covered_shares
+from panda_paper.draw.panels import draw_series, panels
 from panda_paper.draw.privacy_figures import draw_violations, ratios
 from panda_paper.draw.series import collect, mean_of, records_of, users_of
 from panda_paper.settings.catalogue import choose_items, items
@@ -186,3 +187,25 @@ def test_what_did_not_finish_is_listed() -> None:
     assert unfinished([refused, refused]) == [
         "PAnDA-e: 2 cells infeasible; for example costs too much"
     ]
+
+
+def test_variants_that_agree_are_both_seen() -> None:
+    rows = [
+        row(name, {"loss_m": 200.0}, size=size, repeat=0, delta=1e-7)
+        for name in PUBLISHED
+        for size in (500, 1000, 5000)
+    ]
+    _, (axes,) = panels(1, "x")
+    for name in PUBLISHED:
+        draw_series(axes, collect(rows, name, "loss_m", records_of))
+    first, second, third = (line.get_xdata() for line in axes.get_lines())
+    assert (first < second).all() and (second < third).all()
+    assert np.abs(third - first).max() < 0.03 * 4500, "but where they belong"
+
+
+def test_bars_end_above_zero() -> None:
+    rows = [row("EM", {"loss_m": value}, repeat=k) for k, value in enumerate((1.0, 100.0))]
+    _, (axes,) = panels(1, "x")
+    draw_series(axes, collect(rows, "EM", "loss_m", records_of))
+    (bar,) = axes.collections[0].get_segments()
+    assert 0 < bar[0, 1] < 50.5 < bar[1, 1]
