@@ -5,6 +5,9 @@ from panda_mdp.city.read.load import load_city
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.traces import count_visits, load_traces
 from panda_mdp.city.travel_loss import travel_loss
+from panda_mdp.frames.key import DrawKey
+from panda_mdp.frames.perturb import perturb
+from panda_mdp.frames.summary import FrameSummary
 from panda_mdp.loss import distance_loss
 from panda_mdp.meaning.attack import Attack, attack
 from panda_mdp.methods.benders.benders import benders
@@ -49,6 +52,8 @@ __all__ = [
     "City",
     "CompactTable",
     "Domain",
+    "DrawKey",
+    "FrameSummary",
     "Guarantee",
     "Mechanism",
     "NoGuarantee",
@@ -83,6 +88,7 @@ __all__ = [
     "optimal",
     "panda",
     "permute_and_flip",
+    "perturb",
     "planar_laplace",
     "prune",
     "remap",

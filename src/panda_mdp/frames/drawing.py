@@ -1,0 +1,268 @@
+"""Draws for columns of rows: what every kind of frame comes down to.
+
+Without a key each row is an independent draw with the operating system's bits. With one, the bits
+are a pseudo-random function of person, period and record (`key.py`): a person's repeated reports
+of a record in a period are the same draw, in every process and on every retry.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray, digest
+from panda_mdp.city.read.network import need
+from panda_mdp.errors import BudgetError, InvalidInputError, NotForReleaseError, SnapError
+from panda_mdp.frames.key import DrawKey, Words
+from panda_mdp.frames.summary import FrameSummary
+from panda_mdp.privacy.sampler import thresholds
+from panda_mdp.space.snapping import check_limit, snap_places
+from panda_mdp.table.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from panda_mdp.space.metrics import Haversine
+    from panda_mdp.space.nearest import Grid
+
+OUTSIDE, HELD = -1, -2
+"""In place of an output: a row that is not covered, and one that the budget holds back."""
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """The integers of an audited mechanism, ready to be drawn from; picklable."""
+
+    thresholds: IntArray
+    """Cumulative weights, K x m; rows end at 2^62."""
+    grid: Grid | None
+    metric: Haversine | None
+    epsilon: float
+    unit: str
+    table: bytes
+    """A name of the table, which keys are derived for."""
+
+    @classmethod
+    def of(cls, mechanism: Mechanism) -> Sampler:
+        """The sampler of a mechanism: nothing without a guarantee gets this far."""
+        if not isinstance(mechanism, Mechanism):
+            msg = f"{type(mechanism).__name__} has no guarantee; perturb needs a Mechanism"
+            raise NotForReleaseError(msg)
+        problem = mechanism.problem
+        domain = problem.domain
+        name = digest(mechanism.weights, np.asarray(problem.outputs)) + domain.fingerprint
+        return cls(
+            thresholds=np.array([thresholds(row) for row in mechanism.weights]),
+            grid=domain.grid if domain.geographic else None,
+            metric=domain.metric if domain.geographic else None,  # type: ignore[arg-type]
+            epsilon=problem.epsilon,
+            unit=domain.unit,
+            table=bytes.fromhex(name),
+        )
+
+    def __repr__(self) -> str:
+        records, outputs = self.thresholds.shape
+        return f"Sampler({records} records, {outputs} outputs, epsilon {self.epsilon:g})"
+
+    def places(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
+        """An independent draw for every place: one compiled loop where there is a grid."""
+        check_limit(limit)
+        if self.grid is None:
+            return self.records(self.snapped(lat, lon, limit))
+        from panda_mdp.frames.kernel import draw_places
+
+        bits = _system_words(len(lat))
+        drawn = draw_places(lat, lon, float(limit), self.grid, self.thresholds, bits)
+        return np.asarray(drawn)
+
+    def snapped(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
+        """Records of places."""
+        if self.metric is None:
+            msg = "this table is not of places; name the column of records: record=..."
+            raise SnapError(msg)
+        return snap_places(self.metric, self.grid, lat, lon, limit).record
+
+    def records(self, records: IntArray, words: Words | None = None) -> IntArray:
+        """A draw for every record, with fresh bits or those given; OUTSIDE stays."""
+        from panda_mdp.frames.kernel import draw_records
+
+        bits = _system_words(len(records)) if words is None else words
+        return np.asarray(draw_records(records, self.thresholds, bits))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of one batch: places or records, and whose they are."""
+
+    lat: FloatArray | None = None
+    lon: FloatArray | None = None
+    record: IntArray | None = None
+    """Records; -1 where there is none."""
+    person: Sequence[Any] | None = None
+    period: Sequence[Any] | None = None
+    step: str = ""
+    """What a period is, so that the fifth day is not the fifth week."""
+
+    def __len__(self) -> int:
+        column = self.record if self.record is not None else self.lat
+        return 0 if column is None else len(column)
+
+
+class Drawer:
+    """Draws for batch after batch, and remembers what each person has spent.
+
+    `budget` bounds, for each person and period, epsilon times the number of independent draws: of
+    different records with a key, of rows without one. Rows beyond it are held back, later ones
+    first; whether a row is held back depends on which rows are the same place, not on where.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        *,
+        limit: float = 0.5,
+        key: DrawKey | None = None,
+        budget: float | None = None,
+        summary: FrameSummary | None = None,
+    ) -> None:
+        if budget is not None and not budget >= sampler.epsilon * (1 - ROUNDING):
+            msg = (
+                f"the budget of {budget!r} is less than one report costs "
+                f"({sampler.epsilon:g} per {sampler.unit}); allow at least that"
+            )
+            raise BudgetError(msg)
+        self.sampler = sampler
+        self.limit = limit
+        self.key = key
+        self.most = None if budget is None else int(budget / sampler.epsilon * (1 + ROUNDING))
+        self.summary = summary if summary is not None else FrameSummary()
+        self.summary.epsilon, self.summary.unit = sampler.epsilon, sampler.unit
+        self.summary.keyed = key is not None
+        # Names for people in the summary: of the key, or of this process alone.
+        self._names = key or DrawKey.fresh()
+        self._seen: dict[bytes, set[int]] = {}
+
+    def __repr__(self) -> str:
+        return f"Drawer({self.sampler!r}, state=<hidden>)"
+
+    def draw(self, rows: Rows) -> IntArray:
+        """An output's column for every row, or OUTSIDE or HELD."""
+        if rows.person is None and (self.key is not None or self.most is not None):
+            msg = "a key or a budget is per person; name the person's column: person=..."
+            raise InvalidInputError(msg)
+        self.summary.rows += len(rows)
+        if rows.lat is not None:
+            self.summary.limit_km = self.limit
+        drawn = self._independent(rows) if rows.person is None else self._personal(rows)
+        self.summary.outside += int((drawn == OUTSIDE).sum())
+        self.summary.over_budget += int((drawn == HELD).sum())
+        self.summary.reported += int((drawn >= 0).sum())
+        return drawn
+
+    def _independent(self, rows: Rows) -> IntArray:
+        if rows.record is not None:
+            return self.sampler.records(self._checked(rows.record))
+        if rows.lat is None or rows.lon is None:
+            msg = "give columns of places (lat and lon) or of records"
+            raise InvalidInputError(msg)
+        return self.sampler.places(rows.lat, rows.lon, self.limit)
+
+    def _personal(self, rows: Rows) -> IntArray:
+        records = self._records(rows)
+        group, pairs = _groups(rows)
+        nonces = self._names.nonces(self.sampler.table, pairs)
+        words = None
+        if self.key is not None:
+            from panda_mdp.frames.kernel import CONSTANTS, keyed_words
+
+            key = self.key.draw_key(self.sampler.table)
+            words = keyed_words(key, nonces, group, records, CONSTANTS)
+        drawn = self.sampler.records(records, words)
+        held = self._spend(group, [nonce.tobytes() for nonce in nonces], records)
+        drawn[held] = HELD
+        return drawn
+
+    def _records(self, rows: Rows) -> IntArray:
+        if rows.record is not None:
+            return self._checked(rows.record)
+        if rows.lat is None or rows.lon is None:
+            msg = "give columns of places (lat and lon) or of records"
+            raise InvalidInputError(msg)
+        return self.sampler.snapped(rows.lat, rows.lon, self.limit)
+
+    def _checked(self, records: IntArray) -> IntArray:
+        covered = (records >= 0) & (records < len(self.sampler.thresholds))
+        return np.where(covered, records, OUTSIDE)
+
+    def _spend(self, group: IntArray, names: list[bytes], records: IntArray) -> IntArray:
+        """Count independent draws per person and period; the rows that are held back."""
+        covered = np.flatnonzero(records >= 0)
+        if self.key is None:
+            return self._spend_rows(group, names, covered)
+        width = np.int64(len(self.sampler.thresholds))
+        different, first, which = np.unique(
+            group[covered] * width + records[covered], return_index=True, return_inverse=True
+        )
+        refused = np.zeros(len(different), dtype=np.bool_)
+        for k in np.argsort(first):
+            name, record = names[int(different[k] // width)], int(different[k] % width)
+            seen = self._seen.setdefault(name, set())
+            if record in seen:
+                continue
+            if self.most is not None and len(seen) >= self.most:
+                refused[k] = True
+                continue
+            seen.add(record)
+            self.summary.draws[name] = len(seen)
+        held: IntArray = covered[refused[which.reshape(-1)]]
+        return held
+
+    def _spend_rows(self, group: IntArray, names: list[bytes], covered: IntArray) -> IntArray:
+        order = np.argsort(group[covered], kind="stable")
+        sorted_group = group[covered][order]
+        present, start, count = np.unique(sorted_group, return_index=True, return_counts=True)
+        rank = np.arange(len(order)) - np.repeat(start, count)
+        before = np.array([self.summary.draws.get(names[g], 0) for g in present], dtype=np.int64)
+        allowed = np.full(len(present), np.iinfo(np.int64).max)
+        if self.most is not None:
+            allowed = np.maximum(self.most - before, 0)
+        refused = rank >= np.repeat(allowed, count)
+        for k, g in enumerate(present):
+            spent = int(before[k] + min(count[k], allowed[k]))
+            if spent:
+                self.summary.draws[names[g]] = spent
+        return covered[order[refused]]
+
+
+def _system_words(count: int) -> Any:
+    return np.frombuffer(secrets.token_bytes(8 * count), dtype="<u8")
+
+
+def _groups(rows: Rows) -> tuple[IntArray, list[tuple[Any, Any]]]:
+    """Which pair of a person and a period each row belongs to, and the pairs."""
+    people, who = _codes(rows.person or ())
+    periods, when = _codes(rows.period) if rows.period is not None else ([""], np.zeros_like(who))
+    joint = who * len(periods) + when
+    present, group = np.unique(joint, return_inverse=True)
+    pairs = [
+        (people[j // len(periods)], f"{rows.step}{periods[j % len(periods)]}") for j in present
+    ]
+    return group.reshape(-1).astype(np.int64), pairs
+
+
+def _codes(values: Sequence[Any]) -> tuple[list[Any], IntArray]:
+    """Different values and the number of each row's; a missing one is nobody's."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise need("pyarrow", "people and periods", "frames") from error
+    coded = pyarrow.array(values).dictionary_encode()
+    different = coded.dictionary.to_pylist()
+    nobody = any(value is None or value != value for value in different)  # noqa: PLR0124 -- NaN
+    if coded.indices.null_count or nobody:
+        msg = "some rows name no person or period; leave them out, or draw without person=..."
+        raise InvalidInputError(msg)
+    return different, coded.indices.to_numpy().astype(np.int64)

@@ -1,0 +1,99 @@
+"""From coordinates to drawn outputs in one compiled loop (numba), on integers.
+
+A row of thresholds holds the cumulative weights of a record, which end at 2^62; 62 uniform bits u
+select the first output whose threshold exceeds u. Nothing between a place and its report is ever
+stored: neither the record nor the bits leave the loop.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.space.nearest import OUTSIDE, nearest_record
+
+MASK = np.uint64(TOTAL - 1)
+CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
+DOUBLE_ROUNDS = 10
+
+
+@njit(cache=True, nogil=True)
+def choose_output(row, bits):
+    """The column that 62 bits select: the number of thresholds at or below them."""
+    low, high = 0, len(row) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if np.uint64(row[middle]) <= bits:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def draw_places(lat, lon, limit_km, grid, thresholds, words):
+    """Snap and draw for every place; OUTSIDE for what is not covered. `words` are fresh bits."""
+    drawn = np.empty(len(lat), np.int64)
+    for i in range(len(lat)):
+        record, _ = nearest_record(lat[i], lon[i], limit_km, grid)
+        drawn[i] = record
+        if record != OUTSIDE:
+            drawn[i] = choose_output(thresholds[record], words[i] & MASK)
+    return drawn
+
+
+@njit(cache=True, nogil=True)
+def draw_records(records, thresholds, words):
+    """Draw for every record; OUTSIDE stays OUTSIDE."""
+    drawn = np.empty(len(records), np.int64)
+    for i in range(len(records)):
+        drawn[i] = records[i]
+        if records[i] != OUTSIDE:
+            drawn[i] = choose_output(thresholds[records[i]], words[i] & MASK)
+    return drawn
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _quarter(state, a, b, c, d):
+    state[a] += state[b]
+    x = state[d] ^ state[a]
+    state[d] = (x << np.uint32(16)) | (x >> np.uint32(16))
+    state[c] += state[d]
+    x = state[b] ^ state[c]
+    state[b] = (x << np.uint32(12)) | (x >> np.uint32(20))
+    state[a] += state[b]
+    x = state[d] ^ state[a]
+    state[d] = (x << np.uint32(8)) | (x >> np.uint32(24))
+    state[c] += state[d]
+    x = state[b] ^ state[c]
+    state[b] = (x << np.uint32(7)) | (x >> np.uint32(25))
+
+
+@njit(cache=True, nogil=True)
+def keyed_words(key, nonces, group, counter, constants):
+    """The first 64 bits of ChaCha20's block (RFC 8439) for each nonce `group[i]` and counter.
+
+    `key` are 8 words of 32 bits, `nonces` 3 of each group. The block function under a secret key
+    is a pseudo-random function of nonce and counter.
+    """
+    out = np.empty(len(group), np.uint64)
+    start, state = np.empty(16, np.uint32), np.empty(16, np.uint32)
+    start[:4], start[4:12] = constants, key
+    for i in range(len(group)):
+        start[12] = np.uint32(counter[i])
+        start[13:] = nonces[group[i]]
+        state[:] = start
+        for _ in range(DOUBLE_ROUNDS):
+            _quarter(state, 0, 4, 8, 12)
+            _quarter(state, 1, 5, 9, 13)
+            _quarter(state, 2, 6, 10, 14)
+            _quarter(state, 3, 7, 11, 15)
+            _quarter(state, 0, 5, 10, 15)
+            _quarter(state, 1, 6, 11, 12)
+            _quarter(state, 2, 7, 8, 13)
+            _quarter(state, 3, 4, 9, 14)
+        # Sums of 32 bits are computed in 64: the carry must not reach the second word.
+        low, high = np.uint32(state[0] + start[0]), np.uint32(state[1] + start[1])
+        out[i] = np.uint64(low) | (np.uint64(high) << np.uint64(32))
+    return out

@@ -1,0 +1,299 @@
+"""`perturb`: a frame in, the same kind of frame out, with reports instead of places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.city.read.network import need
+from panda_mdp.errors import BudgetError, InvalidInputError, SnapError
+from panda_mdp.frames.drawing import HELD, OUTSIDE, Drawer, Rows, Sampler
+from panda_mdp.frames.key import DrawKey
+from panda_mdp.frames.summary import FrameSummary
+from panda_mdp.table.mechanism import Mechanism
+
+Frame = TypeVar("Frame")
+Fate = Literal["refuse", "drop", "null"]
+FATES = ("refuse", "drop", "null")
+Period = Literal["hour", "day", "week", "month"]
+STEPS = {"hour": "h", "day": "D", "week": "W", "month": "M"}
+PREFIX = "reported"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold what; `record` instead of `lat` and `lon` for records."""
+
+    lat: str = "lat"
+    lon: str = "lon"
+    record: str | None = None
+    person: str | None = None
+    time: str | None = None
+    period: str | None = None
+
+    @property
+    def true(self) -> list[str]:
+        """The columns that hold secrets."""
+        return [self.lat, self.lon] if self.record is None else [self.record]
+
+
+@dataclass(frozen=True, eq=False)
+class Reports:
+    """What the outputs of a table are: places, or their indices in the domain."""
+
+    index: IntArray
+    lat: FloatArray | None = None
+    lon: FloatArray | None = None
+
+    @classmethod
+    def of(cls, mechanism: Mechanism) -> Reports:
+        """The outputs of a mechanism."""
+        domain, index = mechanism.problem.domain, np.asarray(mechanism.problem.outputs)
+        if not domain.geographic:
+            return cls(index)
+        return cls(index, domain.lat[index], domain.lon[index])
+
+    def columns(self, drawn: IntArray) -> dict[str, FloatArray | IntArray]:
+        """A column or two of reports; NaN where there is none."""
+        if self.lat is not None and self.lon is not None:
+            parts = {f"{PREFIX}_lat": self.lat, f"{PREFIX}_lon": self.lon}
+            return {k: np.where(drawn >= 0, v[drawn], np.nan) for k, v in parts.items()}
+        if (drawn >= 0).all():
+            return {PREFIX: self.index[drawn]}
+        return {PREFIX: np.where(drawn >= 0, self.index[drawn].astype(np.float64), np.nan)}
+
+
+def perturb(
+    frame: Frame,
+    mechanism: Mechanism,
+    *,
+    lat: str = "lat",
+    lon: str = "lon",
+    record: str | None = None,
+    limit: float = 0.5,
+    outside: Fate = "refuse",
+    person: str | None = None,
+    time: str | None = None,
+    period: str | None = None,
+    key: DrawKey | None = None,
+    budget: float | None = None,
+    keep: bool = False,
+    summary: FrameSummary | None = None,
+) -> Frame:
+    """Draw a report for every row; the same kind of frame comes back.
+
+    `frame` is a frame of pandas, GeoPandas, Polars (lazy too), PyArrow or DuckDB. Places are the
+    columns `lat` and `lon` in degrees (a GeoPandas frame's own points), snapped to the nearest
+    record within `limit` km; or `record` names a column of indices into the domain. Columns
+    `reported_lat` and `reported_lon` (or `reported`) take the place of the true ones, which are
+    dropped unless `keep`; all others stay as they are. Rows beyond the limit or without a place are
+    refused, dropped or null, as `outside` says; so are those that a budget holds back.
+
+    Without `key` every row is an independent draw, and a person in n rows spends n epsilon. With a
+    key and the column `person`, repeats of a record in a period are the same draw (docs/frames.md
+    says what becomes of the guarantee). A period is an hour, day, week or month (UTC) of the column
+    `time`, or what the column `period` says, or everything. `budget` is the most epsilon, per unit
+    of distance, of a person in a period. `summary` collects what happened.
+    """
+    perturber = Perturber(
+        mechanism,
+        Columns(lat, lon, record, person, time, period),
+        limit=limit,
+        outside=outside,
+        key=key,
+        budget=budget,
+        keep=keep,
+    )
+    return perturber.frame(frame, summary)
+
+
+class Perturber:
+    """The options of `perturb` bound to a mechanism: a picklable function of frames or batches."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        columns: Columns,
+        *,
+        limit: float = 0.5,
+        outside: Fate = "refuse",
+        key: DrawKey | None = None,
+        budget: float | None = None,
+        keep: bool = False,
+    ) -> None:
+        if outside not in FATES:
+            msg = f"outside is {outside!r}; choose one of {', '.join(FATES)}"
+            raise InvalidInputError(msg)
+        if columns.time is not None and columns.period not in STEPS:
+            msg = f"period is {columns.period!r}; with time=... it is one of {', '.join(STEPS)}"
+            raise InvalidInputError(msg)
+        if (columns.time or columns.period or key or budget) and columns.person is None:
+            msg = "periods, keys and budgets are per person; name the person's column: person=..."
+            raise InvalidInputError(msg)
+        self.sampler = Sampler.of(mechanism)
+        self.reports = Reports.of(mechanism)
+        self.columns = columns
+        self.limit, self.outside, self.keep = limit, outside, keep
+        self.key, self.budget = key, budget
+        # Refuses a budget or a limit that cannot be, before any row is read.
+        self.drawer()
+
+    def __repr__(self) -> str:
+        return f"Perturber({self.sampler!r})"
+
+    def drawer(self, summary: FrameSummary | None = None) -> Drawer:
+        """What draws for one pass over the rows."""
+        return Drawer(
+            self.sampler, limit=self.limit, key=self.key, budget=self.budget, summary=summary
+        )
+
+    def frame(self, frame: Frame, summary: FrameSummary | None = None) -> Frame:
+        """Perturb a frame of any known kind."""
+        from panda_mdp.frames import skins
+
+        result: Frame = skins.perturb_frame(self, frame, summary)
+        return result
+
+    def batches(self, batches: Any, summary: FrameSummary | None = None) -> Iterator[Any]:
+        """Perturb Arrow batches one after the other, in the memory of one."""
+        import pyarrow
+
+        drawer = self.drawer(summary)
+        for batch in batches:
+            table = pyarrow.Table.from_batches([batch])
+            yield from self.eager(table, drawer).combine_chunks().to_batches()
+
+    def eager(self, frame: Any, drawer: Drawer) -> Any:
+        """Perturb a frame that is in memory, by narwhals."""
+        narwhals = narwhals_of()
+        wrapped = narwhals.from_native(frame, eager_only=True)
+        drawn = self.fates(drawer.draw(self._rows(wrapped)))
+        backend = narwhals.get_native_namespace(wrapped)
+        fresh = []
+        for name, values in self.reports.columns(drawn).items():
+            series = narwhals.new_series(name, values, backend=backend)
+            fresh.append(series if np.issubdtype(values.dtype, np.integer) else _null(series))
+        result = wrapped.drop([] if self.keep else self.columns.true).with_columns(*fresh)
+        if self.outside == "drop" and (drawn < 0).any():
+            result = result.filter((drawn >= 0).tolist())
+        return result.to_native()
+
+    def fates(self, drawn: IntArray) -> IntArray:
+        """The draws, or an error where some rows have none and that is to be refused."""
+        if self.outside == "refuse" and (drawn == HELD).any():
+            msg = (
+                "some rows are beyond their person's budget; raise it, or outside='drop' or "
+                "'null' leaves them out"
+            )
+            raise BudgetError(msg)
+        if self.outside == "refuse" and (drawn == OUTSIDE).any():
+            msg = (
+                "some rows have no place or lie beyond the snap limit from every record; "
+                "outside='drop' or 'null' leaves them out, limit=... raises the limit"
+            )
+            raise SnapError(msg)
+        return drawn
+
+    def _rows(self, frame: Any) -> Rows:
+        columns = self.columns
+        named = [*columns.true, columns.person, columns.time]
+        named += [columns.period] if columns.time is None else []
+        for name in named:
+            if name is not None and name not in frame.columns:
+                msg = f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
+                raise InvalidInputError(msg)
+        for name in self.reports.columns(np.empty(0, dtype=np.int64)):
+            if name in frame.columns:
+                msg = f"there is a column {name!r} already; rename it"
+                raise InvalidInputError(msg)
+        person = None if columns.person is None else frame[columns.person].to_arrow()
+        if columns.record is not None:
+            return Rows(
+                record=whole_numbers(frame[columns.record]),
+                person=person,
+                period=self._period(frame),
+                step=self._step,
+            )
+        return Rows(
+            lat=numbers(frame[columns.lat], columns.lat),
+            lon=numbers(frame[columns.lon], columns.lon),
+            person=person,
+            period=self._period(frame),
+            step=self._step,
+        )
+
+    @property
+    def _step(self) -> str:
+        return "" if self.columns.time is None else f"{self.columns.period} "
+
+    def _period(self, frame: Any) -> Any:
+        columns = self.columns
+        if columns.time is not None:
+            return periods(frame[columns.time], columns.time, str(columns.period))
+        return None if columns.period is None else frame[columns.period].to_arrow()
+
+
+def narwhals_of() -> Any:
+    """The package narwhals, or an error that says how to get it."""
+    try:
+        import narwhals
+    except ImportError as error:
+        raise need("narwhals", "perturbing frames", "frames") from error
+    return narwhals
+
+
+def _null(series: Any) -> Any:
+    """NaN stands for a missing report; frames that know nulls get those."""
+    kind = str(series.implementation)
+    return series if "PANDAS" in kind.upper() else series.fill_nan(None)
+
+
+def numbers(series: Any, name: str) -> FloatArray:
+    """A column of numbers; missing ones as NaN. The error names no value."""
+    try:
+        return np.ascontiguousarray(series.cast(narwhals_of().Float64).to_numpy(), np.float64)
+    except Exception:  # noqa: S110 -- each engine has errors of its own, which show the value
+        pass
+    msg = f"the column {name!r} is not of numbers"
+    raise InvalidInputError(msg)
+
+
+def whole_numbers(series: Any) -> IntArray:
+    """A column of indices; -1 where there is none."""
+    values = numbers(series, series.name)
+    whole = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)
+    return np.where(whole, np.where(whole, values, 0).astype(np.int64), -1)
+
+
+def _moments(values: Any) -> Any:
+    """UTC times of timestamps, dates or ISO text with or without a zone."""
+    import pyarrow
+
+    try:
+        exact = values.cast(pyarrow.timestamp("us"))
+    except pyarrow.ArrowInvalid:
+        exact = values.cast(pyarrow.timestamp("us", "UTC"))
+    return np.asarray(exact, dtype="datetime64[us]")
+
+
+def periods(series: Any, name: str, step: str) -> Any:
+    """The number of the hour, day, week or month (UTC) of each time; weeks begin on Mondays."""
+    values = series.to_numpy()
+    try:
+        if np.issubdtype(values.dtype, np.number):
+            moments = (values * 1e6).astype("datetime64[us]")
+        else:
+            moments = _moments(series.to_arrow())
+    except Exception:
+        moments = np.array(["NaT"], dtype="datetime64[us]")
+    if np.isnat(moments).any():
+        msg = f"the column {name!r} has rows without a time (seconds, timestamps or ISO text)"
+        raise InvalidInputError(msg)
+    if step == "week":
+        # 1970 began on a Thursday.
+        return (moments.astype("datetime64[D]").astype(np.int64) + 3) // 7
+    return moments.astype(f"datetime64[{STEPS[step]}]").astype(np.int64)

@@ -1,0 +1,79 @@
+"""What became of the rows of a frame, and what their people spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class FrameSummary:
+    """Counts of rows, filled while a frame is perturbed; one may collect several frames.
+
+    The counts are exact and so are people's own: read them (`print(summary)`), do not publish
+    them. The repr shows none.
+    """
+
+    epsilon: float = 0.0
+    unit: str = ""
+    limit_km: float | None = None
+    keyed: bool = False
+    rows: int = 0
+    reported: int = 0
+    outside: int = 0
+    """Rows without a place, beyond the snap limit, or whose record the table does not have."""
+    over_budget: int = 0
+    """Rows that were held back because their person's budget was spent."""
+    draws: dict[bytes, int] = field(default_factory=dict)
+    """Independent draws of each person in each period, under names that only the key gives."""
+
+    def __repr__(self) -> str:
+        return "FrameSummary(<hidden>; print it)"
+
+    @property
+    def people(self) -> int:
+        """Persons and periods with at least one report; 0 where no person's column was named."""
+        return len(self.draws)
+
+    @property
+    def most(self) -> int:
+        """The most independent draws of one person in one period."""
+        return max(self.draws.values(), default=0)
+
+    @property
+    def spent(self) -> float:
+        """The most that one person spent in one period: epsilon times draws, per unit."""
+        return self.epsilon * self.most
+
+    def lines(self) -> list[str]:
+        """What happened, for people."""
+        text = [f"{self.reported:,} of {self.rows:,} rows reported"]
+        if self.outside:
+            where = "" if self.limit_km is None else f" beyond {self.limit_km:g} km"
+            text.append(f"{self.outside:,} rows not covered{where}")
+        if self.over_budget:
+            text.append(f"{self.over_budget:,} rows held back: their person's budget was spent")
+        each = f"epsilon {self.epsilon:g} per {self.unit}"
+        if self.draws:
+            how = "different places" if self.keyed else "rows, each an independent draw"
+            text.append(
+                f"{self.people:,} persons and periods; at most {self.most:,} {how}: "
+                f"up to {self.spent:g} per {self.unit} in all ({each} each)"
+            )
+        else:
+            text.append(
+                f"every row is an independent draw of {each}: a person in n rows spends n times "
+                "that; name the person's column (person=) to see and bound it"
+            )
+        if self.limit_km is not None:
+            text.append(
+                f"places are snapped first: two at distance d are epsilon (d + "
+                f"{2 * self.limit_km:g} km)-indistinguishable"
+            )
+        if self.keyed:
+            text.append(
+                "the guarantee holds against whoever lacks the key, and repeats of a place show"
+            )
+        return text
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

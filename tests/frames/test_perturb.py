@@ -1,0 +1,261 @@
+"""Frames of every kind: the same kind comes back, people are counted, budgets hold."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import duckdb
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import panda_mdp as pm
+from panda_mdp.errors import BudgetError, InvalidInputError, NotForReleaseError, SnapError
+from panda_mdp.frames.perturb import Columns, Perturber
+
+KEY = pm.DrawKey(bytes(range(32)))
+LATS, OUTPUTS = [41.9, 41.9, 41.95, 41.93, 41.9], {41.9, 41.93, 41.96, 41.99}
+ROWS = {"user": ["a", "a", "b", "a", "b"], "lat": LATS, "lon": [12.5] * 5, "x": [1, 2, 3, 4, 5]}
+KINDS = {
+    "pandas": lambda rows: pd.DataFrame(rows, index=range(10, 10 + len(rows["x"]))),
+    "polars": pl.DataFrame,
+    "lazy": pl.LazyFrame,
+    "pyarrow": pa.table,
+    "duckdb": lambda rows: duckdb.from_arrow(pa.table(rows)),
+}
+
+
+def plain(frame: Any) -> dict[str, list[Any]]:
+    """Columns as lists, None for what is missing."""
+    if isinstance(frame, pl.LazyFrame):
+        frame = frame.collect()
+    if isinstance(frame, duckdb.DuckDBPyRelation):
+        frame = frame.to_arrow_table()
+    if isinstance(frame, pa.Table):
+        return frame.to_pydict()
+    if isinstance(frame, pl.DataFrame):
+        return frame.to_dict(as_series=False)
+    return {c: [None if v != v else v for v in frame[c]] for c in frame.columns}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_kind_comes_back_and_nothing_else_changes(kind, mechanism):
+    frame = KINDS[kind](ROWS)
+    result = pm.perturb(frame, mechanism)
+    assert type(result) is type(frame)
+    columns = plain(result)
+    assert list(columns) == ["user", "x", "reported_lat", "reported_lon"]
+    assert columns["user"] == ROWS["user"] and columns["x"] == ROWS["x"]
+    assert set(np.round(columns["reported_lat"], 9)) <= OUTPUTS
+    kept = plain(pm.perturb(frame, mechanism, keep=True))
+    assert kept["lat"] == LATS
+    if kind == "pandas":
+        assert result.index.tolist() == [10, 11, 12, 13, 14]
+
+
+def test_other_types_of_columns_survive_in_pandas(mechanism):
+    frame = pd.DataFrame(ROWS)
+    frame["kind"] = pd.Categorical(["p", "q", "p", "q", "p"])
+    frame["when"] = pd.date_range("2024-01-01", periods=5, tz="Europe/Rome")
+    frame["thing"] = [{"k": 1}, None, [2], "s", 5]
+    result = pm.perturb(frame, mechanism)
+    for name in ("kind", "when", "thing", "x", "user"):
+        pd.testing.assert_series_equal(result[name], frame[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_key_every_kind_of_frame_draws_alike(kind, mechanism):
+    expected = plain(pm.perturb(pd.DataFrame(ROWS), mechanism, person="user", key=KEY))
+    result = plain(pm.perturb(KINDS[kind](ROWS), mechanism, person="user", key=KEY))
+    assert result["reported_lat"] == expected["reported_lat"]
+    assert result["reported_lat"][0] == result["reported_lat"][1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bad", [None, float("nan"), 50.0, 91.0])
+def test_rows_that_are_not_covered(kind, bad, mechanism):
+    frame = KINDS[kind]({**ROWS, "lat": [41.9, bad, 41.95, 41.93, 41.9]})
+    with pytest.raises(Exception, match="outside='drop' or 'null'") as caught:
+        plain(pm.perturb(frame, mechanism))
+    assert "50" not in str(caught.value) and "91" not in str(caught.value)
+    summary = pm.FrameSummary()
+    columns = plain(pm.perturb(frame, mechanism, outside="drop", summary=summary))
+    assert columns["x"] == [1, 3, 4, 5] and None not in columns["reported_lat"]
+    columns = plain(pm.perturb(frame, mechanism, outside="null"))
+    assert columns["x"] == [1, 2, 3, 4, 5]
+    assert [v is None for v in columns["reported_lat"]] == [False, True, False, False, False]
+    assert (summary.rows, summary.reported, summary.outside) == (5, 4, 1)
+
+
+def test_points_of_geopandas_in_their_own_reference_system(mechanism):
+    points = gpd.points_from_xy(ROWS["lon"], ROWS["lat"], crs=4326)
+    frame = gpd.GeoDataFrame({"x": ROWS["x"]}, geometry=points).to_crs(32633)
+    frame["user"] = ROWS["user"]
+    result = pm.perturb(frame, mechanism, person="user", key=KEY)
+    assert isinstance(result, gpd.GeoDataFrame) and result.crs == frame.crs
+    assert list(result.columns) == ["x", "user", "geometry"]
+    expected = plain(pm.perturb(pd.DataFrame(ROWS), mechanism, person="user", key=KEY))
+    assert np.allclose(result.to_crs(4326).geometry.y, expected["reported_lat"])
+    kept = pm.perturb(frame, mechanism, keep=True)
+    assert kept["true_geometry"].geom_equals(frame.geometry).all()
+    with pytest.raises(InvalidInputError, match="set_crs"):
+        pm.perturb(frame.set_crs(None, allow_override=True), mechanism)
+    with pytest.raises(InvalidInputError, match="representative_point"):
+        pm.perturb(frame.set_geometry(frame.buffer(10)), mechanism)
+
+
+def test_records_instead_of_places(ages):
+    frame = pd.DataFrame({"age": [0, 4, 2], "x": ["p", "q", "r"]})
+    result = pm.perturb(frame, ages, record="age")
+    assert list(result.columns) == ["x", "reported"] and set(result["reported"]) <= {1, 3}
+    wrong = pd.DataFrame({"age": [0, 5, None, 1.5, -1]})
+    with pytest.raises(SnapError):
+        pm.perturb(wrong, ages, record="age")
+    assert pm.perturb(wrong, ages, record="age", outside="null")["reported"].isna().tolist() == [
+        False, True, True, True, True
+    ]  # fmt: skip
+    with pytest.raises(SnapError, match="name the column of records"):
+        pm.perturb(pd.DataFrame(ROWS), ages)
+
+
+def test_repeats_are_the_same_draw_within_a_period_only(mechanism):
+    """The same person, place and period; 400 days give both answers somewhere."""
+    day = 86400
+    count = 400
+    frame = pd.DataFrame(
+        {
+            "user": ["a"] * (2 * count),
+            "lat": [41.915] * (2 * count),
+            "lon": [12.5] * (2 * count),
+            "t": [day * k + s for k in range(count) for s in (5, 80000)],
+        }
+    )
+    options: dict[str, Any] = {"person": "user", "key": KEY, "limit": 1.0}
+    daily = pm.perturb(frame, mechanism, time="t", period="day", **options)["reported_lat"]
+    pairs = daily.to_numpy().reshape(count, 2)
+    assert (pairs[:, 0] == pairs[:, 1]).all() and len(set(pairs[:, 0])) > 1
+    assert len(set(pm.perturb(frame, mechanism, **options)["reported_lat"])) == 1
+    labelled = frame.assign(p=[f"p{t // day}" for t in frame["t"]])
+    by_label = pm.perturb(labelled, mechanism, period="p", **options)["reported_lat"].to_numpy()
+    assert (by_label.reshape(count, 2)[:, 0] == by_label.reshape(count, 2)[:, 1]).all()
+    # Texts and timestamps are read as the seconds are.
+    texts = frame.assign(t=pd.to_datetime(frame["t"], unit="s").astype(str))
+    stamps = frame.assign(t=pd.to_datetime(frame["t"], unit="s", utc=True))
+    for other in (texts, stamps):
+        again = pm.perturb(other, mechanism, time="t", period="day", **options)
+        assert (again["reported_lat"] == daily).all()
+
+
+def test_keyed_draws_have_the_table_s_distribution(mechanism):
+    """Over people the pseudo-random draws follow the row; 5 sigma of 20,000."""
+    people = 20_000
+    frame = pd.DataFrame({"user": range(people), "lat": 41.93, "lon": 12.5})
+    reported = pm.perturb(frame, mechanism, person="user", key=pm.DrawKey.fresh())["reported_lat"]
+    row = mechanism.matrix[3]
+    for output, share in zip((41.9, 41.93, 41.96, 41.99), row, strict=True):
+        seen = np.isclose(reported, output).sum()
+        assert abs(seen - people * share) <= 5 * np.sqrt(people * share * (1 - share)) + 1
+
+
+def test_budgets_are_added_up_and_capped(mechanism):
+    rows = {"user": ["a", "a", "a", "b", "a", "a"], "lat": [41.9, 41.9, 41.91, 41.9, 41.92, 41.9]}
+    frame = pd.DataFrame({**rows, "lon": 12.5})
+    summary = pm.FrameSummary()
+    options: dict[str, Any] = {"person": "user", "budget": 4.0, "summary": summary}
+    result = pm.perturb(frame, mechanism, key=KEY, outside="null", **options)
+    # Two different places fit; the third is held back, repeats of the first are free.
+    assert result["reported_lat"].isna().tolist() == [False, False, False, False, True, False]
+    assert (summary.over_budget, summary.people, summary.most, summary.spent) == (1, 2, 2, 4.0)
+    with pytest.raises(BudgetError, match="beyond their person's budget"):
+        pm.perturb(frame, mechanism, key=KEY, **options)
+    # Without a key each row costs: two of a person's rows fit.
+    summary = pm.FrameSummary()
+    options["summary"] = summary
+    result = pm.perturb(frame, mechanism, outside="null", **options)
+    assert result["reported_lat"].isna().tolist() == [False, False, True, False, True, True]
+    assert (summary.over_budget, summary.most, summary.spent) == (3, 2, 4.0)
+    with pytest.raises(BudgetError, match="less than one report costs"):
+        pm.perturb(frame, mechanism, person="user", budget=1.9)
+
+
+def test_budgets_hold_across_batches(mechanism):
+    frame = pa.table(
+        {"user": ["a"] * 6, "lat": [41.9 + 0.01 * k for k in range(6)], "lon": [12.5] * 6}
+    )
+    perturber = Perturber(mechanism, Columns(person="user"), outside="drop", key=KEY, budget=6.0)
+    summary = pm.FrameSummary()
+    batches = list(perturber.batches(frame.to_batches(max_chunksize=2), summary))
+    assert sum(len(batch) for batch in batches) == 3
+    assert (summary.most, summary.over_budget) == (3, 3)
+    unkeyed = Perturber(mechanism, Columns(person="user"), outside="drop", budget=6.0)
+    assert sum(map(len, unkeyed.batches(frame.to_batches(max_chunksize=2)))) == 3
+
+
+def test_the_summary_says_what_was_spent_and_its_repr_nothing(mechanism):
+    summary = pm.FrameSummary()
+    pm.perturb(pd.DataFrame(ROWS), mechanism, person="user", summary=summary)
+    assert "at most 3 rows, each an independent draw: up to 6 per km" in str(summary)
+    assert "epsilon (d + 1 km)" in str(summary)
+    assert repr(summary) == "FrameSummary(<hidden>; print it)"
+    summary = pm.FrameSummary()
+    pm.perturb(pd.DataFrame(ROWS), mechanism, summary=summary)
+    assert "a person in n rows spends n times that" in str(summary)
+    summary = pm.FrameSummary()
+    pm.perturb(pd.DataFrame(ROWS), mechanism, person="user", key=KEY, summary=summary)
+    assert "2 persons and periods; at most 2 different places: up to 4 per km" in str(summary)
+    assert "whoever lacks the key" in str(summary)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lat": "latitude"}, "no column 'latitude'"),
+        ({"outside": "ignore"}, "outside is 'ignore'"),
+        ({"key": KEY}, "name the person's column"),
+        ({"budget": 5.0}, "name the person's column"),
+        ({"person": "user", "time": "x", "period": "year"}, "period is 'year'"),
+        ({"person": "user", "time": "user", "period": "day"}, "rows without a time"),
+        ({"lat": "user"}, "'user' is not of numbers"),
+        ({"limit": 0.0}, "limit is 0.0"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, words, mechanism):
+    with pytest.raises(ValueError, match=words) as caught:
+        pm.perturb(pd.DataFrame(ROWS), mechanism, **options)
+    assert "41.9" not in str(caught.value)
+
+
+def test_other_refusals(mechanism):
+    with pytest.raises(InvalidInputError, match="no frame that is known"):
+        pm.perturb([1, 2, 3], mechanism)
+    with pytest.raises(InvalidInputError, match="'reported_lat' already"):
+        pm.perturb(pd.DataFrame({**ROWS, "reported_lat": 0.0}), mechanism)
+    for nobody in (None, float("nan")):
+        frame = pl.DataFrame({**ROWS, "user": [1.0, 1.0, nobody, 2.0, 2.0]})
+        with pytest.raises(InvalidInputError, match="name no person"):
+            pm.perturb(frame, mechanism, person="user")
+    study = pm.NoGuarantee.from_matrix(mechanism.problem, np.full((10, 4), 0.25))
+    with pytest.raises(NotForReleaseError):
+        pm.perturb(pd.DataFrame(ROWS), study)  # type: ignore[arg-type]
+
+
+def reported(task: tuple[bytes, pd.DataFrame]) -> list[float]:
+    perturber = pickle.loads(task[0])
+    return list(perturber.frame(task[1])["reported_lat"])
+
+
+def test_workers_draw_as_one_process_does(mechanism):
+    """A picklable function is all that a pool, Dask or Ray needs."""
+    perturber = Perturber(mechanism, Columns(person="user"), key=KEY)
+    frame = pd.DataFrame(ROWS)
+    packed = pickle.dumps(perturber)
+    with ProcessPoolExecutor(2) as pool:
+        parts = list(pool.map(reported, [(packed, frame[:2]), (packed, frame[2:])] * 2))
+    assert (
+        parts[0] + parts[1] == parts[2] + parts[3] == list(perturber.frame(frame)["reported_lat"])
+    )
