@@ -10,6 +10,8 @@ from panda_mdp.frames.perturb import perturb
 from panda_mdp.frames.summary import FrameSummary
 from panda_mdp.loss import distance_loss
 from panda_mdp.meaning.attack import Attack, attack
+from panda_mdp.meaning.epsilon import Choice, choose_epsilon
+from panda_mdp.meaning.explain import Explanation, explain
 from panda_mdp.methods.benders.benders import benders
 from panda_mdp.methods.coarse import coarse
 from panda_mdp.methods.constopt import constopt
@@ -49,10 +51,12 @@ __all__ = [
     "BallAnchors",
     "BernoulliAnchors",
     "Calibration",
+    "Choice",
     "City",
     "CompactTable",
     "Domain",
     "DrawKey",
+    "Explanation",
     "FrameSummary",
     "Guarantee",
     "Mechanism",
@@ -72,11 +76,13 @@ __all__ = [
     "audit_panda",
     "benders",
     "calibrate",
+    "choose_epsilon",
     "coarse",
     "compose",
     "constopt",
     "count_visits",
     "distance_loss",
+    "explain",
     "exponential",
     "geometric",
     "load",

@@ -11,6 +11,7 @@ import typer
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
 from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
+from panda_mdp.cli.meaning import attack, epsilon, explain
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import serve, token
 from panda_mdp.version import __version__
@@ -25,6 +26,8 @@ app = typer.Typer(
 
 app.add_typer(city_app, name="city")
 app.add_typer(client_app, name="client")
+for meaning in (attack, epsilon, explain):
+    app.command()(meaning)
 app.command()(reproduce)
 app.command()(serve)
 app.command()(token)

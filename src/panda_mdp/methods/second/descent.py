@@ -15,7 +15,7 @@ from panda_mdp.privacy.repair import estimate
 from panda_mdp.table.mechanism import Mechanism
 
 CHECK = 120
-LEAST_ITERATIONS = 960
+LEAST_ITERATIONS = 480
 START = 6.0
 """The first price, in slacks of the loss per objective: what many cities end near."""
 AIM = 0.1

@@ -1,0 +1,282 @@
+"""Which epsilon: from odds that are acceptable, from a loss, or from an attacker's error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from panda_mdp.city.city import City
+from panda_mdp.errors import MethodError
+from panda_mdp.loss import distance_loss
+from panda_mdp.meaning.attack import Attack, attack
+from panda_mdp.meaning.words import distance_words, guess_between_two, guess_words
+from panda_mdp.methods.exponential import exponential
+from panda_mdp.methods.laplace import planar_laplace
+from panda_mdp.methods.optimal.optimal import optimal
+from panda_mdp.methods.remap import remap
+from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism
+
+GAP = 0.02
+STEPS = 12
+"""Bisections of the logarithm of epsilon."""
+CLOSE = 0.02
+"""A bisection ends when the ends of the bracket differ by this share."""
+AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""The curve's epsilons, in multiples of the one that was chosen."""
+WORTHLESS, BARE, FREE = 0.95, 0.05, 0.005
+"""Shares: a loss above the first of a constant report's makes a report worthless; an attacker's
+error below the second of what it is without a report protects nothing, nor does a table whose loss
+lies within the third of the way from no privacy to a constant report."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One epsilon: what it costs, and what an attacker gets."""
+
+    epsilon: float
+    loss: float
+    """Of the optimal table, private over all pairs."""
+    lower_bound: float
+    exponential: float
+    """The tight exponential mechanism's loss."""
+    laplace: float | None
+    """Planar Laplace with a remap; None where records do not lie in a plane."""
+    error: float
+    """Expected error of the best attacker against the optimal table, in the domain's unit."""
+    vulnerability: float
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """An epsilon, why, and what it means; `curve` has the epsilons around it, ascending."""
+
+    epsilon: float
+    reason: str
+    verdict: str
+    """Whether a report is worth anything, and whether anything is protected."""
+    text: str
+    curve: tuple[Point, ...]
+    constant_loss: float
+    """The loss of the best report that ignores the record: no epsilon costs more."""
+    free_loss: float
+    """The loss without any privacy."""
+    prior_error: float
+    """The attacker's error without any report: no epsilon protects more."""
+    unit: str
+    loss_unit: str
+
+    def __repr__(self) -> str:
+        return f"Choice(epsilon {self.epsilon:.4g} per {self.unit}: {self.reason}; {self.verdict})"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def choose_epsilon(
+    subject: City | Problem,
+    *,
+    within: float | None = None,
+    odds: float | None = None,
+    loss: float | None = None,
+    error: float | None = None,
+    records: int = 400,
+    outputs: int = 60,
+    seed: int = 0,
+) -> Choice:
+    """The epsilon for a wish that people can state, with what it costs and what it leaves.
+
+    Give one of three: `within` and `odds` ("places within 0.2 km are told with odds of at most 4 to
+    1": epsilon = log(odds) / within, a promise for every attacker); `loss` (the smallest epsilon
+    at which a certified table loses at most that, in the loss's unit); `error` (the largest epsilon
+    at which the best attacker, who knows table and prior, is off by at least that on average).
+    The last two are solved for by bisection over tables of `optimal` within 2 % of their bound, on
+    the problem, or on `records` places and `outputs` drawn from a city with distance as the loss.
+
+    The epsilon is per unit of the domain's metric. It is public: do not compute it from people's
+    data.
+
+    >>> from panda_mdp import Domain
+    >>> domain = Domain.from_points([41.90, 41.91, 41.90], [12.49, 12.50, 12.51])
+    >>> problem = Problem(domain, [0, 1, 2], domain.distances(), epsilon=1.0)
+    >>> choice = choose_epsilon(problem, within=0.2, odds=4)
+    >>> round(choice.epsilon, 3), choice.unit
+    (6.931, 'km')
+    """
+    _check(within, odds, loss, error)
+    problem = subject if isinstance(subject, Problem) else _draw(subject, records, outputs, seed)
+    unit, loss_unit = problem.domain.unit, str(problem.loss_unit)
+    if within is not None and odds is not None:
+        epsilon = float(np.log(odds) / within)
+        reason = (
+            f"{'places' if problem.domain.geographic else 'records'} within "
+            f"{distance_words(within, unit)} are told from each other with odds of at most "
+            f"{odds:g} to 1"
+        )
+    elif loss is not None:
+        epsilon = _bisect(problem, lambda table, _: table.loss <= loss, largest=False)
+        reason = f"the least at which a table loses at most {loss:g} {loss_unit}"
+    else:
+        least = float(error or 0.0)
+        epsilon = _bisect(problem, lambda _, seen: seen().error >= least, largest=True)
+        reason = f"the largest at which the best attacker is off by {distance_words(least, unit)}"
+    return _choice(problem, epsilon, reason)
+
+
+def _choice(problem: Problem, epsilon: float, reason: str) -> Choice:
+    seen = [_point(problem.with_epsilon(factor * epsilon)) for factor in AROUND]
+    curve = tuple(point for point, _ in seen)
+    chosen, attacked = seen[AROUND.index(1.0)]
+    constant = float((problem.prior @ problem.loss).min())
+    free = float(problem.prior @ problem.loss.min(axis=1))
+    unit, loss_unit = problem.domain.unit, str(problem.loss_unit)
+    verdict = _verdict(chosen, constant, free, attacked.prior_error, loss_unit)
+    return Choice(
+        epsilon=epsilon,
+        reason=reason,
+        verdict=verdict,
+        text=_text(curve, chosen, reason, verdict, constant, attacked, unit, loss_unit),
+        curve=curve,
+        constant_loss=constant,
+        free_loss=free,
+        prior_error=attacked.prior_error,
+        unit=unit,
+        loss_unit=loss_unit,
+    )
+
+
+def _point(problem: Problem) -> tuple[Point, Attack]:
+    table = optimal(problem, gap=GAP)
+    seen = attack(table)
+    laplace = None if problem.domain.plane is None else remap(planar_laplace(problem)).loss
+    bound = float(table.lower_bound or 0.0)
+    tight = exponential(problem, tight=True).loss
+    point = Point(
+        problem.epsilon, table.loss, bound, tight, laplace, seen.error, seen.vulnerability
+    )
+    return point, seen
+
+
+def _bisect(
+    problem: Problem,
+    holds: Callable[[Mechanism, Callable[[], Attack]], bool],
+    *,
+    largest: bool,
+) -> float:
+    """The end of the epsilons for which `holds`: a loss holds above it, an error below it."""
+    low, high = _range(problem)
+
+    def meets(epsilon: float) -> bool:
+        table = optimal(problem.with_epsilon(epsilon), gap=GAP)
+        return holds(table, lambda: attack(table))
+
+    inside, outside = (low, high) if largest else (high, low)
+    if not meets(inside):
+        what = "error" if largest else "loss"
+        edge = "smallest" if largest else "largest"
+        msg = (
+            f"no epsilon meets this {what}: even the {edge} that is tried, {inside:.4g} per "
+            f"{problem.domain.unit}, does not; ask for a {'smaller' if largest else 'larger'} one"
+        )
+        raise MethodError(msg)
+    if meets(outside):
+        return outside
+    for _ in range(STEPS):
+        middle = float(np.sqrt(inside * outside))
+        if meets(middle):
+            inside = middle
+        else:
+            outside = middle
+        if abs(np.log(outside / inside)) < CLOSE:
+            break
+    return inside
+
+
+def _range(problem: Problem) -> tuple[float, float]:
+    """From reports that can tell nothing to reports that tell neighbours from each other."""
+    nearest = float(np.median(problem.domain.neighbours(1)[1]))
+    return 0.02 / problem.domain.diameter, 20.0 / nearest
+
+
+def _verdict(point: Point, constant: float, free: float, prior_error: float, unit: str) -> str:
+    if point.loss >= WORTHLESS * constant:
+        return (
+            f"so small that the report is worthless: it loses {point.loss:.4g} {unit} and always "
+            f"reporting one place loses {constant:.4g}"
+        )
+    if point.error <= BARE * prior_error:
+        return (
+            "so large that it protects nothing: the best attacker is off by "
+            f"{point.error / prior_error:.1%} of what a guess without any report is"
+        )
+    if point.loss - free <= FREE * (constant - free):
+        return (
+            f"so large that a report is as good as without privacy ({free:.4g} {unit}): only that "
+            "there are fewer outputs than records protects anybody"
+        )
+    return "neither worthless nor without protection"
+
+
+def _text(
+    curve: tuple[Point, ...],
+    chosen: Point,
+    reason: str,
+    verdict: str,
+    constant: float,
+    attacked: Attack,
+    unit: str,
+    loss_unit: str,
+) -> str:
+    distance = 0.1 if unit == "km" else 1.0
+    guess = guess_between_two(chosen.epsilon * distance)
+    lines = [
+        f"Epsilon {chosen.epsilon:.4g} per {unit}: {reason}.",
+        f"It is {verdict}.",
+        f"Two records {distance_words(distance, unit)} from each other: a guess between them is "
+        f"right at most {guess_words(guess)}.",
+        f"The best attacker is off by {distance_words(chosen.error, unit)} on average (without a "
+        f"report {distance_words(attacked.prior_error, unit)}) and names the right record "
+        f"{guess_words(chosen.vulnerability)}.",
+        "",
+        f"epsilon [1/{unit}]  optimal loss  proven bound  exponential  Laplace+remap  attacker off",
+    ]
+    for point in curve:
+        laplace = "" if point.laplace is None else f"{point.laplace:.4g}"
+        mark = "  <-" if point is chosen else ""
+        lines.append(
+            f"{point.epsilon:14.4g}  {point.loss:12.4g}  {point.lower_bound:12.4g}  "
+            f"{point.exponential:11.4g}  {laplace:>13}  {point.error:12.4g}{mark}"
+        )
+    lines.append(f"Always the same report loses {constant:.4g} {loss_unit}: no epsilon costs more.")
+    return "\n".join(lines) + "\n"
+
+
+def _draw(city: City, records: int, outputs: int, seed: int) -> Problem:
+    domain = city.domain(min(records, city.nodes), seed)
+    count = min(outputs, domain.size)
+    chosen = np.random.default_rng([seed, 1]).choice(domain.size, count, replace=False)
+    return Problem(domain, chosen, distance_loss(domain, chosen), 1.0)
+
+
+def _check(
+    within: float | None, odds: float | None, loss: float | None, error: float | None
+) -> None:
+    if (within is None) != (odds is None):
+        msg = (
+            "within and odds belong together: places within this distance, odds of at most so many"
+        )
+        raise MethodError(msg)
+    wishes = {"within": within, "loss": loss, "error": error}
+    stated = [name for name, value in wishes.items() if value is not None]
+    if len(stated) != 1:
+        msg = f"{len(stated)} wishes are stated; give one of within and odds, loss, or error"
+        raise MethodError(msg)
+    value = wishes[stated[0]]
+    if value is None or not (np.isfinite(value) and value > 0):
+        msg = f"{stated[0]} is {value!r}; it must be positive and finite"
+        raise MethodError(msg)
+    if odds is not None and not (np.isfinite(odds) and odds > 1):
+        msg = f"odds is {odds!r}; it must be above 1, such as 4 for 4 to 1"
+        raise MethodError(msg)

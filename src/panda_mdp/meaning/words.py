@@ -1,0 +1,75 @@
+"""Numbers in words that a person reads without a manual: the browser page's, in Python."""
+
+from __future__ import annotations
+
+import math
+
+
+def distance_words(distance: float, unit: str = "km") -> str:
+    """A distance; kilometres become metres where they are short.
+
+    >>> distance_words(0.1), distance_words(0.4567), distance_words(12.4), distance_words(3, "year")
+    ('100 m', '460 m', '12 km', '3 year')
+    """
+    if unit != "km":
+        return f"{distance:.3g} {unit}"
+    metres = 1000 * distance
+    if metres < 99.5:
+        return f"{max(0, _round(metres))} m"
+    if metres < 995:
+        return f"{10 * _round(metres / 10)} m"
+    return f"{_round(10 * distance) / 10:g} km" if distance < 9.95 else f"{_round(distance)} km"
+
+
+def percent_words(share: float) -> str:
+    """A probability as a percentage.
+
+    >>> percent_words(0.0421), percent_words(0.5), percent_words(1e-5)
+    ('4.2 %', '50 %', 'below 0.1 %')
+    """
+    if 0 < share < 0.001:
+        return "below 0.1 %"
+    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def factor_words(factor: float) -> str:
+    """A factor by which odds change.
+
+    >>> factor_words(1.648), factor_words(12.18), factor_words(403.4), factor_words(math.exp(40))
+    ('1.6', '12.2', '403', 'more than a million')
+    """
+    if factor >= 1e6:
+        return "more than a million"
+    if factor >= 100:
+        return f"{_round(factor):,}"
+    return f"{factor:.2g}" if factor < 10 else f"{factor:.3g}"
+
+
+def guess_words(share: float) -> str:
+    """How often a guess is right, of 100.
+
+    >>> guess_words(0.6225), guess_words(0.9945), guess_words(0.99999)
+    ('62 times in 100', '99.5 times in 100', 'nearly always')
+    """
+    percent = 100 * share
+    if percent >= 99.95:
+        return "nearly always"
+    if 0 < percent < 1:
+        return f"{percent:.2g} times in 100"
+    shown = f"{percent:.1f}" if percent >= 99 else f"{_round(percent)}"
+    return f"{shown} time in 100" if shown == "1" else f"{shown} times in 100"
+
+
+def guess_between_two(nats: float) -> float:
+    """How often, at most, somebody who thinks two records equally likely guesses right after a
+    report, where the odds change by at most exp(nats): exp(nats) / (1 + exp(nats)).
+
+    >>> round(guess_between_two(0.5), 4)
+    0.6225
+    """
+    return 1.0 / (1.0 + math.exp(-nats))
+
+
+def _round(value: float) -> int:
+    """To the nearest whole number, halves up, as the browser does."""
+    return math.floor(value + 0.5)

@@ -1,0 +1,87 @@
+"""The words, against the browser page's rules, and that nothing personal shows by accident."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from helpers import displacement_problem, random_domain
+
+import panda_mdp as pm
+from panda_mdp.errors import MethodError
+from panda_mdp.meaning import words
+
+
+@pytest.fixture(scope="module")
+def table():
+    domain = random_domain("haversine", 30, seed=8)
+    return pm.exponential(displacement_problem(domain, range(0, 30, 2), 5.0))
+
+
+@pytest.mark.parametrize(
+    ("km", "said"),
+    [
+        (0, "0 m"),
+        (0.0094, "9 m"),
+        (0.0996, "100 m"),
+        (0.125, "130 m"),
+        (0.9951, "1 km"),
+        (9.96, "10 km"),
+    ],
+)
+def test_distances_are_said_as_the_browser_says_them(km, said):
+    assert words.distance_words(km) == said
+
+
+def test_the_famous_sentence_holds_for_every_pair(table):
+    """62 times in 100 at 100 m is an upper bound on every best guess between two records."""
+    explanation = pm.explain(table)
+    assert "100 m: right at most 62 times in 100" in explanation.text
+    matrix, apart = table.matrix, table.problem.domain.distances()
+    for i in range(30):
+        for j in range(i):
+            best = 0.5 * np.maximum(matrix[i], matrix[j]).sum()
+            assert best <= words.guess_between_two(5.0 * apart[i, j]) + 1e-12
+
+
+def test_spread_is_that_of_the_row(table):
+    domain, record = table.problem.domain, 4
+    explanation = pm.explain(table, record)
+    apart = domain.distances([record], table.problem.outputs)[0]
+    assert explanation.spread.expected == pytest.approx(float(apart @ table.matrix[record]))
+    inside = table.matrix[record][apart <= explanation.spread.half].sum()
+    before = table.matrix[record][apart < explanation.spread.half].sum()
+    assert before < 0.5 <= inside + 1e-12
+    assert f"reported {words.guess_words(table.matrix[record, 2])}" in explanation.text
+
+
+def test_nothing_of_a_record_is_in_the_repr_or_an_error(table):
+    assert repr(pm.explain(table, 17)) == "Explanation(one record, <hidden>)"
+    with pytest.raises(MethodError) as caught:
+        pm.explain(table, 4242)
+    assert "4242" not in str(caught.value)
+
+
+def test_html_and_picture_are_well_formed_and_say_the_same(table):
+    explanation = pm.explain(table)
+    page = ET.fromstring(explanation.html)  # noqa: S314 (our own)
+    text = " ".join(page.itertext())
+    for step in explanation.steps:
+        assert words.guess_words(step.guess) in text
+    assert len(list(page.iter("{http://www.w3.org/2000/svg}svg"))) == 2
+    assert explanation._repr_html_() == explanation.html
+
+
+def test_a_table_without_a_guarantee_says_so_first():
+    domain = random_domain("haversine", 4)
+    problem = displacement_problem(domain, range(4), 0.5)
+    text = pm.explain(pm.NoGuarantee.from_matrix(problem, np.eye(4))).text
+    assert text.startswith("NO GUARANTEE")
+
+
+def test_other_units_have_their_own_distances():
+    domain = pm.Domain.from_vectors(np.arange(5.0)[:, None], unit="year")
+    text = pm.explain(pm.exponential(displacement_problem(domain, range(5), 0.4))).text
+    assert "4 year: right at most 83 times in 100" in text
+    assert "snap" not in text
