@@ -154,9 +154,10 @@ def test_half_a_request_holds_up_nobody(here: Running) -> None:
             b"POST /v1/domains HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
             + f"Authorization: Bearer {token}\r\n\r\n".encode()
         )
-        began = time.monotonic()
         assert here.client().get("/v1/health").status_code == 200
-        assert time.monotonic() - began < 5
+        half.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            half.recv(1)  # still waiting: the others were answered first
 
 
 def resolve(document: dict[str, Any], node: Any) -> None:
