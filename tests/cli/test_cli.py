@@ -26,6 +26,8 @@ ROW = {
     "epsilon",
     "audited_epsilon",
     "holds",
+    "attacker_error",
+    "vulnerability",
     "seconds",
     "peak_mb",
     "note",
@@ -109,7 +111,10 @@ def test_compare_agrees_with_the_library(city_file: Path, tmp_path: Path) -> Non
          "--seed", "9", "--json", target)  # fmt: skip
     problem = draw_problem(pm.load_city(city_file), None, 5, 1, 5.0, 9).problem
     assert problem.size == 400
-    assert json.loads(target.read_text())[0]["loss"] == pm.exponential(problem).loss
+    row, table = json.loads(target.read_text())[0], pm.exponential(problem)
+    assert row["loss"] == table.loss
+    seen = pm.attack(table)
+    assert (row["attacker_error"], row["vulnerability"]) == (seen.error, seen.vulnerability)
 
 
 def test_a_limit_that_bites_is_stated(city_file: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -22,9 +23,15 @@ def print_comparison(console: Console, outcomes: Sequence[Outcome], title: str) 
     problem = outcomes[0].problem
     unit, per = problem.loss_unit, problem.domain.unit
     bound = best_bound(outcomes)
-    table = Table(title=title, title_justify="left")
+    # Eight columns within 80 characters: no frame, one blank between them.
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 0)
+    )
     table.add_column("method", no_wrap=True)
-    for heading in (f"loss\n{unit}", f"audited ε\n/{per}", f"bound\n{unit}", "gap", "s", "MB"):
+    for heading in (
+        f"loss\n{unit}", "gap", f"audited ε\n/{per}", f"attacker\noff, {per}", "guess\nright",
+        "s", "MB",
+    ):  # fmt: skip
         table.add_column(heading, justify="right", no_wrap=True)
     best = min((o.loss for o in outcomes if o.loss is not None and o.holds), default=None)
     for outcome in outcomes:
@@ -32,9 +39,10 @@ def print_comparison(console: Console, outcomes: Sequence[Outcome], title: str) 
         table.add_row(
             outcome.method.label,
             _number(outcome.loss, 4),
-            _number(outcome.audited_epsilon, 4),
-            _number(outcome.lower_bound, 4),
             _gap(outcome, bound),
+            _number(outcome.audited_epsilon, 4),
+            _number(outcome.attacker_error, 4),
+            "" if outcome.vulnerability is None else f"{100 * outcome.vulnerability:.2f}%",
             _number(outcome.seconds, 2),
             _number(outcome.peak_mb, 0),
             style="bold" if first else ("red" if outcome.holds is False else None),
@@ -43,6 +51,10 @@ def print_comparison(console: Console, outcomes: Sequence[Outcome], title: str) 
     for outcome in outcomes:
         if outcome.note:
             console.print(f"{outcome.method.label}: {outcome.note}.")
+    console.print(
+        "Attacker: the best who knows the table and the prior; how far off on average, how often "
+        "the guess of the record is right. What helps the user helps the attacker: docs/lab.md."
+    )
     console.print(
         "Audited ε: over all pairs of records, on the integers that are sampled. "
         "MB: largest resident memory of a process of its own."

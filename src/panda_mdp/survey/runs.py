@@ -18,6 +18,7 @@ import numpy as np
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.processes import NoAnswer, Worker, forget_peak, peak_mb
 from panda_mdp.errors import PandaError
+from panda_mdp.meaning.attack import attack
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.registry import Method
@@ -38,6 +39,10 @@ class Outcome:
     lower_bound: float | None = None
     audited_epsilon: float | None = None
     holds: bool | None = None
+    attacker_error: float | None = None
+    """Expected error of the best attacker who knows table and prior, in the domain's unit."""
+    vulnerability: float | None = None
+    """How often that attacker's best guess of the record is right."""
     seconds: float | None = None
     peak_mb: float | None = None
     note: str = ""
@@ -55,6 +60,8 @@ class Outcome:
             "epsilon": self.problem.epsilon,
             "audited_epsilon": self.audited_epsilon,
             "holds": self.holds,
+            "attacker_error": self.attacker_error,
+            "vulnerability": self.vulnerability,
             "seconds": self.seconds,
             "peak_mb": self.peak_mb,
             "note": self.note,
@@ -98,6 +105,8 @@ def _measured(method: Method, problem: Problem, limit: float | None) -> dict[str
     except Exception as error:  # a bug in one method must not hide the others' results
         return {"note": f"failed: {type(error).__name__}: {error}", "failed": True}
     seconds = time.perf_counter() - start
+    peak = peak_mb()
+    seen = attack(table, radii=())
     notes = []
     stopped = str(table.details.get("stopped", ""))
     if limit is not None and (stopped == "time limit" or (method.timed and seconds >= limit)):
@@ -109,8 +118,10 @@ def _measured(method: Method, problem: Problem, limit: float | None) -> dict[str
         "lower_bound": table.lower_bound,
         "audited_epsilon": table.audit.epsilon,
         "holds": table.audit.holds,
+        "attacker_error": seen.error,
+        "vulnerability": seen.vulnerability,
         "seconds": seconds,
-        "peak_mb": peak_mb(),
+        "peak_mb": peak,
         "note": "; ".join(notes),
         "weights": table.weights,
     }
