@@ -25,6 +25,8 @@
     │   └── BudgetError                      a report would spend more than the user allows
     └── SolverError (RuntimeError)           a solver ended without an answer
 
+    GapWarning (UserWarning)                 a certified gap above the one that was asked for
+
 A message names the value, the rule and the remedy. It never contains a user's record or a seed:
 indices that appear in messages come from public inputs (the domain, a matrix, an output list).
 """
@@ -154,3 +156,7 @@ class BudgetError(LedgerError):
 
 class SolverError(PandaError, RuntimeError):
     """A solver ended without an answer that could be certified."""
+
+
+class GapWarning(UserWarning):
+    """A table is private and its bound holds, but its certified gap exceeds the one asked for."""

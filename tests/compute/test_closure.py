@@ -9,7 +9,7 @@ from panda_mdp import Domain, Problem, synthetic_city, travel_loss
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.solve import warm_start
+from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.privacy.repair import repair
 
 

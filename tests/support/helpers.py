@@ -155,3 +155,23 @@ def weight_tables(draw: st.DrawFn, rows: int, zeros: bool = True) -> np.ndarray:
         result[who, other] += result[who, column]
         result[who, column] = 0
     return result
+
+
+def wide_problem(seed: int) -> Problem:
+    """A small problem whose losses and prior span many orders of magnitude, zeros included."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 13))
+    outputs = int(rng.integers(1, min(size, 10) + 1))
+    domain = random_domain(KINDS[seed % 4], size, seed)
+    epsilon = 10 ** rng.uniform(-1.5, 1.5) / float(np.median(domain.neighbours(1)[1]))
+    span = rng.uniform(0, 6)
+    loss = 10 ** rng.uniform(-span, span, (size, outputs))
+    if seed % 3 == 0:
+        loss[rng.random(loss.shape) < 0.3] = 0
+    if seed % 5 == 0:
+        loss = np.where(rng.random(loss.shape) < 0.2, loss * 1e5, loss)
+    prior = None
+    if seed % 2:
+        prior = 10 ** rng.uniform(-span, 0, size)
+        prior /= prior.sum()
+    return Problem(domain, rng.permutation(size)[:outputs], loss, epsilon, prior=prior)

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from panda_mdp.compute.numba.distance import Coordinates
 
 FLOOR = 1e-8
+UNUSED = 1e-100
+"""Stands in all rows for an output that no record may report: it binds nothing and counts for
+nothing, and the table is given out with 0 in its place."""
+SMALL_RECORDS = 256
+"""Up to this many NumPy is done before compiled threads have started."""
 FRESH_REACH = 0.5
 """Nats by which the reach of tiles may be overstated before it is computed anew."""
 NEAR = 8
@@ -55,12 +60,14 @@ class Closure:
         near, apart = self.domain.neighbours(min(NEAR, self.domain.size - 1))
         return self.place[near[self.order]], apart[self.order]
 
-    def start(self, matrix: FloatArray, floor: float = FLOOR) -> FloatArray:
-        """The matrix along the tiles, rows summing to 1, with a floor of `floor / m`."""
-        z = np.maximum(matrix[self.order], 0).astype(np.float64)
+    def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> FloatArray:
+        """The matrix along the tiles, rows summing to 1, over a floor of `floor / m`, or of
+        `floor[y]` under output y; outputs whose floor is 0 are left out."""
+        row = floor_row(floor, matrix.shape[1])
+        z = np.where(row > UNUSED, np.maximum(matrix[self.order], 0), 0.0)
         sums = z.sum(axis=1, keepdims=True)
         z /= np.where(sums > 0, sums, 1.0)
-        z = (1 - floor) * z + floor / z.shape[1]
+        z = (1 - row.sum()) * z + row
         return np.ascontiguousarray(z / z.sum(axis=1, keepdims=True))
 
     def reach(self, z: FloatArray) -> FloatArray:
@@ -81,6 +88,8 @@ class Closure:
         Rows that are not `active` stay as they are; `reach` may be passed where it is known, up to
         `slack` nats. Of pairs with epsilon d beyond `nats` some are left out.
         """
+        if len(z) <= SMALL_RECORDS:
+            return self._close_small(z, epsilon, active, nats)
         from panda_mdp.compute.numba.closure import close
 
         out = np.empty_like(z)
@@ -100,6 +109,21 @@ class Closure:
             np.minimum(reach + slack, nats),
         )
         return out
+
+    @cached_property
+    def _apart(self) -> FloatArray:
+        return self.domain.distances(self.order, self.order)
+
+    def _close_small(
+        self, z: FloatArray, epsilon: float, active: BoolArray | None, nats: float
+    ) -> FloatArray:
+        """`close` in NumPy, over all pairs within `nats`."""
+        exponent = epsilon * self._apart
+        factor = np.where(exponent < nats, np.exp(-exponent), 0.0)
+        out = z.copy()
+        for j in range(len(z)):
+            np.maximum(out, factor[:, j, None] * z[j], out=out)
+        return out if active is None else np.asarray(np.where(active[:, None], out, z))
 
     def normalise(self, closed: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The rows divided by their sums, and the sums by position."""
@@ -186,6 +210,12 @@ class Closure:
             least_gain,
         )
         return partner, gain
+
+
+def floor_row(floor: float | FloatArray, outputs: int) -> FloatArray:
+    """The floor of every output: an even share of a number, and `UNUSED` where it is 0."""
+    even = np.full(outputs, floor / outputs) if isinstance(floor, float) else floor
+    return np.asarray(np.maximum(even, UNUSED))
 
 
 def directed_reach(z: FloatArray, starts: IntArray) -> FloatArray:

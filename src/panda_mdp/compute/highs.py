@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MissingDependencyError, SolverError
 
 Algorithm = Literal["ipm", "simplex", "pdlp"]
@@ -129,16 +130,16 @@ class Lp:
         """Without these rows; those behind them move up."""
         self._highs.deleteRows(len(rows), np.sort(rows).astype(np.int32))
 
-    def attempt(self, time_limit: float | None = None) -> tuple[Answer, str]:
-        """Solve, and how that ended: "solved", "time limit", "interrupted" or "failed"."""
+    def attempt(self, time_limit: float | None = None) -> tuple[Answer, Stopped]:
+        """Solve, and how that ended: solved, at the time limit, interrupted or failed."""
         try:
             answer = self.solve(time_limit)
         except KeyboardInterrupt:
-            return self.answer(), "interrupted"
+            return self.answer(), Stopped.INTERRUPTED
         if answer.optimal:
-            return answer, "solved"
+            return answer, Stopped.SOLVED
         over = time_limit is not None and "ime limit" in answer.status
-        return answer, "time limit" if over else "failed"
+        return answer, Stopped.TIME_LIMIT if over else Stopped.FAILED
 
     def solve(self, time_limit: float | None = None) -> Answer:
         """Solve from where the last solve ended; `time_limit` in seconds, for this solve alone.

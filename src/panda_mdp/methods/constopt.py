@@ -21,6 +21,7 @@ from panda_mdp.compute.highs import (
     require_numba,
     sum_rows,
 )
+from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.exponential import softmax
 from panda_mdp.methods.optimal.graph import Graph, constraint_graph
@@ -137,7 +138,7 @@ class _Run:
         found = []
         if answer is not None and answer.primal is not None:
             found.append(self._released(form.table(answer.primal), {**details, "table": "LP"}))
-        if stopped != "solved":
+        if stopped is not Stopped.SOLVED:
             found.append(self._released(exponential, {**details, "table": "exponential"}))
         return min(found, key=lambda mechanism: mechanism.loss)
 
@@ -156,7 +157,7 @@ class _Run:
             },
         )
 
-    def _answer(self, graph: Graph, form: Form) -> tuple[Answer | None, str]:
+    def _answer(self, graph: Graph, form: Form) -> tuple[Answer | None, Stopped]:
         problem = self.problem
         size, outputs = problem.size, problem.outputs_count
         scale = cost_scale(problem.weighted_loss)
@@ -170,16 +171,17 @@ class _Run:
         upper = np.concatenate([np.ones(size), np.zeros(private.shape[0])]) - given
         lower = np.concatenate([upper[:size], np.full(private.shape[0], -np.inf)])
         cost = form.matrix.T @ (problem.weighted_loss.ravel() / scale)
-        answer, stopped = None, "failed"
+        answer: Answer | None = None
+        stopped = Stopped.FAILED
         for tolerance in TOLERANCES:
             lp = Lp(cost, rows, lower, upper, algorithm=self.algorithm, tolerance=tolerance)
             self._stage("build")
             left = self._left()
             if left is not None and left <= 0:
-                return answer, "time limit"
+                return answer, Stopped.TIME_LIMIT
             answer, stopped = lp.attempt(left)
             self._stage("solve")
-            if stopped != "failed":
+            if stopped is not Stopped.FAILED:
                 break
         return answer, stopped
 

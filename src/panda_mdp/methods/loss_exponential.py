@@ -16,6 +16,8 @@ from panda_mdp.privacy.audit import largest_rate
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
 
+SMALL_RECORDS = 128
+"""Up to this many NumPy is done before compiled threads have started."""
 SEARCH_ROWS = 2048
 """Rows on which candidate constants are compared; all of them up to this many records."""
 GRID_RATIO = 2.0
@@ -142,6 +144,8 @@ class Envelope:
     def _at(self, positions: IntArray, constant: float) -> FloatArray:
         domain = self.problem.domain
         tiles = domain.tiles
+        if domain.size <= SMALL_RECORDS:
+            return self._in_numpy(positions, constant)
         try:
             from panda_mdp.compute.numba.distance import coordinates
             from panda_mdp.compute.numba.envelope import envelope

@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.excess import Smoothing
+from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, free_bound, total_from_below
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
@@ -60,9 +61,9 @@ class Pruned:
         weights[:, self.kept] = mechanism.weights
         bound = mechanism.lower_bound
         if bound is not None:
-            # Rounded down; without any constraint each record takes its cheapest output.
-            free = float(problem.prior @ problem.loss.min(axis=1)) * (1 - 1e-14)
-            bound = max(free, (bound - self.cost_bound) - 1e-15 * abs(bound))
+            # A difference of two floats errs by half an ulp of itself.
+            less = bound - self.cost_bound
+            bound = max(free_bound(problem), less - 2 * UNIT_ROUNDOFF * abs(less))
         return replace(
             mechanism,
             problem=problem,
@@ -137,7 +138,7 @@ class _Choice:
         while len(kept) < len(everything):
             others = np.setdiff1d(everything, kept)
             worst, blame = self._worst(others, kept)
-            bound = float(self.problem.prior @ worst)
+            bound = -total_from_below(-self.problem.prior * worst * (1 + 2 * UNIT_ROUNDOFF))
             if bound <= self.cost:
                 return np.sort(kept), bound
             stride = next(stride for above, stride in STRIDES if bound > above * self.cost)

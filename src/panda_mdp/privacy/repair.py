@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.closure import NEAR_NATS, Closure
+from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
 
 TIGHTENING = 3e-4
 """The closure runs at epsilon (1 - TIGHTENING): room for what normalising leaves open."""
@@ -37,23 +37,31 @@ class Repaired:
     """Share of a row common to all records that had to be mixed in; 0 as a rule."""
 
 
-def estimate(closure: Closure, matrix: FloatArray, epsilon: float) -> FloatArray:
+def estimate(
+    closure: Closure, matrix: FloatArray, epsilon: float, floor: float | FloatArray = FLOOR
+) -> FloatArray:
     """One round of near pairs: nearly private, of nearly the loss that `repair` ends with."""
-    z, _ = next(closure.rounds(closure.start(matrix), epsilon, NEAR_NATS))
+    z, _ = next(closure.rounds(closure.start(matrix, floor), epsilon, NEAR_NATS))
     return closure.host(z)
 
 
 def repair(
-    closure: Closure, matrix: FloatArray, epsilon: float, tightening: float = TIGHTENING
+    closure: Closure,
+    matrix: FloatArray,
+    epsilon: float,
+    tightening: float = TIGHTENING,
+    floor: float | FloatArray = FLOOR,
 ) -> Repaired:
     """A table near `matrix` that is epsilon-mDP over all pairs, up to what `release` absorbs.
 
     Closes and normalises until the audited rate is at most epsilon, from above as long as that gets
     nearer and from both sides then. Where the rounds run out the closure is made tighter by what
     was still missing, and in the last resort a row common to all records is mixed in with the
-    smallest share that passes, which always ends.
+    smallest share that passes, which always ends. `floor` is spread over the outputs, or one for
+    each; outputs whose floor is 0 are left out: no record reports them.
     """
-    z = closure.start(matrix)
+    unused = floor_row(floor, matrix.shape[1]) <= UNUSED
+    z = closure.start(matrix, floor)
     total = 0
     for _ in range(ATTEMPTS):
         within = epsilon * (1 - tightening)
@@ -67,11 +75,19 @@ def repair(
                 break
         rate = closure.rate(z)
         if rate <= epsilon * (1 - MARGIN):
-            return Repaired(closure.host(z), total, tightening, 0.0)
+            return Repaired(_without(closure.host(z), unused), total, tightening, 0.0)
         tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
     share = _smallest_share(closure, z, epsilon)
     mixed = (1 - share) * z + share / z.shape[-1]
-    return Repaired(closure.host(mixed), total, tightening, share)
+    return Repaired(_without(closure.host(mixed), unused), total, tightening, share)
+
+
+def _without(matrix: FloatArray, unused: BoolArray) -> FloatArray:
+    """The table with 0 for unused outputs, whose entries are alike in all rows."""
+    if not unused.any():
+        return matrix
+    rest = np.where(unused, 0.0, matrix)
+    return np.asarray(rest / rest.sum(axis=1, keepdims=True))
 
 
 def _settle(

@@ -1,10 +1,11 @@
 """The one door through which methods hand out mechanisms.
 
 Quantising moves an entry by up to 2^-62, which matters where entries are tiny or records very near.
-Mixing in a row that is common to all records, z <- (1 - s) z + s u, keeps every inequality (they
-are linear and u satisfies them with room to spare) and lifts the tiny entries. `release` takes the
-smallest such share on a ladder for which the audit on the final integers holds, and gives up
-beyond `MAX_SHARE`: what needs more than that was not private in the first place.
+Mixing in a row that is common to all records, z <- (1 - s) z + f with s = sum_y f_y, keeps every
+inequality (they are linear and f satisfies them with room to spare) and lifts the tiny entries. The
+floor f follows the loss: outputs that no record uses get none, and those that cost much get less.
+`release` takes the lowest floor on a ladder for which the audit on the final integers holds, and
+gives up beyond `MAX_SHARE`: what needs more than that was not private in the first place.
 """
 
 from __future__ import annotations
@@ -24,8 +25,14 @@ from panda_mdp.table.mechanism import Mechanism
 
 FLOOR_SHARE = 1e-8
 MAX_SHARE = 1e-3
+FLOOR_WORTH = 1e-6
+"""Of the loss: what a floor may cost before the audit asks for a higher one."""
+LEAST_ENTRY = 2.0**-57
+"""An entry of 32 units of the integers: below it rounding is most of the entry."""
 ROUNDING_NATS = 1e-11
 """Log ratios below this are within the reach of rounding: 1e-12 of the audit, and the method's."""
+LADDER = 16
+"""Floors that are tried, each ten times the one before."""
 COMMON_NATS = 1e-6
 """Where the rows differ by less than this, one row for all records costs no more than this share of
 the loss."""
@@ -35,6 +42,17 @@ def mix(matrix: FloatArray, share: float, common: FloatArray | None = None) -> F
     """(1 - share) z + share u, with u uniform by default."""
     base: FloatArray | float = 1.0 / matrix.shape[1] if common is None else common
     return (1.0 - share) * matrix + share * base
+
+
+def floor_row(problem: Problem, rows: FloatArray, share: float = FLOOR_SHARE) -> FloatArray:
+    """A floor f (m,) under all rows: share / m for each output, but 0 where no record uses it, and
+    so little where it is expensive that all of f costs at most `FLOOR_WORTH` of the loss."""
+    outputs = rows.shape[1]
+    cost = problem.prior @ problem.loss
+    worth = FLOOR_WORTH * problem.expected_loss(rows) / outputs
+    affordable = np.divide(worth, cost, out=np.full(outputs, np.inf), where=cost > 0)
+    floor = np.minimum(share / outputs, np.maximum(affordable, LEAST_ENTRY))
+    return np.where(rows.max(axis=0) > 0, floor, 0.0)
 
 
 def release(
@@ -86,19 +104,27 @@ def _attempts(
     problem: Problem, rows: FloatArray, floor: float
 ) -> Iterator[tuple[FloatArray, dict[str, float | bool]]]:
     """What may be handed out for these rows, from the nearest to them on."""
-    if rows.min() > 0:
+    # An output that no record uses may stay impossible; one that some use may not.
+    even = not ((rows == 0).any(axis=0) & (rows > 0).any(axis=0)).any()
+    if even:
         yield rows, {"uniform_share": 0.0}
-    higher = [floor * 10.0**k for k in range(1, 16)]
-    for share in [floor, *(share for share in higher if share <= MAX_SHARE)]:
-        yield mix(rows, share), {"uniform_share": share}
-    share = 0.0 if rows.min() > 0 else floor
-    lifted = mix(rows, share)
-    spread = np.log(lifted.max(axis=0) / lifted.min(axis=0)).max()
+    lowest = floor_row(problem, rows, floor)
+    for k in range(LADDER):
+        row = lowest * 10.0**k
+        share = float(row.sum())
+        if k > 0 and not 0 < share <= MAX_SHARE * (1 + 1e-9):
+            break
+        yield rows * (1 - share) + row, {"uniform_share": share}
+    row = 0.0 * lowest if even else lowest
+    lifted = rows * (1 - row.sum()) + row
+    used = lifted.max(axis=0) > 0
+    spread = np.log(lifted[:, used].max(axis=0) / lifted[:, used].min(axis=0)).max()
     # Rows that differ by more than any two records may are a leak, not rounding.
     nats = problem.epsilon * problem.domain.diameter
     if spread < COMMON_NATS and spread <= nats + ROUNDING_NATS:
         mean = problem.prior @ lifted
-        yield np.tile(mean, (len(rows), 1)), {"uniform_share": share, "common_row": True}
+        facts = {"uniform_share": float(row.sum()), "common_row": True}
+        yield np.tile(mean, (len(rows), 1)), facts
 
 
 def normalise(weights: FloatArray) -> FloatArray:

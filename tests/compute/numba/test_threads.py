@@ -19,7 +19,7 @@ from helpers import displacement_problem, random_domain
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
-from panda_mdp.methods.optimal.solve import warm_start
+from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.privacy.audit import largest_rate
 
 domain = random_domain("haversine", 400, seed=3)

@@ -16,7 +16,7 @@ from helpers import displacement_problem, random_domain
 from panda_mdp import Mechanism, Problem, optimal
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.solve import warm_start
+from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.privacy.quantise import quantise
 
 SIZE, OUTPUTS, GAP = 100, 12, 0.05

@@ -21,7 +21,7 @@ from panda_mdp.methods.optimal.cpu_solver import (
 from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.methods.optimal.halpern import incidence
 from panda_mdp.methods.optimal.reference import solve_highs
-from panda_mdp.methods.optimal.solve import warm_start
+from panda_mdp.methods.optimal.starts import warm_start
 
 
 def uniform(problem) -> np.ndarray:

@@ -18,7 +18,7 @@ from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import Graph, constraint_graph
 from panda_mdp.methods.optimal.halpern import CHECK
 from panda_mdp.methods.optimal.jax_solver import JaxSolver, bytes_needed
-from panda_mdp.methods.optimal.solve import warm_start
+from panda_mdp.methods.optimal.starts import warm_start
 
 SIZE, OUTPUTS, EDGES = 60, 12, 320
 """One number of edges for all: compiling takes longer than anything else here."""

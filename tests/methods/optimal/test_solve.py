@@ -16,7 +16,8 @@ from panda_mdp.methods.optimal.backends import choose
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import Graph, constraint_graph
 from panda_mdp.methods.optimal.progress import Progress
-from panda_mdp.methods.optimal.solve import Solve, next_check, one_row, warm_start
+from panda_mdp.methods.optimal.solve import Solve, next_check
+from panda_mdp.methods.optimal.starts import one_row, warm_start
 
 CPU = choose("cpu", None)
 
@@ -156,9 +157,11 @@ def test_one_costly_repair_does_not_keep_later_tables_from_being_certified(monke
     problem, calls = town(), []
     plain = Solve(problem, 0.01, CPU).run().details["iterations"]
 
-    def costly_at_first(closure, matrix, epsilon):
+    def costly_at_first(closure, matrix, epsilon, floor):
         calls.append(1)
-        return repair(closure, one_row(problem) if len(calls) == 1 else matrix, epsilon)
+        return repair(
+            closure, one_row(problem) if len(calls) == 1 else matrix, epsilon, floor=floor
+        )
 
     repair = loop.repair
     monkeypatch.setattr(loop, "repair", costly_at_first)

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.closure import FLOOR, NEAR_NATS, Closure
+from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
 from panda_mdp.compute.jax.device import (
     AXIS,
     Array,
@@ -63,11 +63,17 @@ class JaxClosure(Closure):
         pairs = 1 << (self.tiles.count**2 - 1).bit_length()
         self._chunk = min(pairs, max(8, min(1024, CHUNK_BYTES // each)))
 
-    def start(self, matrix: FloatArray, floor: float = FLOOR) -> Any:
+    def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> Any:
+        row = floor_row(floor, matrix.shape[1])
         with precise():
-            table = self._on.sharded(np.asarray(matrix, dtype=np.float64), 0.0)
-            run = _compiled_start(self._on.mesh)
-            return run(table, self._records, self._outputs, self._grid.real, np.float64(floor))
+            table = np.where(row > UNUSED, np.asarray(matrix, dtype=np.float64), 0.0)
+            return _compiled_start(self._on.mesh)(
+                self._on.sharded(table, 0.0),
+                self._records,
+                self._outputs,
+                self._grid.real,
+                self._on.sharded(row, 0.0),
+            )
 
     def host(self, z: Any) -> FloatArray:
         with precise():
@@ -230,7 +236,7 @@ def _compiled_start(mesh: Mesh) -> Any:
     def start(table: Array, records: Array, outputs: Array, real: Array, floor: Array) -> Array:
         z = jnp.maximum(table[records], 0.0)
         sums = jnp.sum(z, axis=2, keepdims=True)
-        z = (1 - floor) * z / jnp.where(sums > 0, sums, 1.0) + floor / jnp.sum(outputs)
+        z = (1 - jnp.sum(floor)) * z / jnp.where(sums > 0, sums, 1.0) + floor
         z /= jnp.sum(z * outputs, axis=2, keepdims=True)
         return jnp.where(real[:, :, None] & outputs, z, 1.0)
 

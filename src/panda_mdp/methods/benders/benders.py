@@ -12,6 +12,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
+from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.benders.decomposition import (
     Cut,
@@ -22,7 +23,7 @@ from panda_mdp.methods.benders.decomposition import (
     thin_graph,
 )
 from panda_mdp.methods.loss_exponential import loss_exponential
-from panda_mdp.methods.optimal.dual import dual_bound, total_from_below
+from panda_mdp.methods.optimal.dual import dual_bound, free_bound
 from panda_mdp.methods.optimal.enrich import missing_pairs
 from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
@@ -123,6 +124,8 @@ class _Run:
     mark: float = field(default_factory=time.perf_counter)
     certify_seconds: float = 0.0
     iteration: int = 0
+    master_status: str = "Optimal"
+    """In HiGHS's words, of the last master."""
 
     def mechanism(self, iterations: int) -> Mechanism:
         require_numba("the exact repair of benders")
@@ -131,7 +134,7 @@ class _Run:
         self._spent("start")
         self.certify_seconds = self.seconds["start"]
         self.ignorant = float((problem.prior @ problem.loss).min())
-        self.bound = total_from_below(problem.prior * problem.loss.min(axis=1) * (1 - 1e-15))
+        self.bound = free_bound(problem)
         self.centre = self.interior = self.best.matrix
         self.closure = Closure(problem.domain)
         self.split = Split(
@@ -146,10 +149,10 @@ class _Run:
             try:
                 stopped = self._loop(iterations)
             except KeyboardInterrupt:
-                stopped = "interrupted"
+                stopped = Stopped.INTERRUPTED
         return self._result(stopped)
 
-    def _loop(self, iterations: int) -> str:
+    def _loop(self, iterations: int) -> Stopped:
         self.step, self.value = LARGEST_STEP, np.inf
         self._ask(self.centre)
         accuracy, certified = self.gap / 3, np.inf
@@ -158,7 +161,8 @@ class _Run:
             answer = self.master.solve(self._left())
             self._spent("master")
             if not answer.optimal or answer.objective is None:
-                return "time limit" if self._over() else f"master: {answer.status}"
+                self.master_status = answer.status
+                return Stopped.TIME_LIMIT if self._over() else Stopped.FAILED
             weights = self.master.multipliers(answer)
             self.bound = max(self.bound, dual_bound(self.problem, self.split.graph, weights))
             self._spent("bound")
@@ -177,16 +181,17 @@ class _Run:
                 certified = self.value
             self._report()
             if over and not self._reached():
-                return "time limit" if self._over() else "iterations"
+                return Stopped.TIME_LIMIT if self._over() else Stopped.ITERATIONS
             if closed and not self._reached():
                 grown = self._grow()
                 if grown:
                     certified = np.inf
                 elif accuracy < 1e-6:
-                    return "precision reached"
+                    return Stopped.PRECISION_REACHED
                 else:
                     accuracy /= 3
-        return "gap reached"
+        certified = self.best.loss - self.bound <= self.gap * self.bound
+        return Stopped.GAP_REACHED if certified else Stopped.NEGLIGIBLE
 
     def _step_towards(self, rows: FloatArray) -> None:
         """Ask the clusters on the way from the best point to the master's; keep what is better."""
@@ -291,7 +296,7 @@ class _Run:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self.mark
         self.mark = now
 
-    def _result(self, stopped: str) -> Mechanism:
+    def _result(self, stopped: Stopped) -> Mechanism:
         return replace(
             self.best,
             method="benders",
@@ -300,6 +305,7 @@ class _Run:
             details={
                 **self.best.details,
                 "stopped": stopped,
+                "master_status": self.master_status,
                 "iterations": self.iteration,
                 "clusters": int(self.split.label.max()) + 1,
                 "boundary_records": len(self.split.border),

@@ -7,7 +7,8 @@ import numpy as np
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.compute.numba.bound import least_reduced_costs
 from panda_mdp.compute.numba.pdhg import run
-from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, incidence, summed
+from panda_mdp.methods.optimal.dual import total_from_below
+from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, incidence
 
 LEAST_BLOCK = 32
 BLOCK_ENTRIES = 1 << 15
@@ -97,7 +98,7 @@ class CpuSolver(Halpern):
 
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
-        return summed(
+        return total_from_below(
             least_reduced_costs(
                 self._cost64,
                 self._u,

@@ -151,11 +151,3 @@ def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
     slot = np.argsort(flat, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(flat, minlength=records))])
     return start.astype(np.int64), slot.astype(np.int64)
-
-
-def summed(least: FloatArray) -> float:
-    """The sum of the records' bounds, rounded down; no bound where they are no numbers."""
-    if not np.isfinite(least).all():
-        return -math.inf
-    total = math.fsum(least)
-    return total - 1e-15 * abs(total)

@@ -15,8 +15,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.jax.device import AXIS, Array, Placement, ladder, precise, require_memory
+from panda_mdp.methods.optimal.dual import total_from_below
 from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, summed
+from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern
 from panda_mdp.problem import Problem
 
 PADDED_COST = 1e4
@@ -143,7 +144,7 @@ class JaxSolver(Halpern):
                 np.float64(self.unit),
                 terms,
             )
-            return summed(np.asarray(least)[: self.problem.size])
+            return total_from_below(np.asarray(least)[: self.problem.size])
 
 
 def bytes_needed(records: int, edges: int, outputs: int) -> int:

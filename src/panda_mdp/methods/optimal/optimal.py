@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -9,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.errors import MethodError
+from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import GapWarning, MethodError
 from panda_mdp.methods.optimal.backends import Engine, choose
 from panda_mdp.methods.optimal.progress import Progress
+from panda_mdp.methods.optimal.small import SmallLp, is_small
 from panda_mdp.methods.second.objectives import Name
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
@@ -48,9 +51,11 @@ def optimal(
 
     Guarantee: epsilon-mDP over all pairs, by audit; loss <= (1 + gap) optimum where
     `details["stopped"]` is "gap reached", and loss <= (1 + mechanism.gap) optimum always.
+    A gap that is not reached although nobody ended the solve is a `GapWarning`.
 
     `backend`: "cpu" is the compiled solver on all cores; "jax" runs on accelerators (`devices`,
-    all by default, outputs split over them); "auto" takes those where there are any; "highs" hands
+    all by default, outputs split over them); "auto" solves small problems as one LP over all pairs
+    (small.py) and takes accelerators for others where there are any; "highs" hands
     the same LP to HiGHS with `algorithm` over the graph or all `pairs` (reference, small cases).
     `initial` is a K x m table to start from. Memory grows as (edges + records) x outputs.
 
@@ -95,6 +100,8 @@ def optimal(
         from panda_mdp.methods.optimal.reference import solve_highs
 
         first = solve_highs(problem, pairs=pairs, algorithm=algorithm, time_limit=share)
+    elif backend == "auto" and devices is None and is_small(problem):
+        first = _warned(SmallLp(problem, gap, share, progress).run(), gap)
     else:
         from panda_mdp.methods.optimal.solve import Solve
 
@@ -103,7 +110,8 @@ def optimal(
             from panda_mdp.methods.second.first_order import Recorder
 
             engine = Recorder()
-        first = Solve(problem, gap, engine, share, progress, pairs == "all").run(start_table)
+        run = Solve(problem, gap, engine, share, progress, pairs == "all")
+        first = _warned(run.run(start_table), gap)
     if then is None:
         return first
     from panda_mdp.methods.second.second import lower_objective
@@ -116,6 +124,18 @@ def optimal(
         solver=getattr(engine, "made", None),
         time_limit=share,
     )
+
+
+def _warned(mechanism: Mechanism, gap: float) -> Mechanism:
+    """The mechanism; with a warning where the gap was not reached and nobody ended the solve."""
+    stopped: Stopped = mechanism.details["stopped"]
+    if stopped is not Stopped.GAP_REACHED and not stopped.by_request:
+        msg = (
+            f"the certified gap is {mechanism.gap:.3g}, {gap:g} was asked for ({stopped}): "
+            f"{stopped.explanation}"
+        )
+        warnings.warn(msg, GapWarning, stacklevel=3)
+    return mechanism
 
 
 def _check_initial(problem: Problem, initial: npt.ArrayLike) -> FloatArray:

@@ -22,9 +22,10 @@ from panda_mdp.compute.highs import (
     require_numba,
     sum_rows,
 )
+from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError, PrivacyError, SolverError
 from panda_mdp.methods.loss_exponential import loss_exponential
-from panda_mdp.methods.optimal.dual import dual_bound, total_from_below
+from panda_mdp.methods.optimal.dual import dual_bound, free_bound
 from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
@@ -104,7 +105,7 @@ class _Run:
         )
         self._stage("graph")
         answer, stopped = self._answer(graph)
-        bound = total_from_below(problem.prior * problem.loss.min(axis=1) * (1 - 1e-15))
+        bound = free_bound(problem)
         if answer is not None and answer.prices is not None:
             edges = answer.prices[problem.size :]
             scale = cost_scale(problem.weighted_loss)
@@ -131,7 +132,7 @@ class _Run:
             details={**best.details, **details},
         )
 
-    def _answer(self, graph: Graph) -> tuple[Answer | None, str]:
+    def _answer(self, graph: Graph) -> tuple[Answer | None, Stopped]:
         problem = self.problem
         size, outputs = problem.size, problem.outputs_count
         cost = problem.weighted_loss.ravel() / cost_scale(problem.weighted_loss)
@@ -147,7 +148,7 @@ class _Run:
         self._stage("build")
         left = self._left()
         if left is not None and left <= 0:
-            return None, "time limit"
+            return None, Stopped.TIME_LIMIT
         answer, stopped = lp.attempt(left)
         self._stage("solve")
         return answer, stopped
@@ -166,7 +167,7 @@ class _Run:
                 found.append(self._repaired(answer.primal.reshape(shape)))
             except PrivacyError as error:
                 trouble = f": {error}"
-        if details["stopped"] != "solved" and self.spare is None:
+        if details["stopped"] is not Stopped.SOLVED and self.spare is None:
             self._make_spare()
             found += [] if self.spare is None else [self.spare]
         if not found:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.closure import Closure
-from panda_mdp.methods.exponential import softmax
+from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.optimal.backends import Engine
+from panda_mdp.methods.optimal.dual import centre_bound, free_bound, middle
 from panda_mdp.methods.optimal.enrich import missing_pairs
-from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
+from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
 from panda_mdp.methods.optimal.halpern import CHECK
 from panda_mdp.methods.optimal.progress import Progress
+from panda_mdp.methods.optimal.starts import one_row, warm_start
+from panda_mdp.methods.remap import remap
 from panda_mdp.privacy.repair import estimate, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import release
+from panda_mdp.table.release import floor_row, release
 
 FIRST_CHECK = 120
 GROWTH = 1.4
@@ -34,7 +38,13 @@ MARKUP, MOST_MARKUP = 0.1, 2.0
 """The same in loss: by which share of the gap at the estimate the whole repair costs more, at first
 and at most. Of a table far from its end it may cost anything, which says nothing of later ones."""
 ABSOLUTE_TOLERANCE = 1e-7
-"""Of the loss that ignores the record: a difference below it counts as none."""
+"""Of the loss that ignores the record: a difference below it is negligible."""
+MOST_ITERATIONS = 100_000
+CERTIFY_ITERATIONS = 960
+"""Iterations after which a table is certified on the way, and then whenever they have doubled. Work
+is counted, not time: the same problem ends with the same table."""
+UNUSED_SHARE = 1e-9
+"""Outputs to which all records together give less than this much of a row are left out."""
 
 
 @dataclass
@@ -53,6 +63,7 @@ class Solve:
     bound: float = 0.0
     iterations: int = 0
     edges: int = 0
+    certified_iterations: int = CERTIFY_ITERATIONS // 2
     certify_seconds: float = 0.0
     timed: bool = False
     """Whether that is known: what runs for the first time may have been compiled meanwhile."""
@@ -63,26 +74,31 @@ class Solve:
 
     def run(self, initial: FloatArray | None = None) -> Mechanism:
         """Solve to the gap, or to the time limit, or until interrupted."""
-        self.began = self.certified_at = time.perf_counter()
+        self.began = time.perf_counter()
         problem = self.problem
         # Without any constraint each record takes its cheapest output.
-        self.bound = float(problem.prior @ problem.loss.min(axis=1)) * (1 - 1e-14)
+        self.bound = max(free_bound(problem), centre_bound(problem, middle(problem)))
         try:
             stopped = self._loop(initial)
+            if stopped is not Stopped.GAP_REACHED and self.best is not None:
+                with _Stage(self, "audit"):
+                    self._keep(remap(self.best))
         except KeyboardInterrupt:
-            stopped = "interrupted"
+            stopped = Stopped.INTERRUPTED
             # A second interrupt while the last table is being certified ends it at once.
             if self.closure is not None and self.candidate is not None:
                 self._certify(self.candidate)
-        if self._loss() > self._ignorant_loss():
+        if self._loss() > self.ignorant:
             with _Stage(self, "audit"):
                 self._offer(one_row(problem), {})
-        return self._result(stopped)
+        reached = self._reached() and not stopped.by_request
+        return self._result(Stopped.GAP_REACHED if reached else stopped)
 
-    def _loop(self, initial: FloatArray | None) -> str:
+    def _loop(self, initial: FloatArray | None) -> Stopped:
         problem = self.problem
-        if self._open(self._ignorant_loss()) <= 0:
-            return "gap reached"
+        if self._open(self.ignorant) <= 0:
+            self._offer(one_row(problem), {})
+            return self._ended()
         with _Stage(self, "graph"):
             closure = self.closure = self.engine.closure(problem)
             build = all_pairs if self.all_pairs else constraint_graph
@@ -109,10 +125,13 @@ class Solve:
             if self._open(guess) <= 0 or last or (self._due(guess) and not in_sight):
                 self._certify(matrix, first)
             self._report()
-            if self._reached():
-                return "gap reached"
+            if self._open(self._loss()) <= 0:
+                return self._ended()
             if last:
-                return "time limit"
+                return Stopped.TIME_LIMIT
+            if solver.iterations >= MOST_ITERATIONS:
+                self._certify(matrix)
+                return Stopped.ITERATIONS
             risen = self.bound - bound_before
             wanted = self._open(min(guess, self._loss()))
             if not self.all_pairs and risen < wanted:
@@ -127,24 +146,33 @@ class Solve:
             idle = 0 if moved else idle + 1
             if idle >= PATIENCE:
                 self._certify(matrix)
-                return "gap reached" if self._reached() else "precision reached"
+                return Stopped.PRECISION_REACHED
 
     def _estimate(self, matrix: FloatArray) -> float:
         """The loss after one round of the repair, and from its time what a whole one takes."""
         if self.closure is None:
             return np.inf
         start = time.perf_counter()
-        loss = self.problem.expected_loss(estimate(self.closure, matrix, self.problem.epsilon))
+        table, floor = self._floored(matrix)
+        loss = self.problem.expected_loss(
+            estimate(self.closure, table, self.problem.epsilon, floor)
+        )
         if self.best is None:
             self.timed = self.certify_seconds > 0 or not self.engine.compiles
             self.certify_seconds = ESTIMATES_WORTH * (time.perf_counter() - start)
         return loss
 
+    def _floored(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The table without the outputs that it hardly uses, and the floor under the others."""
+        rows = np.where(matrix.max(axis=0) > UNUSED_SHARE / matrix.shape[1], matrix, 0.0)
+        sums = rows.sum(axis=1, keepdims=True)
+        rows /= np.where(sums > 0, sums, 1.0)
+        return rows, floor_row(self.problem, rows)
+
     def _due(self, guess: float) -> bool:
         """Whether it is time to certify on the way: it costs little, and much is to be had."""
-        since = time.perf_counter() - self.certified_at
-        cheap = since > 6 * self.certify_seconds
-        return self.engine.agree(cheap and guess < 0.98 * self._loss())
+        cheap = self.iterations >= 2 * self.certified_iterations
+        return cheap and guess < 0.98 * self._loss()
 
     def _certify(self, matrix: FloatArray, first: float = 0.0) -> None:
         """Repair a table, audit it on its integers, and keep it if it is the best so far.
@@ -155,7 +183,8 @@ class Solve:
             return
         start = time.perf_counter()
         with _Stage(self, "repair"):
-            repaired = repair(self.closure, matrix, self.problem.epsilon)
+            table, floor = self._floored(matrix)
+            repaired = repair(self.closure, table, self.problem.epsilon, floor=floor)
         with _Stage(self, "audit"):
             loss = self._offer(
                 repaired.matrix,
@@ -164,30 +193,38 @@ class Solve:
         if first > self.bound:
             beyond = (loss - first) / (first - self.bound)
             self.markup = min(max(0.0, beyond), MOST_MARKUP)
-        self.certified_at = time.perf_counter()
-        self.certify_seconds = self.certified_at - start
+        self.certified_iterations = self.iterations
+        self.certify_seconds = time.perf_counter() - start
         self.timed = True
 
     def _offer(self, matrix: FloatArray, details: dict[str, float]) -> float:
         mechanism = release(self.problem, matrix, method="optimal", details=details)
+        self._keep(mechanism)
+        return mechanism.loss
+
+    def _keep(self, mechanism: Mechanism) -> None:
         if self.best is None or mechanism.loss < self.best.loss:
             self.best = mechanism
-        return mechanism.loss
 
     def _loss(self) -> float:
         return np.inf if self.best is None else self.best.loss
 
     def _open(self, loss: float) -> float:
-        """How far a loss lies beyond what the gap allows."""
-        least = ABSOLUTE_TOLERANCE * self._ignorant_loss()
+        """How far a loss lies beyond what the gap allows, or beyond what is negligible."""
+        least = ABSOLUTE_TOLERANCE * self.ignorant
         return loss - self.bound - max(self.gap * self.bound, least)
 
-    def _ignorant_loss(self) -> float:
+    @cached_property
+    def ignorant(self) -> float:
         """The least loss of a table that ignores the record."""
         return float((self.problem.prior @ self.problem.loss).min())
 
     def _reached(self) -> bool:
-        return self._open(self._loss()) <= 0
+        """Whether the certified gap is at most the one asked for."""
+        return self._loss() - self.bound <= self.gap * self.bound
+
+    def _ended(self) -> Stopped:
+        return Stopped.GAP_REACHED if self._reached() else Stopped.NEGLIGIBLE
 
     def _hurry(self) -> bool:
         """Whether there is just time enough left to certify what was reached."""
@@ -203,12 +240,13 @@ class Solve:
         if self.progress is not None:
             self.progress(Progress(spent, self.iterations, self._loss(), self.bound, self.edges))
 
-    def _result(self, stopped: str) -> Mechanism:
+    def _result(self, stopped: Stopped) -> Mechanism:
         best = self.best
         if best is None:
             raise KeyboardInterrupt
         return replace(
             best,
+            method="optimal",
             lower_bound=self.bound,
             stages=tuple(self.seconds.items()),
             details={
@@ -257,22 +295,3 @@ def next_check(seen: Sequence[tuple[int, float]], wanted: float) -> tuple[int, b
 def pairs_to_add(wanted: float) -> int:
     """How many pairs a record may add at a time: the farther from the gap, the more."""
     return 16 if wanted > 0.1 else 6 if wanted > 0.03 else 2
-
-
-def one_row(problem: Problem) -> FloatArray:
-    """The best table that ignores the record: private at every epsilon."""
-    matrix = np.zeros((problem.size, problem.outputs_count))
-    matrix[:, problem.best_single_output] = 1.0
-    return matrix
-
-
-def warm_start(problem: Problem, graph: Graph) -> FloatArray:
-    """Weights exp(-epsilon c / (2 L)), L a typical slope of the loss along the graph's edges."""
-    first, second = graph.ends[:, 0], graph.ends[:, 1]
-    step = max(1, graph.count // 4096)
-    rise = np.abs(problem.loss[first[::step]] - problem.loss[second[::step]])
-    slopes = rise / graph.length[::step, None]
-    typical = float(np.quantile(slopes, 0.9)) if graph.count else 0.0
-    if typical <= 0:
-        return one_row(problem)
-    return softmax(-problem.epsilon / (2 * typical) * problem.loss)

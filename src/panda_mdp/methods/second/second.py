@@ -14,7 +14,7 @@ from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.solve import one_row
+from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.descent import descend
 from panda_mdp.methods.second.exact import Solved, solve_limit, solve_objective
 from panda_mdp.methods.second.first_order import TradeOff

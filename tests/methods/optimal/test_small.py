@@ -1,0 +1,145 @@
+"""Small problems end at once, whatever their losses are, and what they claim is true."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from helpers import KINDS, displacement_problem, random_domain, wide_problem
+from scipy.optimize import linprog
+
+from panda_mdp import Domain, Problem, optimal
+from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import GapWarning
+from panda_mdp.methods.optimal import small
+from panda_mdp.methods.optimal.dual import centre_bound
+from panda_mdp.methods.optimal.small import SmallLp, entry_bounds, is_small, pairs_beyond
+
+TWO = Domain.from_vectors([[0.0], [1.0]])
+
+
+def plain_optimum(problem: Problem) -> float:
+    """The LP over all pairs as it stands, by HiGHS with its own scaling; for moderate losses."""
+    size, outputs = problem.loss.shape
+    growth = np.exp(problem.epsilon * problem.domain.distances())
+    rows = []
+    for i in range(size):
+        for j in range(size):
+            for y in range(outputs if i != j else 0):
+                row = np.zeros((size, outputs))
+                row[i, y], row[j, y] = 1 / growth[i, j], -1.0
+                rows.append(row.ravel())
+    answer = linprog(
+        problem.weighted_loss.ravel(),
+        A_ub=np.array(rows),
+        b_ub=np.zeros(len(rows)),
+        A_eq=np.kron(np.eye(size), np.ones(outputs)),
+        b_eq=np.ones(size),
+    )
+    return float(answer.fun)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_wide_ranged_losses_by_the_hundred(part):
+    """Losses over up to seventeen orders of magnitude: the gap is certified, without a warning."""
+    for seed in range(25 * part, 25 * part + 25):
+        problem = wide_problem(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            mechanism = optimal(problem, gap=1e-3)
+        assert mechanism.details["backend"] == "lp"
+        assert mechanism.details["stopped"] is Stopped.GAP_REACHED, seed
+        assert mechanism.loss <= mechanism.lower_bound * (1 + 1e-3), seed
+        assert len(mechanism.details["trace"]) <= small.PASSES
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bound_and_loss_enclose_the_optimum(seed):
+    rng = np.random.default_rng(seed)
+    domain = random_domain(KINDS[seed % 4], 6, seed)
+    epsilon = float(rng.uniform(0.3, 3) / np.median(domain.neighbours(1)[1]))
+    problem = Problem(domain, [0, 2, 5], rng.uniform(0.1, 5, (6, 3)), epsilon)
+    mechanism = optimal(problem, gap=1e-4)
+    optimum = plain_optimum(problem)
+    assert mechanism.lower_bound <= optimum * (1 + 1e-7)
+    assert optimum * (1 - 1e-7) <= mechanism.loss <= optimum * (1 + 2e-4)
+
+
+@pytest.mark.parametrize(
+    ("loss", "epsilon"), [([[1, 1e9], [1, 2]], 1.0), ([[1, 1e9], [1e9, 1]], 60.0)]
+)
+def test_a_gap_that_is_called_reached_is_reached(loss, epsilon):
+    """A floor of 1e-8 under every output once cost 2.5 and 5.2 here, and was called optimal."""
+    mechanism = optimal(Problem(TWO, [0, 1], loss, epsilon))
+    assert mechanism.loss <= 1.01
+    assert mechanism.gap <= 0.01
+    assert mechanism.details["stopped"] is Stopped.GAP_REACHED
+
+
+def test_a_tight_gap_on_a_grid():
+    grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
+    mechanism = optimal(
+        displacement_problem(Domain.from_vectors(grid), np.arange(25), 1.0), gap=1e-4
+    )
+    assert mechanism.gap <= 1e-4
+    assert mechanism.details["backend"] == "lp"
+
+
+def test_a_gap_that_was_not_reached_is_a_warning(monkeypatch):
+    problem = displacement_problem(random_domain("euclidean", 9), [0, 3, 6], 1.0)
+    monkeypatch.setattr(small.BoxedLp, "solve", lambda *_: None)
+    with pytest.warns(GapWarning, match=r"certified gap is .*, 1e-05 was asked for"):
+        mechanism = optimal(problem, gap=1e-5)
+    assert mechanism.details["stopped"] is Stopped.PRECISION_REACHED
+    assert mechanism.audit.holds
+    best = problem.expected_loss(mechanism.matrix)
+    assert best < float((problem.prior @ problem.loss).min()), "a closed form is better"
+
+
+def test_a_time_limit_and_an_interrupt_are_no_warnings(monkeypatch):
+    problem = displacement_problem(random_domain("euclidean", 9), [0, 3, 6], 1.0)
+    limited = optimal(problem, gap=1e-5, time_limit=1e-9)
+    assert limited.details["stopped"] is Stopped.TIME_LIMIT
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(small.BoxedLp, "solve", interrupt)
+    ended = optimal(problem, gap=1e-5)
+    assert ended.details["stopped"] is Stopped.INTERRUPTED
+    assert limited.audit.holds
+    assert ended.audit.holds
+
+
+def test_what_is_small():
+    assert is_small(displacement_problem(random_domain("euclidean", 25), np.arange(25), 1.0))
+    assert not is_small(displacement_problem(random_domain("euclidean", 65), [0], 1.0))
+    assert not is_small(displacement_problem(random_domain("euclidean", 60), np.arange(60), 1.0))
+
+
+def test_pairs_beyond_are_those_that_no_third_record_implies():
+    problem = displacement_problem(Domain.from_vectors(np.arange(5.0)[:, None]), [0], 1.0)
+    assert pairs_beyond(problem, 1.0).count == 10
+    assert pairs_beyond(problem, 1.01).ends.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
+    far = displacement_problem(Domain.from_vectors(np.array([[0.0], [1.0], [1e3]])), [0], 1.0)
+    assert pairs_beyond(far, 1.0).ends.tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_optimal_table_leaves_the_box(seed):
+    problem = wide_problem(4 * seed)
+    mechanism = SmallLp(problem, 1e-4).run()
+    excess = problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
+    free = float((problem.prior * problem.loss.min(axis=1)).sum())
+    most = entry_bounds(problem, excess, mechanism.loss * (1 + 1e-9) - free * (1 - 1e-12))
+    assert (mechanism.matrix <= most * (1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0])
+def test_the_bound_of_one_centre_holds(epsilon):
+    problem = displacement_problem(random_domain("haversine", 12), [0, 4, 8], epsilon)
+    ignorant = float((problem.prior @ problem.loss).min())
+    bounds = [centre_bound(problem, x) for x in range(12)]
+    assert max(bounds) <= optimal(problem, gap=1e-4).loss
+    assert max(bounds) >= ignorant * np.exp(-epsilon * problem.domain.diameter) * (1 - 1e-12)
