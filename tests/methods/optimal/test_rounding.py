@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -109,13 +110,12 @@ def test_expanding_a_pruned_bound_rounds_down():
     domain = Domain.from_vectors(np.linspace(0, 1, 21)[:, None])
     problem = Problem(domain, np.arange(21), domain.distances(), epsilon=2.0)
     pruned = prune(problem, cost=0.02)
-    for bound in np.nextafter(0.1, 1) + np.arange(20) * 1e-17:
-        mechanism = pruned.expand(_with_bound(exponential(pruned.problem), float(bound)))
-        true = max(Fraction(0), Fraction(float(bound)) - Fraction(pruned.cost_bound))
-        assert Fraction(mechanism.lower_bound) <= true
-
-
-def _with_bound(mechanism, bound: float):
-    from dataclasses import replace
-
-    return replace(mechanism, lower_bound=bound)
+    mechanism = replace(exponential(pruned.problem), lower_bound=0.1)
+    ups = 0
+    for k in range(8):
+        # Costs that differ in bits which the difference cannot hold.
+        costly = replace(pruned, cost_bound=0.015 + k * 2.0**-59)
+        true = Fraction(0.1) - Fraction(costly.cost_bound)
+        ups += Fraction(0.1 - costly.cost_bound) > true
+        assert Fraction(costly.expand(mechanism).lower_bound) <= true
+    assert ups > 0, "some plain differences are rounded up"
