@@ -29,7 +29,8 @@ def town(size: int = 60, outputs: int = 6, epsilon: float = 2.0):
 
 def broken(matrix: np.ndarray, domain: Domain, epsilon: float) -> tuple[float, float]:
     """Shares of broken pairs and constraints by brute force over ordered pairs."""
-    logs = np.log(matrix)
+    # An output that nobody reports has a column of zeros.
+    logs = np.log(np.where(matrix > 0, matrix, 1.0))
     over = logs[:, None, :] - logs[None] > epsilon * domain.distances()[:, :, None] + 1e-9
     size = len(matrix)
     pairs = (over.any(axis=2) | over.any(axis=2).T).sum() / (size * (size - 1))

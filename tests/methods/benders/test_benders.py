@@ -121,7 +121,8 @@ def test_a_master_that_fails_is_reported(monkeypatch):
         Master, "solve", lambda *a: replace(original(*a), optimal=False, status="Solve error")
     )
     mechanism = benders(town())
-    assert mechanism.details["stopped"] == "master: Solve error"
+    assert mechanism.details["stopped"] == "failed"
+    assert mechanism.details["master_status"] == "Solve error"
     assert mechanism.audit.holds
 
 

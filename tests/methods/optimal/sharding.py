@@ -69,7 +69,7 @@ def over_devices() -> dict[str, object]:
     closed = here.host(here.close(z, problem.epsilon))
     also = there_.host(there_.close(there_.start(matrix), problem.epsilon))
     weights = quantise(closed / closed.sum(axis=1, keepdims=True))
-    logs = np.log(weights.astype(np.float64))
+    logs = np.log(np.maximum(weights, 1).astype(np.float64))
     worst = there_.largest(logs[here.order], weights[here.order])
     from panda_mdp.privacy.audit import largest_rate
 
@@ -104,13 +104,11 @@ def together(rank: int, port: str) -> dict[str, object]:
     hurried = optimal(problem, 1e-9, "jax", time_limit=(0.5, 3600.0)[rank])
     alone = None
     if rank == 0:
-        from panda_mdp.methods.optimal import backends
-        from panda_mdp.privacy.audit import _device_worst_pair
+        from panda_mdp.privacy.audit import largest_rate
 
-        backends.accelerator = lambda: True
-        order = problem.domain.tiles.order
-        weights = mechanism.weights[order]
-        alone = _device_worst_pair(problem.domain, np.log(weights.astype(np.float64)), weights)[0]
+        weights = mechanism.weights
+        logs = np.log(np.maximum(weights, 1).astype(np.float64))
+        alone = largest_rate(problem.domain, logs, weights, "jax")[0]
     return {
         "devices": len(jax.devices()),
         "local": len(jax.local_devices()),

@@ -25,6 +25,7 @@ from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
 SCRIPT = Path(__file__).with_name("sharding.py")
+SUPPORT = SCRIPT.parents[2] / "support"
 
 
 def town(kind: str = "haversine", size: int = 60):
@@ -130,7 +131,7 @@ def test_audits_without_numba_go_to_an_accelerator(monkeypatch, request):
         return largest(self, logs, weights)
 
     monkeypatch.setattr(closure_jax.JaxClosure, "largest", counted)
-    monkeypatch.setattr(backends, "accelerator", lambda: True)
+    monkeypatch.setattr("panda_mdp.compute.backend.accelerator", lambda: True)
     assert audit(mechanism) == compiled
     assert not calls, "with numba the CPU is asked"
     request.getfixturevalue("without_numba")
@@ -138,7 +139,7 @@ def test_audits_without_numba_go_to_an_accelerator(monkeypatch, request):
     assert len(calls) == 1
     assert there.epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
     assert (there.holds, there.worst) == (compiled.holds, compiled.worst)
-    monkeypatch.setattr(backends, "accelerator", lambda: False)
+    monkeypatch.setattr("panda_mdp.compute.backend.accelerator", lambda: False)
     assert audit(mechanism).epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
     assert len(calls) == 1, "without an accelerator NumPy is asked"
 
@@ -151,7 +152,7 @@ def start_script(devices: int, *arguments: str) -> subprocess.Popen[str]:
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "NUMBA_NUM_THREADS": "1",
-        "PYTHONPATH": str(SCRIPT.parent.parent),
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
     }
     return subprocess.Popen(
