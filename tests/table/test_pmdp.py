@@ -247,7 +247,7 @@ class TestDamage:
             changed = bytearray(data)
             changed[position] ^= 1 << (position % 8)
             with pytest.raises(FileFormatError):
-                decode._open(bytes(changed))
+                decode.unpack(bytes(changed))
         saved.write_bytes(changed)
         with pytest.raises(FileFormatError, match=r"table\.pmdp: the seal does not match"):
             pm.load(saved)
@@ -378,7 +378,7 @@ class TestForged:
         buffer = io.BytesIO()
         np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
         forge(saved, certificate, {**members, "arrays/loss.npy": buffer.getvalue()})
-        with pytest.raises(FileFormatError, match="loss cannot be read"):
+        with pytest.raises(FileFormatError, match=r"array loss is \|O"):
             pm.load(saved)
 
     def test_trailing_bytes_missing_and_extra_arrays(self, saved):

@@ -81,7 +81,7 @@ def _plain_details(details: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     kept: dict[str, Any] = {}
     left_out = []
     for name, value in details.items():
-        if name == "audit_source":
+        if name in ("audit_source", "bound_source"):
             continue
         try:
             kept[name] = json.loads(json.dumps(plain(value), allow_nan=False))

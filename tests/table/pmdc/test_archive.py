@@ -194,7 +194,7 @@ def drop(name):
         (set_("domain", "kind", value="taxicab"), "taxicab"),
         (set_("domain", "fingerprint", value="0" * 64), "certificate names"),
         (set_("domain", "records", value=299), "damaged"),
-        (set_("domain", "records", value=10**12), "damaged"),
+        (set_("domain", "records", value=10**12), "would unpack to"),
         (set_("outputs", value=8), "damaged"),
         (set_("outputs", value=-1), "damaged"),
         (set_("arrays", "lat", value="pickle"), "pickle"),
@@ -224,7 +224,11 @@ def test_headers_that_are_none(reload, text):
 
 
 def test_a_forged_audit_is_found_by_verifying_only(data, reload):
-    bad = forged(data, set_("epsilon", value=1e-3))
+    def lower(header):
+        words = header["guarantee"].replace(f"exp({header['epsilon']!r} ", "exp(0.001 ")
+        header.update(epsilon=1e-3, guarantee=words)
+
+    bad = forged(data, lower)
     assert reload(bad, verify=False).epsilon == 1e-3
     with pytest.raises(FileFormatError, match="-mDP"):
         reload(bad)

@@ -6,7 +6,6 @@ import errno
 import itertools
 import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import IntArray, frozen
+from panda_mdp.base.arrays import frozen
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import (
     DomainError,
@@ -24,16 +23,16 @@ from panda_mdp.errors import (
     PrivacyError,
     ProblemError,
 )
-from panda_mdp.privacy.audit import Audit
 from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.domain import check_indices
+from panda_mdp.table import claims
 from panda_mdp.table.certificate import describe
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.pmdc import layout
 from panda_mdp.table.pmdc.codec import BLOCK_ROWS, MOST_OUTPUTS, encode_block, spanning_order
 from panda_mdp.table.pmdc.compact import CompactTable
 from panda_mdp.table.pmdc.thin import Thin, thin
-from panda_mdp.table.pmdp.decode import METRIC_ARRAYS, build_domain
+from panda_mdp.table.pmdp.decode import build_domain
 
 SLACK = 1e-3
 FLOOR_COST = 1e-3
@@ -92,7 +91,7 @@ def load_compact(path: str | os.PathLike[str], verify: bool = True) -> CompactTa
     except (DomainError, ProblemError, PrivacyError, FileFormatError) as error:
         msg = f"{path}: {error}"
         raise FileFormatError(msg) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         msg = f"{path}: the header lacks a field or holds a wrong value: {error!r}"
         raise FileFormatError(msg) from error
 
@@ -140,14 +139,15 @@ def _file(mechanism: Mechanism, thinned: Thin) -> bytes:
 
 def _read(data: bytes, verify: bool) -> CompactTable:
     header, sections = layout.unpack(data)
-    claims = header["domain"]
-    kind, size, count = claims["kind"], int(claims["records"]), int(header["outputs"])
-    if kind not in METRIC_ARRAYS:
-        msg = f"a metric of kind {kind!r}; this library knows {', '.join(METRIC_ARRAYS)}"
+    shapes = claims.shapes(header)
+    (size, count), kind = shapes["weights"], header["domain"]["kind"]
+    if count > MOST_OUTPUTS:
+        msg = f"{count} outputs; a compact table has up to {MOST_OUTPUTS}"
         raise FileFormatError(msg)
-    if size < 1 or not 1 <= count <= MOST_OUTPUTS:
-        msg = f"{size} records and {count} outputs are no table; the file is damaged"
+    if set(sections) != {"order", "floors", "blocks", *shapes} - {"weights"}:
+        msg = f"the file holds the sections {sorted(sections)}; others belong to its domain"
         raise FileFormatError(msg)
+    claims.check_unpacked(sum(8 * math.prod(shape) for shape in shapes.values()), len(data))
     order = layout.unpack_integers(sections["order"], size)
     if not np.array_equal(np.sort(order), np.arange(size)):
         msg = "the order of the rows does not name every record once; the file is damaged"
@@ -156,40 +156,39 @@ def _read(data: bytes, verify: bool) -> CompactTable:
     if (floors < 0).any() or floors.sum(dtype=np.float64) > TOTAL:
         msg = "the floors are not weights; the file is damaged"
         raise FileFormatError(msg)
-    domain = build_domain(claims, _arrays(header, sections, order), verify)
-    outputs = layout.unpack_integers(sections["outputs"], count)
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name in claims.KINDS[kind]:
+        flat = layout.unpack_floats(header["arrays"][name], sections[name], math.prod(shapes[name]))
+        arrays[name] = flat.reshape(shapes[name])
+        if name in ("lat", "lon"):
+            arrays[name] = np.empty(size)
+            arrays[name][order] = flat
+    if "nodes" in shapes:
+        arrays["nodes"] = layout.unpack_integers(sections["nodes"], size)
+    domain = build_domain(header["domain"], arrays, verify)
+    outputs = check_indices(
+        layout.unpack_integers(sections["outputs"], count), size, "outputs", ProblemError
+    )
+    if len(np.unique(outputs)) < count:
+        msg = "an output is named twice; the file was forged"
+        raise FileFormatError(msg)
+    stated = claims.stated_audit(header, domain, str(header["subject"]))
     table = CompactTable(
         domain=domain,
-        outputs=frozen(check_indices(outputs, size, "outputs", ProblemError)),
-        audit=_stated(header, domain),
+        outputs=frozen(outputs),
+        audit=stated,
         certificate=MappingProxyType(header),
         size_bytes=len(data),
         _floors=frozen(floors),
         _order=frozen(order),
         _blocks=_blocks(sections["blocks"], header["blocks"], size),
     )
-    return table.audited() if verify else table
-
-
-def _arrays(
-    header: Mapping[str, Any], sections: Mapping[str, bytes], order: IntArray
-) -> dict[str, npt.NDArray[Any]]:
-    claims = header["domain"]
-    size = int(claims["records"])
-    shapes: dict[str, tuple[int, ...]] = {"lat": (size,), "lon": (size,), "distances": (size, size)}
-    if claims["dimensions"] is not None:
-        shapes["vectors"] = (size, int(claims["dimensions"]))
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for name in METRIC_ARRAYS[claims["kind"]]:
-        shape = shapes[name]
-        flat = layout.unpack_floats(header["arrays"][name], sections[name], math.prod(shape))
-        arrays[name] = flat.reshape(shape)
-        if name in ("lat", "lon"):
-            arrays[name] = np.empty(size)
-            arrays[name][order] = flat
-    if claims["nodes"]:
-        arrays["nodes"] = layout.unpack_integers(sections["nodes"], size)
-    return arrays
+    if verify:
+        table = table.audited()
+        claims.check_audit(stated, table.audit, domain, outputs)
+    claims.check_words(header, domain.unit)
+    claims.check_bound(header, claims.real(header, "loss"))
+    return table
 
 
 def _blocks(data: bytes, lengths: list[int], size: int) -> tuple[bytes, ...]:
@@ -199,18 +198,3 @@ def _blocks(data: bytes, lengths: list[int], size: int) -> tuple[bytes, ...]:
         msg = f"{wanted} blocks of rows do not fit the file; it is damaged"
         raise FileFormatError(msg)
     return tuple(data[a:b] for a, b in itertools.pairwise(ends))
-
-
-def _stated(header: Mapping[str, Any], domain: Domain) -> Audit:
-    stated = header["audit"]
-    x, x2, y = (int(value) for value in stated["worst"])
-    return Audit(
-        holds=stated["holds"] is True,
-        epsilon=float(stated["epsilon"]),
-        worst=(x, x2, y),
-        claimed=float(header["epsilon"]),
-        unit=domain.unit,
-        distance=float(stated["distance"]),
-        pairs=int(stated["pairs"]),
-        subject=str(header["subject"]),
-    )

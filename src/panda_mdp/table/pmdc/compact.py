@@ -15,9 +15,9 @@ from panda_mdp.privacy.quantise import check_weights
 from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain, check_record
+from panda_mdp.table.claims import TOLERANCE
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.pmdc.codec import BLOCK_ROWS, Rows, decode_block
-from panda_mdp.table.pmdp.decode import LOSS_TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class CompactTable:
             stages=tuple((str(name), float(seconds)) for name, seconds in stated["stages"]),
             details={**stated["details"], "compact": stated["compact"]},
         )
-        if abs(mechanism.loss - self.loss) > LOSS_TOLERANCE * max(self.loss, 1e-300):
+        if abs(mechanism.loss - self.loss) > TOLERANCE * max(self.loss, 1e-300):
             msg = (
                 f"the certificate states a loss of {self.loss!r} and this problem gives "
                 f"{mechanism.loss!r}; it has other losses or another prior"

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.errors import FileFormatError
+from panda_mdp.table.claims import parse, whole
 from panda_mdp.table.pmdc.codec import deflate, inflate, pack_planes, unpack_planes
 
 MAGIC = b"panda-mdp compact\n"
@@ -47,12 +48,8 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
         msg = "the checksum does not match the contents; the file is truncated or damaged"
         raise FileFormatError(msg)
     (length,) = struct.unpack_from("<I", data, len(MAGIC))
-    try:
-        header = json.loads(body[start : start + length])
-    except ValueError as error:
-        msg = "the header is not JSON; the file is damaged"
-        raise FileFormatError(msg) from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+    header = parse(body[start : start + length])
+    if header.get("format") != FORMAT:
         msg = f"the header is not of the format {FORMAT!r}; it is a foreign file"
         raise FileFormatError(msg)
     if header.get("version") != VERSION:
@@ -65,7 +62,9 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def _cut(body: bytes, start: int, lengths: Mapping[str, int]) -> dict[str, bytes]:
-    if start + sum(lengths.values()) != len(body) or min(lengths.values(), default=0) < 0:
+    for name in lengths:
+        whole(lengths, name, 0)
+    if start + sum(lengths.values()) != len(body):
         msg = "the sections are not as long as the header says; the file is damaged"
         raise FileFormatError(msg)
     sections = {}

@@ -1,0 +1,195 @@
+"""What a file says about itself is a claim: each is checked against what was computed.
+
+A certificate is written by whoever writes the file, so nothing in it is believed: it must be JSON
+that means one thing, its numbers finite, its audit the one of the weights, its words those of its
+epsilon, and a lower bound not above the loss. Sizes are refused before anything is unpacked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.errors import FileFormatError
+from panda_mdp.privacy.audit import Audit
+from panda_mdp.privacy.quantise import BITS
+from panda_mdp.space.domain import Domain
+
+TOLERANCE = 1e-9
+"""Of stated losses and rates, relative: float64 sums differ that much between machines."""
+RATE_TOLERANCE = 1e-12
+"""Of a stated rate times the distance of its pair: what logarithms may differ by."""
+UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 64
+"""A file may unpack to 256 MiB and 64 bytes for each of its own, whatever it says."""
+KINDS = {
+    "haversine": ("lat", "lon"),
+    "euclidean": ("vectors",),
+    "angular": ("vectors",),
+    "matrix": ("distances",),
+}
+"""The arrays of each kind of metric."""
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """A JSON object without NaN, infinities and names that are there twice."""
+    try:
+        claims = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except FileFormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        msg = "the certificate is not JSON; the file is damaged"
+        raise FileFormatError(msg) from error
+    if not isinstance(claims, dict):
+        msg = "the certificate is not a JSON object; it is a foreign file"
+        raise FileFormatError(msg)
+    return claims
+
+
+def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    claims = dict(items)
+    if len(claims) < len(items):
+        msg = "a name is twice in the certificate; the file was forged"
+        raise FileFormatError(msg)
+    return claims
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    msg = f"the certificate holds {name}; its numbers are finite"
+    raise FileFormatError(msg)
+
+
+def whole(claims: Mapping[str, Any], name: str, least: int) -> int:
+    """A whole number of a certificate, at least `least`."""
+    value = claims[name]
+    if type(value) is not int or value < least:
+        msg = (
+            f"a wrong value: {name} is {str(value)[:40]!r}, not a whole number from {least}; "
+            "the file is damaged"
+        )
+        raise FileFormatError(msg)
+    return value
+
+
+def real(claims: Mapping[str, Any], name: str) -> float:
+    """A finite number of a certificate."""
+    value = claims[name]
+    try:
+        number = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        msg = f"a wrong value: the certificate's {name} is {str(value)[:40]!r}, no finite number"
+        raise FileFormatError(msg)
+    return number
+
+
+def shapes(certificate: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The arrays of the domain and the table, with the shapes that the certificate gives them."""
+    claims = certificate["domain"]
+    kind = claims["kind"]
+    if kind not in KINDS:
+        msg = f"a metric of kind {kind!r}; this library knows {', '.join(KINDS)}"
+        raise FileFormatError(msg)
+    if certificate["bits"] != BITS:
+        msg = f"weights of {certificate['bits']!r} bits; this library reads {BITS}"
+        raise FileFormatError(msg)
+    if type(claims["nodes"]) is not bool:
+        msg = f"the certificate's nodes is {claims['nodes']!r}; it must be true or false"
+        raise FileFormatError(msg)
+    size, count = whole(claims, "records", 2), whole(certificate, "outputs", 1)
+    found: dict[str, tuple[int, ...]] = {"outputs": (count,), "weights": (size, count)}
+    if kind == "matrix":
+        found["distances"] = (size, size)
+    elif kind == "haversine":
+        found |= {"lat": (size,), "lon": (size,)}
+    else:
+        found["vectors"] = (size, whole(claims, "dimensions", 1))
+    if claims["nodes"]:
+        found["nodes"] = (size,)
+    return found
+
+
+def check_unpacked(plain: int, packed: int) -> None:
+    """Refuse a file of `packed` bytes that would become `plain` bytes, before it does."""
+    most = UNPACKED_BYTES + UNPACKED_RATIO * packed
+    if plain > most:
+        msg = (
+            f"{packed:,} bytes would unpack to {plain:,}; at most {most:,} are unpacked: "
+            "it is not a table that this library wrote"
+        )
+        raise FileFormatError(msg)
+
+
+def check_words(certificate: Mapping[str, Any], unit: str) -> None:
+    """Refuse a certificate whose words speak about another epsilon or unit."""
+    epsilon = real(certificate, "epsilon")
+    words = f"exp({epsilon!r} d(x, x')) z(y|x'), d in {unit}."
+    if words not in certificate["guarantee"] or certificate["epsilon_unit"] != f"per {unit}":
+        msg = f"the certificate's words are not those of epsilon {epsilon!r} per {unit}"
+        raise FileFormatError(msg)
+
+
+def check_bound(certificate: Mapping[str, Any], loss: float) -> float | None:
+    """The lower bound of a certificate: finite, and not above the loss of the table."""
+    stated = real(certificate, "loss")
+    if not abs(loss - stated) <= TOLERANCE * max(abs(stated), 1e-300) or stated < 0:
+        msg = f"the certificate claims a loss of {stated!r}; the weights give {loss!r}"
+        raise FileFormatError(msg)
+    if certificate["lower_bound"] is None:
+        return None
+    bound = real(certificate, "lower_bound")
+    if bound > loss * (1 + TOLERANCE):
+        msg = f"the certificate's lower bound, {bound!r}, is above the loss, {loss!r}"
+        raise FileFormatError(msg)
+    return bound
+
+
+def stated_audit(certificate: Mapping[str, Any], domain: Domain, subject: str) -> Audit:
+    """The audit as a certificate states it; its record indices are those of the domain."""
+    stated, claimed = certificate["audit"], real(certificate, "epsilon")
+    if not claimed > 0:
+        msg = f"a wrong value: epsilon is {claimed!r}; it must be positive"
+        raise FileFormatError(msg)
+    x, x2, y = stated["worst"]
+    if any(type(v) is not int or not 0 <= v < domain.size for v in (x, x2, y)):
+        msg = f"the stated worst pair names records outside 0..{domain.size - 1}"
+        raise FileFormatError(msg)
+    return Audit(
+        holds=stated["holds"] is True,
+        epsilon=real(stated, "epsilon"),
+        worst=(x, x2, y),
+        claimed=claimed,
+        unit=domain.unit,
+        distance=real(stated, "distance"),
+        pairs=whole(stated, "pairs", 1),
+        subject=subject,
+    )
+
+
+def check_audit(stated: Audit, verdict: Audit, domain: Domain, outputs: IntArray) -> None:
+    """Refuse a stated audit that is not the one of the weights, up to rounding.
+
+    The worst pair need not be the same, since several may attain the rate.
+    """
+    x, x2, y = stated.worst
+    distance = domain.distance(x, x2)
+    near = min(verdict.distance, distance) if x != x2 else 0.0
+    same = (
+        stated.holds
+        and stated.pairs == verdict.pairs
+        and near > 0
+        and y in outputs
+        and abs(stated.distance - distance) <= TOLERANCE * distance
+        and abs(stated.epsilon - verdict.epsilon)
+        <= TOLERANCE * verdict.epsilon + RATE_TOLERANCE / near
+    )
+    if not same:
+        msg = (
+            f"the certificate states an audited epsilon of {stated.epsilon!r} over "
+            f"{stated.pairs:,} pairs; the audit of its weights gives {verdict.epsilon!r} over "
+            f"{verdict.pairs:,}"
+        )
+        raise FileFormatError(msg)
