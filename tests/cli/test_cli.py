@@ -176,6 +176,40 @@ def test_audit_against_a_smaller_epsilon_says_no(saved: Path) -> None:
     assert "NO" in result.stdout
 
 
+def test_audit_does_not_vouch_for_forged_files(tmp_path: Path) -> None:
+    """A pair said to be near, a matrix that is none: sums fit, and the audit is not fooled."""
+    from forging import Archive, honest, two_clusters, wrong_records
+
+    path = tmp_path / "forged.pmdp"
+    path.write_bytes(two_clusters(200))
+    assert "triangle inequality fails" in refused(call("audit", path))
+    for name, data in wrong_records("matrix"):
+        path.write_bytes(data)
+        result = call("audit", path)
+        assert result.exit_code in (1, 2), name
+        assert "yes" not in result.stdout, name
+    file = Archive.of(honest("euclidean", ".pmdp"))
+    file.arrays["weights"][[0, 5]] = file.arrays["weights"][[5, 0]]
+    path.write_bytes(file.bytes())
+    result = call("audit", path)
+    assert result.exit_code == 1, result.output
+    assert "NO" in result.stdout
+    assert call("audit", path, "--epsilon", "1000").exit_code == 0
+
+
+def test_verify_runs_the_second_checker(saved: Path, tmp_path: Path) -> None:
+    result = call("verify", saved)
+    assert result.exit_code == 0, result.output
+    assert [line.split(":")[0] for line in result.stdout.splitlines()] == [
+        *("file", "rows", "metric", "pairs", "loss", "bound", "holds")
+    ]
+    damaged = tmp_path / "damaged.pmdp"
+    damaged.write_bytes(saved.read_bytes()[:-1])
+    result = call("verify", damaged)
+    assert (result.exit_code, result.stdout[:14]) == (2, "not readable: ")
+    assert "missing.pmdp" in refused(call("verify", "missing.pmdp"))
+
+
 def test_info_shows_the_certificate(saved: Path, tmp_path: Path) -> None:
     result = call("info", saved, "--json", tmp_path / "info.json")
     assert result.exit_code == 0, result.output

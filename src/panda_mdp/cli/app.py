@@ -14,6 +14,7 @@ from panda_mdp.cli.frame import Frame, check_target, output_console, working, wr
 from panda_mdp.cli.meaning import attack, epsilon, explain
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import serve, token
+from panda_mdp.cli.verify import verify
 from panda_mdp.version import __version__
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ for meaning in (attack, epsilon, explain):
 app.command()(reproduce)
 app.command()(serve)
 app.command()(token)
+app.command()(verify)
 
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
@@ -151,13 +153,11 @@ def audit(
 ) -> None:
     """Audit a saved mechanism over all pairs of records. Exit code 1 where it does not hold."""
     from panda_mdp.cli.tables import facts
-    from panda_mdp.privacy.audit import audit as audit_table
-    from panda_mdp.table.pmdp.decode import load
+    from panda_mdp.table.pmdp.decode import audit_file
 
     check_target(json)
     with working("auditing all pairs"):
-        # The audit below is the verification, and its answer is wanted even where it is no.
-        verdict = audit_table(load(file, verify=False), epsilon)
+        verdict = audit_file(file, epsilon)
     first, second, output = verdict.worst
     rows = [
         ("holds", "yes" if verdict.holds else "NO"),
