@@ -52,13 +52,23 @@ def load(path: str | os.PathLike[str], verify: bool = True) -> Mechanism:
     matrix on trust); `details["audit_source"]` says which of the two happened, and
     `details["bound_source"]` whether the file proves its lower bound.
     """
-    with _naming(path):
-        certificate, members = _read(Path(path))
-        problem, weights, arrays = _contents(certificate, members, verify)
-        verdict = None
-        if verify:
-            verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
-        return _mechanism(certificate, problem, weights, arrays, verdict)
+    with _naming(f"{path}: "):
+        return _decode(_bytes(Path(path)), verify)
+
+
+def decode(data: bytes, verify: bool = True) -> Mechanism:
+    """The mechanism of a file's bytes, as `load` reads it."""
+    with _naming(""):
+        return _decode(data, verify)
+
+
+def _decode(data: bytes, verify: bool) -> Mechanism:
+    certificate, members = unpack(data)
+    problem, weights, arrays = _contents(certificate, members, verify)
+    verdict = None
+    if verify:
+        verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
+    return _mechanism(certificate, problem, weights, arrays, verdict)
 
 
 def audit_file(path: str | os.PathLike[str], epsilon: float | None = None) -> Audit:
@@ -67,8 +77,8 @@ def audit_file(path: str | os.PathLike[str], epsilon: float | None = None) -> Au
     What the answer rests on is verified first: form and sums, the metric, the weights. Where the
     table keeps the file's own epsilon, every other claim of the file is checked too, as by `load`.
     """
-    with _naming(path):
-        certificate, members = _read(Path(path))
+    with _naming(f"{path}: "):
+        certificate, members = unpack(_bytes(Path(path)))
         problem, weights, arrays = _contents(certificate, members, verify=True)
         verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
         if verdict.holds:
@@ -82,37 +92,36 @@ def audit_file(path: str | os.PathLike[str], epsilon: float | None = None) -> Au
 
 
 @contextmanager
-def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever is wrong with a file is a `FileFormatError` that names it."""
+def _naming(where: str) -> Iterator[None]:
+    """Whatever is wrong with a file is a `FileFormatError` that says where."""
     try:
         yield
     except FileFormatError as error:
-        msg = f"{path}: {error}"
+        msg = f"{where}{error}"
         raise FileFormatError(msg) from error
     except (DomainError, ProblemError, PrivacyError) as error:
-        msg = f"{path}: the contents contradict the certificate: {error}"
+        msg = f"{where}the contents contradict the certificate: {error}"
         raise FileFormatError(msg) from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        msg = f"{path}: the certificate lacks a field or holds a wrong value: {error!r}"
+        msg = f"{where}the certificate lacks a field or holds a wrong value: {error!r}"
         raise FileFormatError(msg) from error
 
 
 def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The certificate of a file whose checksums hold; nothing in it is audited again."""
-    with _naming(path):
-        return _read(Path(path))[0]
+    with _naming(f"{path}: "):
+        return unpack(_bytes(Path(path)))[0]
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _bytes(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(
             errno.ENOENT,
             "there is no mechanism file here; mechanism.save(path) writes one",
             str(path),
         ) from None
-    return unpack(data)
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -221,7 +230,7 @@ def _contents(
         prior_source=str(certificate["prior_source"]),
     )
     weights = frozen(arrays["weights"])
-    check_weights(weights, shapes["weights"])  # an audit of anything else would mean nothing
+    check_weights(weights, problem.loss.shape)  # an audit of anything else would mean nothing
     return problem, weights, arrays
 
 

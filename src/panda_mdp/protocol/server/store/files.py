@@ -10,21 +10,12 @@ from panda_mdp.table.pmdc.thin import thin
 from panda_mdp.table.pmdp import decode as pmdp
 
 _CONTENTS = (DomainError, ProblemError, PrivacyError)
-_FIELDS = (KeyError, TypeError, ValueError, AttributeError)
+_FIELDS = (LookupError, TypeError, ValueError, AttributeError)
 
 
 def decode(data: bytes) -> Mechanism:
     """The mechanism of a .pmdp file, audited over all pairs."""
-    try:
-        return pmdp._rebuild(*pmdp._open(data), verify=True)
-    except _CONTENTS as error:
-        msg = f"the contents contradict the certificate: {error}"
-        raise FileFormatError(msg) from None
-    except FileFormatError:
-        raise
-    except _FIELDS as error:
-        msg = f"the certificate lacks a field or holds a wrong value: {error!r}"
-        raise FileFormatError(msg) from None
+    return pmdp.decode(data)
 
 
 def decode_compact(data: bytes, verify: bool = True) -> CompactTable:
