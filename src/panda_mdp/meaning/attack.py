@@ -128,8 +128,8 @@ def attack(
     the diameter where the unit is not km. Works on any table, one without a guarantee included.
 
     What it does not say: what an attacker gains who sees several reports, or knows more of the
-    person than the prior. Epsilon bounds what one report adds for every prior; these numbers are
-    for one.
+    person than the prior (`repeated`, `markov` and `home` beside this module). Epsilon bounds what
+    one report adds for every prior; these numbers are for one.
 
     >>> from panda_mdp import Domain, Problem, exponential
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
@@ -139,7 +139,7 @@ def attack(
     (0.636, 0.424, 0.667)
     """
     problem = mechanism.problem
-    weights, source = _prior(problem, prior)
+    weights, source = checked_prior(problem, prior)
     matrix = mechanism.matrix
     chosen = _radii(problem.domain, radii)
     both = leakage.joint(weights, matrix)
@@ -238,7 +238,8 @@ def _expected(
     return result
 
 
-def _prior(problem: Problem, prior: Prior | npt.ArrayLike | None) -> tuple[FloatArray, str]:
+def checked_prior(problem: Problem, prior: Prior | npt.ArrayLike | None) -> tuple[FloatArray, str]:
+    """The attacker's prior, (K,), and its source: the problem's own where None."""
     if prior is None:
         return problem.prior, problem.prior_source
     if isinstance(prior, Prior):
