@@ -4,9 +4,9 @@
 
 Rome's road map is read from ../shared/data beside the repository, or from the folder named by
 PANDA_MDP_DATA. Per draw: records, 100 outputs and one task uniformly at random, uniform prior,
-epsilon 5 per km. Prints a markdown table of mean ± standard deviation in metres; every table of
-every draw is audited over all pairs. Exits with 1 where the loss exponential mechanism is not at
-least 40 % below the remapped exponential one.
+epsilon 5 per km. Prints a markdown table of mean ± 1.96 standard deviations in metres, as the paper
+gives them; every table of every draw is audited over all pairs. Exits with 1 where the loss
+exponential mechanism is not at least 40 % below the remapped exponential one.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def report(rows: list[dict[str, object]], sizes: list[int]) -> str:
         cells = []
         for size in sizes:
             losses = column(rows, size, method.name, "loss_m")
-            cells.append(f"{losses.mean():.0f}±{losses.std(ddof=min(1, len(losses) - 1)):.0f}")
+            spread = 1.96 * losses.std(ddof=min(1, len(losses) - 1))
+            cells.append(f"{losses.mean():.0f}±{spread:.0f}")
         lines.append(f"| {method.label} | " + " | ".join(cells) + " |")
     for label, values in PAPER.items():
         cells = [values.get(size, "") for size in sizes]

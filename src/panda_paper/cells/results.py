@@ -147,12 +147,19 @@ def read_json(path: Path) -> dict[str, Any]:
 @cache
 def made_by() -> str:
     """The library's version, with its commit where it runs from a checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    source = Path(__file__).parents[2]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
+        commit = _git(source, "rev-parse", "--short", "HEAD")
+        changed = _git(source, "status", "--porcelain", "--", ".")
     except (OSError, subprocess.SubprocessError):
         return __version__
-    return f"{__version__}+{told.stdout.strip()}"
+    return f"{__version__}+{commit}{'-changed' if changed else ''}"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ("git", "-C", str(folder), *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
+    return done.stdout.strip()
 
 
 def environment() -> dict[str, Any]:

@@ -123,11 +123,9 @@ def _covered(results: CityResults) -> Finding | None:
     counts = [by_size(rows, name, "anchors") for name in PUBLISHED]
     most = max(float(series.mean.max()) for series in counts if len(series))
     mean = float(np.mean(shares))
-    held = mean <= SHARE * (1 + TOLERANCE) and most <= MOST * (1 + TOLERANCE)
+    held = _near_share(mean) and most <= MOST * (1 + TOLERANCE)
     text = covered_shares(rows, TEXT)
-    exact = (
-        "cannot be checked" if not text else verdict(bool(np.mean(text) <= SHARE * (1 + TOLERANCE)))
-    )
+    exact = "cannot be checked" if not text else verdict(_near_share(float(np.mean(text))))
     ball = by_size(results.of("table4"), "ball", "download")
     ours = ""
     if len(ball):
@@ -140,6 +138,11 @@ def _covered(results: CityResults) -> Finding | None:
         f"with the text's selection {np.mean(text):.1%} of the records" if text else "",
         ours,
     )
+
+
+def _near_share(share: float) -> bool:
+    """Whether a share of anchors is the paper's: fewer is another number too, not a better one."""
+    return abs(share - SHARE) <= TOLERANCE * SHARE
 
 
 def _speed_of_variants(results: CityResults) -> Finding | None:
@@ -231,7 +234,7 @@ CLAIMS = (
         "the LP covers 14.81 % of the records on average, at most 450",
         "introduction, section 4.3.1, Figure 7",
         ("figure7",),
-        "mean and largest at most 10 % above the paper's",
+        "mean within 10 % of the paper's, above or below; largest at most 10 % above",
         _covered,
     ),
     Claim(
