@@ -1,0 +1,101 @@
+"""Elastic protection: a metric that is stretched where people are many and shrunk where a place
+is rare or sensitive, the same for everybody and audited like any other.
+
+A domain's distances are multiplied by public scales s_x > 0 and made a metric again:
+
+    d_s(x, x') = the shortest path from x to x' over steps of length d(a, b) (s_a + s_b) / 2.
+
+With min s d <= d_s <= d (s_x + s_x') / 2, a table that is epsilon-mDP for d_s protects x as one at
+about epsilon s_x would for d: smaller scales are more noise. Chatzikokolakis, Palamidessi and
+Stronati, Constructing elastic distinguishability metrics for location privacy, PoPETs 2015.
+
+The scales must be public and the same for all: a scale that follows one person (a fence round a
+home) would tell where that is by the shape of the reports. Scales that depend on people's data
+belong to a private prior first (`Prior.private`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.csgraph import shortest_path
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.errors import DomainError
+from panda_mdp.space.domain import Domain, check_indices
+
+LARGEST = 2_000
+"""Records up to which all shortest paths are computed, K^3 steps."""
+
+
+def elastic(domain: Domain, scale: npt.ArrayLike) -> Domain:
+    """The domain under the elastic metric of public scales, (K,).
+
+    A true metric by construction; `Domain.from_matrix` checks the triangle inequality of all
+    triples again. Losses stay those of the plain distances: make them from `domain`.
+
+    >>> line = Domain.from_vectors([[0.0], [1.0], [2.0]])
+    >>> elastic(line, [1.0, 1.0, 0.5]).distances().tolist()
+    [[0.0, 1.0, 1.5], [1.0, 0.0, 0.75], [1.5, 0.75, 0.0]]
+    """
+    scales = np.asarray(scale, dtype=np.float64)
+    if scales.shape != (domain.size,):
+        msg = f"scale has shape {scales.shape}; give one number per record, ({domain.size},)"
+        raise DomainError(msg)
+    bad = np.flatnonzero(~(np.isfinite(scales) & (scales > 0)))
+    if len(bad):
+        msg = f"scale[{bad[0]}] is {scales[bad[0]]}; scales are positive and finite"
+        raise DomainError(msg)
+    if domain.size > LARGEST:
+        msg = f"the domain has {domain.size:,} records; elastic metrics take up to {LARGEST:,}"
+        raise DomainError(msg)
+    steps = domain.distances() * (0.5 * (scales[:, None] + scales))
+    lengths = shortest_path(steps, method="FW", directed=False)
+    made = Domain.from_matrix(0.5 * (lengths + lengths.T), unit=domain.unit)
+    return made if domain.nodes is None else made.with_nodes(domain.nodes)
+
+
+def density_scale(
+    domain: Domain, public: npt.ArrayLike, *, share: float = 0.05, limits: tuple[float, float]
+) -> FloatArray:
+    """Scales by density: 1 where the disc that holds `share` of the public weights has the median
+    radius, more where it is smaller (many places to hide among), less where it is larger.
+
+    `public` are weights per record that anybody may know (a census, a private prior); the scales
+    are clipped to `limits`, the smallest and largest stretch.
+    """
+    weights = np.asarray(public, dtype=np.float64)
+    low, high = limits
+    if weights.shape != (domain.size,) or not (weights >= 0).all() or not weights.sum() > 0:
+        msg = f"the public weights must be {domain.size} numbers >= 0, not all of them 0"
+        raise DomainError(msg)
+    if not (0 < share <= 1 and 0 < low <= high):
+        msg = (
+            f"share is {share!r} and limits {limits!r}; give a share in (0, 1] and 0 < low <= high"
+        )
+        raise DomainError(msg)
+    radius = np.empty(domain.size)
+    needed = share * weights.sum() * (1 - 1e-12)
+    for rows, apart in domain.blocks():
+        order = np.argsort(apart, axis=1, kind="stable")
+        reached = np.cumsum(weights[order], axis=1)
+        first = (reached >= needed).argmax(axis=1)
+        radius[rows] = np.take_along_axis(apart, order, 1)[np.arange(len(first)), first]
+    typical = float(np.median(radius)) or 1.0
+    return np.clip(typical / np.maximum(radius, 1e-12 * typical), low, high)
+
+
+def sensitive_scale(
+    domain: Domain, places: npt.ArrayLike, *, factor: float, reach: float
+) -> FloatArray:
+    """Scales round public sensitive records (hospitals, shelters): `factor` there, rising to 1 at
+    distance `reach`. All such places of a kind must be given, not those of one person."""
+    chosen = check_indices(places, domain.size, "places", DomainError)
+    if not (0 < factor <= 1 and reach > 0) or len(chosen) == 0:
+        msg = (
+            f"factor is {factor!r}, reach {reach!r}, places {len(chosen)}; give a factor in "
+            "(0, 1], a positive distance and at least one place"
+        )
+        raise DomainError(msg)
+    nearest = domain.distances(None, chosen).min(axis=1)
+    return np.asarray(factor + (1 - factor) * np.minimum(nearest / reach, 1.0))
