@@ -1,6 +1,6 @@
 """Seconds of one core that the second checker takes, by kind of metric.
 
-    python benchmarks/second_checker.py [--records 1000] [--outputs 100]
+python benchmarks/second_checker.py [--records 1000] [--outputs 100]
 """
 
 from __future__ import annotations

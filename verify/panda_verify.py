@@ -20,7 +20,7 @@ from operator import mul, sub
 
 TOTAL = 1 << 62  # what a row of weights sums to
 P, Q = 256, 128  # bits after the point: of sines and their squares; of angles and exponentials
-PLAIN, RATIO = 1 << 28, 64  # a file may unpack to 256 MiB and 64 bytes for each of its own
+PLAIN, RATIO = 1 << 28, 128  # a file may unpack to 256 MiB and 128 bytes for each of its own
 ROUNDING = Fraction(1, 10**9)  # stated losses, and the triangle inequality of a given matrix
 ARRAYS = {"haversine": ["lat", "lon"], "matrix": ["distances"]}
 ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"]}
@@ -371,7 +371,7 @@ def check_loss(table, metric):
         proved = bool(loss) and lower_bound(table, metric, costs) >= bound
         need(proved or "bound_pairs" not in table.claims, "the bound's proof does not prove it")
     print(f"loss: {stated!r}, {'summed exactly' if loss else 'stated: no losses in the file'}")
-    how = "proved by multipliers" if proved else "stated, not proved in this file"
+    how = "proved in this file" if proved else "stated, not proved in this file"
     print("bound: none" if bound is None else f"bound: {bound!r}, {how}")
 
 def main(path):  # a line for each thing that was checked; returns the exit code

@@ -22,8 +22,8 @@ TOLERANCE = 1e-9
 """Of stated losses and rates, relative: float64 sums differ that much between machines."""
 RATE_TOLERANCE = 1e-12
 """Of a stated rate times the distance of its pair: what logarithms may differ by."""
-UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 64
-"""A file may unpack to 256 MiB and 64 bytes for each of its own, whatever it says."""
+UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 128
+"""A file may unpack to 256 MiB and 128 bytes for each of its own, whatever it says."""
 KINDS = {
     "haversine": ("lat", "lon"),
     "euclidean": ("vectors",),
@@ -112,9 +112,14 @@ def shapes(certificate: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def most_unpacked(packed: int) -> int:
+    """The bytes that a file of `packed` bytes may become."""
+    return UNPACKED_BYTES + UNPACKED_RATIO * packed
+
+
 def check_unpacked(plain: int, packed: int) -> None:
     """Refuse a file of `packed` bytes that would become `plain` bytes, before it does."""
-    most = UNPACKED_BYTES + UNPACKED_RATIO * packed
+    most = most_unpacked(packed)
     if plain > most:
         msg = (
             f"{packed:,} bytes would unpack to {plain:,}; at most {most:,} are unpacked: "

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.table.certificate import describe
+from panda_mdp.table.claims import most_unpacked
 
 if TYPE_CHECKING:
     from panda_mdp.table.mechanism import Mechanism
@@ -88,12 +89,19 @@ def npy(array: npt.NDArray[Any]) -> bytes:
 
 
 def archive(members: Mapping[str, bytes]) -> bytes:
-    """A sealed zip archive."""
+    """A sealed zip archive, deflated where a reader will not take that for a bomb."""
+    data = _zipped(members, zipfile.ZIP_DEFLATED)
+    if sum(map(len, members.values())) > most_unpacked(len(data)):
+        return _zipped(members, zipfile.ZIP_STORED)
+    return data
+
+
+def _zipped(members: Mapping[str, bytes], compression: int) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as packed:
         for name, data in members.items():
             info = zipfile.ZipInfo(name, date_time=_EPOCH)
-            info.compress_type = zipfile.ZIP_DEFLATED
+            info.compress_type = compression
             info.external_attr = 0o644 << 16
             packed.writestr(info, data)
         packed.comment = b" " * SEAL_LENGTH
