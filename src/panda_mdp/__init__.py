@@ -13,7 +13,7 @@ from panda_mdp.meaning.attack import Attack, attack
 from panda_mdp.meaning.epsilon import Choice, choose_epsilon
 from panda_mdp.meaning.explain import Explanation, explain
 from panda_mdp.methods.benders.benders import benders
-from panda_mdp.methods.coarse import coarse
+from panda_mdp.methods.coarse import coarse, coarse_unsound
 from panda_mdp.methods.constopt import constopt
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.geometric import geometric
@@ -24,6 +24,7 @@ from panda_mdp.methods.permute_and_flip import permute_and_flip
 from panda_mdp.methods.prune import Pruned, prune
 from panda_mdp.methods.remap import remap
 from panda_mdp.methods.tight_constraints import tight_constraints
+from panda_mdp.outputs import Outputs
 from panda_mdp.panda.accounts.budgets import PandaPlan
 from panda_mdp.panda.audit import PandaAudit, audit_panda
 from panda_mdp.panda.calibrate import Calibration, calibrate
@@ -39,6 +40,8 @@ from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.snapping import Snap
+from panda_mdp.table.certificate import Expected
+from panda_mdp.table.inspect import Unverified, inspect
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Simulation
 from panda_mdp.table.pmdc.archive import load_compact, save_compact
 from panda_mdp.table.pmdc.compact import CompactTable
@@ -56,11 +59,13 @@ __all__ = [
     "CompactTable",
     "Domain",
     "DrawKey",
+    "Expected",
     "Explanation",
     "FrameSummary",
     "Guarantee",
     "Mechanism",
     "NoGuarantee",
+    "Outputs",
     "PandaAudit",
     "PandaNoGuarantee",
     "PandaPlan",
@@ -70,6 +75,7 @@ __all__ = [
     "Pruned",
     "Simulation",
     "Snap",
+    "Unverified",
     "__version__",
     "attack",
     "audit",
@@ -78,6 +84,7 @@ __all__ = [
     "calibrate",
     "choose_epsilon",
     "coarse",
+    "coarse_unsound",
     "compose",
     "constopt",
     "count_visits",
@@ -85,6 +92,7 @@ __all__ = [
     "explain",
     "exponential",
     "geometric",
+    "inspect",
     "load",
     "load_city",
     "load_compact",

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import ProblemError
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.outputs import Outputs
+from panda_mdp.space.domain import Domain
 
 PRIOR_TOLERANCE = 1e-9
 PRIOR_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Rebuilt):
     """Choose z (K x m, rows on the simplex) to minimise sum_x p_x sum_y c_xy z_xy subject to
 
         z(y|x) <= exp(epsilon d(x, x')) z(y|x')    for all records x, x' and outputs y.
 
-    `outputs` are indices into the domain, `loss` is K x m (finite, non-negative, in any unit),
-    `epsilon` is per unit of the domain's metric and `prior` is uniform where it is None.
-    Everything is checked here, once; methods rely on it.
+    `outputs` are indices into the domain, or `Outputs` that need not be records; `loss` is K x m
+    (finite, non-negative, in any unit), `epsilon` is per unit of the domain's metric and `prior` is
+    uniform where it is None. Everything is checked here, once; methods rely on it.
 
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
     >>> Problem(domain, [0, 2], [[0, 2], [1, 1], [2, 0]], epsilon=1.0)
@@ -33,6 +35,7 @@ class Problem:
 
     domain: Domain
     outputs: IntArray
+    """The number of each output: its index in the domain, or its column where it is no record."""
     loss: FloatArray
     epsilon: float
     prior: FloatArray = None  # type: ignore[assignment]
@@ -40,6 +43,22 @@ class Problem:
     """The unit of the losses, for tables and certificates; the domain's unit where None."""
     prior_source: str = ""
     """Where the prior comes from: a table optimised for it is a function of it."""
+    reports: Outputs = None  # type: ignore[assignment]
+    """What the outputs are."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            domain: Domain,
+            outputs: npt.ArrayLike | Outputs,
+            loss: npt.ArrayLike,
+            epsilon: float,
+            prior: npt.ArrayLike | None = None,
+            loss_unit: str | None = None,
+            prior_source: str = "",
+            reports: Outputs | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
@@ -47,11 +66,10 @@ class Problem:
             raise ProblemError(msg)
         set_ = object.__setattr__
         size = self.domain.size
-        outputs = check_indices(self.outputs, size, "outputs", ProblemError)
-        _check_outputs(outputs)
-        set_(self, "outputs", frozen(outputs))
-        set_(self, "loss", frozen(_check_loss(self.loss, size, len(outputs))))
-        set_(self, "epsilon", _check_epsilon(self.epsilon))
+        set_(self, "reports", _check_outputs(self.outputs, self.reports, self.domain))
+        set_(self, "outputs", frozen(self.reports.codes))
+        set_(self, "loss", frozen(_check_loss(self.loss, size, len(self.outputs))))
+        set_(self, "epsilon", check_epsilon(self.epsilon))
         uniform = self.prior is None
         set_(self, "prior", frozen(_check_prior(self.prior, size)))
         if not self.prior_source:
@@ -94,14 +112,17 @@ class Problem:
         return replace(self, epsilon=epsilon)
 
 
-def _check_outputs(outputs: IntArray) -> None:
-    if len(outputs) == 0:
-        msg = "outputs is empty; name at least one record to report"
+def _check_outputs(
+    outputs: npt.ArrayLike | Outputs, reports: Outputs | None, domain: Domain
+) -> Outputs:
+    given = outputs if isinstance(outputs, Outputs) else reports
+    if given is None or given.records is not None:
+        chosen = outputs if given is None or given is not outputs else given.records
+        return Outputs.of(np.asarray(chosen), domain)
+    if given is not outputs and not np.array_equal(given.codes, np.asarray(outputs)):
+        msg = "outputs and reports differ; give one of them: problem.reports.take(columns)"
         raise ProblemError(msg)
-    values, counts = np.unique(outputs, return_counts=True)
-    if counts.max() > 1:
-        msg = f"output {values[counts.argmax()]} is named {counts.max()} times; name each once"
-        raise ProblemError(msg)
+    return given
 
 
 def _check_loss(loss: npt.ArrayLike, size: int, count: int) -> FloatArray:
@@ -121,7 +142,8 @@ def _check_loss(loss: npt.ArrayLike, size: int, count: int) -> FloatArray:
     return table
 
 
-def _check_epsilon(epsilon: float) -> float:
+def check_epsilon(epsilon: float) -> float:
+    """A positive, finite epsilon, or `ProblemError`."""
     try:
         value = float(epsilon)
     except (TypeError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -273,24 +272,16 @@ def test_backends_agree_over_many_tiles(kind, shape, monkeypatch):
     assert compiled.epsilon == pytest.approx((gaps / apart).max(), rel=1e-10)
 
 
-def test_an_accelerator_in_use_audits_large_tables(monkeypatch):
-    # As the audit finds them: other tests import modules anew.
-    backends = importlib.import_module("panda_mdp.methods.optimal.backends")
-    module = sys.modules[audit_weights.__module__]
+@pytest.mark.parametrize("backend", ["jax", "numba", "numpy"])
+def test_every_backend_gives_the_same_answer(backend):
     domain = random_domain("haversine", 400, seed=6)
     outputs = np.arange(0, 400, 40)
     matrix = np.exp(-0.5 * domain.distances(None, outputs))
     weights = quantise(matrix / matrix.sum(axis=1, keepdims=True))
     expected = audit_weights(domain, outputs, weights, 1.0)
-    import jax  # noqa: F401
-
-    monkeypatch.setattr(backends, "accelerator", lambda: True)
-    monkeypatch.setattr(module, "MANY_TILES", 2)
-    monkeypatch.setattr(module, "_compiled_worst_pair", None)
-    monkeypatch.setattr(module, "_worst_pair", None)
-    found = audit_weights(domain, outputs, weights, 1.0)
-    assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-13)
-    assert set(found.worst[:2]) == set(expected.worst[:2])
+    chosen = audit_weights(domain, outputs, weights, 1.0, backend)
+    assert chosen.epsilon == pytest.approx(expected.epsilon, rel=1e-13)
+    assert set(chosen.worst[:2]) == set(expected.worst[:2])
 
 
 def test_own_epsilon_or_another():

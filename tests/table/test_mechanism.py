@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy as copying
 import inspect
+import pickle
 import traceback
 from dataclasses import FrozenInstanceError, replace
 
@@ -10,8 +12,17 @@ import numpy as np
 import pytest
 from helpers import displacement_problem, random_domain
 
-from panda_mdp import Domain, Mechanism, NoGuarantee, Problem, Simulation, audit, exponential
-from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
+from panda_mdp import (
+    Domain,
+    Mechanism,
+    NoGuarantee,
+    Outputs,
+    Problem,
+    Simulation,
+    audit,
+    exponential,
+)
+from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, ProblemError
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL
 
@@ -39,18 +50,18 @@ def test_constructor_refuses_what_is_not_private():
         Mechanism.from_matrix(PROBLEM, LEAKY)
 
 
-def test_constructor_refuses_a_borrowed_audit():
+def test_no_audit_is_accepted_from_outside():
     honest = Mechanism.from_matrix(PROBLEM, PRIVATE)
     leaky = NoGuarantee.from_matrix(PROBLEM, LEAKY)
-    with pytest.raises(PrivacyError, match="another table"):
-        Mechanism(PROBLEM, leaky.weights, "borrowed", honest.audit)
-    with pytest.raises(PrivacyError, match="another table or epsilon"):
+    with pytest.raises(TypeError, match="audit"):
+        Mechanism(PROBLEM, leaky.weights, "borrowed", audit=honest.audit)
+    with pytest.raises(ValueError, match="audit"):
+        replace(leaky, audit=honest.audit)
+    with pytest.raises(PrivacyError, match=r"not 0\.1-mDP"):
         replace(honest, problem=PROBLEM.with_epsilon(0.1))
     stretched = Problem(Domain.from_vectors([[0.0], [0.1], [0.2]]), [0, 2], PROBLEM.loss, 1.0)
-    with pytest.raises(PrivacyError, match="another table"):
+    with pytest.raises(PrivacyError, match="not 1-mDP"):
         replace(honest, problem=stretched)
-    with pytest.raises(PrivacyError, match="another table"):
-        replace(honest, audit=replace(honest.audit, subject=""))
 
 
 @pytest.mark.parametrize(
@@ -63,11 +74,10 @@ def test_constructor_refuses_a_borrowed_audit():
     ],
 )
 def test_weights_are_checked(weights, words):
-    result = Mechanism.from_matrix(PROBLEM, PRIVATE).audit
     with pytest.raises(PrivacyError, match=words):
-        Mechanism(PROBLEM, weights, "by hand", result)
+        Mechanism(PROBLEM, weights, "by hand")
     with pytest.raises(PrivacyError, match=words):
-        NoGuarantee(PROBLEM, weights, "by hand", result)
+        NoGuarantee(PROBLEM, weights, "by hand")
 
 
 def test_sums_that_wrap_around_are_refused():
@@ -76,7 +86,7 @@ def test_sums_that_wrap_around_are_refused():
     weights = np.full((5, 5), TOTAL)
     assert (weights.sum(axis=1) == TOTAL).all(), "5 * 2^62 is 2^62 modulo 2^64"
     with pytest.raises(PrivacyError, match="row 0 do not sum"):
-        NoGuarantee(problem, weights, "by hand", audit_weights(domain, np.arange(5), weights, 1.0))
+        NoGuarantee(problem, weights, "by hand")
 
 
 def test_matrix_shape_is_checked():
@@ -88,7 +98,16 @@ def test_gap_without_bound_and_with_bound_zero():
     plain = Mechanism.from_matrix(PROBLEM, PRIVATE)
     assert plain.gap is None
     assert Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=0.0).gap == np.inf
-    assert Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=9.0).gap == 0.0
+    exact = Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=plain.loss)
+    assert exact.gap == 0.0
+
+
+@pytest.mark.parametrize("bound", [9.0, np.inf, np.nan, 1e9])
+def test_a_bound_above_the_loss_is_refused(bound):
+    with pytest.raises(PrivacyError, match="lower bound"):
+        Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=bound)
+    with pytest.raises(PrivacyError, match="lower bound"):
+        Mechanism.from_matrix(PROBLEM, PRIVATE).with_facts(lower_bound=bound)
 
 
 def test_frozen_and_described():
@@ -106,12 +125,123 @@ def test_frozen_and_described():
         mechanism.details["x"] = 1
 
 
-def test_caller_cannot_change_the_weights_afterwards():
-    weights = Mechanism.from_matrix(PROBLEM, PRIVATE).weights.copy()
-    result = audit_weights(DOMAIN, PROBLEM.outputs, weights, 1.0)
-    mechanism = Mechanism(PROBLEM, weights, "by hand", result)
-    weights[0] = [TOTAL, 0]
-    assert mechanism.weights[0, 1] > 0
+class Tagged(np.ndarray):
+    """A subclass whose views share memory."""
+
+
+def memory_map(array, folder):
+    path = folder / "weights.bin"
+    mapped = np.memmap(path, dtype=array.dtype, shape=array.shape, mode="w+")
+    mapped[:] = array
+    return mapped
+
+
+@pytest.mark.parametrize("how", ["own", "view", "read-only view", "subclass", "memmap", "column"])
+def test_caller_cannot_change_the_weights_afterwards(how, tmp_path):
+    base = Mechanism.from_matrix(PROBLEM, PRIVATE).weights.copy()
+    given = {
+        "own": lambda: base,
+        "view": lambda: base[:],
+        "read-only view": lambda: base[:],
+        "subclass": lambda: base.view(Tagged),
+        "memmap": lambda: memory_map(base, tmp_path),
+        "column": lambda: np.asfortranarray(base),
+    }[how]()
+    if how == "read-only view":
+        given.flags.writeable = False
+    mechanism = Mechanism(PROBLEM, given, "by hand")
+    before = mechanism.weights.copy()
+    base[0] = [TOTAL, 0]
+    if how != "read-only view":
+        given[0] = [TOTAL, 0]
+    np.testing.assert_array_equal(mechanism.weights, before)
+    assert type(mechanism.weights) is np.ndarray
+    assert audit_weights(DOMAIN, PROBLEM.outputs, mechanism.weights, 1.0).holds
+
+
+def test_no_flag_opens_what_the_audit_rests_on():
+    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE)
+    problem = mechanism.problem
+    arrays = (mechanism.weights, problem.loss, problem.prior, problem.domain.metric.vectors)
+    for array in (*arrays, arrays[0][:1], arrays[0].T):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+    with pytest.raises(AttributeError, match="does not change"):
+        problem.domain.metric.vectors = np.zeros((3, 1))
+    with pytest.raises(AttributeError, match="does not change"):
+        problem.domain.metric.relative_error = 0.0
+
+
+def test_a_mechanism_pickles_and_is_audited_on_the_way_in():
+    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=0.0, details={"rounds": 3})
+    for copy in (pickle.loads(pickle.dumps(mechanism)), copying.deepcopy(mechanism)):
+        np.testing.assert_array_equal(copy.weights, mechanism.weights)
+        assert copy.audit == mechanism.audit
+        assert copy.details["rounds"] == 3
+        assert copy.sample(1) in (0, 2)
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            copy.problem.loss.flags.writeable = True
+    data = pickle.dumps(mechanism)
+    row = mechanism.weights[0].tobytes()
+    assert data.count(row) == 1
+    forged = data.replace(row, np.array([TOTAL, 0]).tobytes())
+    with pytest.raises(PrivacyError, match="not 1-mDP"):
+        pickle.loads(forged)
+
+
+def test_many_records_get_a_draw_each():
+    mechanism = exponential(displacement_problem(random_domain("haversine", 30), [4, 9, 28], 1.0))
+    records = np.arange(30).repeat(40)
+    drawn = mechanism.simulate(3).sample(records)
+    assert drawn.shape == records.shape
+    assert set(drawn.tolist()) == {4, 9, 28}
+    assert mechanism.sample([1, 2]).shape == (2,)
+    with pytest.raises(MethodError, match="one draw each"):
+        mechanism.sample([1, 2], size=3)
+    for wrong in ([1, 30], [0.5], ["a"]):
+        with pytest.raises(MethodError, match="not an index") as caught:
+            mechanism.sample(wrong)
+        assert "30 " not in str(caught.value)
+
+
+def test_errors_carry_neither_record_nor_seed():
+    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE)
+    secret = 987_654
+    for call in (
+        lambda: mechanism.sample(secret),
+        lambda: mechanism.sample([0, secret]),
+        lambda: mechanism.simulate(-secret),
+        lambda: mechanism.problem.domain.distance(0, secret),
+    ):
+        with pytest.raises(ValueError) as caught:
+            call()
+        trace, shown = caught.value.__traceback__, [str(caught.value)]
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename != __file__:
+                shown.append(repr(trace.tb_frame.f_locals))
+            trace = trace.tb_next
+        assert str(secret) not in "".join(shown)
+        assert caught.value.__cause__ is None
+        assert caught.value.__context__ is None
+
+
+def test_outputs_need_not_be_records():
+    domain = Domain.from_points([41.90, 41.91, 41.93], [12.49, 12.50, 12.52])
+    zones = Outputs.labels(["north", "south"])
+    mechanism = Mechanism.from_matrix(
+        Problem(domain, zones, np.ones((3, 2)), 2.0), [[0.5, 0.5]] * 3
+    )
+    assert mechanism.sample(0) in ("north", "south")
+    assert set(mechanism.sample(1, 50)) == {"north", "south"}
+    places = Outputs.at([41.905, 41.92], [12.495, 12.51])
+    loss = places.distances(domain)
+    assert loss[1] == pytest.approx(
+        Domain.from_points([41.91, 41.905, 41.92], [12.50, 12.495, 12.51]).distances([0], [1, 2])[0]
+    )
+    near = exponential(Problem(domain, places, loss, 2.0))
+    assert near.sample(2) in (0, 1)
+    with pytest.raises(ProblemError, match="no distance to the records"):
+        exponential(mechanism.problem)
 
 
 class TestSample:
@@ -128,7 +258,7 @@ class TestSample:
         assert self.mechanism.sample(3, 0).shape == (0,)
 
     def test_does_not_take_a_seed(self):
-        assert list(inspect.signature(self.mechanism.sample).parameters) == ["record", "size"]
+        assert list(inspect.signature(self.mechanism.sample).parameters) == ["records", "size"]
 
     def test_impossible_outputs_are_never_drawn(self):
         sure = NoGuarantee.from_matrix(PROBLEM, [[1, 0], [0.5, 0.5], [0, 1]])

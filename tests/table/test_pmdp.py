@@ -16,8 +16,9 @@ import pytest
 from helpers import KINDS, displacement_problem, random_domain
 
 import panda_mdp as pm
-from panda_mdp.errors import FileFormatError, NotForReleaseError
+from panda_mdp.errors import FileFormatError, MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.privacy.quantise import TOTAL, quantise
+from panda_mdp.space.metrics import Matrix
 from panda_mdp.table.pmdp import decode
 from panda_mdp.table.pmdp import encode as files
 
@@ -70,12 +71,11 @@ def same(a: pm.Mechanism, b: pm.Mechanism) -> bool:
 
 class TestRoundTrip:
     @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("verify", [True, False])
-    def test_everything_comes_back(self, tmp_path, kind, verify):
+    def test_everything_comes_back(self, tmp_path, kind):
         before = small_mechanism(kind, lower_bound=0.25, stages=(("solve", 1.5), ("audit", 0.5)))
         path = before.save(tmp_path / "table.pmdp")
         assert path == tmp_path / "table.pmdp"
-        after = pm.load(path, verify=verify)
+        after = pm.load(path)
         assert same(before, after)
         assert after.loss == before.loss
         assert after.gap == before.gap
@@ -91,14 +91,53 @@ class TestRoundTrip:
         assert after.sample(2) in (4, 1, 0)
         assert pm.audit(after).holds
 
-    def test_says_where_the_audit_comes_from(self, saved):
-        assert pm.load(saved).details["audit_source"] == "audited again on load"
-        trusted = pm.load(saved, verify=False).details["audit_source"]
-        assert trusted == "taken from the certificate, not verified"
+    def test_nothing_is_loaded_without_verifying(self, saved):
+        with pytest.raises(MethodError, match=r"panda_mdp\.inspect"):
+            pm.load(saved, verify=False)
+        looked = pm.inspect(saved)
+        assert "NOT VERIFIED" in repr(looked)
+        assert looked.certificate["epsilon"] == 1.5
+        for way in ("sample", "save", "weights", "simulate"):
+            assert not hasattr(looked, way)
+        assert same(looked.verified(), pm.load(saved))
 
-    def test_verify_false_does_not_audit(self, saved, monkeypatch):
-        monkeypatch.setattr(decode, "audit_weights", lambda *_: pytest.fail("audited"))
-        assert pm.load(saved, verify=False).audit.holds
+    @pytest.mark.parametrize(
+        ("expected", "reason"),
+        [
+            (pm.Expected(epsilon=1.0), "at most 1.0 was expected"),
+            (pm.Expected(unit="km"), "a table per km was expected"),
+            (pm.Expected(fingerprint="0" * 16), "0000000000000000... was expected"),
+        ],
+    )
+    def test_what_was_not_expected_is_refused(self, saved, expected, reason):
+        with pytest.raises(PrivacyError, match=reason):
+            pm.load(saved, expected=expected)
+        own = pm.load(saved)
+        domain = own.problem.domain
+        exactly = pm.Expected(own.epsilon, domain.unit, domain.fingerprint[:20])
+        assert same(pm.load(saved, expected=exactly), own)
+
+    @pytest.mark.parametrize("kind", ["places", "labels"])
+    def test_outputs_that_are_no_records(self, tmp_path, kind):
+        domain = pm.Domain.from_points([41.9, 41.91, 41.92], [12.4, 12.5, 12.6])
+        domain = domain.with_labels(["home", "work", "shop"])
+        outputs = {
+            "places": pm.Outputs.at([41.905, 41.95], [12.45, 12.7], ["a", "b"]),
+            "labels": pm.Outputs.labels(["north", "south"]),
+        }[kind]
+        problem = pm.Problem(domain, outputs, [[1, 2], [2, 1], [1, 1]], 0.5)
+        before = pm.Mechanism.from_matrix(problem, [[0.5, 0.5]] * 3)
+        for after in (
+            pm.load(before.save(tmp_path / "x.pmdp")),
+            pm.save_compact(before, tmp_path / "x.pmdc"),
+            pm.load_compact(tmp_path / "x.pmdc"),
+        ):
+            reports = after.reports if kind and hasattr(after, "reports") else after.problem.reports
+            assert reports.same_as(outputs)
+            assert after.sample(0) in (outputs.names or ())
+        assert pm.load(tmp_path / "x.pmdp").problem.domain.labels == ("home", "work", "shop")
+        assert pm.inspect(tmp_path / "x.pmdp").certificate["version"] == 2
+        assert pm.inspect(tmp_path / "x.pmdc").certificate["version"] == 2
 
     def test_saving_again_gives_the_same_arrays(self, saved, tmp_path):
         again = pm.load(saved).save(tmp_path / "again.pmdp")
@@ -121,7 +160,6 @@ class TestRoundTrip:
         certificate = decode.read_certificate(path)
         assert certificate["details_left_out"] == ["function", "not a number"]
         loaded = dict(pm.load(path).details)
-        loaded.pop("audit_source")
         assert loaded == {"rounds": 3, "table": [[1.0, 2.0]], "nested": {"a": [1, 0.5]}}
 
     def test_infinite_gap(self, tmp_path):
@@ -152,6 +190,7 @@ class TestCertificate:
             "dimensions": None,
             "nodes": True,
             "fingerprint": mechanism.problem.domain.fingerprint,
+            "labels": None,
         }
         assert certificate["outputs"] == 3
         assert certificate["prior_source"] == "a survey"
@@ -257,7 +296,7 @@ class TestDamage:
         for length in range(0, len(data), 7):
             saved.write_bytes(data[:length])
             with pytest.raises(FileFormatError):
-                pm.load(saved, verify=False)
+                pm.load(saved)
 
     def test_under_a_fitting_seal_the_inner_checks_stand(self, saved):
         """Where the outer checksum was made to fit, a change is refused or changes nothing."""
@@ -269,7 +308,7 @@ class TestDamage:
             changed[position] ^= (0x01, 0x80, 0xFF)[position % 3]
             saved.write_bytes(reseal(bytes(changed)))
             try:
-                loaded = pm.load(saved, verify=False)
+                loaded = pm.load(saved)
             except FileFormatError:
                 refused += 1
             else:
@@ -327,11 +366,11 @@ FAILED_AUDIT = {"holds": False, "epsilon": 1.0, "worst": [0, 1, 0], "distance": 
 class TestForged:
     """Files whose checksums fit but whose contents do not hold."""
 
-    @pytest.mark.parametrize("version", [0, 2, "1", None])
+    @pytest.mark.parametrize("version", [0, 3, "1", None])
     def test_unknown_version(self, saved, version):
         certificate, members = parts(saved)
         forge(saved, {**certificate, "version": version}, members)
-        with pytest.raises(FileFormatError, match=f"version {version!r}.*reads version 1"):
+        with pytest.raises(FileFormatError, match=f"version {version!r}.*reads versions 1 and 2"):
             pm.load(saved)
 
     def test_checksum_mismatch(self, saved):
@@ -342,12 +381,12 @@ class TestForged:
         with pytest.raises(FileFormatError, match="checksum"):
             pm.load(saved)
 
-    def array(self, saved, name, change, verify=False):
+    def array(self, saved, name, change):
         certificate, members = parts(saved)
         path = f"arrays/{name}.npy"
         array = change(np.load(io.BytesIO(members[path])).copy())
         forge(saved, certificate, {**members, path: files.npy(array)})
-        return pm.load(saved, verify=verify)
+        return pm.load(saved)
 
     @pytest.mark.parametrize(
         ("name", "change", "reason"),
@@ -403,9 +442,9 @@ class TestForged:
         forge(saved, certificate, {**members, "arrays/weights.npy": files.npy(sharp)})
         with pytest.raises(FileFormatError, match=r"not 1\.5-mDP"):
             pm.load(saved)
-        trusted = pm.load(saved, verify=False)
-        assert trusted.details["audit_source"].endswith("not verified")
-        assert not pm.audit(trusted).holds
+        examined = decode.examine(saved.read_bytes())
+        assert isinstance(examined, pm.NoGuarantee)
+        assert not examined.audit.holds
 
     def test_a_matrix_that_is_no_metric_is_refused_on_load(self, tmp_path):
         """The audit's shortcuts rest on the triangle inequality, so it is checked again."""
@@ -413,9 +452,7 @@ class TestForged:
         certificate, members = parts(path)
         distances = np.load(io.BytesIO(members["arrays/distances.npy"]))
         distances[0, 1] = distances[1, 0] = 100.0
-        certificate["domain"]["fingerprint"] = pm.Domain(
-            decode.Matrix(distances, "unit")
-        ).fingerprint
+        certificate["domain"]["fingerprint"] = Matrix(distances, "unit").fingerprint
         forge(path, certificate, {**members, "arrays/distances.npy": files.npy(distances)})
         with pytest.raises(FileFormatError, match="triangle inequality"):
             pm.load(path)
@@ -443,6 +480,16 @@ class TestForged:
             {"stages": [1, 2]},
             {"details": None},
             {"lower_bound": "low"},
+            {"lower_bound": 1e9},
+            {
+                "audit": {
+                    "holds": True,
+                    "epsilon": 0.1,
+                    "worst": [0, 1, 0],
+                    "distance": 1,
+                    "pairs": 15,
+                }
+            },
             {"loss": 1e9},
             {"loss": None},
         ],
@@ -451,7 +498,7 @@ class TestForged:
         certificate, members = parts(saved)
         forge(saved, {**certificate, **change}, members)
         with pytest.raises(FileFormatError):
-            pm.load(saved, verify=False)
+            pm.load(saved)
 
     @pytest.mark.parametrize("field", ["epsilon", "loss", "method", "domain", "bits", "stages"])
     def test_missing_fields(self, saved, field):

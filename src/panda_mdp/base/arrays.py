@@ -1,8 +1,10 @@
-"""Small helpers for the arrays that the frozen objects hold."""
+"""Arrays that objects own, and objects that are built again wherever they are copied."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,23 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A read-only, C-contiguous array; copied only where the caller could still write to it."""
-    contiguous = np.ascontiguousarray(array)
-    if contiguous is array and array.flags.writeable:
-        contiguous = array.copy()
-    contiguous.flags.writeable = False
-    return contiguous
+    """The same numbers in a plain C-contiguous array that nobody can write to.
+
+    Its memory is an immutable `bytes` object of its own, so that neither a view that somebody else
+    holds nor `flags.writeable` opens a way to it. What is such an array already is not copied.
+    """
+    if type(array) is np.ndarray and array.flags.c_contiguous and _immutable(array):
+        return array
+    plain = np.asarray(array)
+    return np.frombuffer(plain.tobytes(), dtype=plain.dtype).reshape(plain.shape)
+
+
+def _immutable(array: npt.NDArray[Any]) -> bool:
+    """Whether an array's memory belongs to a `bytes` object."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, bytes)
 
 
 def digest(*arrays: npt.NDArray[Any]) -> str:
@@ -32,3 +45,24 @@ def digest(*arrays: npt.NDArray[Any]) -> str:
         state.update(f"{fixed.dtype.str}{fixed.shape}".encode())
         state.update(fixed.tobytes())
     return state.hexdigest()
+
+
+class Rebuilt:
+    """A dataclass that pickles and copies by being built again.
+
+    Arrays come out of a pickle writable, and a pickle can be edited: whatever the constructor
+    checks and freezes is checked and frozen again on the way in.
+    """
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        given = {
+            part.name: getattr(self, part.name)
+            for part in fields(self)  # type: ignore[arg-type]
+            if part.init
+        }
+        plain = {k: dict(v) if isinstance(v, Mapping) else v for k, v in given.items()}
+        return _build, (type(self), plain)
+
+
+def _build(kind: type[Any], given: dict[str, Any]) -> Any:
+    return kind(**given)

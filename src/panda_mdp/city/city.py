@@ -188,7 +188,7 @@ class City:
                 msg = "a node is named twice; a domain's records are distinct"
                 raise CityError(msg)
         metric = Road.over(travel_graph(self, by), nodes, travel_unit(by))
-        return Domain(metric, nodes=frozen(nodes))
+        return Domain(metric, nodes=nodes)
 
     def sample_nodes(self, records: int | None, seed: int = 0) -> IntArray:
         """Nodes at distinct places: `records` of them in random order, or all in their order."""

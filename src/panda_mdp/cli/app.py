@@ -153,11 +153,13 @@ def audit(
 ) -> None:
     """Audit a saved mechanism over all pairs of records. Exit code 1 where it does not hold."""
     from panda_mdp.cli.tables import facts
-    from panda_mdp.table.pmdp.decode import audit_file
+    from panda_mdp.privacy.audit import audit as audit_table
+    from panda_mdp.table.pmdp.decode import at_path, examine
 
     check_target(json)
     with working("auditing all pairs"):
-        verdict = audit_file(file, epsilon)
+        table = at_path(file, examine)
+        verdict = table.audit if epsilon is None else audit_table(table, epsilon)
     first, second, output = verdict.worst
     rows = [
         ("holds", "yes" if verdict.holds else "NO"),

@@ -15,7 +15,6 @@ from panda_mdp.cli.tables import best_bound, print_comparison
 from panda_mdp.errors import SolverError
 from panda_mdp.plot.comparison import draw_losses, draw_side_by_side
 from panda_mdp.plot.style import new_figure, save_figure
-from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.survey.registry import methods
 from panda_mdp.survey.runs import Outcome
 from panda_mdp.table.mechanism import Mechanism
@@ -63,5 +62,4 @@ def _baseline(ranked: list[Outcome]) -> Outcome:
 def _mechanism(outcome: Outcome) -> Mechanism:
     problem = outcome.problem
     weights = np.asarray(outcome.weights)
-    verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
-    return Mechanism(problem, weights, outcome.method.label, verdict, outcome.lower_bound)
+    return Mechanism(problem, weights, outcome.method.label, outcome.lower_bound)

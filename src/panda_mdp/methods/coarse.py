@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,27 +14,23 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.optimal.optimal import optimal
+from panda_mdp.methods.optimal.starts import one_row
+from panda_mdp.outputs import Outputs
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.mechanism import NoGuarantee, Table
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table
 from panda_mdp.table.release import release
 
 ROUNDS = 20
 """At most this many rounds of moving the centres of clusters."""
-FAR = 60.0
-"""Exponent epsilon d of the records that only carry outputs: nothing is constrained by them."""
 ROWS = 256
 """Records whose distances are computed at a time."""
 
 
 def coarse(
-    problem: Problem,
-    cells: int = 8,
-    sound: bool = True,
-    gap: float = 0.01,
-    time_limit: float | None = None,
-) -> Table:
-    """Records of a cell share one row, and the LP runs over cells (the paper's LP+CA).
+    problem: Problem, cells: int = 8, *, gap: float = 0.01, time_limit: float | None = None
+) -> Mechanism:
+    """Records of a cell share one row, and the LP runs over cells (the paper's LP+CA, made sound).
 
     The plane is cut into `cells` x `cells` equal rectangles over the records; domains that are
     not planar are cut into at most cells^2 clusters around records that are far apart. For the
@@ -43,16 +39,11 @@ def coarse(
         min sum_a C_ay z_ay   s.t.   sum_y z_ay = 1,  z_ay <= exp(epsilon D(a, b)) z_by,
 
     with C_ay = sum of p_x c_xy over the records of a, the exact expected loss of a shared row, is
-    solved by `optimal` to `gap`; `time_limit` is in seconds.
+    solved by `optimal` to `gap`; `time_limit` is in seconds. D(a, b) is the least distance between
+    a record of a and one of b, closed under shortest paths (least distances are no metric: they
+    break the triangle inequality).
 
-    `sound=True`: D(a, b) is the least distance between a record of a and one of b, closed under
-    shortest paths (least distances are no metric: they break the triangle inequality).
     Guarantee: epsilon-mDP over all pairs of records, by audit. Within a cell rows are equal.
-
-    `sound=False` is the paper's: D is the distance between the cells' centres. Two records on
-    either side of a border are then told apart far better than epsilon allows, so the result is a
-    `NoGuarantee`; `details["violated_pairs"]` is the share of the pairs of records that break
-    epsilon-mDP, `details["violated_constraints"]` the share of all K (K - 1) m constraints.
 
     `details["cells_lower_bound"]` bounds the LP over the cells; there is none on the problem's
     optimum. The paper's text says 8 x 8; its loss is that of the cell's representative where
@@ -63,37 +54,68 @@ def coarse(
     >>> mechanism = coarse(problem, cells=2)
     >>> mechanism.details["cells"], bool((mechanism.matrix[0] == mechanism.matrix[1]).all())
     (2, True)
-    >>> type(coarse(problem, cells=2, sound=False)).__name__
-    'NoGuarantee'
     """
+    solved = _over_cells(problem, cells, least_distances, gap, time_limit)
+    return release(
+        problem, solved.matrix, method="coarse", stages=solved.stages, details=solved.details
+    )
+
+
+def coarse_unsound(
+    problem: Problem, cells: int = 8, *, gap: float = 0.01, time_limit: float | None = None
+) -> NoGuarantee:
+    """The paper's LP+CA as it is written: D is the distance between the cells' centres.
+
+    Two records on either side of a border are then told apart far better than epsilon allows, so
+    there is no guarantee; `details["violated_pairs"]` is the share of the pairs of records that
+    break epsilon-mDP, `details["violated_constraints"]` the share of all K (K - 1) m constraints.
+    """
+    solved = _over_cells(problem, cells, lambda _, cover: cover.between, gap, time_limit)
+    start = time.perf_counter()
+    table = NoGuarantee.from_matrix(problem, solved.matrix, method="coarse, unsound")
+    rates = violations(problem, solved.cover, table)
+    stages = (*solved.stages, ("audit", time.perf_counter() - start))
+    return table.with_facts(stages=stages, details={**solved.details, **rates})
+
+
+@dataclass(frozen=True)
+class _Solved:
+    cover: Cells
+    matrix: FloatArray
+    stages: tuple[tuple[str, float], ...]
+    details: dict[str, Any]
+
+
+def _over_cells(
+    problem: Problem,
+    cells: int,
+    between: Callable[[Domain, Cells], FloatArray],
+    gap: float,
+    time_limit: float | None,
+) -> _Solved:
+    """The LP over cells that are `between` apart, and its rows for the records."""
     if not (isinstance(cells, int | np.integer) and cells >= 1):
         msg = f"cells is {cells!r}; it must be a whole number from 1, the cells along a side"
         raise MethodError(msg)
     start = time.perf_counter()
     cover = grid_cells(problem.domain, int(cells))
-    between = least_distances(problem.domain, cover) if sound else cover.between
-    budgets = shortest_paths(between)
+    if cover.count == 1:
+        matrix, spent = one_row(problem), time.perf_counter() - start
+        return _Solved(cover, matrix, (("cells", spent),), {"cells": 1})
+    budgets = shortest_paths(between(problem.domain, cover))
     stages: tuple[tuple[str, float], ...] = (("cells", time.perf_counter() - start),)
     left = None if time_limit is None else max(time_limit - stages[0][1], 1e-3)
     solved = optimal(cell_problem(problem, cover, budgets), gap, time_limit=left)
     stages = (*stages, *((f"cells: {name}", seconds) for name, seconds in solved.stages))
-    matrix = solved.matrix[cover.cell]
     details: dict[str, Any] = {
         "cells": cover.count,
-        "sound": sound,
         "least_budget": problem.epsilon * _least(budgets),
         "cells_lower_bound": solved.lower_bound,
         "cells_gap": solved.gap,
         "stopped": solved.details["stopped"],
         "iterations": solved.details["iterations"],
     }
-    if sound:
-        return release(problem, matrix, method="coarse", stages=stages, details=details)
-    start = time.perf_counter()
-    table = NoGuarantee.from_matrix(problem, matrix, method="coarse, unsound")
-    rates = violations(problem, cover, table)
-    stages = (*stages, ("audit", time.perf_counter() - start))
-    return replace(table, stages=stages, details={**details, **rates})
+    return _Solved(cover, solved.matrix[cover.cell], stages, details)
 
 
 @dataclass(frozen=True)
@@ -186,15 +208,9 @@ def shortest_paths(between: FloatArray) -> FloatArray:
 def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem:
     """The LP over cells as a problem of its own.
 
-    A problem's outputs are records of its domain, so each output gets a record without weight, far
-    from everything: it constrains nothing and changes no optimum.
+    Its outputs are the problem's, called by their columns.
     """
     count, outputs = cover.count, problem.outputs_count
-    far = 2 * float(budgets.max()) + FAR / problem.epsilon
-    size = count + outputs
-    distances = np.full((size, size), far)
-    distances[:count, :count] = budgets
-    np.fill_diagonal(distances, 0.0)
     prior = np.bincount(cover.cell, problem.prior, minlength=count)
     total = np.zeros((count, outputs))
     np.add.at(total, cover.cell, problem.weighted_loss)
@@ -205,11 +221,11 @@ def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem
     weighted = prior > 0
     loss = np.where(weighted[:, None], total / np.where(weighted, prior, 1.0)[:, None], plain)
     return Problem(
-        Domain.from_matrix(distances, unit=problem.domain.unit),
-        np.arange(count, size),
-        np.concatenate([loss, np.zeros((outputs, outputs))]),
+        Domain.from_matrix(budgets, unit=problem.domain.unit),
+        Outputs.labels(range(outputs)),
+        loss,
         problem.epsilon,
-        prior=np.concatenate([prior, np.zeros(outputs)]) / prior.sum(),
+        prior=prior / prior.sum(),
         loss_unit=problem.loss_unit,
     )
 

@@ -114,7 +114,7 @@ class _Run:
 
     def mechanism(self) -> Mechanism:
         problem = self.problem
-        apart = problem.domain.distances(None, problem.outputs)
+        apart = problem.reports.distances(problem.domain)
         exponential = softmax(-0.5 * problem.epsilon * apart)
         share = min(1.0, max(NEAR_SHARE, NEAR_OUTPUTS / problem.outputs_count))
         radius = float(np.quantile(apart, share)) if self.radius is None else self.radius

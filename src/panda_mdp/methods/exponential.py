@@ -41,7 +41,7 @@ def exponential(problem: Problem, tight: bool = False) -> Mechanism:
     ([0.7311, 0.5, 0.2689], True)
     """
     start = time.perf_counter()
-    distances = problem.domain.distances(None, problem.outputs)
+    distances = problem.reports.distances(problem.domain)
     stages = (("distances", time.perf_counter() - start),)
     return from_scores(problem, distances, tight=tight, method="exponential", stages=stages)
 

@@ -64,8 +64,12 @@ def planar_laplace(problem: Problem) -> Mechanism:
     # The audit also allows for rounding of distances, which is far below this.
     stretch = projection_stretch(problem.domain) * (1 + 1e-9)
     scale = problem.epsilon / stretch
-    centred = points - points.mean(axis=0)
-    matrix, error = laplace_matrix(centred, centred[problem.outputs], scale)
+    targets = problem.reports.plane(problem.domain)
+    if targets is None:
+        msg = "planar Laplace needs outputs that are records or places; these are only labels"
+        raise MethodError(msg)
+    middle = points.mean(axis=0)
+    matrix, error = laplace_matrix(points - middle, targets - middle, scale)
     share = _share(problem, error)
     return release(
         problem,

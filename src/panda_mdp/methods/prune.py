@@ -13,7 +13,6 @@ from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.excess import Smoothing
 from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, free_bound, total_from_below
-from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
 
@@ -68,7 +67,6 @@ class Pruned:
             mechanism,
             problem=problem,
             weights=weights,
-            audit=audit_weights(problem.domain, problem.outputs, weights, problem.epsilon),
             lower_bound=bound,
             stages=(("prune", self.seconds), *mechanism.stages),
             details={
@@ -109,10 +107,14 @@ def prune(problem: Problem, cost: float) -> Pruned:
     start = time.perf_counter()
     choice = _Choice(problem, float(cost))
     kept, bound = choice.run()
-    smaller = replace(
-        problem,
-        outputs=problem.outputs[kept],
-        loss=np.ascontiguousarray(problem.loss[:, kept]),
+    smaller = Problem(
+        problem.domain,
+        problem.reports.take(kept),
+        problem.loss[:, kept],
+        problem.epsilon,
+        prior=problem.prior,
+        loss_unit=problem.loss_unit,
+        prior_source=problem.prior_source,
     )
     return Pruned(smaller, problem, frozen(kept), bound, time.perf_counter() - start)
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TypeVar
+from typing import overload
 
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.privacy.audit import audit_weights
-from panda_mdp.table.mechanism import Mechanism, Table
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table, judged
 from panda_mdp.table.release import release
 
-AnyTable = TypeVar("AnyTable", bound=Table)
 
-
-def remap(mechanism: AnyTable) -> AnyTable:
+@overload
+def remap(mechanism: Mechanism) -> Mechanism: ...
+@overload
+def remap(mechanism: Table) -> Table: ...
+def remap(mechanism: Table) -> Table:
     """Report, in place of each output, the one that is best given that it was drawn (EM+BR).
 
     Output y is replaced by the output f(y) with the smallest posterior expected loss,
@@ -47,18 +47,20 @@ def remap(mechanism: AnyTable) -> AnyTable:
     weights = np.zeros_like(mechanism.weights)
     for y, better in enumerate(target):
         weights[:, better] += mechanism.weights[:, y]
-    verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
-    facts = {**mechanism.details, "outputs_used": int(weights.any(axis=0).sum())}
-    if mechanism.audit.holds and not verdict.holds:
-        return _lifted(mechanism, weights)
-    return replace(
-        mechanism,
-        weights=weights,
-        method=f"{mechanism.method}, remapped",
-        audit=verdict,
+    answer = judged(
+        problem,
+        weights,
+        f"{mechanism.method}, remapped",
+        lower_bound=mechanism.lower_bound,
         stages=(*mechanism.stages, ("remap", time.perf_counter() - start)),
-        details=facts,
+        details={**mechanism.details, "outputs_used": int(weights.any(axis=0).sum())},
     )
+    if not isinstance(mechanism, Mechanism):
+        # What had no guarantee is not given one by post-processing.
+        return NoGuarantee(
+            problem, weights, answer.method, mechanism.lower_bound, answer.stages, answer.details
+        )
+    return answer if isinstance(answer, Mechanism) else _lifted(mechanism, weights)
 
 
 def best_response(mechanism: Table) -> IntArray:
@@ -71,7 +73,7 @@ def best_response(mechanism: Table) -> IntArray:
     return np.where(stay, columns, target)
 
 
-def _lifted(mechanism: AnyTable, weights: IntArray) -> AnyTable:
+def _lifted(mechanism: Mechanism, weights: IntArray) -> Mechanism:
     """For a table within rounding of its limit: the audit's bound on the added columns can lie
     above it by rounding, which a share of the uniform row absorbs."""
     lifted = release(
@@ -82,13 +84,4 @@ def _lifted(mechanism: AnyTable, weights: IntArray) -> AnyTable:
         stages=mechanism.stages,
         details=mechanism.details,
     )
-    if lifted.loss > mechanism.loss or not isinstance(mechanism, Mechanism):
-        return mechanism
-    return replace(
-        mechanism,
-        weights=lifted.weights,
-        method=lifted.method,
-        audit=lifted.audit,
-        stages=lifted.stages,
-        details=lifted.details,
-    )
+    return mechanism if lifted.loss > mechanism.loss else lifted

@@ -18,6 +18,7 @@ from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.plot.measures import expected_losses, local_epsilons
 from panda_mdp.plot.places import places_of, plane_of
+from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Table
 
 TABLE_ENTRIES = 4_000_000
@@ -90,7 +91,7 @@ def _records(table: Table, places: FloatArray) -> dict[str, Any]:
     epsilons = local_epsilons(table)
     return {
         "count": problem.size,
-        "outputs": problem.outputs.tolist(),
+        "outputs": _record_outputs(problem),
         "method": table.method,
         "guarantee": bool(table.audit.holds),
         "epsilon": problem.epsilon,
@@ -108,3 +109,10 @@ def _records(table: Table, places: FloatArray) -> dict[str, Any]:
 
 def _packed(values: Any, kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(values).astype(kind).tobytes()).decode("ascii")
+
+
+def _record_outputs(problem: Problem) -> list[int]:
+    if problem.reports.records is None:
+        msg = "the interactive map shows outputs that are records; draw_record shows any places"
+        raise InvalidInputError(msg)
+    return [int(k) for k in problem.reports.records]

@@ -11,7 +11,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.city.city import City
 from panda_mdp.errors import MethodError
 from panda_mdp.plot.measures import expected_losses, local_epsilons, radius_of_share
-from panda_mdp.plot.places import Plane, places_of, plane_of
+from panda_mdp.plot.places import Plane, output_places, places_of, plane_of
 from panda_mdp.plot.style import (
     BLUE,
     INK,
@@ -80,7 +80,7 @@ def draw_record(
     lat, lon = places_of(problem.domain, city)
     plane = plane_of(lat, lon)
     points = plane.km(lat, lon)
-    reports, home = points[problem.outputs], points[row]
+    reports, home = plane.km(*output_places(problem, city)), points[row]
     share = table.matrix[row]
     heading = title or f"Where one record goes: {table.method}"
     told = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"

@@ -61,7 +61,7 @@ def radius_of_share(table: Table, record: int, share: float) -> float:
     if not 0 < share <= 1:
         msg = f"share is {share!r}; it must lie in (0, 1]"
         raise MethodError(msg)
-    apart = table.problem.domain.distances([record], table.problem.outputs)[0]
+    apart = table.problem.reports.distances(table.problem.domain, [record])[0]
     order = np.argsort(apart, kind="stable")
     reached = np.cumsum(table.weights[record][order].astype(object))
     needed = share * TOTAL * (1 - 1e-12)

@@ -9,6 +9,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.city.city import City
 from panda_mdp.errors import DomainError
+from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM
 
@@ -50,3 +51,15 @@ def plane_of(lat: FloatArray, lon: FloatArray) -> Plane:
         float((lat.min() + lat.max()) / 2),
         float((lon.min() + lon.max()) / 2),
     )
+
+
+def output_places(problem: Problem, city: City | None) -> tuple[FloatArray, FloatArray]:
+    """Latitude and longitude of the outputs: their records', or their own."""
+    reports = problem.reports
+    if reports.records is not None:
+        lat, lon = places_of(problem.domain, city)
+        return lat[reports.records], lon[reports.records]
+    if reports.lat is None or reports.lon is None:
+        msg = "these outputs are labels and have no places to draw; use Outputs.at(lat, lon)"
+        raise DomainError(msg)
+    return reports.lat, reports.lon

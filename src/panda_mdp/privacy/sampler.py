@@ -56,4 +56,20 @@ def choose(weights: IntArray, uniforms: IntArray) -> IntArray:
     return np.searchsorted(thresholds(weights), uniforms, side="right").astype(np.int64)
 
 
-__all__ = ["BITS", "BitSource", "SeededBits", "SystemBits", "choose", "thresholds"]
+def choose_rows(weights: IntArray, rows: IntArray, bits: BitSource) -> IntArray:
+    """A column for each of `rows` of a K x m table, drawn independently; rows may repeat.
+
+    Rows are taken in order, so that each one's sums are formed once.
+    """
+    uniforms = bits.integers(len(rows))
+    order = np.argsort(rows, kind="stable")
+    columns = np.empty(len(rows), dtype=np.int64)
+    wanted, starts = np.unique(rows[order], return_index=True)
+    ends = np.append(starts[1:], len(rows))
+    for row, start, end in zip(wanted.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        places = order[start:end]
+        columns[places] = choose(weights[row], uniforms[places])
+    return columns
+
+
+__all__ = ["BITS", "BitSource", "SeededBits", "SystemBits", "choose", "choose_rows", "thresholds"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import DomainError
+from panda_mdp.space.checks import check_coordinates
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
     SUM_TERMS,
@@ -20,6 +23,10 @@ from panda_mdp.space.metrics import (
 SAME_DIRECTION = 1e-7
 """Vectors at a smaller angle count as the same direction: rounding of their lengths to 1 would
 show in the angle."""
+LENGTH_ERROR = 2e-15
+TURN = 2.0**-52
+"""Radians by which rounding turns a vector that is brought to length 1: half an ulp of each
+coordinate is 2^-53 of the length, and extended precision before it adds less than as much."""
 
 
 class Angular(Metric):
@@ -32,13 +39,39 @@ class Angular(Metric):
     kind = "angular"
     unit = "rad"
 
+    vectors: FloatArray
+    """Unit vectors, shape (K, p)."""
+
     def __init__(self, vectors: FloatArray) -> None:
-        self.vectors = frozen(vectors)
-        """Unit vectors, shape (K, p)."""
-        # As for euclidean sums, twice, with an arctangent of up to 4 ulp. Squared lengths are 1 to
-        # 2e-15, so lengths differ by D <= 2e-15 and an angle t by D^2 / (2 t^2): 2e-16 at 1e-7.
-        terms = min(vectors.shape[1], SUM_TERMS)
-        self.relative_error = (terms / 2 + 20) * 2.0**-53 + 4e-16
+        vars(self).update(vectors=frozen(vectors))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Angular, (self.vectors,)
+
+    @property
+    def relative_error(self) -> float:  # type: ignore[override]
+        """Of angles between the vectors that were given, before they were brought to length 1.
+
+        As for euclidean sums, twice, with an arctangent of up to 4 ulp. Squared lengths are 1 to
+        2e-15, so lengths differ by D <= 2e-15 and an angle t by D^2 / (2 t^2): 2e-16 at 1e-7.
+        Rounding a unit vector's coordinates turns it by at most `TURN`, two of them by twice that,
+        which counts most between the nearest two.
+        """
+        terms = min(self.vectors.shape[1], SUM_TERMS)
+        return float((terms / 2 + 20) * 2.0**-53 + 4e-16 + 2 * TURN / self.smallest[0])
+
+    def check(self) -> None:
+        check_coordinates(self.vectors, any_size=True)
+        if not np.all(np.abs(squared_lengths(self.vectors) - 1) < LENGTH_ERROR):
+            msg = "vectors are not of length 1; Domain.from_vectors(..., metric='angular') does it"
+            raise DomainError(msg)
+        angle, first, second = self.smallest
+        if angle < SAME_DIRECTION:
+            msg = (
+                f"records {first} and {second} point in the same direction (angle {angle:.3g} rad, "
+                f"the least is {SAME_DIRECTION:g}); leave one out"
+            )
+            raise DomainError(msg)
 
     @property
     def size(self) -> int:
@@ -97,13 +130,17 @@ class Angular(Metric):
         return best
 
 
+def squared_lengths(vectors: FloatArray) -> npt.NDArray[np.longdouble]:
+    """Squared lengths in extended precision."""
+    return np.asarray((vectors.astype(np.longdouble) ** 2).sum(axis=1))
+
+
 def unit_vectors(vectors: FloatArray) -> FloatArray:
     """Vectors divided by their lengths, each length within 2e-15 of 1 afterwards.
 
     Vectors that are unit already stay as they are, so that a saved domain is read back to the bit.
     """
-    squares = (vectors.astype(np.longdouble) ** 2).sum(axis=1)
-    if np.all(np.abs(squares - 1) < 2e-15):
+    if np.all(np.abs(squared_lengths(vectors) - 1) < LENGTH_ERROR):
         return vectors
     scale = np.abs(vectors).max(axis=1, keepdims=True)
     zero = np.flatnonzero(scale[:, 0] == 0)
@@ -118,14 +155,3 @@ def unit_vectors(vectors: FloatArray) -> FloatArray:
     wide = scaled.astype(np.longdouble)
     length = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
     return np.asarray(wide / length, dtype=np.float64)
-
-
-def check_directions(metric: Angular) -> None:
-    """Refuse two records that point in the same direction."""
-    angle, first, second = metric.smallest
-    if angle < SAME_DIRECTION:
-        msg = (
-            f"records {first} and {second} point in the same direction (angle {angle:.3g} rad, "
-            f"the least is {SAME_DIRECTION:g}); leave one out"
-        )
-        raise DomainError(msg)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Protocol, overload
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import DomainError
+from panda_mdp.space.angular import Angular, unit_vectors
+from panda_mdp.space.checks import (
+    SMALLEST_DEGREES,
+    check_coordinates,
+    check_entries,
+    check_places,
+    check_triangles,
+    distinct,
+    merge_zero_distances,
+    place_keys,
+    refuse_few,
+)
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
     Euclidean,
@@ -25,14 +39,8 @@ from panda_mdp.space.tiles import Tiles, tile
 if TYPE_CHECKING:
     from panda_mdp.space.nearest import Grid
 
-TRIANGLE_TOLERANCE = 1e-9
-SMALL_MATRIX = 128
-"""Up to this many records NumPy is done before compiled threads have started."""
 PAIR_ENTRIES = 1 << 20
-SMALLEST_DEGREES = 1e-100
-SMALLEST_COORDINATE, LARGEST_COORDINATE = 1e-120, 1e140
-SMALLEST_DISTANCE, LARGEST_DISTANCE = 1e-250, 1e250
-"""Between these no square, product or quotient of distances leaves the range of float64."""
+Label = str | int | float
 
 
 class RoadNetwork(Protocol):
@@ -44,8 +52,8 @@ class RoadNetwork(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Domain:
-    """A finite set of records with a metric.
+class Domain(Rebuilt):
+    """A finite set of records with a metric, which is checked: audits rest on it.
 
     Built by `from_points`, `from_vectors` or `from_matrix`; records are the indices 0..K-1.
     Distances are computed in blocks, so K = 128,000 places need a few MB.
@@ -60,6 +68,39 @@ class Domain:
     """The city's node of each record, where the domain was sampled from a city."""
     merged: IntArray | None = None
     """For `merge=True`: the domain's record of each record that was given."""
+    labels: tuple[Label, ...] | None = None
+    """What each record is called: a word, an age, the name of a zone."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.metric, Metric):
+            msg = f"metric is a {type(self.metric).__name__}; use Domain.from_points or its kin"
+            raise DomainError(msg)
+        refuse_few(self.metric.size)
+        self.metric.check()
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Own what goes with the records; one of each per record."""
+        set_ = object.__setattr__
+        if self.nodes is not None:
+            set_(self, "nodes", frozen(np.asarray(self.nodes, dtype=np.int64)))
+        if self.merged is not None:
+            set_(self, "merged", frozen(np.asarray(self.merged, dtype=np.int64)))
+        if self.labels is not None:
+            set_(self, "labels", check_labels(self.labels, "labels", DomainError))
+        for name, values in (("nodes", self.nodes), ("labels", self.labels)):
+            if values is not None and len(values) != self.size:
+                msg = f"{len(values)} {name} for {self.size} records; give one per record"
+                raise DomainError(msg)
+
+    def _changed(self, **changes: Any) -> Self:
+        """This domain with other fields, and a metric that is known to be one."""
+        new = object.__new__(type(self))
+        for part in fields(self):
+            value = changes.get(part.name, getattr(self, part.name))
+            object.__setattr__(new, part.name, value)
+        new._take_over()
+        return new
 
     @classmethod
     def from_points(cls, lat: npt.ArrayLike, lon: npt.ArrayLike, *, merge: bool = False) -> Domain:
@@ -68,22 +109,13 @@ class Domain:
         if len(lats) != len(lons):
             msg = f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
             raise DomainError(msg)
-        _refuse_bad(
-            np.asarray(np.abs(lats) > 90), lats, "latitude", "lie in [-90, 90] degrees (swapped?)"
-        )
-        _refuse_bad(
-            np.asarray((lons < -180) | (lons > 360)),
-            lons,
-            "longitude",
-            "lie in [-180, 360] degrees",
-        )
-        _refuse_few(len(lats))
+        check_places(lats, lons)
+        refuse_few(len(lats))
         lons = np.where(lons >= 180, lons - 360, lons)
         # Squares of such degrees underflow; as a length they are nothing.
         lats, lons = (np.where(np.abs(c) < SMALLEST_DEGREES, 0.0, c) for c in (lats, lons))
-        # A pole has one place and every longitude.
-        keys = np.stack([lats + 0.0, np.where(np.abs(lats) == 90, 0.0, lons) + 0.0], axis=1)
-        keep, mapping = _distinct(keys, merge)
+        keys = place_keys(lats, lons)
+        keep, mapping = distinct(keys, merge)
         return cls(Haversine(lats[keep], lons[keep]), merged=mapping)
 
     @classmethod
@@ -105,18 +137,13 @@ class Domain:
         if table.ndim != 2 or table.shape[1] == 0:
             msg = f"vectors has shape {table.shape}; give a (records, dimensions) table"
             raise DomainError(msg)
-        _refuse_few(len(table))
-        _check_coordinates(table, any_size=metric == "angular")
+        refuse_few(len(table))
+        check_coordinates(table, any_size=metric == "angular")
         if metric == "angular":
-            from panda_mdp.space.angular import Angular, check_directions, unit_vectors
-
             table = unit_vectors(table)
-        keep, mapping = _distinct(table + 0.0, merge)
-        if metric == "angular":
-            angles = Angular(table[keep])
-            check_directions(angles)
-            return cls(angles, merged=mapping)
-        return cls(Euclidean(table[keep], unit), merged=mapping)
+        keep, mapping = distinct(table + 0.0, merge)
+        chosen = Angular(table[keep]) if metric == "angular" else Euclidean(table[keep], unit)
+        return cls(chosen, merged=mapping)
 
     @classmethod
     def from_matrix(
@@ -127,16 +154,13 @@ class Domain:
         if table.ndim != 2 or table.shape[0] != table.shape[1]:
             msg = f"the distance matrix has shape {table.shape}; it must be square, K x K"
             raise DomainError(msg)
-        _refuse_few(len(table))
-        _check_entries(table)
-        _check_triangles(table)
-        mapping: IntArray | None = None
-        if merge:
-            keep, mapping = _merge_zero_distances(table)
-            table = table[np.ix_(keep, keep)]
-            _refuse_few(len(table))
-        _refuse_zero_distances(table)
-        return cls(Matrix(table, unit), merged=mapping)
+        refuse_few(len(table))
+        if not merge:
+            return cls(Matrix(table, unit))
+        check_entries(table)
+        check_triangles(table)
+        keep, mapping = merge_zero_distances(table)
+        return cls(Matrix(table[np.ix_(keep, keep)], unit), merged=mapping)
 
     @classmethod
     def from_graph(
@@ -203,21 +227,49 @@ class Domain:
     def take(self, indices: npt.ArrayLike) -> Domain:
         """The domain restricted to some of its records, in the given order."""
         chosen = check_indices(indices, self.size, "records", DomainError)
-        _refuse_few(len(chosen))
+        refuse_few(len(chosen))
         if len(np.unique(chosen)) != len(chosen):
             msg = "a record is named twice; a domain's records are distinct"
             raise DomainError(msg)
-        nodes = None if self.nodes is None else frozen(self.nodes[chosen])
-        return Domain(self.metric.take(chosen), nodes=nodes)
+        nodes = None if self.nodes is None else self.nodes[chosen]
+        labels = None if self.labels is None else tuple(self.labels[k] for k in chosen.tolist())
+        metric = self.metric.take(chosen)
+        return self._changed(metric=metric, nodes=nodes, labels=labels, merged=None)
 
     def with_nodes(self, nodes: IntArray) -> Domain:
         """The same domain, remembering the city's node of each record."""
-        return replace(self, nodes=frozen(np.asarray(nodes, dtype=np.int64)))
+        return self._changed(nodes=nodes)
 
+    def with_labels(self, labels: Iterable[Label]) -> Domain:
+        """The same domain with a name for each record, all different.
+
+        >>> ages = Domain.from_vectors([[30.0], [38.0]], unit="years").with_labels([30, 38])
+        >>> ages.record(38)
+        1
+        """
+        return self._changed(labels=tuple(labels))
+
+    def record(self, label: Label) -> int:
+        """The record of a label; the error does not show it, which is a user's secret."""
+        if self.labels is None:
+            msg = "this domain has no labels; with_labels(...) gives each record one"
+            raise DomainError(msg)
+        try:
+            return self._by_label[label]
+        except (KeyError, TypeError):
+            pass
+        msg = f"the label is none of the {self.size} labels of this domain"
+        raise DomainError(msg)
+
+    @cached_property
+    def _by_label(self) -> dict[Label, int]:
+        return {label: k for k, label in enumerate(self.labels or ())}
+
+    @sealed
     def distance(self, x: int, x2: int) -> float:
         """Distance of two records."""
-        pair = check_indices([x, x2], self.size, "records", DomainError)
-        return float(self.metric.pairs(pair[:1], pair[1:])[0])
+        first, second = (np.array([check_record(k, self.size)]) for k in (x, x2))
+        return float(self.metric.pairs(first, second)[0])
 
     def distances(
         self, rows: npt.ArrayLike | None = None, cols: npt.ArrayLike | None = None
@@ -301,6 +353,7 @@ class Domain:
     def snap(self, lat: float, lon: float, limit: float) -> Snap: ...
     @overload
     def snap(self, lat: npt.ArrayLike, lon: npt.ArrayLike, limit: float) -> Snaps: ...
+    @sealed
     def snap(self, lat: npt.ArrayLike, lon: npt.ArrayLike, limit: float) -> Snap | Snaps:
         """The record nearest to a place, if it lies within `limit` (km); of many, for arrays.
 
@@ -350,6 +403,20 @@ class Domain:
         return self.metric
 
 
+def check_labels(labels: Iterable[Label], name: str, error: type[Exception]) -> tuple[Label, ...]:
+    """Labels as plain text or numbers, all different."""
+    plain = tuple(k.item() if isinstance(k, np.generic) else k for k in labels)
+    for k, label in enumerate(plain):
+        if not isinstance(label, str) and not (isinstance(label, int | float) and isfinite(label)):
+            msg = f"{name}[{k}] is a {type(label).__name__}; labels are text or finite numbers"
+            raise error(msg)
+    if len(set(plain)) != len(plain):
+        again = next(label for label in plain if plain.count(label) > 1)
+        msg = f"{name} hold {again!r} more than once; labels are all different"
+        raise error(msg)
+    return plain
+
+
 def check_indices(
     values: npt.ArrayLike, size: int, name: str, error: type[Exception] = DomainError
 ) -> IntArray:
@@ -373,13 +440,25 @@ def check_indices(
     return array.astype(np.int64)
 
 
-def check_record(record: int, size: int, error: type[Exception] = DomainError) -> int:
+def check_record(record: npt.ArrayLike, size: int, error: type[Exception] = DomainError) -> int:
     """A record's index as an int; the error never shows the value, which is a user's secret."""
     try:
-        return int(check_indices([record], size, "record")[0])
+        return int(check_indices(np.asarray(record).reshape(1), size, "record")[0])
     except (ValueError, TypeError):
         pass
     msg = f"the record is not an index of this domain; records are whole numbers 0..{size - 1}"
+    raise error(msg)
+
+
+def check_records(
+    records: npt.ArrayLike, size: int, error: type[Exception] = DomainError
+) -> IntArray:
+    """Records' indices; the error shows none of the values, which are users' secrets."""
+    try:
+        return check_indices(records, size, "records")
+    except (ValueError, TypeError):
+        pass
+    msg = f"a record is not an index of this domain; records are whole numbers 0..{size - 1}"
     raise error(msg)
 
 
@@ -394,134 +473,4 @@ def _column(values: npt.ArrayLike, name: str) -> FloatArray:
     if column.ndim != 1:
         msg = f"{name} has shape {column.shape}; give a flat list of degrees"
         raise DomainError(msg)
-    _refuse_bad(~np.isfinite(column), column, name, "be finite: repair or leave out the record")
     return column
-
-
-def _check_coordinates(table: FloatArray, any_size: bool) -> None:
-    wrong = ~np.isfinite(table)
-    if not any_size:
-        size = np.abs(table)
-        wrong |= (size > LARGEST_COORDINATE) | ((size < SMALLEST_COORDINATE) & (table != 0))
-    bad = np.argwhere(wrong)
-    if len(bad):
-        i, j = bad[0]
-        more = f" ({len(bad)} such)" if len(bad) > 1 else ""
-        rule = (
-            f"be 0 or of a size from {SMALLEST_COORDINATE:g} to {LARGEST_COORDINATE:g}: "
-            "use another unit of length"
-            if np.isfinite(table[i, j])
-            else "be finite: repair or leave out the record"
-        )
-        msg = f"coordinate {j} of record {i} is {table[i, j]}; it must {rule}{more}"
-        raise DomainError(msg)
-
-
-def _refuse_few(count: int) -> None:
-    if count < 2:
-        msg = (
-            f"the domain has {count} distinct record(s); privacy between records needs at least 2: "
-            "add records"
-        )
-        raise DomainError(msg)
-
-
-def _refuse_bad(bad: npt.NDArray[np.bool_], values: FloatArray, what: str, rule: str) -> None:
-    wrong = np.flatnonzero(bad)
-    if len(wrong):
-        more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
-        msg = f"{what} of record {wrong[0]} is {values[wrong[0]]}; it must {rule}{more}"
-        raise DomainError(msg)
-
-
-def _distinct(keys: FloatArray, merge: bool) -> tuple[IntArray, IntArray | None]:
-    """Indices of distinct rows in order of first appearance, and the map onto them."""
-    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    if not merge:
-        if len(first) < len(keys):
-            repeats = np.flatnonzero(first[inverse] != np.arange(len(keys)))
-            again = int(repeats[0])
-            msg = (
-                f"record {again} repeats record {first[inverse[again]]} ({len(repeats)} repeats); "
-                "merge=True merges equal records and keeps the map"
-            )
-            raise DomainError(msg)
-        return np.arange(len(keys)), None
-    keep = np.sort(first)
-    _refuse_few(len(keep))
-    return keep, frozen(np.searchsorted(keep, first[inverse]))
-
-
-def _merge_zero_distances(table: FloatArray) -> tuple[IntArray, IntArray]:
-    # At distance 0 the triangle inequality makes the relation transitive.
-    representative = (table == 0).argmax(axis=1)
-    keep = np.unique(representative)
-    return keep, frozen(np.searchsorted(keep, representative))
-
-
-def _check_entries(table: FloatArray) -> None:
-    rules = (
-        (~np.isfinite(table), "be finite: give records without a path a large finite distance"),
-        (table < 0, "not be negative: take absolute values or repair the matrix"),
-        (np.diag(np.diag(table) != 0), "be 0 on the diagonal: np.fill_diagonal(D, 0) sets it"),
-        (
-            (table > LARGEST_DISTANCE) | ((table > 0) & (table < SMALLEST_DISTANCE)),
-            f"be 0 or from {SMALLEST_DISTANCE:g} to {LARGEST_DISTANCE:g}: use another unit",
-        ),
-    )
-    for broken, rule in rules:
-        bad = np.argwhere(broken)
-        if len(bad):
-            i, j = bad[0]
-            msg = f"distance ({i}, {j}) is {table[i, j]}; distances must {rule}"
-            raise DomainError(msg)
-    bad = np.argwhere(np.triu(table != table.T))
-    if len(bad):
-        i, j = bad[0]
-        msg = (
-            f"distance ({i}, {j}) is {table[i, j]} but ({j}, {i}) is {table[j, i]}; "
-            "the matrix must be symmetric: take (D + D.T) / 2 if the difference is rounding"
-        )
-        raise DomainError(msg)
-
-
-def _refuse_zero_distances(table: FloatArray) -> None:
-    zero = np.argwhere(np.triu(table == 0, k=1))
-    if len(zero):
-        i, j = zero[0]
-        msg = (
-            f"records {i} and {j} are at distance 0; records must be distinct: "
-            "merge=True merges them and keeps the map"
-        )
-        raise DomainError(msg)
-
-
-def _check_triangles(table: FloatArray) -> None:
-    triple = _broken_triangle(table)
-    if triple is not None:
-        i, j, k = triple
-        msg = (
-            f"the triangle inequality fails for records ({i}, {j}, {k}): "
-            f"d({i}, {j}) = {table[i, j]:.12g} exceeds d({i}, {k}) + d({k}, {j}) = "
-            f"{table[i, k] + table[k, j]:.12g} by more than 1e-9; "
-            "replace the matrix by its shortest-path closure (scipy.sparse.csgraph)"
-        )
-        raise DomainError(msg)
-
-
-def _broken_triangle(table: FloatArray) -> tuple[int, int, int] | None:
-    if len(table) > SMALL_MATRIX:
-        try:
-            from panda_mdp.space.triangles import broken_triangle
-        except ImportError:
-            pass
-        else:
-            i, j, k = broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
-            return None if i < 0 else (int(i), int(j), int(k))
-    for k in range(len(table)):
-        detour = (table[:, k, None] + table[k]) * (1 + TRIANGLE_TOLERANCE)
-        bad = np.argwhere(table > detour)
-        if len(bad):
-            return int(bad[0][0]), int(bad[0][1]), k
-    return None

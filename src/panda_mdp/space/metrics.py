@@ -10,13 +10,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from panda_mdp.base.arrays import FloatArray, IntArray, digest, frozen
+from panda_mdp.space.checks import (
+    TRIANGLE_TOLERANCE,
+    check_coordinates,
+    check_entries,
+    check_places,
+    check_triangles,
+    distinct,
+    place_keys,
+    refuse_bad,
+    refuse_zero_distances,
+)
 
 EARTH_RADIUS_KM = 6371.0088
 TREE_DIMENSIONS = 15
@@ -29,16 +40,30 @@ SUM_TERMS = 32
 
 
 class Metric(ABC):
-    """A finite metric space: distances between `size` records, in `unit`."""
+    """A finite metric space: distances between `size` records, in `unit`. It never changes."""
 
     kind: ClassVar[str]
     relative_error: float
     unit: str
 
+    def __setattr__(self, name: str, value: object) -> None:
+        msg = f"a metric does not change, and audits rest on it: make a new one with other {name}"
+        raise AttributeError(msg)
+
     @property
     @abstractmethod
     def size(self) -> int:
         """Number of records."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `DomainError` unless this is a metric on distinct records."""
+
+    @property
+    def triangle_slack(self) -> float:
+        """Share of two distances by which bounds from the triangle inequality are widened: far
+        above any `relative_error`, so that they hold for the distances as they are computed."""
+        return 1e-12
 
     @abstractmethod
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
@@ -135,9 +160,19 @@ class Haversine(Metric):
     relative_error = 5e-15
     unit = "km"
 
+    lat: FloatArray
+    lon: FloatArray
+
     def __init__(self, lat: FloatArray, lon: FloatArray) -> None:
-        self.lat = frozen(lat)
-        self.lon = frozen(lon)
+        vars(self).update(lat=frozen(lat), lon=frozen(lon))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Haversine, (self.lat, self.lon)
+
+    def check(self) -> None:
+        check_places(self.lat, self.lon)
+        refuse_bad(self.lon >= 180, self.lon, "longitude", "lie in [-180, 180) degrees")
+        distinct(place_keys(self.lat, self.lon), merge=False)
 
     @property
     def size(self) -> int:
@@ -174,9 +209,13 @@ class Haversine(Metric):
     @cached_property
     def plane(self) -> FloatArray:
         """Local equirectangular coordinates in km, shape (K, 2), centred on the mean place."""
+        return self.project(self.lat, self.lon)
+
+    def project(self, lat: FloatArray, lon: FloatArray) -> FloatArray:
+        """Any places in the coordinates of `plane`."""
         lat0, lon0 = float(self.lat.mean()), float(self.lon.mean())
-        x = np.deg2rad(self.lon - lon0) * np.cos(np.deg2rad(lat0))
-        y = np.deg2rad(self.lat - lat0)
+        x = np.deg2rad(lon - lon0) * np.cos(np.deg2rad(lat0))
+        y = np.deg2rad(lat - lat0)
         return np.ascontiguousarray(EARTH_RADIUS_KM * np.stack([x, y], axis=1))
 
     def arrays(self) -> dict[str, FloatArray]:
@@ -188,12 +227,20 @@ class Euclidean(Metric):
 
     kind = "euclidean"
 
+    vectors: FloatArray
+
     def __init__(self, vectors: FloatArray, unit: str = "unit") -> None:
-        self.vectors = frozen(vectors)
-        self.unit = unit
         # Squares of rounded differences, up to 32 plain additions, then compensated ones; the
         # root halves the error and rounds once (docs/audit.md).
-        self.relative_error = (min(vectors.shape[1], SUM_TERMS) / 2 + 6) * 2.0**-53
+        error = (min(vectors.shape[1], SUM_TERMS) / 2 + 6) * 2.0**-53
+        vars(self).update(vectors=frozen(vectors), unit=unit, relative_error=error)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Euclidean, (self.vectors, self.unit)
+
+    def check(self) -> None:
+        check_coordinates(self.vectors, any_size=False)
+        distinct(self.vectors + 0.0, merge=False)
 
     @property
     def size(self) -> int:
@@ -257,9 +304,22 @@ class Matrix(Metric):
     kind = "matrix"
     relative_error = 0.0
 
+    distances: FloatArray
+
     def __init__(self, distances: FloatArray, unit: str = "unit") -> None:
-        self.distances = frozen(distances)
-        self.unit = unit
+        vars(self).update(distances=frozen(distances), unit=unit)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Matrix, (self.distances, self.unit)
+
+    def check(self) -> None:
+        check_entries(self.distances)
+        refuse_zero_distances(self.distances)
+        check_triangles(self.distances)
+
+    @property
+    def triangle_slack(self) -> float:
+        return 4 * TRIANGLE_TOLERANCE
 
     @property
     def size(self) -> int:

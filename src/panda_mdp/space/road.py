@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -34,19 +35,30 @@ class Road(Matrix):
     whole table is formed only where compiled loops or files need it (`distances`).
     """
 
+    graph: csr_array
+    nodes: IntArray
+    _rows: OrderedDict[int, FloatArray]
+
     def __init__(self, graph: csr_array, nodes: IntArray, unit: str) -> None:
         # The base class would want the table; it is formed when it is asked for.
-        self.graph = graph
-        self.nodes = frozen(nodes)
-        self.unit = unit
-        self._rows: OrderedDict[int, FloatArray] = OrderedDict()
+        vars(self).update(graph=graph, nodes=frozen(nodes), unit=unit, _rows=OrderedDict())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Road, (self.graph, self.nodes, self.unit)
+
+    def check(self) -> None:
+        costs, turned = self.graph, self.graph.T.tocsr()
+        symmetric = abs(costs - turned).max() == 0
+        if not symmetric or not np.all(costs.data >= 0) or np.any(costs.data % 1):
+            msg = "the graph of a road metric is symmetric, in whole steps that are not negative"
+            raise DomainError(msg)
+        _refuse_cut_off(costs, self.nodes)
+        _refuse_together(costs, self.nodes)
 
     @classmethod
     def over(cls, graph: csr_array, nodes: IntArray, unit: str) -> Road:
         """The metric of a symmetric graph of costs in `unit`; records must be joined by it."""
-        graph.data[:] = np.rint(graph.data * STEPS_PER_UNIT)
-        _refuse_cut_off(graph, nodes)
-        _refuse_together(graph, nodes)
+        graph.data = frozen(np.rint(graph.data * STEPS_PER_UNIT))
         return cls(graph, nodes, unit)
 
     @property

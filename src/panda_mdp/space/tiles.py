@@ -79,8 +79,7 @@ def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     for start in range(0, count, 1024):
         apart[start : start + 1024] = metric.block(centres[start : start + 1024], centres)
     spread = radii[:, None] + radii
-    # Triangle inequality up to rounding, and up to the 1e-9 that a given matrix may break it by.
-    slack = 4e-9 if metric.kind == "matrix" else 1e-12  # far above any relative_error
+    slack = metric.triangle_slack
     between = np.maximum(0.0, apart - spread - slack * (apart + spread))
     across = (apart + spread) * (1 + slack)
     return Tiles(order, starts, centres, radii, between, across)

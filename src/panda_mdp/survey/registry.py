@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from panda_mdp.errors import MethodError
@@ -51,7 +51,7 @@ class Method:
         if self.remapped:
             table = remap(table)
         if not table.stages:
-            table = replace(table, stages=(("all", time.perf_counter() - start),))
+            table = table.with_facts(stages=(("all", time.perf_counter() - start),))
         return table
 
 

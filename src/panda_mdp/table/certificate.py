@@ -4,20 +4,72 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from panda_mdp.base.plain import plain
+from panda_mdp.errors import FileFormatError, PrivacyError, ProblemError
+from panda_mdp.outputs import Outputs
 from panda_mdp.privacy.quantise import BITS
+from panda_mdp.problem import check_epsilon
+from panda_mdp.space.domain import Domain
 from panda_mdp.version import __version__
 
 if TYPE_CHECKING:
     from panda_mdp.table.mechanism import Mechanism
 
 FORMAT = "panda-mdp mechanism"
+SHORTEST_FINGERPRINT = 16
 VERSION = 1
+PLACED_VERSION = 2
+"""Of files whose outputs are no records: readers of version 1 would take columns for records."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a table must be for its reader; anything else is refused, whatever the file says.
+
+    >>> Expected(epsilon=5.0, unit="km")
+    Expected(epsilon=5.0, unit='km', fingerprint=None)
+    """
+
+    epsilon: float | None = None
+    """The most that a report may cost, per unit of distance."""
+    unit: str | None = None
+    fingerprint: str | None = None
+    """Of the domain (`domain.fingerprint`), or the beginning of it, 16 digits or more."""
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
+        if self.fingerprint is not None and len(self.fingerprint) < SHORTEST_FINGERPRINT:
+            msg = (
+                f"a fingerprint of {len(self.fingerprint)} digits names no domain; give at least "
+                f"{SHORTEST_FINGERPRINT}"
+            )
+            raise ProblemError(msg)
+
+    def check(self, domain: Domain, epsilon: float) -> None:
+        """Raise `PrivacyError` unless a table over `domain` at `epsilon` is as expected."""
+        if self.unit is not None and domain.unit != self.unit:
+            msg = f"epsilon is per {domain.unit}; a table per {self.unit} was expected"
+            raise PrivacyError(msg)
+        if self.epsilon is not None and epsilon > self.epsilon:
+            msg = (
+                f"the table has epsilon {epsilon!r} per {domain.unit}; at most {self.epsilon!r} "
+                "was expected"
+            )
+            raise PrivacyError(msg)
+        if self.fingerprint is not None and not domain.fingerprint.startswith(self.fingerprint):
+            msg = (
+                f"the table is over the domain {domain.fingerprint[:16]}...; "
+                f"{self.fingerprint[:16]}... was expected"
+            )
+            raise PrivacyError(msg)
 
 
 def describe(mechanism: Mechanism) -> dict[str, Any]:
@@ -28,7 +80,7 @@ def describe(mechanism: Mechanism) -> dict[str, Any]:
     gap = mechanism.gap
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if problem.reports.kind == "records" else PLACED_VERSION,
         "library": __version__,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "method": mechanism.method,
@@ -49,8 +101,13 @@ def describe(mechanism: Mechanism) -> dict[str, Any]:
             ),
             "nodes": domain.nodes is not None,
             "fingerprint": domain.fingerprint,
+            "labels": None if domain.labels is None else list(domain.labels),
         },
         "outputs": problem.outputs_count,
+        "reports": {
+            "kind": problem.reports.kind,
+            "labels": None if problem.reports.names is None else list(problem.reports.names),
+        },
         "prior_source": problem.prior_source,
         "bits": BITS,
         "audit": {
@@ -81,10 +138,53 @@ def _plain_details(details: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
     kept: dict[str, Any] = {}
     left_out = []
     for name, value in details.items():
-        if name in ("audit_source", "bound_source"):
+        if name == "bound_source":
             continue
         try:
             kept[name] = json.loads(json.dumps(plain(value), allow_nan=False))
         except (TypeError, ValueError):
             left_out.append(name)
     return kept, sorted(left_out)
+
+
+def restore_domain(claims: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Domain:
+    """The domain that a certificate names, from its arrays: a metric, checked, and the same one."""
+    kind, unit = claims["kind"], str(claims["unit"])
+    if kind == "haversine":
+        domain = Domain.from_points(arrays["lat"], arrays["lon"])
+    elif kind in ("euclidean", "angular"):
+        domain = Domain.from_vectors(arrays["vectors"], metric=kind, unit=unit)
+    elif kind == "matrix":
+        domain = Domain.from_matrix(arrays["distances"], unit=unit)
+    else:
+        msg = f"a metric of kind {kind!r} is none that this library knows"
+        raise FileFormatError(msg)
+    if domain.fingerprint != claims["fingerprint"] or domain.unit != unit:
+        msg = "the domain is not the one that the certificate names"
+        raise FileFormatError(msg)
+    if "nodes" in arrays:
+        domain = domain.with_nodes(arrays["nodes"])
+    labels = claims.get("labels")
+    return domain if labels is None else domain.with_labels(labels)
+
+
+def restore_outputs(
+    certificate: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], domain: Domain
+) -> Outputs:
+    """The outputs that a certificate describes, from its arrays."""
+    claims = certificate.get("reports") or {"kind": "records", "labels": None}
+    if claims["kind"] == "records":
+        return Outputs.of(arrays["outputs"], domain)
+    if claims["kind"] == "places":
+        return Outputs.at(arrays["output_lat"], arrays["output_lon"], claims["labels"])
+    if claims["kind"] == "labels":
+        return Outputs.labels(claims["labels"])
+    msg = f"outputs of kind {claims['kind']!r}; this library knows records, places and labels"
+    raise FileFormatError(msg)
+
+
+def output_arrays(reports: Outputs) -> dict[str, npt.NDArray[Any]]:
+    """What a file holds of the outputs."""
+    if reports.lat is None or reports.lon is None:
+        return {"outputs": reports.codes}
+    return {"outputs": reports.codes, "output_lat": reports.lat, "output_lon": reports.lon}

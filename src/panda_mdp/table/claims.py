@@ -109,6 +109,9 @@ def shapes(certificate: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         found["vectors"] = (size, whole(claims, "dimensions", 1))
     if claims["nodes"]:
         found["nodes"] = (size,)
+    reports = certificate.get("reports")
+    if reports is not None and reports["kind"] == "places":
+        found |= {"output_lat": (count,), "output_lon": (count,)}
     return found
 
 
@@ -152,49 +155,33 @@ def check_bound(certificate: Mapping[str, Any], loss: float) -> float | None:
     return bound
 
 
-def stated_audit(certificate: Mapping[str, Any], domain: Domain, subject: str) -> Audit:
-    """The audit as a certificate states it; its record indices are those of the domain."""
-    stated, claimed = certificate["audit"], real(certificate, "epsilon")
-    if not claimed > 0:
-        msg = f"a wrong value: epsilon is {claimed!r}; it must be positive"
-        raise FileFormatError(msg)
-    x, x2, y = stated["worst"]
-    if any(type(v) is not int or not 0 <= v < domain.size for v in (x, x2, y)):
-        msg = f"the stated worst pair names records outside 0..{domain.size - 1}"
-        raise FileFormatError(msg)
-    return Audit(
-        holds=stated["holds"] is True,
-        epsilon=real(stated, "epsilon"),
-        worst=(x, x2, y),
-        claimed=claimed,
-        unit=domain.unit,
-        distance=real(stated, "distance"),
-        pairs=whole(stated, "pairs", 1),
-        subject=subject,
-    )
-
-
-def check_audit(stated: Audit, verdict: Audit, domain: Domain, outputs: IntArray) -> None:
+def check_audit(
+    certificate: Mapping[str, Any], verdict: Audit, domain: Domain, outputs: IntArray
+) -> None:
     """Refuse a stated audit that is not the one of the weights, up to rounding.
 
     The worst pair need not be the same, since several may attain the rate.
     """
-    x, x2, y = stated.worst
+    stated = certificate["audit"]
+    x, x2, y = stated["worst"]
+    if any(type(v) is not int or not 0 <= v < domain.size for v in (x, x2)):
+        msg = f"the stated worst pair names records outside 0..{domain.size - 1}"
+        raise FileFormatError(msg)
+    rate, pairs = real(stated, "epsilon"), whole(stated, "pairs", 1)
     distance = domain.distance(x, x2)
     near = min(verdict.distance, distance) if x != x2 else 0.0
     same = (
-        stated.holds
-        and stated.pairs == verdict.pairs
+        stated["holds"] is True
+        and pairs == verdict.pairs
         and near > 0
+        and type(y) is int
         and y in outputs
-        and abs(stated.distance - distance) <= TOLERANCE * distance
-        and abs(stated.epsilon - verdict.epsilon)
-        <= TOLERANCE * verdict.epsilon + RATE_TOLERANCE / near
+        and abs(real(stated, "distance") - distance) <= TOLERANCE * distance
+        and abs(rate - verdict.epsilon) <= TOLERANCE * verdict.epsilon + RATE_TOLERANCE / near
     )
     if not same:
         msg = (
-            f"the certificate states an audited epsilon of {stated.epsilon!r} over "
-            f"{stated.pairs:,} pairs; the audit of its weights gives {verdict.epsilon!r} over "
-            f"{verdict.pairs:,}"
+            f"the certificate states an audited epsilon of {rate!r} over {pairs:,} pairs; the "
+            f"audit of its weights gives {verdict.epsilon!r} over {verdict.pairs:,}"
         )
         raise FileFormatError(msg)

@@ -4,51 +4,68 @@
     ├── Mechanism         its audit over all pairs holds; can be sampled, saved, served
     └── NoGuarantee       for study only: refuses to be saved or sampled from for release
 
-`Simulation` wraps either for seeded experiments and is never for release.
+A table computes its audit when it is made, on the integers that it owns; none is ever accepted from
+outside. `Simulation` wraps either for seeded experiments and is never for release.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.sealing import sealed
+from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
-from panda_mdp.privacy.audit import Audit, audit_weights, subject
+from panda_mdp.outputs import Outputs
+from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
-from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose
+from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose, choose_rows
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import check_record
+from panda_mdp.space.domain import Label, check_record, check_records
 from panda_mdp.table.pmdp.encode import encode, write
+
+LOSS_ROUNDING = 1e-9
+"""Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Table(Rebuilt):
     """A perturbation table: row x holds the distribution of what is reported for record x."""
 
     problem: Problem
     weights: IntArray
     """K x m integers, each row summing to 2^62: the numbers that are audited and sampled."""
     method: str
-    audit: Audit
     lower_bound: float | None = None
     """A rigorous lower bound on the optimum of the problem, where the method has one."""
     stages: tuple[tuple[str, float], ...] = ()
     """What was done, and the seconds that it took."""
     details: Mapping[str, Any] = field(default_factory=dict)
+    audit: Audit = field(init=False)
+    """How private the weights are over all pairs of records."""
+    backend: InitVar[Backend | None] = None
+    """What computes the audit; the default where None."""
 
-    def __post_init__(self) -> None:
-        check_weights(self.weights, (self.problem.size, self.problem.outputs_count))
-        object.__setattr__(self, "weights", frozen(self.weights))
-        object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
+    def __post_init__(self, backend: Backend | None) -> None:
+        set_ = object.__setattr__
+        problem = self.problem
+        set_(self, "weights", frozen(self.weights))
+        check_weights(self.weights, (problem.size, problem.outputs_count))
+        set_(self, "details", MappingProxyType(dict(self.details)))
+        verdict = audit_weights(
+            problem.domain, problem.outputs, self.weights, problem.epsilon, backend
+        )
+        set_(self, "audit", verdict)
 
     @classmethod
     def from_matrix(
@@ -70,12 +87,10 @@ class Table:
         if table.shape != shape:
             msg = f"the matrix has shape {table.shape}; this problem needs {shape}"
             raise PrivacyError(msg)
-        weights = quantise(table)
         return cls(
             problem=problem,
-            weights=weights,
+            weights=quantise(table),
             method=method,
-            audit=audit_weights(problem.domain, problem.outputs, weights, problem.epsilon),
             lower_bound=lower_bound,
             stages=stages,
             details=details or {},
@@ -111,13 +126,46 @@ class Table:
         """Time that all stages took."""
         return sum(seconds for _, seconds in self.stages)
 
+    @sealed
+    def row(self, record: int) -> FloatArray:
+        """The probabilities of one record, m of them."""
+        return frozen(self.weights[check_record(record, self.problem.size)] / float(TOTAL))
+
+    def with_facts(
+        self,
+        *,
+        method: str | None = None,
+        lower_bound: float | None = None,
+        stages: tuple[tuple[str, float], ...] | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The same problem and weights, and so the same audit, with other things said of them."""
+        new = object.__new__(type(self))
+        for part in fields(self):
+            object.__setattr__(new, part.name, getattr(self, part.name))
+        given = {"method": method, "lower_bound": lower_bound, "stages": stages}
+        for name, value in given.items():
+            if value is not None:
+                object.__setattr__(new, name, value)
+        if details is not None:
+            object.__setattr__(new, "details", MappingProxyType(dict(details)))
+        new._check_bound()
+        return new
+
     def with_details(self, **details: Any) -> Self:
         """The same table with more said about it."""
-        return replace(self, details={**self.details, **details})
+        return self.with_facts(details={**self.details, **details})
 
+    def _check_bound(self) -> None:
+        bound = self.lower_bound
+        if bound is not None and math.isnan(bound):
+            msg = f"the lower bound is {bound}; it must be a number, or None where there is none"
+            raise PrivacyError(msg)
+
+    @sealed
     def simulate(self, seed: int) -> Simulation:
         """A seeded twin for experiments. Its draws are predictable: it is not for release."""
-        return Simulation(self, SeededBits(seed))
+        return Simulation(self, _seeded(seed))
 
     def _summary(self) -> str:
         unit = self.problem.loss_unit
@@ -132,38 +180,41 @@ class Table:
 class Mechanism(Table):
     """A table that is epsilon-mDP: the audit over all pairs, on its integers, holds.
 
-    The constructor refuses anything else, an audit of other weights or at another epsilon
-    included, so an instance of this type is the guarantee:
+    The constructor audits and refuses anything else, so an instance of this type is the guarantee:
     z(y|x) <= exp(epsilon d(x, x')) z(y|x') for all records x, x' and outputs y.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __post_init__(self, backend: Backend | None) -> None:
+        super().__post_init__(backend)
         if not self.audit.holds:
             msg = (
-                f"{self.audit.shortfall}; repair the matrix, raise epsilon, or keep it as "
-                "NoGuarantee"
+                f"{self.audit.shortfall}; pm.repair(problem, matrix) gives the nearest table that "
+                "holds; or raise epsilon, or keep it as NoGuarantee"
             )
             raise PrivacyError(msg)
-        about = subject(self.problem.domain, self.problem.outputs, self.weights)
-        if self.audit.subject != about or self.audit.claimed != self.problem.epsilon:
-            msg = "the audit is of another table or epsilon; audit_weights(...) makes the right one"
+        self._check_bound()
+
+    def _check_bound(self) -> None:
+        super()._check_bound()
+        bound = self.lower_bound
+        # No private table loses less than the optimum.
+        if bound is not None and bound > self.loss * (1 + LOSS_ROUNDING):
+            msg = f"a lower bound of {bound!r} lies above the loss, {self.loss!r}; it is no bound"
             raise PrivacyError(msg)
 
     def __repr__(self) -> str:
         return f"Mechanism({self._summary()})"
 
-    @overload
-    def sample(self, record: int) -> int: ...
-    @overload
-    def sample(self, record: int, size: int) -> IntArray: ...
-    def sample(self, record: int, size: int | None = None) -> int | IntArray:
-        """Draw outputs (indices into the domain) for a record.
+    @sealed
+    def sample(self, records: npt.ArrayLike, size: int | None = None) -> Any:
+        """Draw outputs for a record, or one for each of many records.
 
+        Returns what is reported: indices into the domain, or labels where outputs are no records;
+        `size` draws of one record, or one draw for each of `records`.
         Drawn from the integers with the operating system's generator. Each further draw for the
         same record spends epsilon again: independent reports compose and average out.
         """
-        return _draw(self, SystemBits(), record, size)
+        return _draw(self, SystemBits(), records, size)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write table, problem and certificate to one file, atomically."""
@@ -204,13 +255,10 @@ class Simulation:
     def __repr__(self) -> str:
         return f"Simulation({self.table.method}, seed=<hidden>; NOT FOR RELEASE)"
 
-    @overload
-    def sample(self, record: int) -> int: ...
-    @overload
-    def sample(self, record: int, size: int) -> IntArray: ...
-    def sample(self, record: int, size: int | None = None) -> int | IntArray:
-        """Draw outputs (indices into the domain) with the seeded generator."""
-        return _draw(self.table, self._bits, record, size)
+    @sealed
+    def sample(self, records: npt.ArrayLike, size: int | None = None) -> Any:
+        """Draw outputs as `Mechanism.sample` does, with the seeded generator."""
+        return _draw(self.table, self._bits, records, size)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Refused: a seeded mechanism is not for release."""
@@ -218,11 +266,52 @@ class Simulation:
         raise NotForReleaseError(msg)
 
 
-def _draw(table: Table, bits: BitSource, record: int, size: int | None) -> int | IntArray:
-    row = check_record(record, table.problem.size, MethodError)
+def judged(
+    problem: Problem,
+    weights: IntArray,
+    method: str,
+    *,
+    lower_bound: float | None = None,
+    stages: tuple[tuple[str, float], ...] = (),
+    details: Mapping[str, Any] | None = None,
+    backend: Backend | None = None,
+) -> Mechanism | NoGuarantee:
+    """A `Mechanism` where the audit of these weights holds, else a `NoGuarantee` with its audit."""
+    table = NoGuarantee(problem, weights, method, None, stages, details or {}, backend=backend)
+    if not table.audit.holds:
+        return table
+    # The audit that the table computed on the arrays that it owns; it is not made twice.
+    mechanism = object.__new__(Mechanism)
+    for part in fields(table):
+        object.__setattr__(mechanism, part.name, getattr(table, part.name))
+    return mechanism.with_facts(lower_bound=lower_bound)
+
+
+def _seeded(seed: int) -> SeededBits:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        msg = "the seed is not a whole number from 0 on (it is not shown)"
+        raise MethodError(msg)
+    return SeededBits(int(seed))
+
+
+def _draw(table: Table, bits: BitSource, records: npt.ArrayLike, size: int | None) -> Any:
+    reports = table.problem.reports
+    if np.ndim(records) > 0:
+        if size is not None:
+            msg = "size is for draws of one record; many records get one draw each"
+            raise MethodError(msg)
+        rows = check_records(records, table.problem.size, MethodError)
+        return reports.report(choose_rows(table.weights, rows, bits))
+    row = check_record(records, table.problem.size, MethodError)
     if size is not None and size < 0:
         msg = f"size is {size}; it must not be negative"
         raise MethodError(msg)
-    columns = choose(table.weights[row], bits.integers(1 if size is None else size))
-    outputs = table.problem.outputs[columns]
-    return int(outputs[0]) if size is None else outputs
+    drawn = choose(table.weights[row], bits.integers(1 if size is None else size))
+    return _reported(reports, drawn, size)
+
+
+def _reported(reports: Outputs, columns: IntArray, size: int | None) -> Any:
+    if size is not None:
+        return reports.report(columns)
+    single: Label | np.integer[Any] = reports.report(columns)[0]
+    return int(single) if isinstance(single, np.integer) else single

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError
-from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.mechanism import Mechanism, judged
 
 FLOOR_SHARE = 1e-8
 MAX_SHARE = 1e-3
@@ -64,6 +64,7 @@ def release(
     stages: tuple[tuple[str, float], ...] = (),
     details: Mapping[str, Any] | None = None,
     floor: float = FLOOR_SHARE,
+    backend: Backend | None = None,
 ) -> Mechanism:
     """Quantise, audit and hand out a matrix that is epsilon-mDP up to rounding.
 
@@ -80,14 +81,10 @@ def release(
         except PrivacyError as error:
             msg = f"{method} gave a matrix that is not private: {error}"
             raise PrivacyError(msg) from error
-        result = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
-        if result.holds:
-            return Mechanism(
-                problem=problem,
-                weights=weights,
-                method=method,
-                audit=result,
-                lower_bound=lower_bound,
+        answer = judged(problem, weights, method, lower_bound=lower_bound, backend=backend)
+        result = answer.audit
+        if isinstance(answer, Mechanism):
+            return answer.with_facts(
                 stages=(*stages, ("quantise and audit", time.perf_counter() - start)),
                 details={**(details or {}), **facts},
             )

@@ -13,10 +13,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.methods.coarse import FAR
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.remap import remap
+from panda_mdp.outputs import Outputs
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import NoGuarantee
@@ -82,21 +82,12 @@ def representatives(lat: FloatArray, lon: FloatArray, side: int = SIDE) -> IntAr
 
 
 def representative_problem(problem: Problem, apart: FloatArray, stand_in: IntArray) -> Problem:
-    """The LP over representatives at epsilon / 10; outputs are carried by records far away."""
-    count, outputs = len(apart), problem.outputs_count
-    epsilon = SHARE * problem.epsilon
-    size = count + outputs
-    distances = np.full((size, size), 2 * float(apart.max()) + FAR / epsilon)
-    distances[:count, :count] = apart
-    np.fill_diagonal(distances, 0.0)
-    prior = np.concatenate([np.full(count, 1 / count), np.zeros(outputs)])
-    loss = np.concatenate([problem.loss[stand_in], np.zeros((outputs, outputs))])
+    """The LP over representatives at epsilon / 10."""
     return Problem(
-        Domain.from_matrix(distances, unit=problem.domain.unit),
-        np.arange(count, size),
-        loss,
-        epsilon,
-        prior=prior,
+        Domain.from_matrix(apart, unit=problem.domain.unit),
+        Outputs.labels(range(problem.outputs_count)),
+        problem.loss[stand_in],
+        SHARE * problem.epsilon,
         loss_unit=problem.loss_unit,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import re
 import shutil
 import struct
@@ -45,10 +46,10 @@ def data(mechanism, tmp_path_factory) -> bytes:
 def reload(tmp_path):
     """Loads bytes as a file."""
 
-    def read(data: bytes, verify: bool = True) -> pm.CompactTable:
+    def read(data: bytes) -> pm.CompactTable:
         path = tmp_path / "given.pmdc"
         path.write_bytes(data)
-        return pm.load_compact(path, verify=verify)
+        return pm.load_compact(path)
 
     return read
 
@@ -142,7 +143,7 @@ def test_draws_follow_the_rows(data, reload, monkeypatch):
 
 
 def test_a_row_decodes_one_block(data, reload, monkeypatch):
-    table = reload(data, verify=False)
+    table = reload(data)
     decoded = []
     original = pm.CompactTable._decode
     monkeypatch.setattr(
@@ -164,7 +165,7 @@ def test_every_flipped_byte_is_refused(data, reload):
         bad = bytearray(data)
         bad[place] ^= 1 + place % 255
         with pytest.raises(FileFormatError):
-            reload(bytes(bad), verify=False)
+            reload(bytes(bad))
 
 
 @pytest.mark.parametrize("length", [0, 1, 10, 21, 22, 60, 5000, -1])
@@ -190,7 +191,7 @@ def drop(name):
     ("change", "what"),
     [
         (set_("format", value="other"), "foreign"),
-        (set_("version", value=2), "version 2"),
+        (set_("version", value=3), "version 3"),
         (set_("domain", "kind", value="taxicab"), "taxicab"),
         (set_("domain", "fingerprint", value="0" * 64), "certificate names"),
         (set_("domain", "records", value=299), "damaged"),
@@ -204,7 +205,7 @@ def drop(name):
         (set_("blocks", 0, value=-5), "blocks"),
         (set_("sections", "order", value=1), "sections"),
         (set_("epsilon", value=1e-3), "not 0.001-mDP"),
-        (set_("epsilon", value="x"), "wrong value"),
+        (set_("epsilon", value="x"), "epsilon is 'x'"),
         (set_("subject", value="another"), "speaks about"),
         (drop("epsilon"), "lacks a field"),
         (drop("sections"), "lacks a field"),
@@ -223,15 +224,30 @@ def test_headers_that_are_none(reload, text):
         reload(seal(layout.MAGIC + struct.pack("<I", len(text)) + text))
 
 
-def test_a_forged_audit_is_found_by_verifying_only(data, reload):
+def test_a_forged_epsilon_is_found(data, reload, tmp_path):
     def lower(header):
         words = header["guarantee"].replace(f"exp({header['epsilon']!r} ", "exp(0.001 ")
         header.update(epsilon=1e-3, guarantee=words)
 
     bad = forged(data, lower)
-    assert reload(bad, verify=False).epsilon == 1e-3
     with pytest.raises(FileFormatError, match="-mDP"):
         reload(bad)
+    assert pm.inspect(tmp_path / "given.pmdc").certificate["epsilon"] == 1e-3
+    with pytest.raises(MethodError, match=r"panda_mdp\.inspect"):
+        pm.load_compact(tmp_path / "given.pmdc", verify=False)
+
+
+@pytest.mark.parametrize("bound", [1e9, float("inf"), float("nan")])
+def test_a_forged_bound_is_refused(data, reload, bound):
+    with pytest.raises(FileFormatError):
+        reload(forged(data, set_("lower_bound", value=bound)))
+
+
+def test_a_compact_table_pickles_and_is_audited_on_the_way_in(data, reload):
+    table = reload(data)
+    copy = pickle.loads(pickle.dumps(table))
+    np.testing.assert_array_equal(copy.weights(), table.weights())
+    assert copy.audit == table.audit
 
 
 def test_another_problem_is_refused(mechanism, data, reload):
@@ -254,7 +270,7 @@ def test_only_mechanisms_are_written(mechanism, tmp_path):
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path):
-    with pytest.raises(FileNotFoundError, match="save_compact"):
+    with pytest.raises(FileNotFoundError, match="save"):
         pm.load_compact(tmp_path / "none.pmdc")
 
 

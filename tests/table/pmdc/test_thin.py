@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers import displacement_problem, domains, random_domain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panda_mdp import Domain, Mechanism, Problem, exponential, optimal, remap
+from panda_mdp import Domain, Mechanism, NoGuarantee, Problem, exponential, optimal, remap
 from panda_mdp.errors import MethodError, MissingDependencyError, PrivacyError
 from panda_mdp.methods.exponential import softmax
-from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.table.mechanism import judged
 from panda_mdp.table.pmdc.thin import fill, thin
 
 
@@ -161,12 +159,14 @@ def test_records_too_near_for_rounding_need_equal_rows():
 def test_slack_is_doubled_until_the_audit_holds(tight, monkeypatch):
     refusals = [2]
 
-    def strict(*given):
-        verdict = audit_weights(*given)
+    def strict(problem, weights, method, **facts):
         refusals[0] -= 1
-        return replace(verdict, holds=verdict.holds and refusals[0] < 0)
+        if refusals[0] < 0:
+            return judged(problem, weights, method, **facts)
+        facts.pop("lower_bound")
+        return NoGuarantee(problem, weights, method, **facts)
 
-    monkeypatch.setattr("panda_mdp.table.pmdc.thin.audit_weights", strict)
+    monkeypatch.setattr("panda_mdp.table.pmdc.thin.judged", strict)
     assert thin(tight, 1e-3, 1e-3).slack == 4e-3
     refusals[0] = 9
     with pytest.raises(PrivacyError, match=r"allow more slack than 0\.001"):

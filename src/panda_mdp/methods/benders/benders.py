@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -297,8 +297,7 @@ class _Run:
         self.mark = now
 
     def _result(self, stopped: Stopped) -> Mechanism:
-        return replace(
-            self.best,
+        return self.best.with_facts(
             method="benders",
             lower_bound=self.bound,
             stages=tuple(self.seconds.items()),

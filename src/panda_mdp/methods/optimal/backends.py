@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.backend import accelerator
+from panda_mdp.compute.backend import Backend, accelerator
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph
@@ -19,6 +19,8 @@ class Engine(ABC):
     """Makes the solver and the closure of one machine."""
 
     name: str
+    audit: Backend
+    """What computes the audits of this machine's tables."""
     compiles: bool = False
     """Whether what runs for the first time is compiled meanwhile, in every process anew."""
 
@@ -39,6 +41,7 @@ class CpuEngine(Engine):
     """All cores of this machine, compiled by numba."""
 
     name = "cpu"
+    audit = "numba"
 
     def __init__(self) -> None:
         try:
@@ -60,6 +63,7 @@ class JaxEngine(Engine):
     """The devices that JAX sees, or those given; outputs are split over them."""
 
     name = "jax"
+    audit = "jax"
     compiles = True
 
     def __init__(self, devices: Sequence[Any] | None = None) -> None:

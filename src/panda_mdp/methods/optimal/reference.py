@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -124,8 +124,7 @@ class _Run:
             "highs_objective": self._objective(answer),
         }
         best = self._best(answer, details)
-        return replace(
-            best,
+        return best.with_facts(
             method="optimal, HiGHS",
             lower_bound=bound,
             stages=tuple(self.stages),

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,8 +90,7 @@ class SmallLp:
             stopped = self._loop()
         except KeyboardInterrupt:
             stopped = Stopped.INTERRUPTED
-        return replace(
-            self.best,
+        return self.best.with_facts(
             method="optimal",
             lower_bound=self.bound,
             stages=tuple(self.seconds.items()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -198,7 +198,9 @@ class Solve:
         self.timed = True
 
     def _offer(self, matrix: FloatArray, details: dict[str, float]) -> float:
-        mechanism = release(self.problem, matrix, method="optimal", details=details)
+        mechanism = release(
+            self.problem, matrix, method="optimal", details=details, backend=self.engine.audit
+        )
         self._keep(mechanism)
         return mechanism.loss
 
@@ -244,8 +246,7 @@ class Solve:
         best = self.best
         if best is None:
             raise KeyboardInterrupt
-        return replace(
-            best,
+        return best.with_facts(
             method="optimal",
             lower_bound=self.bound,
             stages=tuple(self.seconds.items()),

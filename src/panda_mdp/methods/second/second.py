@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -94,8 +93,7 @@ def lower_objective(
         "improved": best is not first,
         "stopped": solved.status,
     }
-    return replace(
-        best,
+    return best.with_facts(
         lower_bound=first.lower_bound,
         stages=stages,
         details={**first.details, **best.details, "second": facts},
@@ -163,8 +161,7 @@ def limited(
         best = release(problem, common, method=f"optimal, {attacker} at most {limit:g}")
     value = goal.value(best.matrix)
     facts = {"objective": attacker, "radius": radius, "value": value, "limit": limit}
-    return replace(
-        best,
+    return best.with_facts(
         lower_bound=max(solved.bound, 0.0),
         stages=(("solve, repair and audit", time.perf_counter() - start),),
         details={**best.details, "limited": facts, "highs_status": solved.status},

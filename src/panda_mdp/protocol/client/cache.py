@@ -7,12 +7,10 @@ of records with the client's own distances. What was audited once is recognised 
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import httpx
 
-from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import ConnectionLostError, ProtocolError, SignatureError
 from panda_mdp.protocol.client.wire import Wire
 from panda_mdp.protocol.ledger.locking import file_lock
@@ -20,7 +18,6 @@ from panda_mdp.protocol.messages.catalogue import TableInfo
 from panda_mdp.protocol.messages.signing import VerifyKey, table_bytes
 from panda_mdp.table.pmdc.archive import load_compact
 from panda_mdp.table.pmdc.compact import CompactTable
-from panda_mdp.version import __version__
 
 RESUMPTIONS = 8
 LARGEST_FILE = 1 << 30
@@ -56,10 +53,7 @@ class TableCache:
             return self._load(path, info)
 
     def _load(self, path: Path, info: TableInfo) -> CompactTable:
-        note = path.with_suffix(".audit.json")
-        known = _note(info, path)
-        seen = note.exists() and note.read_text() == known
-        table = load_compact(path, verify=not seen)
+        table = load_compact(path)
         claims = (table.domain.fingerprint, table.epsilon, len(table.outputs), table.domain.size)
         if claims != (info.domain, info.epsilon, info.outputs, info.records):
             msg = (
@@ -67,9 +61,6 @@ class TableCache:
                 "records, outputs or another epsilon; do not report, and tell the operator"
             )
             raise ProtocolError(msg)
-        if not seen:
-            with atomic_file(note) as stream:
-                stream.write(known.encode())
         return table
 
     def _fetch(self, wire: Wire, info: TableInfo, path: Path) -> None:
@@ -122,9 +113,3 @@ def _check_range(header: str | None, start: int, size: int) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _note(info: TableInfo, path: Path) -> str:
-    """What is remembered of an audit: of which file, against which epsilon, by which library."""
-    facts = {"file": path.name, "epsilon": info.epsilon, "library": __version__}
-    return json.dumps(facts, sort_keys=True)

@@ -41,10 +41,11 @@ from panda_mdp.protocol.server.store.catalogue import (
     table_facts,
 )
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.files import decode_compact, encode_compact
 from panda_mdp.protocol.server.store.jobs import end_job, fail_round
 from panda_mdp.protocol.server.store.rounds import store_solution, task_of_round
 from panda_mdp.protocol.server.store.schema import jobs
+from panda_mdp.table.pmdc.archive import decode as decode_compact
+from panda_mdp.table.pmdc.archive import encode as encode_compact
 
 _log = logging.getLogger("panda_mdp.server")
 EVERY_S = 0.5

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import errno
-import itertools
-import math
 import os
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from panda_mdp.base.arrays import frozen
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.errors import (
-    DomainError,
-    FileFormatError,
-    MethodError,
-    NotForReleaseError,
-    PrivacyError,
-    ProblemError,
-)
+from panda_mdp.errors import MethodError, NotForReleaseError
 from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.space.domain import check_indices
-from panda_mdp.table import claims
-from panda_mdp.table.certificate import describe
+from panda_mdp.table.certificate import Expected, describe, output_arrays
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.pmdc import layout
 from panda_mdp.table.pmdc.codec import BLOCK_ROWS, MOST_OUTPUTS, encode_block, spanning_order
 from panda_mdp.table.pmdc.compact import CompactTable
 from panda_mdp.table.pmdc.thin import Thin, thin
-from panda_mdp.table.pmdp.decode import build_domain
+from panda_mdp.table.pmdp.decode import at_path
 
 SLACK = 1e-3
 FLOOR_COST = 1e-3
@@ -66,34 +48,42 @@ def save_compact(
     if mechanism.problem.outputs_count > MOST_OUTPUTS:
         msg = f"{mechanism.problem.outputs_count} outputs; a compact table has up to {MOST_OUTPUTS}"
         raise MethodError(msg)
-    data = _file(mechanism, thin(mechanism, slack, floor_cost))
-    table = _read(data, verify=True)
+    data = encode(mechanism, slack=slack, floor_cost=floor_cost)
+    table = CompactTable(data)
     with atomic_file(Path(path)) as stream:
         stream.write(data)
     return table
 
 
-def load_compact(path: str | os.PathLike[str], verify: bool = True) -> CompactTable:
-    """Read a compact table, check it, and by default audit its weights over all pairs.
+def encode(mechanism: Mechanism, *, slack: float = SLACK, floor_cost: float = FLOOR_COST) -> bytes:
+    """The bytes of a compact file; see `save_compact`."""
+    return _file(mechanism, thin(mechanism, slack, floor_cost))
+
+
+def load_compact(
+    path: str | os.PathLike[str], verify: bool = True, *, expected: Expected | None = None
+) -> CompactTable:
+    """Read a compact table, check it, and audit its weights over all pairs.
 
     Raises `FileFormatError` with the reason where the file is damaged, truncated, foreign, of an
-    unknown version, or claims an epsilon that its weights do not keep. `verify=False` checks the
-    checksum and takes the audit from the certificate; rows are then decoded only when asked for.
+    unknown version, or claims an epsilon that its weights do not keep; `PrivacyError` where it is
+    not what was `expected`. `verify=False` is refused: `inspect` looks without verifying.
     """
-    try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            errno.ENOENT, "there is no compact table here; save_compact writes one", str(path)
-        ) from None
-    try:
-        return _read(data, verify)
-    except (DomainError, ProblemError, PrivacyError, FileFormatError) as error:
-        msg = f"{path}: {error}"
-        raise FileFormatError(msg) from error
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        msg = f"{path}: the header lacks a field or holds a wrong value: {error!r}"
-        raise FileFormatError(msg) from error
+    if not verify:
+        msg = (
+            "load_compact always verifies; panda_mdp.inspect(path) looks into a file without "
+            "verifying"
+        )
+        raise MethodError(msg)
+    return at_path(path, lambda data: decode(data, expected))
+
+
+def decode(data: bytes, expected: Expected | None = None) -> CompactTable:
+    """The table of a compact file's bytes, verified as by `load_compact`."""
+    table = CompactTable(data)
+    if expected is not None:
+        expected.check(table.domain, table.epsilon)
+    return table
 
 
 def _file(mechanism: Mechanism, thinned: Thin) -> bytes:
@@ -117,12 +107,15 @@ def _file(mechanism: Mechanism, thinned: Thin) -> bytes:
         # Near in the file is near on the map, and near numbers are short.
         ordered = values[order] if name in ("lat", "lon") else values
         arrays[name], sections[name] = layout.pack_floats(ordered)
+    for name, values in output_arrays(problem.reports).items():
+        if name != "outputs":
+            arrays[name], sections[name] = layout.pack_floats(values)
     if domain.nodes is not None:
         sections["nodes"] = layout.pack_integers(domain.nodes)
     before, after = mechanism.loss, thinned.mechanism.loss
     header |= {
         "format": layout.FORMAT,
-        "version": layout.VERSION,
+        "version": layout.VERSION if problem.reports.kind == "records" else layout.PLACED_VERSION,
         "arrays": arrays,
         "blocks": [len(block) for block in blocks],
         "compact": {
@@ -135,66 +128,3 @@ def _file(mechanism: Mechanism, thinned: Thin) -> bytes:
         "subject": thinned.mechanism.audit.subject,
     }
     return layout.pack(header, {**sections, "blocks": b"".join(blocks)})
-
-
-def _read(data: bytes, verify: bool) -> CompactTable:
-    header, sections = layout.unpack(data)
-    shapes = claims.shapes(header)
-    (size, count), kind = shapes["weights"], header["domain"]["kind"]
-    if count > MOST_OUTPUTS:
-        msg = f"{count} outputs; a compact table has up to {MOST_OUTPUTS}"
-        raise FileFormatError(msg)
-    if set(sections) != {"order", "floors", "blocks", *shapes} - {"weights"}:
-        msg = f"the file holds the sections {sorted(sections)}; others belong to its domain"
-        raise FileFormatError(msg)
-    claims.check_unpacked(sum(8 * math.prod(shape) for shape in shapes.values()), len(data))
-    order = layout.unpack_integers(sections["order"], size)
-    if not np.array_equal(np.sort(order), np.arange(size)):
-        msg = "the order of the rows does not name every record once; the file is damaged"
-        raise FileFormatError(msg)
-    floors = layout.unpack_integers(sections["floors"], count)
-    if (floors < 0).any() or floors.sum(dtype=np.float64) > TOTAL:
-        msg = "the floors are not weights; the file is damaged"
-        raise FileFormatError(msg)
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for name in claims.KINDS[kind]:
-        flat = layout.unpack_floats(header["arrays"][name], sections[name], math.prod(shapes[name]))
-        arrays[name] = flat.reshape(shapes[name])
-        if name in ("lat", "lon"):
-            arrays[name] = np.empty(size)
-            arrays[name][order] = flat
-    if "nodes" in shapes:
-        arrays["nodes"] = layout.unpack_integers(sections["nodes"], size)
-    domain = build_domain(header["domain"], arrays, verify)
-    outputs = check_indices(
-        layout.unpack_integers(sections["outputs"], count), size, "outputs", ProblemError
-    )
-    if len(np.unique(outputs)) < count:
-        msg = "an output is named twice; the file was forged"
-        raise FileFormatError(msg)
-    stated = claims.stated_audit(header, domain, str(header["subject"]))
-    table = CompactTable(
-        domain=domain,
-        outputs=frozen(outputs),
-        audit=stated,
-        certificate=MappingProxyType(header),
-        size_bytes=len(data),
-        _floors=frozen(floors),
-        _order=frozen(order),
-        _blocks=_blocks(sections["blocks"], header["blocks"], size),
-    )
-    if verify:
-        table = table.audited()
-        claims.check_audit(stated, table.audit, domain, outputs)
-    claims.check_words(header, domain.unit)
-    claims.check_bound(header, claims.real(header, "loss"))
-    return table
-
-
-def _blocks(data: bytes, lengths: list[int], size: int) -> tuple[bytes, ...]:
-    ends = np.cumsum([0, *lengths])
-    wanted = -(-size // BLOCK_ROWS)
-    if len(lengths) != wanted or ends[-1] != len(data) or (np.diff(ends) < 0).any():
-        msg = f"{wanted} blocks of rows do not fit the file; it is damaged"
-        raise FileFormatError(msg)
-    return tuple(data[a:b] for a, b in itertools.pairwise(ends))

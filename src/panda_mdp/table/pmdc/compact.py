@@ -2,42 +2,120 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from panda_mdp.base.arrays import IntArray, frozen
-from panda_mdp.errors import FileFormatError, MethodError, PrivacyError, ProblemError
+from panda_mdp.base.arrays import IntArray, Rebuilt, frozen
+from panda_mdp.base.sealing import sealed
+from panda_mdp.errors import (
+    DomainError,
+    FileFormatError,
+    MethodError,
+    PrivacyError,
+    ProblemError,
+)
+from panda_mdp.outputs import Outputs
 from panda_mdp.privacy.audit import Audit, audit_weights
-from panda_mdp.privacy.quantise import check_weights
-from panda_mdp.privacy.sampler import SystemBits, choose
+from panda_mdp.privacy.quantise import TOTAL, check_weights
+from panda_mdp.privacy.sampler import SystemBits, choose, choose_rows
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Domain, check_record
-from panda_mdp.table.claims import TOLERANCE
+from panda_mdp.space.domain import Domain, check_record, check_records
+from panda_mdp.table import claims
+from panda_mdp.table.certificate import restore_domain, restore_outputs
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.pmdc.codec import BLOCK_ROWS, Rows, decode_block
+from panda_mdp.table.pmdc import layout
+from panda_mdp.table.pmdc.codec import BLOCK_ROWS, MOST_OUTPUTS, Rows, decode_block
 
 
 @dataclass(frozen=True, eq=False)
-class CompactTable:
+class CompactTable(Rebuilt):
     """A released table as it lies in a compact file: rows are decoded when they are asked for.
 
-    `audit` speaks about the decoded integers, over all pairs; `certificate` says what the table
-    claims: its loss, the loss of the table it was made from, the lower bound. The file holds
-    neither losses nor the prior; `mechanism(problem)` puts the table back into its problem.
+    Made from the file's bytes alone, and audited: `audit` speaks about the decoded integers, over
+    all pairs, and holds. `certificate` says what the table claims: its loss, the loss of the table
+    it was made from, the lower bound. The file holds neither losses nor the prior;
+    `mechanism(problem)` puts the table back into its problem.
     """
 
-    domain: Domain
-    outputs: IntArray
-    audit: Audit
-    certificate: Mapping[str, Any]
-    size_bytes: int
-    """Length of the file."""
-    _floors: IntArray = field(repr=False)
-    _order: IntArray = field(repr=False)
-    _blocks: tuple[bytes, ...] = field(repr=False)
+    data: bytes = field(repr=False)
+    """The file."""
+    domain: Domain = field(init=False)
+    reports: Outputs = field(init=False)
+    """What the outputs are."""
+    audit: Audit = field(init=False)
+    certificate: Mapping[str, Any] = field(init=False)
+    _floors: IntArray = field(init=False, repr=False)
+    _order: IntArray = field(init=False, repr=False)
+    _blocks: tuple[bytes, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        try:
+            self._read()
+            self._verify()
+        except (DomainError, ProblemError, PrivacyError) as error:
+            raise FileFormatError(str(error)) from error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, FileFormatError):
+                raise
+            msg = f"the header lacks a field or holds a wrong value: {error!r}"
+            raise FileFormatError(msg) from error
+
+    def _read(self) -> None:
+        set_ = object.__setattr__
+        header, sections = layout.unpack(self.data)
+        shapes = claims.shapes(header)
+        size, count = shapes["weights"]
+        if count > MOST_OUTPUTS:
+            msg = f"{count} outputs; a compact table has up to {MOST_OUTPUTS}"
+            raise FileFormatError(msg)
+        if set(sections) != {"order", "floors", "blocks", *shapes} - {"weights"}:
+            msg = f"the file holds the sections {sorted(sections)}; others belong to its domain"
+            raise FileFormatError(msg)
+        claims.check_unpacked(
+            sum(8 * math.prod(shape) for shape in shapes.values()), len(self.data)
+        )
+        if not claims.real(header, "epsilon") > 0:
+            msg = f"a wrong value: epsilon is {header['epsilon']!r}; it must be positive"
+            raise FileFormatError(msg)
+        order = layout.unpack_integers(sections["order"], size)
+        if not np.array_equal(np.sort(order), np.arange(size)):
+            msg = "the order of the rows does not name every record once; the file is damaged"
+            raise FileFormatError(msg)
+        floors = layout.unpack_integers(sections["floors"], count)
+        if (floors < 0).any() or floors.sum(dtype=np.float64) > TOTAL:
+            msg = "the floors are not weights; the file is damaged"
+            raise FileFormatError(msg)
+        arrays = _arrays(header, sections, order, shapes)
+        domain = restore_domain(header["domain"], arrays)
+        set_(self, "domain", domain)
+        set_(self, "reports", restore_outputs(header, arrays, domain))
+        set_(self, "certificate", MappingProxyType(header))
+        set_(self, "_floors", frozen(floors))
+        set_(self, "_order", frozen(order))
+        set_(self, "_blocks", _blocks(sections["blocks"], header["blocks"], size))
+
+    def _verify(self) -> None:
+        """Audit the decoded integers over all pairs."""
+        weights = self.weights()
+        check_weights(weights, (self.domain.size, len(self.outputs)))
+        verdict = audit_weights(self.domain, self.outputs, weights, self.epsilon)
+        if not verdict.holds:
+            raise PrivacyError(verdict.shortfall)
+        if verdict.subject != str(self.certificate["subject"]):
+            msg = "the weights are not the ones that the certificate speaks about"
+            raise FileFormatError(msg)
+        claims.check_audit(self.certificate, verdict, self.domain, self.outputs)
+        claims.check_words(self.certificate, self.domain.unit)
+        # Without the losses neither loss nor bound can be proved here; the impossible is refused.
+        claims.check_bound(self.certificate, claims.real(self.certificate, "loss"))
+        object.__setattr__(self, "audit", verdict)
 
     def __repr__(self) -> str:
         return (
@@ -45,6 +123,16 @@ class CompactTable:
             f"{self.epsilon:g} per {self.domain.unit}, audited {self.audit.epsilon:.6g}, "
             f"{self.size_bytes:,} bytes)"
         )
+
+    @property
+    def outputs(self) -> IntArray:
+        """The number of each output: its index in the domain, or its column."""
+        return self.reports.codes
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the file."""
+        return len(self.data)
 
     @property
     def epsilon(self) -> float:
@@ -61,6 +149,7 @@ class CompactTable:
         """What the compact form costs: the relative rise of the loss, from the certificate."""
         return float(self.certificate["compact"]["loss_cost"])
 
+    @sealed
     def row(self, record: int) -> IntArray:
         """The m weights of a record, summing to 2^62; one block of 256 rows is decoded."""
         wanted = check_record(record, self.domain.size, MethodError)
@@ -76,18 +165,10 @@ class CompactTable:
             table[places] = self._decode(block).weights
         return table
 
-    @overload
-    def sample(self, record: int) -> int: ...
-    @overload
-    def sample(self, record: int, size: int) -> IntArray: ...
-    def sample(self, record: int, size: int | None = None) -> int | IntArray:
-        """Draw outputs (indices into the domain) for a record, as `Mechanism.sample` does."""
-        if size is not None and size < 0:
-            msg = f"size is {size}; it must not be negative"
-            raise MethodError(msg)
-        columns = choose(self.row(record), SystemBits().integers(1 if size is None else size))
-        drawn = self.outputs[columns]
-        return int(drawn[0]) if size is None else drawn
+    @sealed
+    def sample(self, records: npt.ArrayLike, size: int | None = None) -> Any:
+        """Draw outputs for a record, or one for each of many, as `Mechanism.sample` does."""
+        return _draw(self, records, size)
 
     def mechanism(self, problem: Problem) -> Mechanism:
         """The table as a mechanism of the problem that it was made for, audited again.
@@ -96,7 +177,7 @@ class CompactTable:
         """
         same = (
             problem.domain.fingerprint == self.domain.fingerprint
-            and np.array_equal(problem.outputs, self.outputs)
+            and problem.reports.same_as(self.reports)
             and problem.epsilon == self.epsilon
         )
         if not same:
@@ -109,12 +190,11 @@ class CompactTable:
             problem=problem,
             weights=weights,
             method=str(stated["method"]),
-            audit=audit_weights(problem.domain, problem.outputs, weights, problem.epsilon),
             lower_bound=None if bound is None else float(bound),
             stages=tuple((str(name), float(seconds)) for name, seconds in stated["stages"]),
             details={**stated["details"], "compact": stated["compact"]},
         )
-        if abs(mechanism.loss - self.loss) > TOLERANCE * max(self.loss, 1e-300):
+        if abs(mechanism.loss - self.loss) > claims.TOLERANCE * max(self.loss, 1e-300):
             msg = (
                 f"the certificate states a loss of {self.loss!r} and this problem gives "
                 f"{mechanism.loss!r}; it has other losses or another prior"
@@ -122,18 +202,55 @@ class CompactTable:
             raise ProblemError(msg)
         return mechanism
 
-    def audited(self) -> CompactTable:
-        """The same table with an audit of the decoded integers, over all pairs, which must hold."""
-        weights = self.weights()
-        check_weights(weights, (self.domain.size, len(self.outputs)))
-        verdict = audit_weights(self.domain, self.outputs, weights, self.epsilon)
-        if not verdict.holds:
-            raise PrivacyError(verdict.shortfall)
-        if verdict.subject != self.audit.subject:
-            msg = "the weights are not the ones that the certificate speaks about"
-            raise FileFormatError(msg)
-        return replace(self, audit=verdict)
-
     def _decode(self, block: int) -> Rows:
         count = min(BLOCK_ROWS, self.domain.size - block * BLOCK_ROWS)
         return decode_block(self._blocks[block], count, self._floors)
+
+
+def _draw(table: CompactTable, records: npt.ArrayLike, size: int | None) -> Any:
+    bits = SystemBits()
+    if np.ndim(records) > 0:
+        if size is not None:
+            msg = "size is for draws of one record; many records get one draw each"
+            raise MethodError(msg)
+        wanted, places = np.unique(
+            check_records(records, table.domain.size, MethodError), return_inverse=True
+        )
+        rows = np.stack([table.row(int(k)) for k in wanted])
+        return table.reports.report(choose_rows(rows, places.reshape(-1), bits))
+    if size is not None and size < 0:
+        msg = f"size is {size}; it must not be negative"
+        raise MethodError(msg)
+    row = table.row(check_record(records, table.domain.size, MethodError))
+    drawn = table.reports.report(choose(row, bits.integers(1 if size is None else size)))
+    if size is not None:
+        return drawn
+    return int(drawn[0]) if isinstance(drawn[0], np.integer) else drawn[0]
+
+
+def _arrays(
+    header: Mapping[str, Any],
+    sections: Mapping[str, bytes],
+    order: IntArray,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> dict[str, npt.NDArray[Any]]:
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name in sorted(set(shapes) - {"weights", "outputs", "nodes"}):
+        shape = shapes[name]
+        flat = layout.unpack_floats(header["arrays"][name], sections[name], math.prod(shape))
+        arrays[name] = flat.reshape(shape)
+        if name in ("lat", "lon"):
+            arrays[name] = np.empty(shape)
+            arrays[name][order] = flat
+    for name in sorted({"outputs", "nodes"} & set(shapes)):
+        arrays[name] = layout.unpack_integers(sections[name], shapes[name][0])
+    return arrays
+
+
+def _blocks(data: bytes, lengths: list[int], size: int) -> tuple[bytes, ...]:
+    ends = np.cumsum([0, *lengths])
+    wanted = -(-size // BLOCK_ROWS)
+    if len(lengths) != wanted or ends[-1] != len(data) or (np.diff(ends) < 0).any():
+        msg = f"{wanted} blocks of rows do not fit the file; it is damaged"
+        raise FileFormatError(msg)
+    return tuple(data[a:b] for a, b in itertools.pairwise(ends))

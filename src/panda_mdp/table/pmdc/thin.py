@@ -8,7 +8,7 @@ result is private, by construction and not only by its audit, is in docs/format.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,10 +16,9 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError, PrivacyError
-from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.repair import TIGHTENING, repair
-from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.mechanism import Mechanism, judged
 from panda_mdp.table.pmdc.codec import MOST_BITS, Rows, round_weights
 
 COARSEST = 2.0**-7
@@ -58,22 +57,23 @@ def thin(mechanism: Mechanism, slack: float, floor_cost: float) -> Thin:
         table = _with_slack(mechanism, used, share)
         floor = _floor(mechanism, used, share, floor_cost)
         rows = _round(nearest, table, floor, share)
-        verdict = audit_weights(problem.domain, problem.outputs, rows.weights, problem.epsilon)
-        if verdict.holds:
+        answer = judged(
+            problem,
+            rows.weights,
+            mechanism.method,
+            lower_bound=mechanism.lower_bound,
+            stages=(*mechanism.stages, ("thin", time.perf_counter() - start)),
+            details=mechanism.details,
+        )
+        if isinstance(answer, Mechanism):
             break
     else:
         msg = (
-            f"the compact form misses epsilon: {verdict.shortfall}; allow more slack than {slack:g}"
-            " or merge records that are too near for it"
+            f"the compact form misses epsilon: {answer.audit.shortfall}; allow more slack than "
+            f"{slack:g} or merge records that are too near for it"
         )
         raise PrivacyError(msg)
-    thinned = replace(
-        mechanism,
-        weights=rows.weights,
-        audit=verdict,
-        stages=(*mechanism.stages, ("thin", time.perf_counter() - start)),
-    )
-    return Thin(thinned, (floor * TOTAL).astype(np.int64), rows, share)
+    return Thin(answer, (floor * TOTAL).astype(np.int64), rows, share)
 
 
 def _check_share(value: float, name: str) -> None:

@@ -10,118 +10,108 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import IntArray, frozen
 from panda_mdp.errors import (
     DomainError,
     FileFormatError,
+    MethodError,
     PrivacyError,
     ProblemError,
 )
-from panda_mdp.privacy.audit import Audit, audit_weights, subject
-from panda_mdp.privacy.quantise import check_weights
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Domain
-from panda_mdp.space.metrics import Matrix
 from panda_mdp.table import claims
 from panda_mdp.table.bound import dual_bound
-from panda_mdp.table.certificate import FORMAT, VERSION
-from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.certificate import (
+    FORMAT,
+    PLACED_VERSION,
+    VERSION,
+    Expected,
+    restore_domain,
+    restore_outputs,
+)
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, judged
 from panda_mdp.table.pmdp.encode import CERTIFICATE, SEAL, SEAL_LENGTH, checksum
+
+T = TypeVar("T")
 
 _INTEGERS = frozenset({"weights", "outputs", "nodes", "bound_pairs"})
 _NPY_HEADER = 256
 """Bytes before the numbers of an array, at most."""
 
 
-def load(path: str | os.PathLike[str], verify: bool = True) -> Mechanism:
-    """Read a mechanism, check it, and by default audit its weights again over all pairs.
+def load(
+    path: str | os.PathLike[str], verify: bool = True, *, expected: Expected | None = None
+) -> Mechanism:
+    """Read a mechanism, check it, and audit its weights again over all pairs.
 
     Raises `FileFormatError` with the reason where the file is damaged, truncated, foreign, of an
     unknown version, inconsistent, would unpack to far more than it is, or claims what is not so:
-    an epsilon that its weights do not keep, another audit, a lower bound above the loss.
-    `verify=False` takes the audit from the certificate (and the triangle inequality of a distance
-    matrix on trust); `details["audit_source"]` says which of the two happened, and
-    `details["bound_source"]` whether the file proves its lower bound.
+    an epsilon that its weights do not keep, another audit, a lower bound above the loss; and
+    `PrivacyError` where it is not what was `expected`. `details["bound_source"]` says whether the
+    file proves its lower bound. There is no way to load without that (`verify=False` is refused):
+    `inspect` looks into a file and returns what can be neither sampled, saved nor served.
     """
-    with _naming(f"{path}: "):
-        return _decode(_bytes(Path(path)), verify)
+    if not verify:
+        msg = "load always verifies; panda_mdp.inspect(path) looks into a file without verifying"
+        raise MethodError(msg)
+    return at_path(path, lambda data: decode(data, expected))
 
 
-def decode(data: bytes, verify: bool = True) -> Mechanism:
-    """The mechanism of a file's bytes, as `load` reads it."""
-    with _naming(""):
-        return _decode(data, verify)
+def decode(data: bytes, expected: Expected | None = None) -> Mechanism:
+    """The mechanism of a file's bytes, verified as by `load`."""
+    table = examine(data)
+    if not isinstance(table, Mechanism):
+        msg = f"the contents contradict the certificate: {table.audit.shortfall}"
+        raise FileFormatError(msg)
+    if expected is not None:
+        expected.check(table.problem.domain, table.epsilon)
+    return table
 
 
-def _decode(data: bytes, verify: bool) -> Mechanism:
-    certificate, members = unpack(data)
-    problem, weights, arrays = _contents(certificate, members, verify)
-    verdict = None
-    if verify:
-        verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
-    return _mechanism(certificate, problem, weights, arrays, verdict)
+def examine(data: bytes) -> Mechanism | NoGuarantee:
+    """The table of a file's bytes with the audit that was just made of it, holding or not.
 
-
-def audit_file(path: str | os.PathLike[str], epsilon: float | None = None) -> Audit:
-    """The audit of a file's table over all pairs, whether or not it holds.
-
-    What the answer rests on is verified first: form and sums, the metric, the weights. Where the
-    table keeps the file's own epsilon, every other claim of the file is checked too, as by `load`.
+    What the audit rests on is verified first: form and sums, the metric, the weights. Where the
+    table keeps the file's own epsilon, every other claim of the file is checked too.
     """
-    with _naming(f"{path}: "):
-        certificate, members = unpack(_bytes(Path(path)))
-        problem, weights, arrays = _contents(certificate, members, verify=True)
-        verdict = audit_weights(problem.domain, problem.outputs, weights, problem.epsilon)
-        if verdict.holds:
-            _mechanism(certificate, problem, weights, arrays, verdict)
-    if epsilon is None:
-        return verdict
-    if not epsilon > 0:
-        msg = f"epsilon is {epsilon!r}; it must be positive"
-        raise ProblemError(msg)
-    return replace(verdict, claimed=float(epsilon), holds=verdict.epsilon <= epsilon)
-
-
-@contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """Whatever is wrong with a file is a `FileFormatError` that says where."""
     try:
-        yield
-    except FileFormatError as error:
-        msg = f"{where}{error}"
-        raise FileFormatError(msg) from error
+        return _rebuild(*unpack(data))
+    except FileFormatError:
+        raise
     except (DomainError, ProblemError, PrivacyError) as error:
-        msg = f"{where}the contents contradict the certificate: {error}"
+        msg = f"the contents contradict the certificate: {error}"
         raise FileFormatError(msg) from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        msg = f"{where}the certificate lacks a field or holds a wrong value: {error!r}"
+        msg = f"the certificate lacks a field or holds a wrong value: {error!r}"
+        raise FileFormatError(msg) from error
+
+
+def at_path(path: str | os.PathLike[str], read: Callable[[bytes], T]) -> T:
+    """What `read` makes of a file's bytes; its errors name the file."""
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "there is no table here; mechanism.save(path) or save_compact(...) writes one",
+            str(path),
+        ) from None
+    try:
+        return read(data)
+    except FileFormatError as error:
+        msg = f"{path}: {error}"
         raise FileFormatError(msg) from error
 
 
 def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The certificate of a file whose checksums hold; nothing in it is audited again."""
-    with _naming(f"{path}: "):
-        return unpack(_bytes(Path(path)))[0]
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            errno.ENOENT,
-            "there is no mechanism file here; mechanism.save(path) writes one",
-            str(path),
-        ) from None
+    return at_path(path, lambda data: unpack(data)[0])
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -166,10 +156,10 @@ def _members(archive: zipfile.ZipFile, packed: int) -> tuple[dict[str, Any], dic
     if certificate.get("format") != FORMAT:
         msg = f"{CERTIFICATE} is not of the format {FORMAT!r}; it is a foreign file"
         raise FileFormatError(msg)
-    if certificate.get("version") != VERSION:
+    if certificate.get("version") not in (VERSION, PLACED_VERSION):
         msg = (
-            f"format version {certificate.get('version')!r}; this library reads version {VERSION}: "
-            "use the library that wrote it"
+            f"format version {certificate.get('version')!r}; this library reads versions {VERSION} "
+            f"and {PLACED_VERSION}: use the library that wrote it"
         )
         raise FileFormatError(msg)
     expected = {f"arrays/{name}.npy": shape for name, shape in _shapes(certificate).items()}
@@ -213,55 +203,37 @@ def _check_seal(data: bytes) -> None:
     raise FileFormatError(msg)
 
 
-def _contents(
-    certificate: Mapping[str, Any], members: Mapping[str, bytes], verify: bool
-) -> tuple[Problem, IntArray, dict[str, npt.NDArray[Any]]]:
-    """The problem and the weights of a file, and all its arrays."""
-    shapes = _shapes(certificate)
-    arrays = {name: _array(members, name, shape) for name, shape in shapes.items()}
-    domain = build_domain(certificate["domain"], arrays, verify)
+def _rebuild(
+    certificate: Mapping[str, Any], members: Mapping[str, bytes]
+) -> Mechanism | NoGuarantee:
+    """The table, and where its audit holds every claim checked against it."""
+    arrays = {name: _array(members, name, shape) for name, shape in _shapes(certificate).items()}
+    domain = restore_domain(certificate["domain"], arrays)
     problem = Problem(
         domain,
-        arrays["outputs"],
+        restore_outputs(certificate, arrays, domain),
         arrays["loss"],
         claims.real(certificate, "epsilon"),
         prior=arrays["prior"],
         loss_unit=str(certificate["loss_unit"]),
         prior_source=str(certificate["prior_source"]),
     )
-    weights = frozen(arrays["weights"])
-    check_weights(weights, problem.loss.shape)  # an audit of anything else would mean nothing
-    return problem, weights, arrays
-
-
-def _mechanism(
-    certificate: Mapping[str, Any],
-    problem: Problem,
-    weights: IntArray,
-    arrays: Mapping[str, npt.NDArray[Any]],
-    verdict: Audit | None,
-) -> Mechanism:
-    """The mechanism, every claim checked against the audit; `verdict` None takes the stated one."""
-    domain = problem.domain
-    stated = claims.stated_audit(certificate, domain, subject(domain, problem.outputs, weights))
-    mechanism = Mechanism(
-        problem=problem,
-        weights=weights,
-        method=str(certificate["method"]),
-        audit=stated if verdict is None else verdict,
+    table = judged(
+        problem,
+        arrays["weights"],
+        str(certificate["method"]),
         stages=tuple((str(name), float(seconds)) for name, seconds in certificate["stages"]),
-        details=certificate["details"],
+        details=dict(certificate["details"]),
     )
-    if verdict is not None:
-        claims.check_audit(stated, verdict, domain, problem.outputs)
+    if not isinstance(table, Mechanism):
+        return table
+    claims.check_audit(certificate, table.audit, domain, problem.outputs)
     claims.check_words(certificate, domain.unit)
-    bound = claims.check_bound(certificate, mechanism.loss)
-    sources = {"audit_source": "audited again on load"}
-    if verdict is None:
-        sources["audit_source"] = "taken from the certificate, not verified"
-    if bound is not None:
-        sources["bound_source"] = _bound_source(bound, problem, arrays)
-    return replace(mechanism, lower_bound=bound, details={**mechanism.details, **sources})
+    bound = claims.check_bound(certificate, table.loss)
+    if bound is None:
+        return table
+    source = _bound_source(bound, problem, arrays)
+    return table.with_facts(lower_bound=bound).with_details(bound_source=source)
 
 
 def _bound_source(bound: float, problem: Problem, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
@@ -292,28 +264,3 @@ def _array(members: Mapping[str, bytes], name: str, shape: tuple[int, ...]) -> n
         )
         raise FileFormatError(msg)
     return np.frombuffer(data, expected).reshape(shape).astype(expected.newbyteorder("="))
-
-
-def build_domain(
-    stated: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], verify: bool
-) -> Domain:
-    """The domain that a certificate names, from its arrays; it must have the same fingerprint.
-
-    `verify=False` takes the triangle inequality of a distance matrix on trust.
-    """
-    kind, unit = stated["kind"], str(stated["unit"])
-    if kind == "haversine":
-        domain = Domain.from_points(arrays["lat"], arrays["lon"])
-    elif kind == "euclidean":
-        domain = Domain.from_vectors(arrays["vectors"], unit=unit)
-    elif kind == "angular":
-        domain = Domain.from_vectors(arrays["vectors"], metric="angular")
-    elif verify:
-        # The audit passes over far pairs by the triangle inequality, so that is checked first.
-        domain = Domain.from_matrix(arrays["distances"], unit=unit)
-    else:
-        domain = Domain(Matrix(arrays["distances"], unit))
-    if domain.fingerprint != stated["fingerprint"] or domain.unit != unit:
-        msg = "the domain is not the one that the certificate names"
-        raise FileFormatError(msg)
-    return domain.with_nodes(arrays["nodes"]) if "nodes" in arrays else domain

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.table.certificate import describe
+from panda_mdp.table.certificate import describe, output_arrays
 from panda_mdp.table.claims import most_unpacked
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def arrays(mechanism: Mechanism) -> dict[str, npt.NDArray[Any]]:
     members: dict[str, npt.NDArray[Any]] = dict(problem.domain.metric.arrays())
     if problem.domain.nodes is not None:
         members["nodes"] = problem.domain.nodes
-    members["outputs"] = problem.outputs
+    members |= output_arrays(problem.reports)
     members["prior"] = problem.prior
     members["loss"] = problem.loss
     members["weights"] = mechanism.weights

@@ -28,12 +28,14 @@ from panda_mdp.protocol.messages.catalogue import (
 from panda_mdp.protocol.messages.signing import SigningKey, table_bytes
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import now_ms
-from panda_mdp.protocol.server.store.files import decode, decode_compact, encode_compact
 from panda_mdp.protocol.server.store.schema import domains, tables, when
 from panda_mdp.space.domain import Domain
+from panda_mdp.table.certificate import restore_domain
 from panda_mdp.table.pmdc import layout
+from panda_mdp.table.pmdc.archive import decode as decode_compact
+from panda_mdp.table.pmdc.archive import encode as encode_compact
 from panda_mdp.table.pmdc.compact import CompactTable
-from panda_mdp.table.pmdp.decode import build_domain
+from panda_mdp.table.pmdp.decode import decode
 
 MICRODEGREES = 1e6
 Arrays = dict[str, npt.NDArray[Any]]
@@ -149,7 +151,7 @@ def domain_row(connection: Connection, domain_id: str) -> Row[Any]:
 def domain_of(row: Row[Any]) -> Domain:
     """The domain of a stored row; its matrix was checked when it came."""
     claims = {"kind": row.kind, "unit": row.unit, "fingerprint": row.fingerprint}
-    return build_domain(claims, unpack(row.arrays), verify=False)
+    return restore_domain(claims, unpack(row.arrays))
 
 
 def domain_detail(row: Row[Any]) -> DomainDetail:
@@ -281,7 +283,7 @@ def table_file(connection: Connection, ref: TableRef) -> bytes:
 
 def read_table(data: bytes) -> CompactTable:
     """A stored table; it was audited when it was published."""
-    return decode_compact(data, verify=False)
+    return decode_compact(data)
 
 
 def plain(value: Mapping[str, Any]) -> str:

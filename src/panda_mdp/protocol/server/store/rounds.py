@@ -34,7 +34,7 @@ from panda_mdp.protocol.server.store.database import now_ms
 from panda_mdp.protocol.server.store.deployments import request_of
 from panda_mdp.protocol.server.store.jobs import close_round
 from panda_mdp.protocol.server.store.schema import deployments, rounds, uploads, when
-from panda_mdp.table.pmdp.decode import build_domain
+from panda_mdp.table.certificate import restore_domain
 
 
 def certify_request(body: str, claims: Mapping[str, Any], arrays: bytes) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def certify_request(body: str, claims: Mapping[str, Any], arrays: bytes) -> dict
 
 def build_task(body: str, claims: Mapping[str, Any], arrays: bytes) -> AnchorsTask:
     """The task of a stored request over a stored domain."""
-    domain = build_domain(claims, unpack(arrays), verify=False)
+    domain = restore_domain(claims, unpack(arrays))
     return AnchorsTask.of(AnchorsDeploymentRequest.model_validate_json(body), domain)
 
 
