@@ -276,7 +276,7 @@ class TestWriting:
 
 class TestDamage:
     def test_missing(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"no mechanism file here.*x\.pmdp"):
+        with pytest.raises(FileNotFoundError, match=r"no table here.*x\.pmdp"):
             pm.load(tmp_path / "x.pmdp")
 
     def test_every_flipped_byte_is_noticed(self, saved):

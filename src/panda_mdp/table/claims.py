@@ -109,8 +109,11 @@ def shapes(certificate: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         found["vectors"] = (size, whole(claims, "dimensions", 1))
     if claims["nodes"]:
         found["nodes"] = (size,)
-    reports = certificate.get("reports")
-    if reports is not None and reports["kind"] == "places":
+    reports = "records" if certificate.get("reports") is None else certificate["reports"]["kind"]
+    if (reports == "records") != (certificate["version"] == 1):
+        msg = f"outputs that are {reports} in a file of version {certificate['version']!r}"
+        raise FileFormatError(msg)
+    if reports == "places":
         found |= {"output_lat": (count,), "output_lon": (count,)}
     return found
 
