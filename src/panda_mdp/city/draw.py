@@ -13,7 +13,9 @@ from panda_mdp.city.read.load import load_city
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.travel_loss import travel_loss
 from panda_mdp.errors import ProblemError
+from panda_mdp.loss import distance_loss
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
 
 SYNTHETIC = "synthetic"
 SYNTHETIC_NODES = 5000
@@ -45,13 +47,30 @@ def draw_problem(
     The loss is the travel loss in km, the prior uniform; `records=None` takes all nodes.
     """
     domain = city.domain(records, seed)
-    for name, count in (("outputs", outputs), ("tasks", tasks)):
-        if not 1 <= count <= domain.size:
-            msg = f"{name} is {count}; it must be between 1 and the {domain.size} records"
-            raise ProblemError(msg)
-    # A stream of its own: the city and the records are drawn from the seed itself.
-    generator = np.random.default_rng([seed, 1])
-    chosen = generator.choice(domain.size, outputs, replace=False)
+    _check_count("tasks", tasks, domain)
+    generator, chosen = _draw_outputs(domain, outputs, seed)
     goals = generator.choice(domain.size, tasks, replace=False)
     loss = travel_loss(city, domain, chosen, goals)
     return Draw(Problem(domain, chosen, loss, epsilon), goals)
+
+
+def draw_displacement(
+    city: City, records: int | None, outputs: int, epsilon: float, seed: int
+) -> Problem:
+    """The same draw of records and outputs; the loss is the distance to what is reported."""
+    domain = city.domain(records, seed)
+    chosen = _draw_outputs(domain, outputs, seed)[1]
+    return Problem(domain, chosen, distance_loss(domain, chosen), epsilon)
+
+
+def _draw_outputs(domain: Domain, outputs: int, seed: int) -> tuple[np.random.Generator, IntArray]:
+    _check_count("outputs", outputs, domain)
+    # A stream of its own: the city and the records are drawn from the seed itself.
+    generator = np.random.default_rng([seed, 1])
+    return generator, generator.choice(domain.size, outputs, replace=False)
+
+
+def _check_count(name: str, count: int, domain: Domain) -> None:
+    if not 1 <= count <= domain.size:
+        msg = f"{name} is {count}; it must be between 1 and the {domain.size} records"
+        raise ProblemError(msg)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +11,10 @@ from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
 from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
 from panda_mdp.cli.meaning import attack, epsilon, explain
+from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import serve, token
+from panda_mdp.cli.solve import draw_map, prior, solve
 from panda_mdp.cli.verify import verify
 from panda_mdp.version import __version__
 
@@ -29,6 +30,11 @@ app.add_typer(city_app, name="city")
 app.add_typer(client_app, name="client")
 for meaning in (attack, epsilon, explain):
     app.command()(meaning)
+app.command()(solve)
+app.command(context_settings=PLACES_IN_ARGUMENTS)(perturb)
+app.command()(key)
+app.command()(prior)
+app.command("map")(draw_map)
 app.command()(reproduce)
 app.command()(serve)
 app.command()(token)
@@ -37,6 +43,7 @@ app.command()(verify)
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
 ]
+COMPARED = 2000
 MechanismFile = Annotated[Path, typer.Argument(metavar="FILE", help="A saved mechanism (.pmdp).")]
 
 
@@ -90,9 +97,11 @@ def compare(
         str, typer.Argument(metavar="CITY", help="Path of a road map, or the word 'synthetic'.")
     ],
     records: Annotated[
-        str, typer.Option(metavar="COUNT", help="Records drawn from the city, or 'all'.")
-    ] = "2000",
-    outputs: Annotated[int, typer.Option(metavar="COUNT", help="Outputs among the records.")] = 100,
+        str, typer.Option(metavar="COUNT", help="Records drawn from the city, or 'all'; 2000.")
+    ] = "",
+    outputs: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Outputs among the records; 100.")
+    ] = None,
     tasks: Annotated[int, typer.Option(metavar="COUNT", help="Tasks of the travel loss.")] = 1,
     epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Privacy budget per km.")] = 5.0,
     methods: Annotated[
@@ -114,12 +123,12 @@ def compare(
     """
     from panda_mdp.city.draw import draw_problem, find_city
     from panda_mdp.cli.progress import run_all
+    from panda_mdp.cli.solve import OUTPUTS, count_of
     from panda_mdp.cli.tables import print_comparison
     from panda_mdp.survey.registry import choose_methods
     from panda_mdp.survey.registry import methods as existing
 
     check_target(json)
-    count = _count_or_all(records, "--records")
     if not limit >= 0:
         msg = f"{limit!r} is not a time; give seconds, or 0 for no limit"
         raise typer.BadParameter(msg, param_hint="--limit")
@@ -128,12 +137,15 @@ def compare(
         raise typer.BadParameter(msg, param_hint="--seed")
     chosen = choose_methods(existing() if methods == "all" else methods.split(","))
     with working("drawing the problem"):
-        city_map = find_city(city, count, seed)
-        problem = draw_problem(city_map, count, outputs, tasks, epsilon, seed).problem
+        city_map = find_city(city, int(records) if records.isdecimal() else COMPARED, seed)
+        places = len(city_map.sample_nodes(None))
+        count = count_of(records, places, COMPARED)
+        wanted = min(OUTPUTS, count or places) if outputs is None else outputs
+        problem = draw_problem(city_map, count, wanted, tasks, epsilon, seed).problem
     limits = (limit or None,) * len(chosen)
     outcomes = list(run_all(chosen, problem, limits))
     title = (
-        f"{problem.size:,} records, {outputs} outputs, {tasks} task(s), "
+        f"{problem.size:,} records, {wanted} outputs, {tasks} task(s), "
         f"epsilon {epsilon:g} per {problem.domain.unit}"
     )
     print_comparison(output_console(), outcomes, title)
@@ -186,35 +198,6 @@ def audit(
         raise typer.Exit(1)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def perturb(
-    context: typer.Context,
-    file: MechanismFile,
-    snap_limit: Annotated[
-        float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
-    ] = 0.5,
-    json: Json = None,
-) -> None:
-    """Draw one report for a place (`lat,lon`) or a record's index, read from standard input.
-
-    Never from the arguments, which end up in shell histories and process lists. Prints the
-    reported place only (its index where records are not places). A place that is snapped to its
-    nearest record is covered up to the snap limit: epsilon (d + 2 limit). Each further report of
-    the same place spends epsilon again.
-    """
-    from panda_mdp.cli.perturb import read_record, report
-    from panda_mdp.table.pmdp.decode import load
-
-    if context.args:
-        msg = "the place is read from standard input, never from the arguments; give FILE alone"
-        raise typer.BadParameter(msg)
-    check_target(json)
-    mechanism = load(file)
-    answer = report(mechanism, read_record(mechanism.problem.domain, snap_limit, sys.stdin))
-    typer.echo(answer.text)
-    write_json(json, answer.fields)
-
-
 @app.command()
 def info(file: MechanismFile, json: Json = None) -> None:
     """Show a saved mechanism's certificate. Checksums are verified, the audit is not repeated."""
@@ -242,12 +225,3 @@ def info(file: MechanismFile, json: Json = None) -> None:
     ]
     output_console().print(facts(str(file), rows))
     write_json(json, certificate)
-
-
-def _count_or_all(text: str, option: str) -> int | None:
-    if text == "all":
-        return None
-    if not text.isascii() or not text.isdigit():
-        msg = f"{text!r} is neither a whole number nor 'all'"
-        raise typer.BadParameter(msg, param_hint=option)
-    return int(text)

@@ -1,20 +1,26 @@
-"""One report for one user, from a line that holds the user's secret.
+"""Reports for places on standard input, or for all rows of a file.
 
-Neither the line nor anything derived from it appears in an error, a log or a traceback.
+Neither a line nor anything derived from it appears in an error, a log or a traceback.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
+import typer
+
+from panda_mdp.cli.frame import check_target, output_console, progress_console, write_json
 from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
 LINE_BYTES = 256
 """No place and no index is longer; what is, is refused before anything parses it."""
+PLACES_IN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""A place that somebody types as an argument must reach our refusal, which does not repeat it."""
 
 
 @dataclass(frozen=True)
@@ -25,25 +31,147 @@ class Report:
     fields: dict[str, Any]
 
 
+def perturb(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="TABLE", help="A saved mechanism (.pmdp).")],
+    rows: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="Rows: .csv, .ndjson, .parquet; else standard input."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Target for the rows.")
+    ] = None,
+    snap_limit: Annotated[
+        float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
+    ] = 0.5,
+    lat: Annotated[str, typer.Option(metavar="COLUMN", help="Column of latitudes.")] = "lat",
+    lon: Annotated[str, typer.Option(metavar="COLUMN", help="Column of longitudes.")] = "lon",
+    record: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of records' indices instead.")
+    ] = None,
+    outside: Annotated[
+        str, typer.Option(metavar="WORD", help="Rows that are not covered: refuse, drop or null.")
+    ] = "refuse",
+    person: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column that names the person.")
+    ] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of times.")] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(metavar="WORD", help="hour, day, week or month of --time; else a column."),
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="FILE", help="Repeat draws by this key (panda-mdp key)."),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="The most epsilon of a person in a period."),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the true columns beside the reports.")
+    ] = False,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the reports as JSON.")
+    ] = None,
+) -> None:
+    """Draw a report for every line of standard input, or for every row of a file.
+
+    A line is a place (`lat,lon`) or a record's index. Places are never taken from the arguments,
+    which end up in shell histories and process lists. Prints the reported places only (indices
+    where records are not places). A place that is snapped to its nearest record is covered up to
+    the snap limit: epsilon (d + 2 limit). Each further report of the same place spends epsilon
+    again, unless --key repeats draws.
+    """
+    from panda_mdp.table.pmdp.decode import load
+
+    if context.args or (rows is not None and not rows.exists()):
+        msg = (
+            "what follows TABLE is no file; places are read from standard input or a file, never "
+            "from the arguments"
+        )
+        raise typer.BadParameter(msg)
+    check_target(json)
+    check_target(out)
+    if (rows is None) != (out is None):
+        msg = "FILE and --out go together; without both, lines are read from standard input"
+        raise typer.BadParameter(msg)
+    mechanism = load(file)
+    if rows is None or out is None:
+        _perturb_lines(mechanism, snap_limit, json)
+        return
+    from panda_mdp.frames.files import perturb_file
+    from panda_mdp.frames.key import DrawKey
+    from panda_mdp.frames.perturb import Columns, Perturber
+
+    perturber = Perturber(
+        mechanism,
+        Columns(lat, lon, record, person, time, period),
+        limit=snap_limit,
+        outside=outside,  # type: ignore[arg-type]
+        key=None if key_file is None else DrawKey.load(key_file),
+        budget=budget,
+        keep=keep,
+    )
+    with progress_console().status("drawing") as status:
+        summary = perturb_file(
+            perturber,
+            rows,
+            out,
+            progress=lambda count: status.update(f"drawing: {count:,} rows"),
+        )
+    console = output_console()
+    for line in [*summary.lines(), f"saved to {out}"]:
+        console.print(line, soft_wrap=True)
+
+
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The key's file.")],
+    destroy: Annotated[
+        bool, typer.Option("--destroy", help="Overwrite and remove the key instead.")
+    ] = False,
+) -> None:
+    """Make a key for draws that repeat per person and period, or destroy one.
+
+    Whoever has the key can tell a report's true place by trying all of them: keep it like a
+    password, away from the reports, and destroy it when the periods are over.
+    """
+    from panda_mdp.frames.key import DrawKey
+
+    if destroy:
+        DrawKey.destroy(file)
+        output_console().print(f"{file} is destroyed; backups and copies of it are not")
+        return
+    check_target(file)
+    DrawKey.make(file)
+    output_console().print(f"{file} is made; only its owner can read it")
+
+
+def _perturb_lines(mechanism: Mechanism, snap_limit: float, json: Path | None) -> None:
+    domain = mechanism.problem.domain
+    answers = [report(mechanism, read_record(domain, snap_limit, sys.stdin))]
+    typer.echo(answers[0].text)
+    number = 1
+    # A person who types gives one place; a pipe gives as many as it has lines.
+    while not sys.stdin.isatty():
+        line = _line(sys.stdin)
+        if line is None:
+            break
+        number += 1
+        if line:
+            answers.append(report(mechanism, _record(domain, snap_limit, line, number)))
+            typer.echo(answers[-1].text)
+    fields = [answer.fields for answer in answers]
+    write_json(json, fields[0] if len(fields) == 1 else fields)
+
+
 def read_record(domain: Domain, snap_limit: float, stream: TextIO) -> int:
     """The record of a line `lat,lon` or of a record's index; prompts where a person types."""
     if stream.isatty():
         what = "place as lat,lon or record's index" if domain.geographic else "record's index"
         sys.stderr.write(f"{what}: ")
         sys.stderr.flush()
-    line = _line(stream)
-    rule = f"a record's index, a whole number in 0..{domain.size - 1}"
-    if domain.geographic:
-        rule = f"a place as lat,lon in degrees, or {rule}"
-    parts = line.split(",")
-    if domain.geographic and len(parts) == 2:
-        place = _degrees(parts)
-        if place is not None:
-            return domain.snap(place[0], place[1], snap_limit).record
-    elif len(parts) == 1 and line.isascii() and line.isdigit() and int(line) < domain.size:
-        return int(line)
-    msg = f"the line on standard input is {'empty' if not line else 'not valid'}; give {rule}"
-    raise MethodError(msg)
+    return _record(domain, snap_limit, _line(stream) or "", 1)
 
 
 def report(mechanism: Mechanism, record: int) -> Report:
@@ -56,10 +184,28 @@ def report(mechanism: Mechanism, record: int) -> Report:
     return Report(f"{lat!r},{lon!r}", {"output": output, "lat": lat, "lon": lon})
 
 
-def _line(stream: TextIO) -> str:
-    """One line, stripped; bytes that are no text and lines without end become an invalid one."""
+def _record(domain: Domain, snap_limit: float, line: str, number: int) -> int:
+    rule = f"a record's index, a whole number in 0..{domain.size - 1}"
+    if domain.geographic:
+        rule = f"a place as lat,lon in degrees, or {rule}"
+    parts = line.split(",")
+    if domain.geographic and len(parts) == 2:
+        place = _degrees(parts)
+        if place is not None:
+            return domain.snap(place[0], place[1], snap_limit).record
+    elif len(parts) == 1 and line.isascii() and line.isdigit() and int(line) < domain.size:
+        return int(line)
+    which = "the line" if number == 1 else f"line {number}"
+    msg = f"{which} on standard input is {'empty' if not line else 'not valid'}; give {rule}"
+    raise MethodError(msg)
+
+
+def _line(stream: TextIO) -> str | None:
+    """One line, stripped, None at the end; what is no text or too long becomes an invalid one."""
     # Bytes: decoding by the stream would put the secret into an exception.
     raw = stream.buffer.readline(LINE_BYTES + 1)
+    if not raw:
+        return None
     return "?" if len(raw) > LINE_BYTES else raw.decode("utf-8", errors="replace").strip()
 
 

@@ -186,14 +186,14 @@ class Perturber:
         """The draws, or an error where some rows have none and that is to be refused."""
         if self.outside == "refuse" and (drawn == HELD).any():
             msg = (
-                "some rows are beyond their person's budget; raise it, or outside='drop' or "
-                "'null' leaves them out"
+                "some rows are beyond their person's budget; raise it, or leave them out: "
+                "outside='drop' or 'null' (--outside)"
             )
             raise BudgetError(msg)
         if self.outside == "refuse" and (drawn == OUTSIDE).any():
             msg = (
-                "some rows have no place or lie beyond the snap limit from every record; "
-                "outside='drop' or 'null' leaves them out, limit=... raises the limit"
+                "some rows have no place or lie beyond the snap limit from every record; leave "
+                "them out: outside='drop' or 'null' (--outside), or raise limit (--snap-limit)"
             )
             raise SnapError(msg)
         return drawn
@@ -270,14 +270,15 @@ def whole_numbers(series: Any) -> IntArray:
 
 
 def _moments(values: Any) -> Any:
-    """UTC times of timestamps, dates or ISO text with or without a zone."""
+    """UTC times of timestamps, dates, or texts: ISO with or without a zone, or seconds."""
     import pyarrow
 
-    try:
-        exact = values.cast(pyarrow.timestamp("us"))
-    except pyarrow.ArrowInvalid:
-        exact = values.cast(pyarrow.timestamp("us", "UTC"))
-    return np.asarray(exact, dtype="datetime64[us]")
+    for kind in (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC")):
+        try:
+            return np.asarray(values.cast(kind), dtype="datetime64[us]")
+        except pyarrow.ArrowInvalid:
+            continue
+    return (np.asarray(values.cast(pyarrow.float64())) * 1e6).astype("datetime64[us]")
 
 
 def periods(series: Any, name: str, step: str) -> Any:

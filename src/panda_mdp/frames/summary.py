@@ -29,6 +29,16 @@ class FrameSummary:
     def __repr__(self) -> str:
         return "FrameSummary(<hidden>; print it)"
 
+    def add(self, other: FrameSummary) -> None:
+        """Take in what became of rows that were drawn elsewhere, of other people or of none."""
+        self.epsilon, self.unit, self.keyed = other.epsilon, other.unit, other.keyed
+        self.limit_km = other.limit_km
+        self.rows += other.rows
+        self.reported += other.reported
+        self.outside += other.outside
+        self.over_budget += other.over_budget
+        self.draws |= other.draws
+
     @property
     def people(self) -> int:
         """Persons and periods with at least one report; 0 where no person's column was named."""

@@ -1,0 +1,249 @@
+"""From a map to a table: `solve`, with the `prior` that it may use and the `map` of the result."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panda_mdp.cli.frame import check_target, output_console, progress_console, working, write_json
+
+RECORDS, OUTPUTS = 5000, 100
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
+]
+MapFile = Annotated[
+    str, typer.Argument(metavar="MAP", help="A road map in any known format, or 'synthetic'.")
+]
+
+
+def solve(
+    city: MapFile,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Target, .pmdp.")],
+    records: Annotated[
+        str,
+        typer.Option(metavar="COUNT", help="Records drawn from the map, or 'all'; up to 5000."),
+    ] = "",
+    outputs: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Outputs drawn from the records; 100.")
+    ] = None,
+    tasks: Annotated[
+        int,
+        typer.Option(metavar="COUNT", help="Travel loss to so many tasks; 0 for displacement."),
+    ] = 0,
+    epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Privacy budget per km.")] = 5.0,
+    prior: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A prior that `panda-mdp prior` made.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="A method that `compare` knows.")
+    ] = "optimal",
+    gap: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Gap to the bound at which `optimal` ends.")
+    ] = 0.01,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="End with the best so far; 0 for no limit.")
+    ] = 0.0,
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Seed of the draw of records, outputs, tasks.")
+    ] = 0,
+    json: Json = None,
+) -> None:
+    """Make a table for a map: the reports of least loss that are private, audited and saved.
+
+    Of a map with up to 5,000 places all are records, of a larger one 5,000 drawn at random
+    ('--records all' takes all). Prints what the table means.
+    """
+    from panda_mdp.city.draw import find_city
+    from panda_mdp.cli.tables import facts
+
+    check_target(out)
+    check_target(json)
+    if out.suffix != ".pmdp":
+        msg = f"{out.name} does not end in .pmdp"
+        raise typer.BadParameter(msg, param_hint="--out")
+    if seed < 0:
+        msg = "seeds are whole numbers from 0"
+        raise typer.BadParameter(msg, param_hint="--seed")
+    with working("reading the map"):
+        found = find_city(city, int(records) if records.isdecimal() else RECORDS, seed)
+        problem = _problem(found, records, outputs, tasks, epsilon, seed, prior)
+    mechanism = _run(problem, method, gap, time_limit or None)
+    mechanism.save(out)
+    console = output_console()
+    console.print(facts(str(out), meaning(mechanism)))
+    write_json(
+        json,
+        {
+            "file": str(out),
+            "method": mechanism.method,
+            "records": problem.size,
+            "outputs": problem.outputs_count,
+            "epsilon": problem.epsilon,
+            "audited_epsilon": mechanism.audit.epsilon,
+            "loss": mechanism.loss,
+            "lower_bound": mechanism.lower_bound,
+            "unit": problem.loss_unit,
+            "seconds": mechanism.seconds,
+        },
+    )
+
+
+def _problem(
+    city: Any,
+    records: str,
+    outputs: int | None,
+    tasks: int,
+    epsilon: float,
+    seed: int,
+    prior: Path | None,
+) -> Any:
+    from panda_mdp.city.draw import draw_displacement, draw_problem
+    from panda_mdp.city.placed_prior import load_prior
+
+    count = count_of(records, len(city.sample_nodes(None)), RECORDS)
+    size = len(city.sample_nodes(None)) if count is None else count
+    wanted = min(OUTPUTS, size) if outputs is None else outputs
+    if tasks:
+        problem = draw_problem(city, count, wanted, tasks, epsilon, seed).problem
+    else:
+        problem = draw_displacement(city, count, wanted, epsilon, seed)
+    return problem if prior is None else load_prior(prior, problem.domain).on(problem)
+
+
+def count_of(text: str, places: int, default: int) -> int | None:
+    """How many records: a number, None for all; by default all of a small map, else `default`."""
+    if text in ("", "all"):
+        return None if text == "all" or places <= default else default
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        msg = f"{text!r} is neither a whole number nor 'all'"
+        raise typer.BadParameter(msg, param_hint="--records")
+    if not 2 <= int(text) <= places:
+        msg = f"{text} is not in 2..{places:,}, the places of this map; 'all' takes all"
+        raise typer.BadParameter(msg, param_hint="--records")
+    return int(text)
+
+
+def _run(problem: Any, name: str, gap: float, limit: float | None) -> Any:
+    from panda_mdp.methods.optimal.optimal import optimal
+    from panda_mdp.survey.registry import choose_methods
+
+    (method,) = choose_methods([name])
+    console = progress_console()
+    if method.function is not optimal or method.options:
+        with working(f"running {method.label}"):
+            return method.run(problem, limit)
+    with console.status("solving") as status:
+
+        def tell(now: Any) -> None:
+            status.update(
+                f"solving: loss {now.loss:.4g}, bound {now.lower_bound:.4g} {problem.loss_unit}, "
+                f"{now.seconds:.0f} s"
+            )
+
+        return optimal(problem, gap, time_limit=limit, progress=tell)
+
+
+def meaning(mechanism: Any) -> list[tuple[str, object]]:
+    """What a table promises and costs, in words."""
+    problem = mechanism.problem
+    unit, per = problem.loss_unit, problem.domain.unit
+    rows: list[tuple[str, object]] = [
+        ("method", mechanism.method),
+        ("records", f"{problem.size:,} with {problem.outputs_count:,} outputs"),
+        ("epsilon", f"{problem.epsilon:g} per {per}, audited {mechanism.audit.epsilon:.6g}"),
+        ("expected loss", f"{mechanism.loss:.4g} {unit}"),
+    ]
+    if mechanism.lower_bound is not None:
+        share = f"{100 * mechanism.gap:.2g} % above" if mechanism.gap else "at"
+        rows.append(("proved", f"{share} the least possible, {mechanism.lower_bound:.4g} {unit}"))
+    for distance in (0.1, 1.0) if per == "km" else ():
+        factor = math.exp(min(problem.epsilon * distance, 700))
+        said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
+        rows.append((f"{distance:g} km apart", f"odds change by at most a factor of {said}"))
+    rows.append(("prior", problem.prior_source))
+    return rows
+
+
+def prior(
+    city: MapFile,
+    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="A trace file or folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Target, .npz.")],
+    trace_format: Annotated[
+        str,
+        typer.Option("--format", metavar="NAME", help="csv, rome, tdrive, porto or geolife."),
+    ] = "csv",
+    epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Make it private: epsilon for each person behind it."),
+    ] = None,
+    public: Annotated[
+        str, typer.Option(metavar="SOURCE", help="The traces are public already, says SOURCE.")
+    ] = "",
+    person: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of a CSV that names people.")
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(metavar="KM", help="Farthest that a fix may be from a place.")
+    ] = 0.5,
+) -> None:
+    """Make a prior from traces, private or public, for `solve --prior`.
+
+    Give --epsilon, or --public with the words that certificates will carry.
+    """
+    from panda_mdp.city.draw import find_city
+    from panda_mdp.city.placed_prior import save_prior
+    from panda_mdp.city.traces import count_visits, load_traces
+
+    check_target(out)
+    if (epsilon is None) == (not public):
+        msg = "say --epsilon NUMBER for a private prior, or --public SOURCE; there is no third way"
+        raise typer.BadParameter(msg)
+    columns = None if person is None else {"user": person}
+    with working("counting visits"):
+        domain = find_city(city, RECORDS, 0).domain(None)
+        source = load_traces(traces, trace_format, columns=columns)  # type: ignore[arg-type]
+        visits = count_visits(source, domain, limit_km=limit)
+        made = (
+            visits.public_prior(source=public) if epsilon is None else visits.private_prior(epsilon)
+        )
+    save_prior(out, made, domain)
+    console = output_console()
+    console.print(f"{made.source}", soft_wrap=True)
+    console.print(f"saved to {out}", soft_wrap=True)
+
+
+def draw_map(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A saved mechanism (.pmdp).")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Target: .html, .png, .svg, .pdf.")
+    ],
+    city: Annotated[
+        Path | None, typer.Option("--city", metavar="MAP", help="Draw its streets below.")
+    ] = None,
+    record: Annotated[
+        int | None,
+        typer.Option(metavar="INDEX", help="Draw the reports of this record, not all losses."),
+    ] = None,
+) -> None:
+    """Draw a table on a map: expected losses, or where one record is reported.
+
+    A page (.html) shows any record that is clicked.
+    """
+    from panda_mdp.city.read.load import load_city
+    from panda_mdp.plot import draw_expected_loss, draw_record, save_figure, write_map
+    from panda_mdp.table.pmdp.decode import load
+
+    check_target(out)
+    with working("drawing"):
+        mechanism = load(table)
+        streets = None if city is None else load_city(city)
+        if out.suffix.lower() in (".html", ".htm"):
+            write_map(out, city=streets, table=mechanism)
+        elif record is None:
+            save_figure(draw_expected_loss(mechanism, city=streets), out)
+        else:
+            save_figure(draw_record(mechanism, record, city=streets), out)
+    output_console().print(f"drawn to {out}", soft_wrap=True)

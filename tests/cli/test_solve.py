@@ -1,0 +1,128 @@
+"""`solve`, `prior`, `map`: from a map to a table on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import panda_mdp as pm
+from panda_mdp.city.placed_prior import load_prior
+from panda_mdp.cli import app
+from panda_mdp.errors import FileFormatError
+from panda_mdp.table.pmdp.decode import read_certificate
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """46 junctions, fewer than any default."""
+    return pm.synthetic_city(46, 3).save(tmp_path_factory.mktemp("town") / "town.npz")
+
+
+@pytest.fixture(scope="module")
+def fixes(town: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    city = pm.load_city(town)
+    rows = [f"u{k % 7},{city.lat[k % 5]},{city.lon[k % 5]}" for k in range(400)]
+    path = tmp_path_factory.mktemp("fixes") / "fixes.csv"
+    path.write_text("\n".join(["driver,lat,lon", *rows]))
+    return path
+
+
+def test_a_small_map_is_taken_whole(town: Path, tmp_path: Path) -> None:
+    target, facts = tmp_path / "t.pmdp", tmp_path / "facts.json"
+    result = call("solve", town, "-o", target, "--epsilon", "2", "--json", facts)
+    assert result.exit_code == 0, result.output
+    table = pm.load(target)
+    assert (table.problem.size, table.problem.outputs_count, table.epsilon) == (46, 46, 2.0)
+    assert table.problem.loss_unit == "km" and table.gap is not None and table.gap <= 0.01
+    assert "a factor of 1.22" in result.stdout and "the least possible" in result.stdout
+    written = json.loads(facts.read_text())
+    assert written["loss"] == pytest.approx(table.loss) and written["records"] == 46
+
+
+def test_a_larger_map_is_drawn_from(tmp_path: Path) -> None:
+    target = tmp_path / "t.pmdp"
+    result = call("solve", "synthetic", "-o", target, "--method", "exponential")
+    assert result.exit_code == 0, result.output
+    table = pm.load(target)
+    assert (table.problem.size, table.problem.outputs_count) == (5000, 100)
+
+
+def test_travel_to_tasks(town: Path, tmp_path: Path) -> None:
+    near, far = tmp_path / "near.pmdp", tmp_path / "far.pmdp"
+    options = ["--records", "20", "--outputs", "5", "--method", "exponential"]
+    assert call("solve", town, "-o", near, *options).exit_code == 0
+    assert call("solve", town, "-o", far, *options, "--tasks", "2").exit_code == 0
+    one, other = pm.load(near).problem, pm.load(far).problem
+    assert np.array_equal(one.outputs, other.outputs) and not np.array_equal(one.loss, other.loss)
+
+
+def test_priors_are_private_or_public_and_certified(
+    town: Path, fixes: Path, tmp_path: Path
+) -> None:
+    made, table = tmp_path / "prior.npz", tmp_path / "t.pmdp"
+    result = call("prior", town, fixes, "-o", made, "--epsilon", "1")
+    assert result.exit_code == 0, result.output
+    assert "epsilon=1 per person" in result.stdout and "400" not in result.stdout
+    options = ["--prior", made, "--method", "exponential", "--records", "30"]
+    assert call("solve", town, "-o", table, *options).exit_code == 0
+    assert "epsilon=1 per person" in read_certificate(table)["prior_source"]
+    assert call("prior", town, fixes, "-o", made, "--public", "open data").exit_code == 0
+    domain = pm.load_city(town).domain(None)
+    weights = load_prior(made, domain).weights
+    assert weights[:5].tolist() == pytest.approx([0.2] * 5) and weights.sum() == pytest.approx(1)
+    # On fewer records each place counts for its nearest.
+    few = load_prior(made, domain.take([0, 1]))
+    assert few.weights.sum() == pytest.approx(1) and few.source == "public: open data"
+    (tmp_path / "bad.npz").write_bytes(b"no")
+    with pytest.raises(FileFormatError, match=r"bad\.npz"):
+        load_prior(tmp_path / "bad.npz", domain)
+
+
+def test_the_person_s_column_can_be_named(town: Path, fixes: Path, tmp_path: Path) -> None:
+    doubtful = tmp_path / "fixes.csv"
+    doubtful.write_text(fixes.read_text().replace("driver", "id", 1))
+    arguments = ["prior", town, doubtful, "-o", tmp_path / "p.npz", "--epsilon", "1"]
+    refused = call(*arguments)
+    assert refused.exit_code == 2 and "may number the rows" in refused.stderr
+    assert call(*arguments, "--person", "id").exit_code == 0
+
+
+def test_tables_are_drawn(town: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.pmdp"
+    call("solve", town, "-o", table, "--method", "exponential")
+    for name, more in (("a.png", []), ("b.png", ["--record", "3"]), ("c.html", ["--city", town])):
+        result = call("map", table, "-o", tmp_path / name, *more)
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / name).stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["solve", "missing.gpkg", "-o", "t.pmdp"], "no such file"),
+        (["solve", "synthetic", "-o", "t.npz"], "does not end in .pmdp"),
+        (["solve", "synthetic", "-o", "t.pmdp", "--records", "some"], "neither a whole number"),
+        (["solve", "synthetic", "-o", "t.pmdp", "--records", "1"], "is not in 2.."),
+        (["solve", "synthetic", "-o", "t.pmdp", "--method", "magic"], "choose from"),
+        (["solve", "synthetic", "-o", "t.pmdp", "--epsilon", "-1"], "epsilon"),
+        (["solve", "synthetic", "-o", "t.pmdp", "--seed", "-1"], "--seed"),
+        (["solve", "synthetic", "-o", "t.pmdp", "--prior", "no.npz"], "no.npz"),
+        (["prior", "synthetic", "x.csv", "-o", "p.npz"], "no third way"),
+        (["map", "missing.pmdp", "-o", "x.png"], "missing.pmdp"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments)
+    assert result.exit_code == 2 and words in result.stderr
+    assert result.stderr.count("\n") == 1 and list(tmp_path.iterdir()) == []

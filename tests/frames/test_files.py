@@ -1,0 +1,157 @@
+"""Files of rows: the formats' own writers in, the same format out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner, Result
+
+import panda_mdp as pm
+from panda_mdp.cli import app
+from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.frames import files
+from panda_mdp.frames.files import perturb_file
+from panda_mdp.frames.perturb import Columns, Perturber
+
+KEY = pm.DrawKey(bytes(range(32)))
+FRAME = pd.DataFrame(
+    {
+        "user": ["a", "a", "b", "a", "b"],
+        "lat": [41.9, 41.9, 41.95, 41.93, 41.9],
+        "lon": [12.5] * 5,
+        "code": ["007", "", 'x,"y"', "1e5", "ü"],
+    }
+)
+
+
+@pytest.fixture
+def keyed(mechanism) -> Perturber:
+    return Perturber(mechanism, Columns(person="user"), key=KEY)
+
+
+@pytest.fixture
+def expected(keyed) -> list[float]:
+    return list(keyed.frame(FRAME)["reported_lat"])
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".csv":
+        return pd.read_csv(path, dtype={"code": str}, keep_default_na=False).to_dict("records")
+    if path.suffix == ".ndjson":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    return parquet.read_table(path).to_pylist()
+
+
+def write(path: Path, frame: pd.DataFrame = FRAME) -> Path:
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".ndjson":
+        frame.to_json(path, orient="records", lines=True, force_ascii=False)
+    else:
+        parquet.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet"])
+def test_every_row_is_reported_and_the_rest_is_copied(suffix, keyed, expected, tmp_path):
+    source, target = write(tmp_path / f"in{suffix}"), tmp_path / f"out{suffix}"
+    summary = perturb_file(keyed, source, target)
+    rows = rows_of(target)
+    assert [list(row) for row in rows] == [["user", "code", "reported_lat", "reported_lon"]] * 5
+    assert [row["code"] for row in rows] == FRAME["code"].tolist()
+    assert [row["reported_lat"] for row in rows] == pytest.approx(expected)
+    assert (summary.rows, summary.reported, summary.most) == (5, 5, 2)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet"])
+def test_many_batches_without_people(suffix, mechanism, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "ROWS", 40)
+    many = pd.concat([FRAME] * 60, ignore_index=True).assign(n=range(300))
+    many.loc[7, "lat"] = 50.0
+    source, target = write(tmp_path / f"in{suffix}", many), tmp_path / f"out{suffix}"
+    perturber = Perturber(mechanism, Columns(), outside="drop")
+    seen: list[int] = []
+    summary = perturb_file(perturber, source, target, progress=seen.append)
+    assert [int(row["n"]) for row in rows_of(target)] == [n for n in range(300) if n != 7]
+    assert (summary.rows, summary.outside) == (300, 1) and seen[-1] == 300
+
+
+def notes_of(path: Path) -> dict[str, Any]:
+    return json.loads(parquet.read_schema(path).metadata[b"geo"])["columns"]["geometry"]
+
+
+@pytest.mark.parametrize("crs", [4326, 32633])
+def test_geoparquet_keeps_its_reference_system_and_drops_true_boxes(crs, keyed, expected, tmp_path):
+    points = gpd.points_from_xy(FRAME["lon"], FRAME["lat"], crs=4326)
+    frame = gpd.GeoDataFrame(FRAME[["user", "code"]], geometry=points).to_crs(crs)
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    frame.to_parquet(source, write_covering_bbox=True)
+    assert {"bbox", "covering"} <= set(notes_of(source))
+    perturb_file(keyed, source, target)
+    result = gpd.read_parquet(target)
+    assert result.crs == frame.crs and list(result.columns) == ["user", "code", "geometry"]
+    assert result.to_crs(4326).geometry.y.tolist() == pytest.approx(expected)
+    assert not {"bbox", "covering"} & set(notes_of(target))
+
+
+def test_what_goes_wrong_leaves_no_file_and_shows_no_value(keyed, mechanism, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("user,lat,lon\na,41.98765x,12.5\n")
+    (tmp_path / "bad.ndjson").write_text('{"user": "a", "lat": 41.98765\n')
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 41.98765")
+    for suffix in (".csv", ".ndjson", ".parquet"):
+        with pytest.raises(FileFormatError) as caught:
+            perturb_file(keyed, tmp_path / f"bad{suffix}", tmp_path / f"out{suffix}")
+        assert "98765" not in str(caught.value) and caught.value.__cause__ is None
+        assert not (tmp_path / f"out{suffix}").exists()
+    with pytest.raises(InvalidInputError, match="different formats"):
+        perturb_file(keyed, bad, tmp_path / "out.parquet")
+    with pytest.raises(InvalidInputError, match="overwrite"):
+        perturb_file(keyed, bad, bad)
+    with pytest.raises(FileFormatError, match="unknown suffix"):
+        perturb_file(keyed, tmp_path / "x.xlsx", tmp_path / "y.xlsx")
+    with pytest.raises(InvalidInputError, match="no column 'user'"):
+        bad.write_text("lat,lon\n41.9,12.5\n")
+        perturb_file(keyed, bad, tmp_path / "out.csv")
+
+
+def call(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
+
+
+def test_the_command_line_perturbs_files(mechanism, tmp_path):
+    table = mechanism.save(tmp_path / "t.pmdp")
+    source = write(tmp_path / "in.csv")
+    assert call("key", tmp_path / "k.key").exit_code == 0
+    arguments = ["perturb", table, source, "--person", "user", "--key", tmp_path / "k.key"]
+    for name in ("one.csv", "two.csv"):
+        result = call(*arguments, "-o", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        assert "at most 2 different places: up to 4 per km" in " ".join(result.stdout.split())
+    # A retry with the same key draws the same.
+    assert (tmp_path / "one.csv").read_text() == (tmp_path / "two.csv").read_text()
+    assert call("key", tmp_path / "k.key").exit_code == 2
+    assert call("key", tmp_path / "k.key", "--destroy").exit_code == 0
+    assert not (tmp_path / "k.key").exists()
+    assert "go together" in call("perturb", table, source).stderr
+    missing = call("perturb", table, "41.98765,12.5", "-o", tmp_path / "x.csv")
+    assert missing.exit_code == 2 and "98765" not in missing.output
+
+
+def test_all_lines_of_standard_input_are_answered(mechanism, tmp_path):
+    table = mechanism.save(tmp_path / "t.pmdp")
+    result = call("perturb", table, "--json", tmp_path / "r.json", stdin="0\n41.9,12.5\n\n7\n")
+    assert result.exit_code == 0 and len(result.stdout.splitlines()) == 3
+    assert [
+        f"{r['lat']!r},{r['lon']!r}" for r in json.loads((tmp_path / "r.json").read_text())
+    ] == (result.stdout.splitlines())
+    refused = call("perturb", table, stdin="0\n41.98765,nonsense\n")
+    assert refused.exit_code == 2 and refused.stderr.startswith("error: line 2 on standard input")
+    assert "98765" not in refused.stderr
