@@ -157,7 +157,7 @@ def draw_expected_loss(table: Table, *, city: City | None = None, title: str = "
     unit = table.problem.loss_unit
     mean = f"mean under the prior {table.loss:.3g} {unit}"
     heading = title or f"Expected loss of each record: {table.method}, epsilon {_epsilon(table)}"
-    return _draw_values(
+    return draw_values(
         table, expected_losses(table), city, f"{heading}\n{mean}", f"expected loss [{unit}]"
     )
 
@@ -167,14 +167,15 @@ def draw_local_epsilon(table: Table, *, city: City | None = None, title: str = "
     unit = table.problem.domain.unit
     heading = title or f"Epsilon that each record really has: {table.method}"
     told = f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} per {unit}"
-    return _draw_values(
+    return draw_values(
         table, local_epsilons(table), city, f"{heading}\n{told}", f"local epsilon [1/{unit}]"
     )
 
 
-def _draw_values(
+def draw_values(
     table: Table, values: FloatArray, city: City | None, title: str, label: str
 ) -> Figure:
+    """One value per record on the map, high ones on top."""
     lat, lon = places_of(table.problem.domain, city)
     plane = plane_of(lat, lon)
     points = plane.km(lat, lon)

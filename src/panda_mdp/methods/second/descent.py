@@ -40,13 +40,16 @@ def descend(
     began = time.perf_counter()
     problem = first.problem
     closure = Closure(problem.domain)
+    granted = max(LEAST_ITERATIONS, int(first.details.get("iterations", 0)))
     if solver is None:
         graph = constraint_graph(problem.domain, problem.epsilon)
         solver = TradeOff(problem, graph, first.matrix)
+        # Without the first solve's multipliers they have to be worked out again.
+        granted *= 2
     room = budget - first.loss
     price = START * room / goal.natural(goal.value(first.matrix))
     solver.aim(goal, price)
-    most = solver.iterations + max(LEAST_ITERATIONS, solver.iterations)
+    most = solver.iterations + granted
     bound, slope = 0.0, SLOPE
     before: tuple[float, float] | None = None
     matrix = first.matrix

@@ -1,0 +1,259 @@
+"""What people have today against this library: the same months, the same attackers, one picture.
+
+    python benchmarks/lab_today.py ../shared/data/rome.npz --out docs/images/lab-today.png
+
+People are made up: a home, a work place, reports at home every night and along the straight way to
+work. Every protection turns the same fixes into reports, and attackers know it in full. One report:
+the best attacker's expected error for a single report of a place. A month: the error of the
+Bayesian attacker's guess of the home from all reports of the month's nights, who knows that one in
+five is spent elsewhere. Of dropped fixes the attacker sees where the way begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import panda_mdp as pm
+from panda_mdp.city.draw import find_city
+from panda_mdp.meaning.home import locate_anchor
+from panda_mdp.plot import save_figure
+from panda_mdp.plot.style import BLUE, INK, VERMILION, new_figure, plain_axes
+from panda_mdp.table.mechanism import Table
+
+DAYS, NIGHTLY, AWAY = 30, 2, 0.2
+ZONE_KM = 0.5
+STEP_KM = 0.3
+
+
+@dataclass(frozen=True)
+class Person:
+    home: int
+    nights: np.ndarray
+    """Records of the night fixes: mostly the home."""
+    way: np.ndarray
+    """Records along the way from home to work, the home first."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    name: str
+    table: Table | None
+    """None: fixes near home and work are dropped, the others are exact."""
+    once: bool = False
+    """Whether a place's report is drawn once and repeated."""
+
+
+def people(domain: pm.Domain, count: int, rng: np.random.Generator) -> list[Person]:
+    made = []
+    plane = domain.plane
+    while len(made) < count:
+        home, work = rng.choice(domain.size, 2, replace=False)
+        length = domain.distance(int(home), int(work))
+        if not 2 < length < 8:
+            continue
+        at = np.linspace(0, 1, max(2, int(length / STEP_KM)))[:, None]
+        points = (1 - at) * plane[home] + at * plane[work]
+        way = ((points[:, None, :] - plane) ** 2).sum(axis=2).argmin(axis=1)
+        nights = np.where(
+            rng.random(DAYS * NIGHTLY) < AWAY, rng.integers(0, domain.size, DAYS * NIGHTLY), home
+        )
+        made.append(Person(int(home), nights, way))
+    return made
+
+
+def nearest_table(problem: pm.Problem, names: np.ndarray) -> pm.NoGuarantee:
+    """Every record reports names[record] (an output's column), for sure."""
+    matrix = np.zeros((problem.size, problem.outputs_count))
+    matrix[np.arange(problem.size), names] = 1.0
+    return pm.NoGuarantee.from_matrix(problem, matrix, method="deterministic")
+
+
+def rounding(problem: pm.Problem, side_km: float) -> pm.NoGuarantee:
+    """The centre of a square cell, as the output nearest to it."""
+    return nearest_table(problem, _cells(problem, problem.domain.plane, side_km))
+
+
+def android(problem: pm.Problem, side_km: float = 2.0, seed: int = 0) -> pm.NoGuarantee:
+    """AOSP's LocationFudger: a Gaussian offset of a quarter of the cell per axis, then the centre
+    of a 2 km cell. The offset moves by 3 % an hour: over a month it is nearly one draw."""
+    rng = np.random.default_rng(seed)
+    matrix = np.zeros((problem.size, problem.outputs_count))
+    rows = np.arange(problem.size)
+    draws = 400
+    for _ in range(draws):
+        moved = problem.domain.plane + rng.normal(0, side_km / 4, (1, 2))
+        matrix[rows, _cells(problem, moved, side_km)] += 1 / draws
+    return pm.NoGuarantee.from_matrix(problem, matrix, method="Android")
+
+
+def _cells(problem: pm.Problem, points: np.ndarray, side_km: float) -> np.ndarray:
+    centres = (np.floor(points / side_km) + 0.5) * side_km
+    outputs = problem.domain.plane[problem.outputs]
+    return ((centres[:, None, :] - outputs) ** 2).sum(axis=2).argmin(axis=1)
+
+
+def interest(problem: pm.Problem, count: int, seed: int = 1) -> pm.NoGuarantee:
+    """Apple's reduced accuracy as far as it is published: a nearby point of interest."""
+    points = np.random.default_rng(seed).choice(problem.outputs_count, count, replace=False)
+    apart = problem.domain.distances(None, problem.outputs[points])
+    return nearest_table(problem, points[apart.argmin(axis=1)])
+
+
+def at_displacement(problem: pm.Problem, make: Callable[[pm.Problem], Table], km: float) -> Table:
+    """The table of the family whose mean displacement is `km`, by bisection over epsilon."""
+    low, high = 0.05, 40.0
+    for _ in range(12):
+        middle = float(np.sqrt(low * high))
+        table = make(problem.with_epsilon(middle))
+        low, high = (middle, high) if table.loss > km else (low, middle)
+    return table
+
+
+def reports(protection: Protection, fixes: np.ndarray, seed: int) -> np.ndarray:
+    simulation = protection.table.simulate(seed)
+    if not protection.once:
+        return np.array([simulation.sample(int(fix)) for fix in fixes])
+    drawn = {int(fix): simulation.sample(int(fix)) for fix in dict.fromkeys(fixes.tolist())}
+    return np.array([drawn[int(fix)] for fix in fixes])
+
+
+def home_error(protection: Protection, person: Person, domain: pm.Domain, seed: int) -> float:
+    """Distance between the home and the attacker's guess after a month."""
+    if protection.table is None:
+        return domain.distance(zone_guess(person, domain), person.home)
+    seen = reports(protection, person.nights, seed)
+    if protection.once:
+        # One draw per place: repeats of the commonest report are one report.
+        values, counts = np.unique(seen, return_counts=True)
+        seen = values[counts.argmax()][None]
+    zone = locate_anchor(protection.table, seen, away=AWAY)
+    return domain.distance(zone.place, person.home)
+
+
+def zone_guess(person: Person, domain: pm.Domain) -> int:
+    """Against dropped fixes: homes from which this way would first be seen where it was."""
+    apart = domain.distances([person.home], None)[0]
+    outside = person.way[apart[person.way] > ZONE_KM]
+    if len(outside) == 0:
+        return int(domain.distances().mean(axis=1).argmin())
+    first = domain.distances([int(outside[0])], None)[0]
+    likely = np.flatnonzero((first > ZONE_KM) & (first <= ZONE_KM + 2 * STEP_KM))
+    # On the side that the way comes from.
+    plane = domain.plane
+    ahead = plane[outside[min(2, len(outside) - 1)]] - plane[outside[0]]
+    behind = likely[(plane[likely] - plane[outside[0]]) @ ahead <= 0]
+    consistent = behind if len(behind) else likely
+    if len(consistent) == 0:
+        return int(outside[0])
+    return int(consistent[domain.distances(consistent, consistent).mean(axis=1).argmin()])
+
+
+def measure(protection: Protection, crowd: list[Person], domain: pm.Domain) -> dict[str, object]:
+    errors = np.array(
+        [home_error(protection, person, domain, seed) for seed, person in enumerate(crowd)]
+    )
+    table = protection.table
+    row = {
+        "protection": protection.name,
+        "epsilon": None if not isinstance(table, pm.Mechanism) else table.epsilon,
+        "guarantee": isinstance(table, pm.Mechanism),
+        "displacement_km": 0.0 if table is None else table.loss,
+        "one_report_km": None if table is None else pm.attack(table, radii=()).error,
+        "month_km": float(errors.mean()),
+        "month_se_km": float(errors.std(ddof=1) / np.sqrt(len(errors))),
+        "month_within_200m": float((errors <= 0.2).mean()),
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def draw(rows: list[dict[str, object]], path: Path, title: str) -> None:
+    figure = new_figure(10.5, 5.4)
+    figure.suptitle(title, x=0.015, ha="left", color=INK, fontsize=11.5)
+    axes = figure.subplots()
+    for k, row in enumerate(rows):
+        y = len(rows) - 1 - k
+        axes.plot(row["displacement_km"], y, "|", color=INK, markersize=16, markeredgewidth=2.5)
+        if row["one_report_km"] is not None:
+            axes.plot(row["one_report_km"], y + 0.12, "o", color=BLUE, markersize=9)
+        axes.errorbar(
+            row["month_km"], y - 0.12, xerr=2 * row["month_se_km"], fmt="D", color=VERMILION,
+            markersize=8, capsize=3,
+        )  # fmt: skip
+        axes.annotate(
+            f"{row['month_within_200m']:.0%} of homes within 200 m", (1.01, y),
+            xycoords=("axes fraction", "data"), va="center", color=INK, annotation_clip=False,
+        )  # fmt: skip
+    names = [
+        f"{row['protection']}" + ("" if row["guarantee"] else " (no guarantee)") for row in rows
+    ]
+    axes.set_yticks(range(len(rows) - 1, -1, -1), names)
+    axes.plot([], [], "|", color=INK, markersize=14, markeredgewidth=2.5, label="mean displacement")
+    axes.plot([], [], "o", color=BLUE, markersize=9, label="attacker off by, one report")
+    axes.plot([], [], "D", color=VERMILION, markersize=8, label="home off by, after a month")
+    axes.set_xlabel(
+        "km (the attacker's: larger is better protected; displacement: smaller is better)"
+    )
+    axes.set_xlim(left=-0.05)
+    plain_axes(axes)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.4, 1.11), ncol=3, frameon=False)
+    save_figure(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("city")
+    parser.add_argument("--records", type=int, default=400)
+    parser.add_argument("--people", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("out/lab/today.png"))
+    chosen = parser.parse_args()
+    city = find_city(chosen.city, chosen.records, chosen.seed)
+    whole = city.domain(None, chosen.seed)
+    # Neighbourhoods rather than a whole city: the nodes nearest to one in its middle.
+    middle = int(((whole.plane - np.median(whole.plane, axis=0)) ** 2).sum(axis=1).argmin())
+    near = np.argsort(whole.distances([middle], None)[0])[: 20 * chosen.records]
+    rng = np.random.default_rng(chosen.seed)
+    domain = whole.take(np.sort(rng.choice(near, chosen.records, replace=False)))
+    outputs = np.arange(domain.size)
+    problem = pm.Problem(domain, outputs, domain.distances(), 1.0)
+    crowd = people(domain, chosen.people, rng)
+    coarse = android(problem)
+    equal = coarse.loss
+
+    def laplace(at: pm.Problem) -> Table:
+        return pm.remap(pm.planar_laplace(at))
+
+    def best(at: pm.Problem) -> Table:
+        return pm.optimal(at, gap=0.02)
+
+    noise, ours = (at_displacement(problem, make, equal) for make in (laplace, best))
+    careful = pm.optimal(ours.problem, gap=0.02, then="vulnerability", slack=0.05)
+    protections = [
+        Protection("fixes within 500 m of home and work dropped", None),
+        Protection("rounding to cells of 1 km", rounding(problem, 1.0)),
+        Protection("Android approximate (2 km cells, one offset)", coarse, once=True),
+        Protection("iOS reduced (nearby point of interest)", interest(problem, 5)),
+        Protection("planar Laplace + remap, new draws", noise),
+        Protection("planar Laplace + remap, one draw per place", noise, once=True),
+        Protection("optimal, new draws", ours),
+        Protection("optimal, one draw per place", ours, once=True),
+        Protection("optimal, then vulnerability, one draw per place", careful, once=True),
+    ]
+    rows = [measure(protection, crowd, domain) for protection in protections]
+    title = (
+        f"{city.name or 'City'}: {domain.size} places, {chosen.people} people, {DAYS} nights\n"
+        f"noise at Android's mean displacement, {equal:.2f} km"
+    )
+    draw(rows, chosen.out, title)
+    print("drawn to", chosen.out)
+
+
+if __name__ == "__main__":
+    main()
