@@ -37,10 +37,11 @@ Definition symmetric (s : space) (a b : prepared) : bool :=
   | _ => true
   end.
 
+(** Two records: distinct (a distance of 0 is refused wherever epsilon can show it), and private. *)
 Definition pair_ok (t : table) (a b : prepared) : bool :=
   let l := nats_low (metric t) (epsilon_num t) (epsilon_den t) (snd a) (snd b) in
   let e := exp_low l in
-  (0 <? l) && (one <=? e) && symmetric (metric t) a b
+  (0 <=? l) && ((0 <? l) || (epsilon_num t =? 0)) && (one <=? e) && symmetric (metric t) a b
   && rows_ok e (floors t) 0 (snd (fst a)) (snd (fst b)).
 
 (** What is known of a tile: its first record, an upper bound on epsilon times the distance from there
@@ -118,7 +119,7 @@ Definition record_ok (t : table) (size : nat) (r : record) : bool :=
 Definition dimension (t : table) : nat := length (fst (row_of t 0)).
 
 Definition check (t : table) : bool :=
-  (0 <? epsilon_num t) && (0 <? epsilon_den t) && (0 <? denominator (metric t))
+  (0 <=? epsilon_num t) && (0 <? epsilon_den t) && (0 <? denominator (metric t))
   && forallb (record_ok t (dimension t)) (rows t)
   && forallb (fun tile => match tile with [] => false | _ => true end) (tiles t)
   && tiles_ok t (map (with_summary t) (tiles t)).
@@ -128,7 +129,7 @@ Definition check (t : table) : bool :=
 Section Proof.
 
 Variable t : table.
-Hypothesis num_pos : 0 < epsilon_num t.
+Hypothesis num_nonneg : 0 <= epsilon_num t.
 Hypothesis den_pos : 0 < epsilon_den t.
 Hypothesis denominator_pos : 0 < denominator (metric t).
 
@@ -228,11 +229,11 @@ Lemma pair_ok_keeps : forall a b, good a -> good b ->
   pair_ok t (ready (metric t) a) (ready (metric t) b) = true -> keeps a b.
 Proof.
   intros a b Ga Gb H. unfold pair_ok in H. rewrite !andb_true_iff in H. simpl fst in H. simpl snd in H.
-  destruct H as [[[H0' H1] H2] H3]. apply Z.ltb_lt in H0'. apply Z.leb_le in H1.
+  destruct H as [[[[H0 _] H1] H2] H3]. apply Z.leb_le in H0, H1.
   assert (E := symmetric_dist a b H2).
   assert (L := nats_low_le (metric t) (epsilon_num t) (epsilon_den t) (fst a) (fst b)
                  ltac:(lia) den_pos denominator_pos).
-  set (l := nats_low _ _ _ _ _) in *. assert (H0 : 0 <= l) by lia.
+  set (l := nats_low _ _ _ _ _) in *.
   intro y. destruct (rows_ok_both _ H1 (floors t) 0 (snd a) (snd b)) with (y := y) as [R1 R2].
   - apply Ga.
   - apply Gb.
@@ -418,11 +419,11 @@ Qed.
 End Proof.
 
 Lemma check_parts : forall t, check t = true ->
-  0 < epsilon_num t /\ 0 < epsilon_den t /\ 0 < denominator (metric t) /\
+  0 <= epsilon_num t /\ 0 < epsilon_den t /\ 0 < denominator (metric t) /\
   (forall r, In r (rows t) -> good t r) /\ ForallOrdPairs (keeps t) (rows t).
 Proof.
   intros t H. unfold check in H. rewrite !andb_true_iff in H.
-  destruct H as [[[[[H1 H2] H3] H4] H5] H6]. apply Z.ltb_lt in H1, H2, H3.
+  destruct H as [[[[[H1 H2] H3] H4] H5] H6]. apply Z.leb_le in H1. apply Z.ltb_lt in H2, H3.
   rewrite forallb_forall in H4, H5.
   assert (G : forall r, In r (rows t) -> good t r).
   { intros r Hr. apply record_ok_good; auto. }
