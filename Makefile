@@ -18,9 +18,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 
-# Machine-checked proofs (docs/proofs.md); needs Debian's coq, ocaml-findlib, libzarith-ocaml-dev.
-proofs:
+# Machine-checked proofs (docs/proofs.md), and the checker made of them beside the other two.
+proofs: $(VENV)/.dev
+	.ci/proof-packages
 	proofs/build
+	PANDA_PROOFS=required $(BIN)/pytest -q -n auto tests/proofs
 
 # The browser's pages are built already; Node (20.19 or newer) is for testing that they still are.
 web/node_modules/.package-lock.json: web/package-lock.json

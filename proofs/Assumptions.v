@@ -1,21 +1,14 @@
-(** What each main theorem rests on.  Only the standard library's real numbers may come up. *)
+(** What each main theorem rests on (and with it every lemma that it uses).  Only the standard
+    library's real numbers may come up. *)
 
 From Panda Require Import Fixed Angle Distance Nats Triangle Check Given Sampler Bound BoundFile
   Processing Balls Mesh.
 
-Print Assumptions exp_low_le.
-Print Assumptions exp_neg_low_le.
-Print Assumptions angle_low_le.
-Print Assumptions angle_high_ge.
 Print Assumptions haversine_formula.
-Print Assumptions nats_low_le.
-Print Assumptions nats_high_ge.
-Print Assumptions triangle.
 Print Assumptions check_private.
 Print Assumptions check_stochastic.
 Print Assumptions accept_private.
 Print Assumptions given_metric.
-Print Assumptions search_is_draw.
 Print Assumptions sampler_exact.
 Print Assumptions rejection_exact.
 Print Assumptions weak_duality.

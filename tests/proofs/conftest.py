@@ -1,0 +1,21 @@
+"""The compiled proofs and the extracted checker, where `make proofs` has built them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "out" / "proofs"
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """The folder of `proofs/build`; without it tests are skipped, or fail under `make proofs`."""
+    if not (FOLDER / "checker").exists():
+        reason = "the proofs are not built here: make proofs (needs coq and ocaml)"
+        if os.environ.get("PANDA_PROOFS") == "required":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return FOLDER

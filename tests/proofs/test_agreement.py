@@ -1,0 +1,97 @@
+"""Three checkers that share no code, over the same files: the library, the second checker, and the
+one that is extracted from the proofs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import forging
+import numpy as np
+import pytest
+from second_checker import checker
+
+import panda_mdp as pm
+from panda_mdp.errors import PandaError
+
+
+def library(path: Path) -> bool:
+    """Whether the library's verified reading accepts a file."""
+    try:
+        (pm.load if path.suffix == ".pmdp" else pm.load_compact)(path)
+    except PandaError:
+        return False
+    return True
+
+
+def third(built: Path, path: Path) -> tuple[int, str]:
+    """Exit code and words of the extracted checker."""
+    done = subprocess.run(
+        [built / "checker", path], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stderr == "", path.name
+    assert done.stdout.count("\n") == 1, path.name
+    return done.returncode, done.stdout
+
+
+def test_they_agree_on_good_broken_and_forged_files(built, tmp_path, capsys):
+    verdicts: Counter[tuple[str, bool]] = Counter()
+    for group, samples in (("good", forging.good()), ("forged", forging.forged())):
+        for sample in samples:
+            path = sample.write(tmp_path)
+            code, said = third(built, path)
+            assert code in (0, 1, 2)
+            accepted = [library(path), checker().main(str(path)) == 0, code == 0]
+            assert accepted == [group == "good"] * 3, f"{sample.name} ({sample.suffix}): {said}"
+            assert said.startswith(("holds: ", "DOES NOT HOLD: ", "not readable: ")[code])
+            verdicts[sample.suffix, code == 0] += 1
+    capsys.readouterr()
+    print(f"three checkers agree on {verdicts.total()} files: {dict(verdicts)}")
+    assert sum(n for (_, good), n in verdicts.items() if not good) >= 100
+    assert min(verdicts[suffix, False] for suffix in (".pmdp", ".pmdc")) >= 50
+    assert sum(n for (_, good), n in verdicts.items() if good) >= 10
+
+
+def test_a_bound_is_proved_by_its_multipliers(built, tmp_path):
+    path = forging.Sample("", ".pmdp", forging.archive("euclidean", forging.prove)).write(tmp_path)
+    assert third(built, path)[1].endswith("bound: proved\n")
+    path.write_bytes(forging.honest("euclidean", ".pmdp"))
+    assert third(built, path)[1].endswith("bound: stated, not proved in this file\n")
+
+
+def test_what_is_no_file(built, tmp_path):
+    (tmp_path / "empty.pmdp").write_bytes(b"")
+    (tmp_path / "text.pmdc").write_text("no table")
+    for name in ("empty.pmdp", "text.pmdc", "nowhere.pmdp"):
+        assert third(built, tmp_path / name)[0] == 2
+
+
+def test_rome(built, road_maps, tmp_path, capsys):
+    """1,000 junctions of Rome, 100 outputs: half a million pairs, all three checkers."""
+    domain = road_maps("rome").domain(records=1000, seed=0)
+    outputs = np.arange(100)
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), epsilon=5.0)
+    mechanism = pm.optimal(problem, gap=0.2)
+    for path, save in (
+        (tmp_path / "rome.pmdp", mechanism.save),
+        (tmp_path / "rome.pmdc", lambda path: pm.save_compact(mechanism, path)),
+    ):
+        save(path)
+        assert library(path)
+        assert third(built, path)[0] == 0
+    assert checker().main(str(tmp_path / "rome.pmdp")) == 0
+    assert "holds: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_tiles_change_no_verdict(built, clusters, tmp_path):
+    """Records in far clusters, where tiles are passed over, and in one where none is."""
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(120, 2)) + 60.0 * rng.integers(0, clusters, size=(120, 1))
+    domain = pm.Domain.from_vectors(vectors)
+    outputs = np.arange(4)
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), epsilon=1.0)
+    path = tmp_path / "tiles.pmdp"
+    pm.exponential(problem).save(path)
+    assert third(built, path)[0] == 0

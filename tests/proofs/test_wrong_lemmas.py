@@ -1,0 +1,98 @@
+"""The build of the proofs can fail: one wrong statement or definition per part, each refused.
+
+Every change below makes something false that a theorem says. Each is made by itself, to one file
+beside the compiled others, and that file must no longer compile.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROOFS = Path(__file__).parents[2] / "proofs"
+
+WRONG = {
+    "exp, from above": ("Fixed", "squares 64 (one + Z.shiftr l 64)", "squares 64 (one + l)"),
+    "cos, a term too many": ("Angle", "then brackets 7 0 (t * t)", "then brackets 8 0 (t * t)"),
+    "pi, a digit": ("Angle", "half_pi_low : Z := 5345142", "half_pi_low : Z := 5345143"),
+    "a larger earth": ("Nats", "en * 63710088 * angle_low", "en * 63710089 * angle_low"),
+    "angles above": ("Nats", "angle_low (cosine_high p q)", "angle_high (cosine_low p q)"),
+    "one side of a ratio": ("Check", "| Lt => b * one <=? e * a", "| Lt => true"),
+    "zeros": ("Check", "| Gt => a * one <=? e * b", "| Gt => (b =? 0) || (a * one <=? e * b)"),
+    "a tile's radius": ("Check", "- radius a - radius b in", "- radius a in"),
+    "the lowest weights": ("Check", "(zip Z.min) (map", "(zip Z.max) (map"),
+    "tiles of a matrix": ("Check", "match s with Given _ => false | _ => true end.", "true."),
+    "an asymmetric matrix": (
+        "Check",
+        "entry (tl (snd a)) (head (snd b)) =? entry (tl (snd b)) (head (snd a))",
+        "true",
+    ),
+    "row sums": ("Check", "&& (sum w =? total)", "&& (sum w <=? total)"),
+    "triangles": ("Given", "1000000001 * (step + b)", "1000000002 * (step + b)"),
+    "the draw's border": ("Sampler", "if u <? w then 0", "if u <=? w then 0"),
+    "cumulative sums": ("Sampler", "c <=? u) (cumulative 0 row)).", "c <? u) (cumulative 0 row))."),
+    "what rejection keeps": ("Sampler", "+ number (fun u => negb (accept u)) (below n) * n", "+ n"),
+    "negative multipliers": ("Bound", "/\\ (forall y, 0 <= multiplier e y).", "/\\ True."),
+    "the bound's growth": ("BoundFile", "r (map (Z.mul g) l)", "r (map (Z.mul one) l)"),
+    "multipliers unchecked": ("BoundFile", "&& forallb (Z.leb 0) l", ""),
+    "mixing more than all": ("Processing", "a q, 0 <= a <= 1 ->", "a q, 0 <= a ->"),
+    "snapping once": ("Processing", "(D p p' + 2 * limit)", "(D p p' + limit)"),
+    "composition for free": ("Processing", "exp (a x x' + b x x') *", "exp (a x x') *"),
+    "a ball's margin": ("Balls", "if Rlt_dec (r - S / eps2) (", "if Rlt_dec r ("),
+    "a ball's factor 2": ("Balls", "exp ((eps1 + 2 * eps2) *", "exp ((eps1 + eps2) *"),
+    "half a gradient": ("Mesh", "length2 g <= eps_c * least", "length2 g <= 2 * eps_c * least"),
+}
+
+
+def compiles(built: Path, file: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["coqc", "-q", "-Q", built, "Panda", file],
+        cwd=file.parent,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_statement_does_not_compile(name, built, tmp_path):
+    file, right, wrong = WRONG[name]
+    text = (PROOFS / f"{file}.v").read_text(encoding="utf-8")
+    assert text.count(right) == 1, "the proofs changed; change this list with them"
+    path = tmp_path / f"{file}.v"
+    path.write_text(text.replace(right, wrong), encoding="utf-8")
+    done = compiles(built, path)
+    assert done.returncode != 0
+    assert "Error" in done.stderr
+    assert "Syntax error" not in done.stderr, "a wrong statement is due, not a wrong sentence"
+    assert "not found in the current environment" not in done.stderr
+
+
+def test_the_right_statements_compile(built, tmp_path):
+    """The way in which the wrong ones are compiled is not what refuses them."""
+    for file in sorted({file for file, _, _ in WRONG.values()}):
+        path = Path(shutil.copy(PROOFS / f"{file}.v", tmp_path))
+        assert compiles(built, path).returncode == 0
+
+
+@pytest.mark.parametrize("gap", ["Admitted.", "admit. Qed.", "Axiom more : 0 = 1."])
+def test_nothing_is_left_open(gap, built, tmp_path):
+    """The build refuses a statement without a proof before it compiles anything."""
+    copy = shutil.copytree(PROOFS, tmp_path / "proofs")
+    with (copy / "Sums.v").open("a", encoding="utf-8") as stream:
+        stream.write(
+            f"\nLemma open : 0 = 1. Proof. {gap}\n" if "Axiom" not in gap else f"\n{gap}\n"
+        )
+    done = subprocess.run(
+        [copy / "build", tmp_path / "out"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "leave something unproved" in done.stderr
