@@ -22,7 +22,7 @@ check: $(VENV)/.dev
 proofs: $(VENV)/.dev
 	.ci/proof-packages
 	proofs/build
-	PANDA_PROOFS=required $(BIN)/pytest -q -n auto tests/proofs
+	PANDA_PROOFS=required $(BIN)/pytest -q -rP -n auto tests/proofs
 
 # The browser's pages are built already; Node (20.19 or newer) is for testing that they still are.
 web/node_modules/.package-lock.json: web/package-lock.json

@@ -15,6 +15,9 @@ from second_checker import checker
 import panda_mdp as pm
 from panda_mdp.errors import PandaError
 
+PARTS = 2
+"""Two workers share the files."""
+
 
 def library(path: Path) -> bool:
     """Whether the library's verified reading accepts a file."""
@@ -35,10 +38,11 @@ def third(built: Path, path: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_they_agree_on_good_broken_and_forged_files(built, tmp_path, capsys):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_they_agree_on_good_broken_and_forged_files(built, part, tmp_path, capsys):
     verdicts: Counter[tuple[str, bool]] = Counter()
     for group, samples in (("good", forging.good()), ("forged", forging.forged())):
-        for sample in samples:
+        for sample in list(samples)[part::PARTS]:
             path = sample.write(tmp_path)
             code, said = third(built, path)
             assert code in (0, 1, 2)
@@ -49,8 +53,8 @@ def test_they_agree_on_good_broken_and_forged_files(built, tmp_path, capsys):
     capsys.readouterr()
     print(f"three checkers agree on {verdicts.total()} files: {dict(verdicts)}")
     assert sum(n for (_, good), n in verdicts.items() if not good) >= 100
-    assert min(verdicts[suffix, False] for suffix in (".pmdp", ".pmdc")) >= 50
-    assert sum(n for (_, good), n in verdicts.items() if good) >= 10
+    assert min(verdicts[suffix, False] for suffix in (".pmdp", ".pmdc")) >= 30
+    assert sum(n for (_, good), n in verdicts.items() if good) >= 5
 
 
 def test_a_bound_is_proved_by_its_multipliers(built, tmp_path):

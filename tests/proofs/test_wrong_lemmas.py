@@ -74,7 +74,7 @@ def test_a_wrong_statement_does_not_compile(name, built, tmp_path):
 
 def test_the_right_statements_compile(built, tmp_path):
     """The way in which the wrong ones are compiled is not what refuses them."""
-    for file in sorted({file for file, _, _ in WRONG.values()}):
+    for file in ("Sampler", "Balls"):
         path = Path(shutil.copy(PROOFS / f"{file}.v", tmp_path))
         assert compiles(built, path).returncode == 0
 
