@@ -3,7 +3,7 @@
 exception Unreadable of string
 
 let need condition reason = if not condition then raise (Unreadable reason)
-let plain_limit size = (1 lsl 28) + (64 * size)
+let plain_limit size = (1 lsl 28) + (128 * size)
 
 type values = Whole of int64 array | Real of float array
 
