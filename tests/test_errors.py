@@ -14,7 +14,9 @@ def classes() -> dict[str, type[Exception]]:
     return {
         name: value
         for name, value in vars(errors).items()
-        if inspect.isclass(value) and value.__module__ == errors.__name__
+        if inspect.isclass(value)
+        and value.__module__ == errors.__name__
+        and not issubclass(value, Warning)
     }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from panda_mdp import Domain, Problem
-from panda_mdp.errors import ProblemError
+from panda_mdp.errors import ProblemError, ScaleWarning
 
 DOMAIN = Domain.from_vectors([[0.0], [1.0], [2.0]], unit="m")
 LOSS = [[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]]
@@ -88,3 +88,13 @@ def test_prior_is_normalised_once():
     assert abs(rough.sum() - 1) < 1e-15
     again = Problem(DOMAIN, [0, 2], LOSS, 1.0, prior=rough).prior
     np.testing.assert_array_equal(rough, again)
+
+
+@pytest.mark.filterwarnings("error::panda_mdp.errors.ScaleWarning")
+def test_metres_taken_for_kilometres_are_said():
+    metres = Domain.from_vectors(1000.0 * np.arange(5), unit="m")
+    with pytest.warns(ScaleWarning, match=r"hides nothing.*unit right"):
+        Problem(metres, [0, 4], np.zeros((5, 2)), 5.0)
+    km = Domain.from_vectors(np.arange(5.0), unit="km")
+    assert Problem(km, [0, 4], np.zeros((5, 2)), 5.0).scale_warning == ""
+    assert Problem(metres, [0, 4], np.zeros((5, 2)), 0.005).scale_warning == ""

@@ -17,6 +17,7 @@ from panda_mdp.methods.coarse import coarse, coarse_unsound
 from panda_mdp.methods.constopt import constopt
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.geometric import geometric
+from panda_mdp.methods.given import repair
 from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal.optimal import optimal
@@ -107,6 +108,7 @@ __all__ = [
     "prune",
     "remap",
     "reoptimise",
+    "repair",
     "save_compact",
     "study_panda",
     "synthetic_city",

@@ -158,5 +158,9 @@ class SolverError(PandaError, RuntimeError):
     """A solver ended without an answer that could be certified."""
 
 
+class ScaleWarning(UserWarning):
+    """Epsilon and the unit of distance do not fit each other: nothing, or all, would be hidden."""
+
+
 class GapWarning(UserWarning):
     """A table is private and its bound holds, but its certified gap exceeds the one asked for."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,12 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
-from panda_mdp.errors import ProblemError
+from panda_mdp.errors import ProblemError, ScaleWarning
 from panda_mdp.outputs import Outputs
 from panda_mdp.space.domain import Domain
 
 PRIOR_TOLERANCE = 1e-9
 PRIOR_ROUNDING = 1e-12
+OPEN_NATS = 20.0
+"""Nearest records that may be told from each other with odds beyond e^20 are not protected."""
+SCALE_RECORDS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +82,35 @@ class Problem(Rebuilt):
             set_(self, "prior_source", "uniform" if uniform else "given")
         if self.loss_unit is None:
             set_(self, "loss_unit", self.domain.unit)
+        if self.scale_warning:
+            warnings.warn(self.scale_warning, ScaleWarning, stacklevel=3)
 
     def __repr__(self) -> str:
         return (
             f"Problem(K={self.size}, m={self.outputs_count}, "
             f"epsilon={self.epsilon:g} per {self.domain.unit})"
+        )
+
+    @cached_property
+    def scale_warning(self) -> str:
+        """What is wrong with epsilon per this unit, in words; empty where nothing is.
+
+        Half of the records have a neighbour so near that epsilon times the distance is the number
+        of nats by which the two may be told from each other at the very least.
+        """
+        domain = self.domain
+        some = np.linspace(0, domain.size - 1, min(domain.size, SCALE_RECORDS)).astype(np.int64)
+        apart = domain.distances(some)
+        apart[np.arange(len(some)), some] = np.inf
+        nats = self.epsilon * float(np.median(apart.min(axis=1)))
+        if nats <= OPEN_NATS:
+            return ""
+        near, unit = nats / self.epsilon, domain.unit
+        return (
+            f"epsilon {self.epsilon:g} per {unit} hides nothing here: records are typically "
+            f"{near:.3g} {unit} from the nearest other, and may be told from it with odds of "
+            f"e^{nats:.0f}. Is the unit right (metres taken for km)? Protection at {near:.3g} "
+            f"{unit} takes an epsilon of about {1 / near:.2g}"
         )
 
     @property
@@ -110,6 +140,14 @@ class Problem(Rebuilt):
     def with_epsilon(self, epsilon: float) -> Problem:
         """The same problem at another epsilon."""
         return replace(self, epsilon=epsilon)
+
+
+@contextmanager
+def quiet_scale() -> Iterator[None]:
+    """Make problems inside whose scale is not a user's choice: cells, anchors, relaxations."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScaleWarning)
+        yield
 
 
 def _check_outputs(

@@ -223,5 +223,7 @@ def info(file: MechanismFile, json: Json = None) -> None:
         ("guarantee", certificate["guarantee"]),
         ("snapping", certificate.get("snapping") or "does not apply"),
     ]
+    if certificate.get("scale"):
+        rows.insert(0, ("WARNING", certificate["scale"]))
     output_console().print(facts(str(file), rows))
     write_json(json, certificate)

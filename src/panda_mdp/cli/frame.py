@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -41,6 +42,7 @@ class Frame(TyperGroup):
         **extra: Any,
     ) -> Any:
         """As in typer, with errors as one line on standard error."""
+        warnings.showwarning = _warn
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except (KeyboardInterrupt, typer.Abort):
@@ -94,6 +96,12 @@ def write_json(path: Path | None, value: Any) -> None:
         text = json.dumps(plain(value, "null"), indent=2, allow_nan=False) + "\n"
         with atomic_file(path) as stream:
             stream.write(text.encode())
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as one line, without the place in the source."""
+    line = " ".join(str(message).split())
+    sys.stderr.write(f"warning: {line}\n")
 
 
 def _complain(message: str) -> int:

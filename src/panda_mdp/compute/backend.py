@@ -5,16 +5,18 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Literal
 
+from panda_mdp.base.forks import threads_lost
+
 Backend = Literal["numba", "jax", "numpy"]
 
 
 def default_backend() -> Backend:
-    """numba where it is installed, else an accelerator that JAX sees, else NumPy."""
+    """numba where it is installed and can run, else an accelerator that JAX sees, else NumPy."""
     try:
         installed = find_spec("numba") is not None
     except ImportError:
         installed = False
-    if installed:
+    if installed and not threads_lost():
         return "numba"
     return "jax" if accelerator() else "numpy"
 

@@ -16,7 +16,7 @@ from panda_mdp.errors import MethodError
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.outputs import Outputs
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table
 from panda_mdp.table.release import release
@@ -220,14 +220,15 @@ def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem
     plain /= np.bincount(cover.cell, minlength=count)[:, None]
     weighted = prior > 0
     loss = np.where(weighted[:, None], total / np.where(weighted, prior, 1.0)[:, None], plain)
-    return Problem(
-        Domain.from_matrix(budgets, unit=problem.domain.unit),
-        Outputs.labels(range(outputs)),
-        loss,
-        problem.epsilon,
-        prior=prior / prior.sum(),
-        loss_unit=problem.loss_unit,
-    )
+    with quiet_scale():
+        return Problem(
+            Domain.from_matrix(budgets, unit=problem.domain.unit),
+            Outputs.labels(range(outputs)),
+            loss,
+            problem.epsilon,
+            prior=prior / prior.sum(),
+            loss_unit=problem.loss_unit,
+        )
 
 
 def violations(problem: Problem, cover: Cells, table: Table) -> dict[str, float]:

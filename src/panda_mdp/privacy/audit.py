@@ -52,8 +52,12 @@ class Audit:
     def shortfall(self) -> str:
         """In words, what is wrong with a table whose audit does not hold."""
         x, x2, y = self.worst
+        claimed, audited = f"{self.claimed:g}", f"{self.epsilon:.9g}"
+        if float(claimed) != self.claimed or float(audited) <= self.claimed:
+            # As many digits as it takes to see that one is larger.
+            claimed, audited = repr(self.claimed), repr(self.epsilon)
         return (
-            f"not {self.claimed:g}-mDP: the audit finds epsilon {self.epsilon:.9g} per {self.unit} "
+            f"not {claimed}-mDP: the audit finds epsilon {audited} per {self.unit} "
             f"at records {x} and {x2}, output {y}"
         )
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.forks import threads_lost
 from panda_mdp.errors import DomainError
 
 TRIANGLE_TOLERANCE = 1e-9
@@ -152,7 +153,7 @@ def check_triangles(table: FloatArray) -> None:
 
 
 def _broken_triangle(table: FloatArray) -> tuple[int, int, int] | None:
-    if len(table) > SMALL_MATRIX:
+    if len(table) > SMALL_MATRIX and not threads_lost():
         try:
             from panda_mdp.space.triangles import broken_triangle
         except ImportError:

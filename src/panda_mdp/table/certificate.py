@@ -109,6 +109,7 @@ def describe(mechanism: Mechanism) -> dict[str, Any]:
             "labels": None if problem.reports.names is None else list(problem.reports.names),
         },
         "prior_source": problem.prior_source,
+        "scale": problem.scale_warning,
         "bits": BITS,
         "audit": {
             "holds": result.holds,

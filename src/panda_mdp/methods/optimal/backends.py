@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.forks import threads_lost
 from panda_mdp.compute.backend import Backend, accelerator
 from panda_mdp.compute.closure import Closure
-from panda_mdp.errors import MissingDependencyError
+from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import Halpern
 from panda_mdp.problem import Problem
@@ -49,6 +50,13 @@ class CpuEngine(Engine):
         except ImportError as error:
             msg = "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
             raise MissingDependencyError(msg) from error
+
+        if threads_lost():
+            msg = (
+                "this process was forked from one whose compiled threads were running, and cannot "
+                "use them; start it with multiprocessing's 'spawn' or 'forkserver'"
+            )
+            raise MethodError(msg)
 
     def closure(self, problem: Problem) -> Closure:
         return Closure(problem.domain)
