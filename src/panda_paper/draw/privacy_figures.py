@@ -88,7 +88,7 @@ def _audited_panel(axes: Axes, rows: Sequence[Row], names: Sequence[str], epsilo
     if infinite:
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.25 if low > 0 else 1.25 * high)
-        axes.text(0.012, 0.99, "∞", transform=axes.transAxes, ha="left", va="top")
+        axes.text(-0.02, 0.965, "∞", transform=axes.transAxes, ha="right", va="center")
     for k, series in enumerate(infinite):
         style = look(series.label)
         places = series.x[np.isinf(series.mean)]
