@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -112,13 +113,16 @@ def caveats(city: CityResults) -> list[str]:
     if city.facts.get("remark"):
         lines.append(f"The map is not the paper's own: {city.facts['remark']}.")
     if city.facts.get("real_prior"):
-        lines.append(f"The real prior is {city.facts['real_prior'].removeprefix('public: ')}.")
+        lines.append(f"The real prior: {city.facts['real_prior'].removeprefix('public: ')}.")
     counts: dict[str, list[int]] = {}
     for entry in summarise(items()["table4"], city.of("table4"), city.name):
         counts.setdefault(entry.method, []).append(sum(entry.statuses.values()))
-    fewer = [f"{name} {_span(found)}" for name, found in counts.items() if min(found) < REPEATS]
-    if fewer:
-        lines.append(f"Repeats of Table 4, of {REPEATS} in the paper: {', '.join(fewer)}.")
+    spans = {name: _span(found) for name, found in counts.items()}
+    if spans:
+        usual = Counter(spans.values()).most_common(1)[0][0]
+        others = [f"{name} {span}" for name, span in spans.items() if span != usual]
+        told = "; ".join([usual, ", ".join(others)] if others else [usual])
+        lines.append(f"Repeats of Table 4, of {REPEATS} in the paper: {told}.")
     short: dict[str, float] = {}
     for row in city.rows:
         if row.status == "time limit" and row.limit is not None and row.limit < LIMIT:
