@@ -25,6 +25,8 @@ Print Assumptions discrete_laplace.
 Print Assumptions outside_an_event.
 Print Assumptions floored_balls.
 Print Assumptions nearest_balls.
+Print Assumptions guarantee_for_events.
+Print Assumptions common_row_balls.
 Print Assumptions triangle_private.
 Print Assumptions convex_private.
 Print Assumptions projected.

@@ -43,6 +43,11 @@ WRONG = {
     "composition for free": ("Processing", "exp (a x x' + b x x') *", "exp (a x x') *"),
     "a ball's margin": ("Balls", "if Rlt_dec (r - S / eps2) (", "if Rlt_dec r ("),
     "a ball's factor 2": ("Balls", "exp ((eps1 + 2 * eps2) *", "exp ((eps1 + eps2) *"),
+    "a common row's ratio": (
+        "Balls",
+        "far (eps2 * d x x') (T x y)",
+        "far (2 * eps2 * d x x') (T x y)",
+    ),
     "half a gradient": ("Mesh", "length2 g <= eps_c * least", "length2 g <= 2 * eps_c * least"),
 }
 
