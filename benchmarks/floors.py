@@ -1,0 +1,105 @@
+"""The picture of docs/architecture.md: floors, what lies on them, and who imports whom.
+
+python benchmarks/floors.py --docs
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from test_architecture import FLOORS, floor, graph, modules  # noqa: E402
+
+WORDS = {
+    0: "errors, version",
+    1: "base: owned arrays, atomic files, processes",
+    2: "space: metrics, tiles, domains",
+    3: "compute: loops over pairs; numba, JAX, NumPy",
+    4: "privacy: audit, repair, quantise, sample",
+    5: "problem, outputs, loss, prior",
+    6: "table: mechanisms, and their bytes",
+    7: "city: road maps in and out, traces, travel",
+    8: "methods: closed forms, LPs, optimal",
+    9: "panda: the paper's two phases, accounted for",
+    10: "meaning: what an attacker gains, in words",
+    11: "survey: every method side by side",
+    12: "plot: pictures",
+    13: "frames: tables of data in and out",
+    14: "protocol: messages, client, ledger, server",
+    15: "panda_paper: the paper's tables and figures",
+    16: "cli: the command panda-mdp",
+    17: "panda_mdp: the public names",
+}
+
+
+def draw() -> Figure:
+    """One box a floor; to its right how often each lower floor is imported."""
+    count = Counter(floor(name) for name in modules())
+    lines = Counter()
+    for name, path in modules().items():
+        lines[floor(name)] += len(path.read_text(encoding="utf-8").splitlines())
+    arrows = Counter((floor(a), floor(b)) for a, others in graph().items() for b in others)
+    figure = Figure(figsize=(10.5, 8.2), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    top = len(FLOORS)
+    for k in range(top):
+        box = FancyBboxPatch(
+            (0, k + 0.1), 6.6, 0.8, boxstyle="round,pad=0.02", fc="#eef3f7", ec="#5d6570"
+        )
+        axes.add_patch(box)
+        axes.text(0.12, k + 0.5, WORDS[k], va="center", fontsize=9)
+        size = f"{count[k]} modules, {lines[k]:,} lines"
+        axes.text(6.5, k + 0.5, size, va="center", ha="right", fontsize=8, color="#5d6570")
+        for j in range(k):
+            if arrows[k, j]:
+                shade = min(1.0, 0.25 + arrows[k, j] / 40)
+                axes.add_patch(
+                    FancyBboxPatch(
+                        (6.9 + 0.42 * j, k + 0.2),
+                        0.36,
+                        0.6,
+                        boxstyle="round,pad=0.01",
+                        fc="#2a6f97",
+                        ec="none",
+                        alpha=shade,
+                    )
+                )
+                axes.text(
+                    7.08 + 0.42 * j,
+                    k + 0.5,
+                    str(arrows[k, j]),
+                    va="center",
+                    ha="center",
+                    fontsize=7,
+                    color="white" if shade > 0.4 else "black",
+                )
+    for j in range(top - 1):
+        name = WORDS[j].split(":")[0].split(",")[0]
+        axes.text(7.08 + 0.42 * j, -0.15, name, rotation=60, ha="right", va="top", fontsize=8)
+    axes.text(6.9, top + 0.25, "imports of a lower floor (none of a higher one)", fontsize=9)
+    axes.set(xlim=(-0.1, 7.1 + 0.42 * top), ylim=(-1.7, top + 0.7))
+    axes.axis("off")
+    return figure
+
+
+def main() -> None:
+    """Write the picture where the documentation shows it, or beside this script's results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--docs", action="store_true", help="write docs/images/architecture.png")
+    chosen = parser.parse_args()
+    folder = ROOT / "docs/images" if chosen.docs else ROOT / "benchmarks/results"
+    folder.mkdir(parents=True, exist_ok=True)
+    draw().savefig(folder / "architecture.png")
+    print(f"wrote {folder / 'architecture.png'}")
+
+
+if __name__ == "__main__":
+    main()
