@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
+from panda_mdp.city.draw import draw_problem
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.calibrate import expected_loss
+from panda_mdp.panda.options import Options
 
 SIZE = 40
 
@@ -20,60 +21,83 @@ def problem() -> pm.Problem:
     return pm.Problem(domain, outputs, domain.distances(None, outputs), 2.0)
 
 
-@pytest.mark.parametrize("delta", [1e-7, 0.01])
-def test_what_is_found_runs_and_is_confirmed(problem, delta) -> None:
-    found = pm.calibrate(problem, delta, decays=("exponential",))
-    assert found.selection is not None
-    assert found.degenerate
-    assert "degenerate" in repr(found)
-    run = pm.panda(problem, range(6), found.selection, delta, delta_selection=found.delta_selection)
-    assert isinstance(run, pm.PandaResult)
+def test_the_frontier_trades_loss_for_download_and_secrecy(problem) -> None:
+    found = pm.calibrate(problem, 0.01, families=("ball", "candidates"), centre_shares=(0.2, 0.5))
+    assert found.best is not None
+    assert not found.best.degenerate
+    assert {trial.degenerate for trial in found.frontier} == {True, False}
+    worth = [(t.loss, t.anchors, t.selection_epsilon) for t in found.frontier]
+    assert worth == sorted(worth)
+    for a in worth:
+        assert not any(b != a and all(p <= q for p, q in zip(b, a, strict=True)) for b in worth)
+    run = pm.panda(problem, range(4), found.selection, 0.01, relaxed=False)
     assert pm.audit_panda(run).holds
-    assert found.loss <= pm.optimal(problem).loss * 1.03
+    assert run.scheme.expected_loss() == pytest.approx(found.loss, rel=0.05)
+    assert found.loss >= pm.optimal(problem, 1e-3).lower_bound
+
+
+def test_the_whole_table_for_everybody_is_no_success(problem) -> None:
+    found = pm.calibrate(problem, 1e-7, families=("candidates",), candidate_counts=(SIZE,))
+    assert found.degenerate
+    assert found.selection is None
+    assert "optimal(problem)" in repr(found)
 
 
 def test_a_selection_that_looks_at_the_record_can_fit(problem) -> None:
-    """A gentle decay and a generous delta: not degenerate, and confirmed by the audit."""
+    """A gentle decay and a generous delta: confirmed by the audit."""
     found = pm.calibrate(
-        problem, 0.05, decays=("logistic",), alphas=(0.9875,), rates=(0.01, 0.003), radii=(0.15,)
+        problem,
+        0.05,
+        families=("coins",),
+        candidate_counts=(SIZE,),
+        decays=("logistic",),
+        alphas=(0.9875,),
+        rates=(0.003,),
+        radii=(0.15,),
     )
-    looking = [trial for trial in found.tried if trial.fits and trial.selection.rate > 0]
+    looking = [trial for trial in found.tried if trial.fits]
     assert looking
     selection = looking[0].selection
     assert selection.leakage(problem.domain, 0, 1) > 0
     run = pm.panda(problem, range(6), selection, 0.05, delta_selection=looking[0].delta_selection)
-    audit = pm.audit_panda(run, draws=100, seed=2)
+    audit = pm.audit_panda(run, draws=20, seed=2)
     assert audit.holds
     assert audit.violation <= 0.05
 
 
-def test_a_limit_on_anchors_binds_and_is_said(problem) -> None:
-    small = pm.calibrate(problem, 1e-7, decays=("exponential",), most_anchors=12)
+def test_limits_bind_and_are_said(problem) -> None:
+    search = {"families": ("candidates",), "candidate_counts": (10, 20)}
+    small = pm.calibrate(problem, 1e-7, most_anchors=12, **search)
     assert small.selection is not None
     assert small.anchors <= 12
-    none = pm.calibrate(problem, 1e-7, decays=("power",), most_anchors=1.0)
+    none = pm.calibrate(problem, 1e-7, most_anchors=1.0, **search)
     assert none.selection is None
     assert "nothing of" in repr(none)
     assert "most_anchors" in none.binding
     assert "Nearest" in none.binding
-
-
-def test_balls_are_a_family(problem) -> None:
-    found = pm.calibrate(problem, 1e-3, families=("ball",))
-    assert isinstance(found.selection, pm.BallAnchors)
-    assert not found.degenerate
-    run = pm.panda(problem, range(3), found.selection, 1e-3, relaxed=False)
-    assert pm.audit_panda(run).holds
+    quiet = pm.calibrate(
+        problem, 0.1, families=("ball",), centre_shares=(0.5,), most_selection_epsilon=0.1
+    )
+    assert "most_selection_epsilon" in quiet.binding
 
 
 def test_why_nothing_fits_names_the_condition(problem) -> None:
     none = pm.calibrate(
-        problem, 1e-7, decays=("power",), alphas=(0.95,), candidate_counts=(SIZE,), most_anchors=30
+        problem,
+        1e-7,
+        families=("coins",),
+        decays=("power",),
+        alphas=(0.95,),
+        rates=(0.5,),
+        radii=(1.0,),
+        candidate_counts=(SIZE,),
     )
     assert none.selection is None
     assert "Phase I costs more than epsilon" in none.binding
     with pytest.raises(MethodError, match="delta is 0"):
         pm.calibrate(problem, 0.0)
+    with pytest.raises(MethodError, match="no family"):
+        pm.calibrate(problem, 0.1, families=("bernoulli",))
 
 
 def test_expected_loss_is_exact_over_sets_and_reports(brute_force) -> None:
@@ -81,7 +105,8 @@ def test_expected_loss_is_exact_over_sets_and_reports(brute_force) -> None:
     problem = pm.Problem(domain, [0, 3, 5], domain.distances(None, [0, 3, 5]), 1.0)
     selection = pm.BernoulliAnchors("power", alpha=0.7, radius=1.0)
     brute = brute_force(domain, selection)
-    table = pm.optimal(problem).matrix
+    scheme = selection.scheme(problem, 0.3, Options())
+    table = scheme.whole_table().matrix
     total = 0.0
     for x in range(7):
         for k in range(len(brute.sets)):
@@ -89,14 +114,15 @@ def test_expected_loss_is_exact_over_sets_and_reports(brute_force) -> None:
             blind = problem.loss[x, problem.best_single_output]
             loss = blind if s < 0 else table[s] @ problem.loss[x]
             total += problem.prior[x] * float(brute.probabilities[x, k]) * loss
-    assert expected_loss(problem, selection, table) == pytest.approx(total, rel=1e-12)
+    assert scheme.expected_loss() == pytest.approx(total, rel=1e-9)
 
 
 @pytest.mark.data
-def test_calibration_on_rome_is_confirmed(road_maps) -> None:
-    domain = road_maps("rome").domain(200, seed=0)
-    outputs = np.arange(20)
-    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 5.0)
-    found = pm.calibrate(problem, 1e-7, decays=("logistic",), candidate_counts=(200,))
+def test_candidates_on_rome_lose_little(road_maps) -> None:
+    city = road_maps("rome")
+    problem = draw_problem(city, 200, 20, 1, 5.0, 0).problem
+    found = pm.calibrate(problem, 1e-7, families=("candidates",), candidate_counts=(100,))
     run = pm.panda(problem, range(10), found.selection, 1e-7, relaxed=False)
     assert pm.audit_panda(run).holds
+    margin = pm.panda(problem, [0], found.selection, 1e-7, relaxed=False, budgets="margin")
+    assert found.loss < 0.5 * margin.scheme.expected_loss()

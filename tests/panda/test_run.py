@@ -71,10 +71,14 @@ def test_a_public_candidate_set_fits_with_a_margin(problem) -> None:
         candidates=chosen,
         neighbours=SIZE,
     )
-    run = pm.panda(problem, range(8), selection)
-    assert isinstance(run, pm.PandaResult)
-    assert run.shares.margin > 0.1
-    assert pm.audit_panda(run).holds
+    losses = []
+    for budgets in ("margin", "certificate"):
+        run = pm.panda(problem, range(8), selection, budgets=budgets, relaxed=False)
+        assert isinstance(run, pm.PandaResult)
+        assert run.shares.margin > 0.1
+        assert pm.audit_panda(run).holds
+        losses.append(run.scheme.expected_loss())
+    assert losses[1] <= losses[0]
 
 
 def test_the_papers_defaults_raise_and_tell_what_to_do(problem) -> None:
@@ -84,6 +88,21 @@ def test_the_papers_defaults_raise_and_tell_what_to_do(problem) -> None:
     for word in ("Phase I costs", "epsilon is 2", "calibrate", "BallAnchors", "study_panda"):
         assert word in text
     assert isinstance(caught.value, ValueError)
+    # What the refusal ends with can be pasted.
+    call = text.split("This call works: ")[1]
+    names = {"panda": pm.panda, "BallAnchors": pm.BallAnchors, "problem": problem, "users": [1, 2]}
+    assert isinstance(eval(call, names), pm.PandaResult)  # noqa: S307
+
+
+def test_only_what_the_certificate_refuses_is_refused(problem) -> None:
+    """Twenty neighbours cover too little for the paper's argument, and the guarantee holds."""
+    selection = pm.BernoulliAnchors(
+        "exponential", alpha=0.97, rate=0.001, radius=0.3, tail=0.95, neighbours=20
+    )
+    scheme = selection.scheme(problem, 0.15, Options(budgets="margin"))
+    assert scheme.conditions.uncovered > 0.15
+    assert scheme.certificate.violation <= 0.15
+    assert scheme.failure is None
 
 
 def test_without_enforcement_there_is_a_result_that_says_what_it_is(problem, sparse, tmp_path):
@@ -222,11 +241,11 @@ def test_the_papers_margin_does_not_imply_the_standard_definition() -> None:
     problem = pm.Problem(domain, range(5), domain.distances(), 10.0)
     selection = pm.BernoulliAnchors("exponential", alpha=0.95, rate=0.1, radius=50.0, neighbours=5)
     with pytest.raises(SurrogateError, match="independent sets") as caught:
-        pm.panda(problem, [1], selection, 0.1)
+        pm.panda(problem, [1], selection, 0.1, budgets="margin")
     assert caught.value.value > caught.value.limit == 0.1
     assert caught.value.pair == (1, 3)
     users = np.repeat(np.arange(5), 8)
-    run = pm.study_panda(problem, users, selection, 0.1, relaxed=False, seed=1)
+    run = pm.study_panda(problem, users, selection, 0.1, relaxed=False, seed=1, budgets="margin")
     assert len(run.anchors) == 5
     assert run.details["clipped_pairs"] == 0
     one_user = violation(run, 1, 3)

@@ -1,79 +1,112 @@
-"""Search for parameters that fit (epsilon, delta), and say what binds where nothing does."""
+"""Selections that keep (epsilon, delta): what each costs in loss, download and secrecy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.accounts.budgets import MOST_RECORDS
+from panda_mdp.panda.accounts.certificate import MOST_RECORDS
 from panda_mdp.panda.options import Options, check_delta
+from panda_mdp.panda.schemes.scheme import Scheme, Selection
 from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.panda.selection.bernoulli import BernoulliAnchors, Decay
 from panda_mdp.panda.selection.candidates import covering_radius, spread_out
-from panda_mdp.panda.selection.law import surrogate_law
 from panda_mdp.problem import Problem
 
-Family = Literal["bernoulli", "ball"]
-RESCUED = 4.0
-"""Costs beyond this multiple of epsilon are not tried again with a failure probability."""
-SPLIT_WORK = 3e6
-"""Quantiles of the leakage are bounded for all pairs and near candidates, up to this many."""
+Family = Literal["ball", "candidates", "coins"]
+FAMILIES: tuple[Family, ...] = ("ball", "candidates", "coins")
+FEW = 300
+"""Domains up to this size are searched with more rates and radii: each look costs K^2."""
 MARGIN_WORK = 3e10
-"""Margins are computed for all pairs and pairs of near candidates, up to this many."""
+"""Surrogates are enumerated for all pairs and pairs of near candidates, up to this many."""
+WHOLE = 1 - 1e-6
+"""A download of this share of the records is the whole table."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One set of parameters: what it would cost, and which condition it fails, if any."""
+    """One set of parameters: what it costs, or which condition it fails."""
 
-    selection: BernoulliAnchors | BallAnchors
+    selection: Selection
     delta_selection: float
     anchors: float
-    """Anchors that a user selects, on average."""
+    """Rows that a user downloads, on average."""
+    selection_epsilon: float
+    """What the upload alone may tell, per unit of distance."""
     loss: float | None
     """Expected loss over the prior, draws and reports; None where the parameters do not fit."""
     failure: str
-    """Empty, or the condition that binds: cost, shortfall, coverage, surrogates, anchors."""
+    """Empty, or the condition that binds: cost, surrogates, anchors, size."""
     excess: float
     """By what factor the binding condition is exceeded; 1 where nothing is."""
-    work: float = 0.0
-    """Pairs of records times near candidates: what checking it costs."""
+    degenerate: bool = False
+    """Whether everybody downloads the whole table: no Phase I worth the name."""
 
     @property
     def fits(self) -> bool:
+        """Whether the parameters keep (epsilon, delta) and the limits."""
         return not self.failure
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The best parameters found, or why nothing fits.
+    """What fits (epsilon, delta), as a frontier of loss, download and what the upload tells.
 
-    `selection` (with its `delta_selection`) goes to `panda` with the same problem and delta.
+    `selection` (with its `delta_selection`) goes to `panda` with the same problem and delta; it is
+    the one of least loss that is not degenerate. None where nothing fits, or only the whole table
+    for everybody, which `optimal(problem)` gives without a Phase I; `binding` then says why.
     """
 
-    selection: BernoulliAnchors | BallAnchors | None
-    delta_selection: float
+    frontier: tuple[Trial, ...]
+    """Fitting trials that no other beats in loss, download and secrecy at once; by loss."""
     delta: float
-    loss: float | None
-    anchors: float | None
-    degenerate: bool
-    """Whether anchors are drawn without regard to the record: no leakage, and no locality."""
     binding: str
     """Which condition binds most often where nothing fits, in words; empty where something fits."""
     tried: tuple[Trial, ...]
 
+    @property
+    def best(self) -> Trial | None:
+        """The trial of least loss that is not degenerate."""
+        return next((trial for trial in self.frontier if not trial.degenerate), None)
+
+    @property
+    def selection(self) -> Selection | None:
+        """Of the best trial."""
+        return None if self.best is None else self.best.selection
+
+    @property
+    def delta_selection(self) -> float:
+        """Of the best trial: Phase I's part of delta."""
+        return 0.0 if self.best is None else self.best.delta_selection
+
+    @property
+    def loss(self) -> float | None:
+        """Of the best trial."""
+        return None if self.best is None else self.best.loss
+
+    @property
+    def anchors(self) -> float | None:
+        """Of the best trial: rows that a user downloads, on average."""
+        return None if self.best is None else self.best.anchors
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether the whole table for everybody is all that fits."""
+        return self.best is None and bool(self.frontier)
+
     def __repr__(self) -> str:
-        if self.selection is None:
+        best = self.best
+        if best is None:
             return f"Calibration(nothing of {len(self.tried)} fits: {self.binding})"
-        note = ", degenerate: anchors do not depend on the record" if self.degenerate else ""
         return (
-            f"Calibration({self.selection!r}, delta {self.delta:g}: expected loss "
-            f"{self.loss:.6g}, {self.anchors:.4g} anchors per user{note}; {len(self.tried)} tried)"
+            f"Calibration({best.selection!r}, delta {self.delta:g}: expected loss "
+            f"{best.loss:.6g}, {best.anchors:.4g} rows per user, the upload tells "
+            f"{best.selection_epsilon:.3g}; {len(self.frontier)} on the frontier, "
+            f"{len(self.tried)} tried)"
         )
 
 
@@ -81,186 +114,201 @@ def calibrate(
     problem: Problem,
     delta: float = 1e-7,
     *,
-    families: Sequence[Family] = ("bernoulli",),
+    families: Sequence[Family] = FAMILIES,
+    most_anchors: float | None = None,
+    most_selection_epsilon: float | None = None,
+    centre_shares: Sequence[float] = (0.1, 0.2, 0.3, 0.45, 0.6),
+    candidate_counts: Sequence[int] | None = None,
     decays: Sequence[Decay] = ("power", "exponential", "logistic"),
     alphas: Sequence[float] | None = None,
-    rates: Sequence[float] = (0.5, 0.1, 0.01),
+    rates: Sequence[float] | None = None,
     radii: Sequence[float] | None = None,
-    candidate_counts: Sequence[int] | None = None,
-    most_anchors: float | None = None,
     splits: Sequence[float] = (0.0, 0.5),
-    centre_shares: Sequence[float] = (0.1, 0.25, 0.5),
     gap: float = 0.02,
 ) -> Calibration:
-    """Search for the selection of least expected loss that keeps (epsilon, delta).
+    """What keeps (epsilon, delta), given what may be downloaded and what the upload may tell.
 
-    Independent selection: all combinations of `decays`, `alphas`, `rates` and `radii` (fractions of
-    the diameter by default) with public candidate sets of `candidate_counts` records that are
-    spread out, and of `splits`, the share of delta that Phase I may use. Selection without regard
-    to the record (rate 0) is always among them, with Gamma large enough to cover every record; it
-    fits whenever its margins leave something to spend, and it is called degenerate. `families`
-    may include "ball": `centre_shares` of epsilon for the centre, the rest for table and report.
+    `most_anchors` bounds the rows that a user downloads on average, `most_selection_epsilon` what
+    the upload alone may tell per unit of distance. Three families:
 
-    `most_anchors` bounds what a user uploads and downloads on average. The loss is exact: over
-    the prior, over the drawing of surrogates and over reports, for the table of all candidates.
-    Conditions are checked from cheap to dear, so what cannot fit costs little.
+    - "ball": a private centre, for `centre_shares` of epsilon; one table serves everybody;
+    - "candidates": public candidate sets of `candidate_counts` records that are spread out,
+      selected alike by everybody: the upload tells nothing;
+    - "coins": the paper's decays, with `alphas`, `rates`, `radii` (fractions of the diameter by
+      default) and `splits`, the share of delta that Phase I may use.
+
+    Losses are exact, over the prior, the draws and the reports. Conditions are checked from cheap
+    to dear, so what cannot fit costs little.
     """
     check_delta(delta)
     if delta == 0:
-        msg = (
-            "delta is 0: independent selection always leaves a chance of no anchor; give delta > 0"
-        )
+        msg = "delta is 0, and a selection always leaves a chance of no anchor; give delta > 0"
+        raise MethodError(msg)
+    unknown = [family for family in families if family not in FAMILIES]
+    if unknown:
+        msg = f"there is no family {unknown[0]!r}; choose from {', '.join(FAMILIES)}"
         raise MethodError(msg)
     tried: list[Trial] = []
-    if "bernoulli" in families:
-        for selection in _selections(
-            problem, delta, decays, alphas, rates, radii, candidate_counts
-        ):
-            for split in sorted(set(splits) | {0.0}):
-                # A quantile of the leakage can rescue what the supremum misses by a little.
-                if split > 0 and not (
-                    tried[-1].failure == "cost"
-                    and tried[-1].excess <= RESCUED
-                    and tried[-1].work <= SPLIT_WORK
-                ):
-                    continue
-                tried.append(_try(problem, selection, delta, split * delta, most_anchors, gap))
     if "ball" in families:
         for share in centre_shares:
             ball = BallAnchors(share * problem.epsilon, delta)
-            tried.append(_try_ball(problem, ball, most_anchors, gap))
-    fitting = [trial for trial in tried if trial.loss is not None]
-    if not fitting:
-        return Calibration(
-            None, 0.0, delta, None, None, False, _binding(problem, delta, tried), tuple(tried)
-        )
-    best = min(fitting, key=lambda trial: (trial.loss, trial.anchors))
-    chosen = best.selection
+            around = ball.scheme(problem, delta, Options(gap=gap))
+            tried.append(_weigh(around, ball.epsilon, most_anchors, most_selection_epsilon))
+    counts = _counts(problem.size, candidate_counts)
+    if "candidates" in families:
+        for selection in _candidate_sets(problem, delta, counts):
+            scheme = selection.scheme(problem, delta, Options(gap=gap))
+            tried.append(_weigh(scheme, 0.0, most_anchors, most_selection_epsilon))
+    if "coins" in families:
+        for selection in _decaying(problem, delta, decays, alphas, rates, radii, counts):
+            # A quantile of the leakage can rescue what the supremum misses.
+            for split in sorted(set(splits) | {0.0}):
+                if split > 0 and (tried[-1].failure != "cost" or problem.size > FEW):
+                    continue
+                options = Options(delta_selection=split * delta, gap=gap)
+                tried.append(
+                    _toss(problem, selection, delta, options, most_anchors, most_selection_epsilon)
+                )
+    frontier = _frontier([trial for trial in tried if trial.fits])
+    only = frontier and all(trial.degenerate for trial in frontier)
     return Calibration(
-        selection=chosen,
-        delta_selection=best.delta_selection,
+        frontier=frontier,
         delta=delta,
-        loss=best.loss,
-        anchors=best.anchors,
-        degenerate=isinstance(chosen, BernoulliAnchors) and chosen.rate == 0,
-        binding="",
+        binding="" if frontier and not only else _binding(problem, delta, tried),
         tried=tuple(tried),
     )
 
 
-def _selections(
-    problem: Problem,
-    delta: float,
-    decays: Sequence[Decay],
-    alphas: Sequence[float] | None,
-    rates: Sequence[float],
-    radii: Sequence[float] | None,
-    counts: Sequence[int] | None,
-) -> Iterable[BernoulliAnchors]:
-    domain, size = problem.domain, problem.size
-    strengths = (0.95, 1 - delta / 4) if alphas is None else tuple(alphas)
-    if radii is None:
-        # Larger radii put more candidates into every row, up to all of them.
-        parts = [50, *([10] if size <= 2_000 else []), *([1] if size <= 200 else [])]
-        radii = [domain.diameter / part for part in parts]
-    numbers = sorted({size, max(1, size // 4), max(1, size // 16)} if counts is None else counts)
-    for count in numbers:
-        candidates: IntArray | None = None
+def _counts(size: int, given: Sequence[int] | None) -> list[int]:
+    return sorted({size, size // 2, max(1, size // 4)} if given is None else set(given))
+
+
+def _candidate_sets(
+    problem: Problem, delta: float, counts: Sequence[int]
+) -> Iterator[BernoulliAnchors]:
+    """Everybody selects every candidate almost surely, so the nearest is in the set."""
+    domain = problem.domain
+    for count in counts:
+        candidates = spread_out(domain, count) if count < domain.size else None
         reach = domain.diameter / 1_000
-        if count < size:
-            candidates = spread_out(domain, count)
+        if candidates is not None:
             reach = 1.001 * covering_radius(domain, candidates)
-        # Without regard to the record: the nearest candidate is in the set almost surely.
         yield BernoulliAnchors(
             "exponential",
             alpha=1 - delta / 4,
             rate=0.0,
             radius=reach,
             candidates=candidates,
-            neighbours=size,
+            neighbours=domain.size,
         )
+
+
+def _decaying(
+    problem: Problem,
+    delta: float,
+    decays: Sequence[Decay],
+    alphas: Sequence[float] | None,
+    rates: Sequence[float] | None,
+    radii: Sequence[float] | None,
+    counts: Sequence[int],
+) -> Iterator[BernoulliAnchors]:
+    domain, size = problem.domain, problem.size
+    few = size <= FEW
+    strengths = (0.95, 1 - delta / 4) if alphas is None else tuple(alphas)
+    speeds = ((0.5, 0.1, 0.01) if few else (0.1,)) if rates is None else tuple(rates)
+    if radii is None:
+        radii = [domain.diameter / part for part in ((50, 10, 1) if few else (50,))]
+    for count in counts if few else counts[-1:]:
+        candidates = spread_out(domain, count) if count < size else None
         for decay in decays:
             for alpha in strengths:
-                for rate in rates:
+                for rate in speeds:
                     for radius in radii:
                         yield BernoulliAnchors(
-                            decay,
-                            alpha=alpha,
-                            rate=rate,
-                            radius=radius,
-                            candidates=candidates,
-                            neighbours=size,
+                            decay, alpha, rate, radius, candidates=candidates, neighbours=size
                         )
 
 
-def _try(
+def _toss(
     problem: Problem,
     selection: BernoulliAnchors,
     delta: float,
-    delta_selection: float,
-    most: float | None,
-    gap: float,
+    options: Options,
+    most_anchors: float | None,
+    most_epsilon: float | None,
 ) -> Trial:
-    law = selection.on(problem.domain)
-    rows = law.all_rows
-    near = np.zeros(problem.size)
-    np.add.at(near, rows.owner, rows.probability - law.tail)
-    anchors = float(problem.prior @ near) + law.tail * len(law.candidates)
-    listed = len(rows.anchor) / problem.size
-    work = problem.size**2 * listed
-
-    def failed(reason: str, excess: float) -> Trial:
-        return Trial(selection, delta_selection, anchors, None, reason, excess, work)
-
-    if most is not None and anchors > most:
-        return failed("anchors", anchors / most)
-    if problem.size > MOST_RECORDS:
-        return failed("size", problem.size / MOST_RECORDS)
-    options = Options(delta_selection=delta_selection, gap=gap)
+    """A selection with a decay: what cannot fit is seen before budgets are computed."""
     scheme = selection.scheme(problem, delta, options)
-    cost = scheme.conditions.cost.rate
-    if cost > problem.epsilon:
-        return failed("cost", cost / problem.epsilon)
-    if work * listed > MARGIN_WORK:
-        return failed("size", work * listed / MARGIN_WORK)
+    near = len(scheme.law.all_rows.anchor) / problem.size
+    work = (problem.size * near) ** 2
+    cost, epsilon = scheme.conditions.cost.rate, problem.epsilon
+    failure, excess = "", 1.0
+    if cost > epsilon:
+        failure, excess = "cost", cost / epsilon
+    elif problem.size > MOST_RECORDS or work > MARGIN_WORK:
+        failure, excess = "size", max(problem.size / MOST_RECORDS, work / MARGIN_WORK)
+    if failure:
+        share = options.delta_selection
+        return Trial(selection, share, scheme.expected_anchors, cost, None, failure, excess)
+    return _weigh(scheme, cost, most_anchors, most_epsilon)
+
+
+def _weigh(
+    scheme: Scheme, told: float, most_anchors: float | None, most_epsilon: float | None
+) -> Trial:
+    """A trial: limits, then the certificate, then the loss."""
+    share, size = scheme.options.delta_selection, scheme.problem.size
+    if most_epsilon is not None and told > most_epsilon:
+        excess = told / most_epsilon if most_epsilon > 0 else np.inf
+        return Trial(scheme.selection, share, 0.0, told, None, "told", excess)
     failure = scheme.failure
     if failure is not None:
-        return failed("surrogates", failure.value / failure.limit if failure.limit else np.inf)
-    loss = expected_loss(problem, selection, scheme.whole_table().matrix)
-    return Trial(selection, delta_selection, anchors, loss, "", 1.0, work)
+        excess = failure.value / failure.limit if failure.limit else np.inf
+        return Trial(scheme.selection, share, 0.0, told, None, "surrogates", excess)
+    anchors = scheme.expected_anchors
+    if most_anchors is not None and anchors > most_anchors:
+        over = anchors / most_anchors
+        return Trial(scheme.selection, share, anchors, told, None, "anchors", over)
+    return Trial(
+        selection=scheme.selection,
+        delta_selection=share,
+        anchors=anchors,
+        selection_epsilon=told,
+        loss=scheme.expected_loss(),
+        failure="",
+        excess=1.0,
+        degenerate=anchors > WHOLE * size,
+    )
 
 
-def expected_loss(problem: Problem, selection: BernoulliAnchors, matrix: np.ndarray) -> float:
-    """sum_x p_x sum_a v(x, a) c_x z_a, exactly, for a table over all candidates.
+def _frontier(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Trials that no other beats in loss, download and what the upload tells; by loss."""
 
-    An empty set reports the output that is best without any record.
-    """
-    law = selection.on(problem.domain)
-    total = 0.0
-    for x in np.flatnonzero(problem.prior):
-        v = surrogate_law(law, int(x))[law.candidates]
-        row = v @ matrix
-        empty = max(0.0, 1.0 - float(v.sum()))
-        blind = float(problem.loss[x, problem.best_single_output])
-        total += float(problem.prior[x]) * (float(row @ problem.loss[x]) + empty * blind)
-    return total
+    def worth(trial: Trial) -> tuple[float, float, float]:
+        loss = np.inf if trial.loss is None else trial.loss
+        return loss, trial.anchors, trial.selection_epsilon
 
-
-def _try_ball(problem: Problem, ball: BallAnchors, most: float | None, gap: float) -> Trial:
-    law = ball.on(problem.domain)
-    anchors = law.expected_size(problem.prior)
-    if most is not None and anchors > most:
-        return Trial(ball, 0.0, anchors, None, "anchors", anchors / most)
-    table = ball.scheme(problem, ball.delta, Options(gap=gap)).mechanism
-    # Outside the ball, with probability at most delta, the loss is at most the largest.
-    worst = float(problem.prior @ (law.missed * problem.loss.max(axis=1)))
-    return Trial(ball, 0.0, anchors, table.loss + worst, "", 1.0)
+    best = [
+        trial
+        for trial in trials
+        if not any(
+            worth(other) != worth(trial)
+            and all(a <= b for a, b in zip(worth(other), worth(trial), strict=True))
+            for other in trials
+        )
+    ]
+    return tuple(sorted(best, key=worth))
 
 
 def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
     """In words: which condition comes nearest to being met, and by how much it is missed."""
     if not tried:
         return "no parameters were tried; name at least one family"
+    if any(trial.fits for trial in tried):
+        return (
+            "only the whole table for everybody keeps these limits; optimal(problem) gives that "
+            "without any Phase I; allow a larger delta, more rows or a larger epsilon of the upload"
+        )
     nearest = min(tried, key=lambda trial: trial.excess)
     counts = {
         reason: sum(trial.failure == reason for trial in tried)
@@ -268,16 +316,13 @@ def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
     }
     words = {
         "cost": f"Phase I costs more than epsilon = {problem.epsilon:g}",
-        "shortfall": f"no anchor within the radius, more often than delta = {delta:g}",
-        "coverage": f"covered records miss the users' more often than delta = {delta:g}",
         "surrogates": f"surrogates of one set differ too much, more often than delta = {delta:g}",
-        "anchors": "more anchors than most_anchors allows",
-        "size": "too many records or near candidates for margins of all pairs",
+        "anchors": "more rows than most_anchors allows",
+        "told": "the upload tells more than most_selection_epsilon allows",
+        "size": "too many records or near candidates for an account of all pairs",
     }
-    told = "; ".join(
-        f"{words[reason]} ({count} of {len(tried)})" for reason, count in counts.items()
-    )
+    said = "; ".join(f"{words[reason]} ({n} of {len(tried)})" for reason, n in counts.items())
     return (
-        f"{told}. Nearest: {nearest.selection!r}, which exceeds '{nearest.failure}' by a factor "
+        f"{said}. Nearest: {nearest.selection!r}, which exceeds '{nearest.failure}' by a factor "
         f"{nearest.excess:.3g}"
     )

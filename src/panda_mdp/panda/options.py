@@ -16,12 +16,14 @@ from panda_mdp.space.domain import check_indices
 
 Solver = Literal["optimal", "benders", "highs"]
 Pairs = Literal["union", "own"]
+Budgets = Literal["certificate", "margin"]
 Weights = Literal["prior", "surrogate"]
 
 
 class Settings(TypedDict, total=False):
     """The fields of `Options`, as `panda` and `study_panda` take them."""
 
+    budgets: Budgets
     neighbours: int | None
     delta_selection: float
     pairs: Pairs
@@ -36,6 +38,9 @@ class Settings(TypedDict, total=False):
 class Options:
     """How Phase II is set up and solved."""
 
+    budgets: Budgets = "certificate"
+    """What anchors may differ by: as much as the "certificate" allows, or what the paper's safety
+    "margin" leaves."""
     neighbours: int | None = None
     """Gamma: how many records nearest to an anchor its margin covers; the selection's own where
     None."""
@@ -54,6 +59,9 @@ class Options:
     """Whether the lower bound of Proposition 6 is computed too."""
 
     def __post_init__(self) -> None:
+        if self.budgets not in ("certificate", "margin"):
+            msg = f"budgets is {self.budgets!r}; choose 'certificate' or 'margin'"
+            raise MethodError(msg)
         if self.pairs not in ("union", "own"):
             msg = f"pairs is {self.pairs!r}; choose 'union' or 'own'"
             raise MethodError(msg)

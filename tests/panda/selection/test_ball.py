@@ -28,7 +28,7 @@ def problem() -> pm.Problem:
 
 @pytest.fixture(scope="module")
 def balls() -> pm.BallAnchors:
-    return pm.BallAnchors(epsilon=2.0, delta=0.01)
+    return pm.BallAnchors(epsilon=2.0, delta=0.01, outside="nearest")
 
 
 def test_centres_are_private_and_tight(problem, balls) -> None:
@@ -143,7 +143,9 @@ def test_the_extension_needs_no_delta(problem) -> None:
     assert all(found.violations == 0 for found in audit.sets)
     for x, x2 in [(0, 1), (4, 40)]:
         assert violation(run, x, x2).upper == 0.0
-    nearest = pm.panda(problem, range(5), pm.BallAnchors(2.0, 0.05), 0.05, relaxed=False)
+    nearest = pm.panda(
+        problem, range(5), pm.BallAnchors(2.0, 0.05, outside="nearest"), 0.05, relaxed=False
+    )
     assert run.tables[0].mechanism.loss < nearest.tables[0].mechanism.loss
 
 
@@ -174,7 +176,7 @@ def test_what_does_not_fit_raises(problem) -> None:
     with pytest.raises(PhaseOneCostError, match="nothing is left"):
         pm.panda(problem, [1], pm.BallAnchors(4.0, 1e-7))
     with pytest.raises(ShortfallError, match="smaller delta"):
-        pm.panda(problem, [1], pm.BallAnchors(1.0, 1e-3), 1e-7)
+        pm.panda(problem, [1], pm.BallAnchors(1.0, 1e-3, outside="nearest"), 1e-7)
     with pytest.raises(MethodError, match="outside"):
         pm.BallAnchors(1.0, outside="ignore")
     with pytest.raises(MethodError, match="not the ball of any centre"):
@@ -201,7 +203,13 @@ def test_balls_on_rome_are_what_they_claim(road_maps) -> None:
     outputs = np.arange(20)
     problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 5.0)
     run = pm.panda(
-        problem, range(3), pm.BallAnchors(2.0, 1e-7), 1e-7, relaxed=False, gap=0.05, time_limit=20
+        problem,
+        range(3),
+        pm.BallAnchors(2.0, outside="nearest"),
+        1e-7,
+        relaxed=False,
+        gap=0.05,
+        time_limit=20,
     )
     law = run.scheme.law
     assert 2.0 * (1 - 1e-3) <= law.mechanism.audit.epsilon <= 2.0

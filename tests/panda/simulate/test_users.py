@@ -143,7 +143,7 @@ def test_an_extended_set_is_charged_what_its_draw_tells(problem) -> None:
 
 
 def test_reusing_a_ball_is_charged_by_its_audit(problem) -> None:
-    balls = pm.BallAnchors(1.0, 0.05)
+    balls = pm.BallAnchors(1.0, 0.05, outside="nearest")
     run = pm.panda(problem, [1], balls, 0.05, relaxed=False)
     steps = pm.observed_trajectory(run, [1, 2], "reuse").steps
     # Records outside a reused ball may be distinguished better than inside it, never for free.

@@ -65,23 +65,115 @@ def unsafe_mass(x, y, who, ranked, start, anchor, probability, tail, budgets, pl
 
 
 @njit(cache=True, parallel=True)
-def unsafe_pairs(ranked, start, anchor, probability, tail, budgets, place, cost, whole, tiny):
-    """For each record x the largest unsafe mass over x' < x and both hypotheses, and that x'.
+def unsafe_pairs(begin, ranked, start, anchor, probability, tail, budgets, place, room, tiny):
+    """For records x = begin + i the largest unsafe mass over x' < x and both hypotheses, and x'.
 
-    `cost` is Phase I's and `whole` eps d, (K, K); a pair whose cost exceeds eps d is unsafe.
+    `room` is what Phase I leaves of eps d, (rows, K); a pair for which it is negative is unsafe.
     """
-    size = len(ranked)
-    worst = np.zeros(size)
-    partner = np.zeros(size, np.int64)
-    for x in prange(size):
+    worst = np.zeros(len(room))
+    partner = np.zeros(len(room), np.int64)
+    for i in prange(len(room)):
+        x = begin + i
         for y in range(x):
-            room = whole[x, y] - cost[x, y]
-            if room < 0.0:
-                found = 1.0
+            if room[i, y] < 0.0:
+                mass = 1.0
             else:
-                args = (ranked, start, anchor, probability, tail, budgets, place, room, tiny)
-                found = max(unsafe_mass(x, y, x, *args), unsafe_mass(x, y, y, *args))
-            if found > worst[x]:
-                worst[x] = found
-                partner[x] = y
+                args = (ranked, start, anchor, probability, tail, budgets, place, room[i, y], tiny)
+                mass = max(unsafe_mass(x, y, x, *args), unsafe_mass(x, y, y, *args))
+            if mass > worst[i]:
+                worst[i] = mass
+                partner[i] = y
     return worst, partner
+
+
+@njit(cache=True)
+def _surrogate_pairs(
+    x, y, who, ranked, start, anchor, probability, tail, tiny, first, second, mass
+):
+    """All surrogates (a, b) of two rows of `ranked` in one set drawn by `who`: how many there are.
+
+    Fills the three arrays; the sum of the masses falls short of 1 by what lies beyond the lists.
+    """
+    width = ranked.shape[1]
+    count = 0
+    none = 1.0
+    for i in range(width):
+        if none <= tiny:
+            break
+        a = ranked[x, i]
+        p = _probability(start, anchor, probability, tail, who, a)
+        rest = none * p
+        none *= 1.0 - p
+        for j in range(width):
+            if rest <= tiny:
+                break
+            b = ranked[y, j]
+            before = False
+            for k in range(i):
+                if ranked[x, k] == b:
+                    before = True
+                    break
+            if before:
+                continue
+            q = 1.0 if b == a else _probability(start, anchor, probability, tail, who, b)
+            first[count] = a
+            second[count] = b
+            mass[count] = rest * q
+            count += 1
+            rest *= 1.0 - q
+    return count
+
+
+@njit(cache=True)
+def cap_budgets(
+    begin, ranked, start, anchor, probability, tail, place, room, budgets, delta, tiny, limit
+):
+    """Lower budgets until surrogates of one set differ by more than `room` at most with delta.
+
+    For records x = begin + i and all x' < x. Of the surrogates whose budget exceeds the room of the
+    pair those with the largest budgets stay, as long as their mass fits into delta under either
+    hypothesis; the others are lowered to the room. `limit` is the largest number of surrogates.
+    """
+    first = np.empty(limit, np.int64)
+    second = np.empty(limit, np.int64)
+    mass = np.empty(limit)
+    for i in range(len(room)):
+        x = begin + i
+        for y in range(x):
+            if room[i, y] < 0.0:
+                continue
+            for who in (x, y):
+                count = _surrogate_pairs(
+                    x, y, who, ranked, start, anchor, probability, tail, tiny, first, second, mass
+                )
+                seen = 0.0
+                over = 0
+                for k in range(count):
+                    seen += mass[k]
+                    a = place[first[k]]
+                    b = place[second[k]]
+                    if a != b and budgets[a, b] > room[i, y]:
+                        first[over] = a
+                        second[over] = b
+                        mass[over] = mass[k]
+                        over += 1
+                # What is not seen is unsafe already, whatever the budgets are.
+                left = delta - max(0.0, 1.0 - seen)
+                for _ in range(over):
+                    largest = -1
+                    for k in range(over):
+                        if mass[k] >= 0.0 and (
+                            largest < 0
+                            or budgets[first[k], second[k]]
+                            > budgets[first[largest], second[largest]]
+                        ):
+                            largest = k
+                    if mass[largest] <= left:
+                        left -= mass[largest]
+                    else:
+                        left = -1.0
+                        a = first[largest]
+                        b = second[largest]
+                        budgets[a, b] = min(budgets[a, b], room[i, y])
+                        budgets[b, a] = budgets[a, b]
+                    mass[largest] = -1.0

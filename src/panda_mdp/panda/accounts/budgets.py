@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
+from panda_mdp.panda.accounts.certificate import MOST_RECORDS, cap, rooms
 from panda_mdp.panda.accounts.compiled import kernels
 from panda_mdp.panda.accounts.coverage import Feasibility, feasibility, nearest_records, uncovered
 from panda_mdp.panda.accounts.quantiles import cost_table
@@ -22,8 +23,6 @@ from panda_mdp.problem import Problem
 TRIM = 1e-11
 LEVEL_WORK = 20_000_000
 """Pairs of records times levels of delta, at which margins are computed for all pairs."""
-MOST_RECORDS = 9_000
-"""Pairwise tables of more records than this would not fit into a small machine's memory."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +127,52 @@ class PandaPlan:
             uncovered_pairs=int((out_of_reach & off).sum()),
             unreached_pairs=int((unreached & off).sum()),
             stages=tuple(stages),
+        )
+
+    @classmethod
+    def certified(
+        cls, problem: Problem, selection: Independent, delta: float, delta_selection: float = 0.0
+    ) -> PandaPlan:
+        """Budgets between all candidates, as large as the certificate allows (ours).
+
+        A pair of records x, x' with surrogates a, a' of one set is safe where
+        b(a, a') <= eps d(x, x') - L(x, x'). So b(a, a') is the least of those over the records
+        that a and a' stand in for, save surrogates that together are rarer than delta. Where every
+        record has its nearest candidate almost surely this is the least eps d(x, x') over the
+        records behind a and a'. The `margin` is what remains to eps d(a, a') - L(a, a').
+        """
+        check_delta(delta)
+        law = selection.on(problem.domain)
+        anchors, epsilon = law.candidates, problem.epsilon
+        if len(anchors) > MOST_RECORDS:
+            msg = (
+                f"budgets are kept for at most {MOST_RECORDS:,} candidates, not {len(anchors):,}: "
+                "name a public candidate set, or use BallAnchors"
+            )
+            raise MethodError(msg)
+        fit = feasibility(law, epsilon, delta, problem.prior, problem.size, delta_selection)
+        clock = time.perf_counter()
+        apart = problem.domain.distances(anchors, anchors)
+        np.fill_diagonal(apart, 0.0)
+        cost = cost_table(law, law.rows(anchors), apart, delta_selection)
+        budgets = np.maximum(0.0, epsilon * apart - cost)
+        for begin, room in rooms(law, epsilon, delta_selection):
+            cap(law, begin, room, budgets, delta - delta_selection)
+        stages = (("budgets", time.perf_counter() - clock),)
+        return cls(
+            problem=problem,
+            selection=selection,
+            delta=delta,
+            delta_selection=delta_selection,
+            neighbours=problem.size,
+            anchors=anchors,
+            distance=frozen(apart),
+            leakage=frozen(cost),
+            margin=frozen(np.maximum(0.0, epsilon * apart - cost - budgets)),
+            feasibility=fit,
+            uncovered_pairs=0,
+            unreached_pairs=0,
+            stages=stages,
         )
 
     def __repr__(self) -> str:

@@ -14,17 +14,20 @@ draws of two users (Proposition 4), which does not imply this; here it is checke
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.errors import SurrogateError
+from panda_mdp.errors import MethodError, SurrogateError
 from panda_mdp.panda.accounts.compiled import kernels
 from panda_mdp.panda.accounts.quantiles import cost_table
 from panda_mdp.panda.selection.law import AnchorLaw
 from panda_mdp.space.metrics import BLOCK_ENTRIES
 
+MOST_RECORDS = 9_000
+"""Pairwise tables of more records than this would not fit into a small machine's memory."""
 LISTED = 64
 """Surrogates beyond a record's nearest candidates of this number count as unsafe."""
 
@@ -92,11 +95,57 @@ def pair_bound(
     if room < 0:
         return 1.0
     rows = law.all_rows
-    place = np.full(law.domain.size, -1, dtype=np.int64)
-    place[law.candidates] = np.arange(len(law.candidates))
     ranked = ranked_candidates(law, LISTED, np.array(pair))
-    args = (ranked, rows.start, rows.anchor, rows.probability, law.tail, budgets, place, room, 0.0)
+    near = (rows.start, rows.anchor, rows.probability, law.tail)
+    args = (ranked, *near, budgets, law.place, room, 0.0)
     return float(max(unsafe_mass(0, 1, x, *args), unsafe_mass(0, 1, x2, *args)))
+
+
+def rooms(
+    law: AnchorLaw, epsilon: float, delta_selection: float = 0.0
+) -> Iterator[tuple[int, FloatArray]]:
+    """What Phase I leaves of eps d between records, (rows, K) at a time, and the first row.
+
+    Rounded against the claim; negative where Phase I costs more than eps d.
+    """
+    size = law.domain.size
+    everyone = np.arange(size)
+    if law.indifferent:
+        step = max(1, BLOCK_ENTRIES // size)
+        for begin in range(0, size, step):
+            apart = law.domain.distances(everyone[begin : begin + step], everyone)
+            yield begin, epsilon * apart * (1 - 1e-12)
+        return
+    if size > MOST_RECORDS:
+        msg = (
+            f"the cost of Phase I is looked at for all pairs of at most {MOST_RECORDS:,} records, "
+            f"not {size:,}: use BallAnchors, or anchors that do not depend on the record (rate 0)"
+        )
+        raise MethodError(msg)
+    apart = law.domain.distances()
+    cost = cost_table(law, law.all_rows, apart, delta_selection)
+    yield 0, epsilon * apart * (1 - 1e-12) - cost * (1 + 1e-12)
+
+
+def cap(law: AnchorLaw, begin: int, room: FloatArray, budgets: FloatArray, delta: float) -> None:
+    """Lower budgets between candidates, in place, until these pairs of records are safe."""
+    rows = law.all_rows
+    ranked = ranked_candidates(law, LISTED)
+    kernels("joint").cap_budgets(
+        begin,
+        ranked,
+        rows.start,
+        rows.anchor,
+        rows.probability,
+        law.tail,
+        law.place,
+        room,
+        budgets,
+        # The certificate counts as unsafe what is rarer than a millionth of delta.
+        delta * (1 - 1e-3),
+        delta * 1e-6,
+        ranked.shape[1] ** 2,
+    )
 
 
 def certify(
@@ -114,28 +163,28 @@ def certify(
     """
     unsafe_pairs = kernels("joint").unsafe_pairs
     rows = law.all_rows
-    apart = law.domain.distances()
-    cost = cost_table(law, rows, apart, delta_selection) * (1 + 1e-12)
-    place = np.full(law.domain.size, -1, dtype=np.int64)
-    place[law.candidates] = np.arange(len(law.candidates))
-    worst, partner = unsafe_pairs(
-        ranked_candidates(law, listed),
-        rows.start,
-        rows.anchor,
-        rows.probability,
-        law.tail,
-        budgets,
-        place,
-        cost,
-        # Rounded against the claim; budgets are trimmed by more than that.
-        epsilon * apart * (1 - 1e-12),
-        delta * 1e-6,
-    )
-    x = int(worst.argmax())
+    ranked = ranked_candidates(law, listed)
+    violation, pair = 0.0, (0, 1)
+    for begin, room in rooms(law, epsilon, delta_selection):
+        worst, partner = unsafe_pairs(
+            begin,
+            ranked,
+            rows.start,
+            rows.anchor,
+            rows.probability,
+            law.tail,
+            budgets,
+            law.place,
+            room,
+            delta * 1e-6,
+        )
+        k = int(worst.argmax())
+        if worst[k] > violation:
+            violation, pair = float(worst[k]), (int(partner[k]), begin + k)
     size = law.domain.size
     return Certificate(
-        violation=float(worst[x]) + delta_selection,
-        pair=(int(partner[x]), x),
+        violation=violation + delta_selection,
+        pair=pair,
         delta=delta,
         pairs=size * (size - 1) // 2,
     )

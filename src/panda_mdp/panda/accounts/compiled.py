@@ -5,7 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MissingDependencyError
+from panda_mdp.space.domain import Domain
 
 
 def kernels(name: str) -> Any:
@@ -15,3 +19,10 @@ def kernels(name: str) -> Any:
     except ImportError as error:
         msg = "margins, quantiles and certificates over all pairs need numba: pip install numba"
         raise MissingDependencyError(msg) from error
+
+
+def coordinates_of(domain: Domain) -> tuple[int, FloatArray, IntArray]:
+    """A domain's metric in the form that compiled loops take."""
+    from panda_mdp.compute.numba.distance import coordinates
+
+    return coordinates(domain.metric, np.arange(domain.size))

@@ -24,11 +24,13 @@ from panda_mdp.panda.selection.law import AnchorLaw
 from panda_mdp.space.domain import Domain
 
 REMEDY = (
-    "calibrate(problem, delta) searches for parameters that fit; a sparse public candidate set "
-    "(candidates=...) and a smaller rate lower the cost; BallAnchors keeps its promise for any "
-    "domain; optimal(problem) needs no anchors at all. study_panda(...) computes it all the same, "
-    "without a guarantee"
+    "calibrate(problem, delta) shows what fits; a sparse public candidate set and a smaller rate "
+    "lower the cost; optimal(problem) needs no anchors at all; study_panda(...) computes it all "
+    "the same, without a guarantee. This call works: "
+    "panda(problem, users, BallAnchors({centre:g}), delta={delta:g})"
 )
+CENTRE_SHARE = 0.3
+"""Share of epsilon for the centre in the call that the refusal ends with."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Feasibility:
             return None
         first = problems[0]
         also = "".join(f" Also: {other}." for other in problems[1:])
-        msg = f"{first}.{also} What to do: {REMEDY}."
+        remedy = REMEDY.format(centre=CENTRE_SHARE * self.epsilon, delta=self.delta)
+        msg = f"{first}.{also} What to do: {remedy}"
         return type(first)(msg, value=first.value, limit=first.limit, pair=first.pair)
 
     def _cost_error(self) -> PhaseOneCostError:

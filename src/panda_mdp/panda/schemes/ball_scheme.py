@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.errors import InfeasibleError, MethodError, PhaseOneCostError, ShortfallError
+from panda_mdp.errors import (
+    InfeasibleError,
+    MethodError,
+    PhaseOneCostError,
+    ShortfallError,
+    SurrogateError,
+)
 from panda_mdp.panda.accounts.budgets import BudgetShares
+from panda_mdp.panda.accounts.compiled import coordinates_of, kernels
 from panda_mdp.panda.accounts.violation import Account, Enumeration, Spreads
 from panda_mdp.panda.anpo import AnchorTable, solver_of
 from panda_mdp.panda.options import Options
@@ -30,6 +37,12 @@ from panda_mdp.table.mechanism import Mechanism
 if TYPE_CHECKING:
     from panda_mdp.panda.selection.ball import BallAnchors
 
+RADIUS_STEP = 0.005
+"""How near the radius comes to the least one, relatively."""
+BINS = 256
+"""Log-ratios are rounded outward to so many steps."""
+MOST_PAIRWISE = 9_000
+"""Beyond this many records the account of balls is kept per record, not per pair."""
 SHARES = (1.0, 0.9, 0.8, 0.75, 0.7, 0.6, 0.5)
 """Shares of eps - eps_1 that a table with extended rows is tried at; 0.5 is always enough."""
 MOST_EXTENDED = 2_000
@@ -142,6 +155,27 @@ class BallScheme(Scheme):
         limit = self.problem.epsilon * self.problem.domain.distance(int(pair[0]), int(pair[1]))
         return self.enumeration(None, pair).violation(limit, 1.0, self.delta).upper
 
+    def expected_loss(self) -> float:
+        problem = self.problem
+        own = (problem.loss * self.mechanism.matrix).sum(axis=1)
+        total = float(problem.prior @ ((1.0 - self.law.missed) * own))
+        for centres in self.law.groups:
+            ball = self.law.ball(int(centres[0]))
+            beyond = ~members(problem.size, ball)
+            beyond &= problem.prior > 0
+            if not beyond.any():
+                continue
+            records = np.flatnonzero(beyond)
+            counts = self.law.mechanism.weights[np.ix_(records, centres)].sum(axis=1)
+            rows = self.outside(ball, self.mechanism, records) / float(TOTAL)
+            losses = (problem.loss[records] * rows).sum(axis=1)
+            total += float((problem.prior[records] * (counts / float(TOTAL))) @ losses)
+        return total
+
+    @property
+    def expected_anchors(self) -> float:
+        return self.law.expected_size(self.problem.prior)
+
     def shares(self, anchors: IntArray) -> BudgetShares:
         first = self.selection.epsilon / self.problem.epsilon
         last = self.mechanism.epsilon / self.problem.epsilon
@@ -203,6 +237,149 @@ class NearestBalls(BallScheme):
         x = int(self.law.missed.argmax())
         x2 = int(self.problem.domain.neighbours(1)[0][x, 0])
         return Account(float(self.law.missed.max()) if within else 1.0, (x, x2))
+
+
+class CommonBalls(BallScheme):
+    """Outside, one row for everybody: the mean of the ball's rows. The table has eps - eps_1.
+
+    Two records inside differ by at most (eps_1 + eps_2) d, two records outside have the same row.
+    Where x is inside and x' outside, the report's log-ratio to the common row may exceed eps_2 d.
+    How often it does is summed for every pair, and the radius is the least for which no pair
+    exceeds delta (docs/panda.md has the proof). So (eps_1 + eps_2, delta).
+    """
+
+    @cached_property
+    def failure(self) -> InfeasibleError | None:
+        spent = super().failure
+        if spent is not None:
+            return spent
+        found = self.account()
+        if found.violation <= self.delta:
+            return None
+        msg = (
+            f"records {found.pair[0]} and {found.pair[1]} may be told apart by the edge of a ball "
+            f"with probability {found.violation:.4g}, and delta is {self.delta:g}"
+        )
+        return SurrogateError(msg, value=found.violation, limit=self.delta, pair=found.pair)
+
+    @cached_property
+    def law(self) -> BallLaw:
+        """Centres, and the least radius that keeps delta."""
+        law = self.selection.on(self.problem.domain)
+        low, high, most = 0.0, law.radius, float(law.apart.max())
+        while high < most and not self._keeps(law.with_radius(high)):
+            low, high = high, min(most, 1.3 * high)
+        while high - low > RADIUS_STEP * high:
+            middle = max((low + high) / 2, 0.9 * high)
+            if self._keeps(law.with_radius(middle)):
+                high = middle
+            else:
+                low = middle
+        return law.with_radius(high)
+
+    def _keeps(self, law: BallLaw) -> bool:
+        """Whether balls of a radius keep delta; a few records that do not are mostly enough."""
+        some = np.linspace(0, self.problem.size - 1, min(self.problem.size, 48)).astype(np.int64)
+        return all(
+            self._boundary(law, records).violation <= self.delta
+            for records in (some, np.arange(self.problem.size))
+        )
+
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        return self._table(self.left)
+
+    def common(self, law: BallLaw) -> IntArray:
+        """The integer row of everybody outside, for every group of equal balls, (groups, m).
+
+        The mean of the ball's rows under the prior, each times exp(-eps_2 t), t how deep it lies in
+        the ball: a record at depth t is compared with records that are at least t away.
+        """
+        at = [int(centres[0]) for centres in law.groups]
+        apart = law.apart[:, at]
+        weights = np.exp(-self.left * np.maximum(0.0, law.radius - apart)) * (apart <= law.radius)
+        likely = weights * self.problem.prior[:, None]
+        weights = np.where(likely.sum(axis=0) > 0, likely, weights)
+        return quantise((weights / weights.sum(axis=0)).T @ self.mechanism.matrix)
+
+    @cached_property
+    def _common(self) -> IntArray:
+        return self.common(self.law)
+
+    def outside(self, ball: IntArray, mechanism: Mechanism, records: IntArray) -> IntArray:
+        return np.tile(self._common[self.law.group_of(ball)], (len(records), 1))
+
+    def counted(self, anchors: IntArray) -> BoolArray:
+        return np.ones(self.problem.size, dtype=bool)
+
+    def account(self) -> Account:
+        return self._boundary(self.law, np.arange(self.problem.size))
+
+    def _boundary(self, law: BallLaw, chosen: IntArray) -> Account:
+        """The largest violation probability over all pairs, for balls of a radius.
+
+        Per pair up to `MOST_PAIRWISE` records; beyond, per record by the triangle inequality. Both
+        are upper bounds: distances are rounded down to a grid, and what the centre tells counts
+        with its audited epsilon.
+        """
+        compiled = kernels("balls")
+        mechanism, domain = self.mechanism, self.problem.domain
+        room = self.problem.epsilon - law.mechanism.audit.epsilon
+        if mechanism.audit.epsilon > room or room <= 0:
+            return Account(1.0, (0, 1))
+        first = [int(centres[0]) for centres in law.groups]
+        chance = np.stack(
+            [law.mechanism.weights[:, some].sum(axis=1) / float(TOTAL) for some in law.groups]
+        )
+        common = self.common(law)
+        if ((common == 0) & (mechanism.weights > 0).any(axis=0)).any():
+            return Account(1.0, (0, 1))
+        rows, shared = mechanism.matrix, common / float(TOTAL)
+        logs, shared_logs = _logs(mechanism.weights), _logs(common)
+        largest = max(
+            float(np.abs(logs.max(axis=0) - shared_logs).max()),
+            float(np.abs(logs.min(axis=0) - shared_logs).max()),
+        )
+        step = largest * (1 + 1e-9) / (BINS - 1) + 1e-9
+        room *= 1 - 1e-11
+        tiny = self.delta * 1e-6 / len(first)
+        if self.problem.size > MOST_PAIRWISE:
+            slack = 4e-9 if domain.metric.kind == "matrix" else 1e-9
+            apart = np.ascontiguousarray(law.apart[:, first].T)
+            worst = compiled.ring_masses(
+                chance,
+                apart,
+                law.radius,
+                slack,
+                rows,
+                logs,
+                shared,
+                shared_logs,
+                room,
+                step,
+                BINS,
+                tiny,
+            )
+            x = int(worst.argmax())
+            return Account(float(worst[x]), (x, int(domain.neighbours(1)[0][x, 0])))
+        inside = np.ascontiguousarray((law.apart[:, first] <= law.radius).T)
+        outer = compiled.common_tails(rows, logs, shared, shared_logs, inside, step, BINS)
+        worst, partner = compiled.boundary_masses(
+            *coordinates_of(domain),
+            chance,
+            inside,
+            rows,
+            logs,
+            shared,
+            shared_logs,
+            outer,
+            room,
+            step,
+            tiny,
+            chosen,
+        )
+        k = int(worst.argmax())
+        return Account(float(worst[k]) * (1 + 1e-12), (int(chosen[k]), int(partner[k])))
 
 
 class ExtendedBalls(BallScheme):
@@ -280,6 +457,11 @@ def extend_rows(
         row = np.exp(((logs - reach).max(axis=0) + (logs + reach).min(axis=0)) / 2)
         out[k] = row / row.sum()
     return out
+
+
+def _logs(weights: IntArray) -> FloatArray:
+    """Logarithms of weights; of columns that nobody uses it is 0, and they are passed over."""
+    return np.log(np.maximum(weights, 1).astype(np.float64))
 
 
 def log_ratios(row: IntArray, others: IntArray) -> FloatArray:

@@ -120,6 +120,10 @@ class CoinScheme(Scheme):
         return self.plan.restricted(anchors) if self.affordable else self._plan(anchors)
 
     def _plan(self, anchors: IntArray) -> PandaPlan:
+        if self.affordable and self.options.budgets == "certificate":
+            return PandaPlan.certified(
+                self.problem, self.selection, self.delta, self.options.delta_selection
+            )
         return PandaPlan.over(
             self.problem,
             self.selection,
@@ -293,6 +297,24 @@ class CoinScheme(Scheme):
         low = float(masses[known & (losses > limit + room)].sum())
         high = float(masses[losses > limit - room].sum())
         return Violation(low + missing, high + beyond, effective, "surrogate pairs")
+
+    def expected_loss(self) -> float:
+        """sum_x p_x sum_a v(x, a) c_x z_a. An empty set reports what is best without a record."""
+        problem, table = self.problem, self.whole_table().matrix
+        total = 0.0
+        for x in np.flatnonzero(problem.prior):
+            v = surrogate_law(self.law, int(x))[self.law.candidates]
+            empty = max(0.0, 1.0 - float(v.sum()))
+            blind = float(problem.loss[x, problem.best_single_output])
+            row = v @ table
+            total += float(problem.prior[x]) * (float(row @ problem.loss[x]) + empty * blind)
+        return total
+
+    @property
+    def expected_anchors(self) -> float:
+        rows, near = self.law.all_rows, np.zeros(self.problem.size)
+        np.add.at(near, rows.owner, rows.probability - self.law.tail)
+        return float(self.problem.prior @ near) + self.law.tail * len(self.law.candidates)
 
     def shares(self, anchors: IntArray) -> BudgetShares:
         return self.plan_of(anchors).shares

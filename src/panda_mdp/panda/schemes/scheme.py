@@ -127,6 +127,18 @@ class Scheme(ABC):
         """An upper bound on the violation probability of one pair of records."""
 
     @abstractmethod
+    def expected_loss(self) -> float:
+        """Expected loss over the prior, the draws and the reports, summed exactly.
+
+        With the table of all anchors that can be drawn.
+        """
+
+    @property
+    @abstractmethod
+    def expected_anchors(self) -> float:
+        """Rows that a user downloads, on average under the prior."""
+
+    @abstractmethod
     def shares(self, anchors: IntArray) -> BudgetShares:
         """Average shares of eps d over pairs of anchors (section 4.4 of the paper)."""
 

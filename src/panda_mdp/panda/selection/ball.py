@@ -26,7 +26,12 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.options import Options, check_delta, check_epsilon
-from panda_mdp.panda.schemes.ball_scheme import BallScheme, ExtendedBalls, NearestBalls
+from panda_mdp.panda.schemes.ball_scheme import (
+    BallScheme,
+    CommonBalls,
+    ExtendedBalls,
+    NearestBalls,
+)
 from panda_mdp.panda.selection.candidates import spread_out
 from panda_mdp.panda.selection.centres import BallLaw
 from panda_mdp.panda.selection.law import surrogates
@@ -38,7 +43,11 @@ from panda_mdp.space.domain import Domain, check_indices
 MOST_CENTRES = 256
 """Larger domains use this many public centres, spread out, unless others are given."""
 
-_SCHEMES: dict[str, type[BallScheme]] = {"nearest": NearestBalls, "extend": ExtendedBalls}
+_SCHEMES: dict[str, type[BallScheme]] = {
+    "common": CommonBalls,
+    "nearest": NearestBalls,
+    "extend": ExtendedBalls,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +73,7 @@ class BallAnchors:
     epsilon: float
     delta: float = 1e-7
     candidates: IntArray | None = None
-    outside: Literal["nearest", "extend"] = "nearest"
+    outside: Literal["common", "nearest", "extend"] = "common"
     _laws: WeakKeyDictionary[Domain, BallLaw] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False
     )

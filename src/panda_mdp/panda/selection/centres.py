@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -39,6 +39,16 @@ class BallLaw:
         radius, missed = radius_for(apart, mechanism.weights, delta)
         return cls(domain, frozen(centres), mechanism, radius, frozen(missed))
 
+    def with_radius(self, radius: float) -> BallLaw:
+        """The same centres with balls of another radius."""
+        beyond = np.where(self.apart > radius, self.mechanism.weights, 0).sum(axis=1)
+        return replace(self, radius=radius, missed=frozen(beyond / float(TOTAL)))
+
+    @property
+    def apart(self) -> FloatArray:
+        """Distances of all records to the centres, (K, centres)."""
+        return self.mechanism.problem.loss
+
     def draw(self, record: int, bits: BitSource) -> int:
         """The position of a centre for a record."""
         return int(choose(self.mechanism.weights[record], bits.integers(1))[0])
@@ -46,7 +56,7 @@ class BallLaw:
     @cached_property
     def groups(self) -> tuple[IntArray, ...]:
         """Positions of centres with equal balls: who sees the ball cannot tell them apart."""
-        inside = np.packbits(self.mechanism.problem.loss <= self.radius, axis=0)
+        inside = np.packbits(self.apart <= self.radius, axis=0)
         _, group = np.unique(inside, axis=1, return_inverse=True)
         return tuple(np.flatnonzero(group == g) for g in range(int(group.max()) + 1))
 
@@ -59,20 +69,24 @@ class BallLaw:
     @cached_property
     def sizes(self) -> IntArray:
         """Number of records in the ball of each centre."""
-        return frozen((self.mechanism.problem.loss <= self.radius).sum(axis=0))
+        return frozen((self.apart <= self.radius).sum(axis=0))
 
     def expected_size(self, prior: FloatArray) -> float:
         """Records that a user downloads, on average under a prior."""
         return float(prior @ (self.mechanism.matrix @ self.sizes))
 
-    def centres_of(self, anchors: IntArray) -> IntArray:
-        """Positions of the centres whose ball is exactly this set."""
-        for centres in self.groups:
+    def group_of(self, anchors: IntArray) -> int:
+        """The group of equal balls that this set is."""
+        for group, centres in enumerate(self.groups):
             first = int(centres[0])
             if self.sizes[first] == len(anchors) and np.array_equal(self.ball(first), anchors):
-                return centres
+                return group
         msg = "these anchors are not the ball of any centre; no record releases them"
         raise MethodError(msg)
+
+    def centres_of(self, anchors: IntArray) -> IntArray:
+        """Positions of the centres whose ball is exactly this set."""
+        return self.groups[self.group_of(anchors)]
 
 
 def radius_for(apart: FloatArray, weights: IntArray, delta: float) -> tuple[float, FloatArray]:

@@ -118,6 +118,18 @@ class AnchorLaw:
         return Rows(frozen(records), start, frozen(anchors), frozen(apart), frozen(values))
 
     @cached_property
+    def place(self) -> IntArray:
+        """The position of each record among the candidates; -1 for others."""
+        out = np.full(self.domain.size, -1, dtype=np.int64)
+        out[self.candidates] = np.arange(len(self.candidates))
+        return frozen(out)
+
+    @cached_property
+    def indifferent(self) -> bool:
+        """Whether everybody selects alike, whatever the record: the set then tells nothing."""
+        return bool((self.all_rows.probability == self.tail).all())
+
+    @cached_property
     def all_rows(self) -> Rows:
         """The rows of all records."""
         return self.rows(np.arange(self.domain.size))
