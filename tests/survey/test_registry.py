@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from panda_mdp import Domain, Mechanism, Problem, exponential, remap
+from panda_mdp import Domain, Mechanism, Problem, exponential, optimal, remap
 from panda_mdp.errors import MethodError
 from panda_mdp.survey.registry import METHODS, choose_methods, methods
 
@@ -27,11 +27,22 @@ def test_the_closed_forms_exist() -> None:
     assert closed <= set(methods())
 
 
-@pytest.mark.parametrize("name", list(methods()))
+@pytest.mark.parametrize("name", [method.name for method in METHODS])
 def test_every_method_that_exists_runs(name: str, problem: Problem) -> None:
     table = methods()[name].run(problem, time_limit=20.0)
     assert isinstance(table, Mechanism)
     assert table.seconds > 0
+
+
+def test_both_phases_stand_beside_tables(problem: Problem) -> None:
+    best = optimal(problem, 1e-3).lower_bound
+    for name in ("panda", "panda_candidates"):
+        found = methods()[name].run(problem, time_limit=20.0)
+        assert found.holds
+        assert found.loss >= best
+        assert "downloads" in found.note
+    with pytest.raises(MethodError, match="does not fit: Phase I costs"):
+        methods()["panda_logistic"].run(problem)
 
 
 def test_remapped_methods_are_remapped(problem: Problem) -> None:

@@ -11,6 +11,7 @@ from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
 from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
 from panda_mdp.cli.meaning import attack, epsilon, explain
+from panda_mdp.cli.panda import panda
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import serve, token
@@ -35,6 +36,7 @@ app.command(context_settings=PLACES_IN_ARGUMENTS)(perturb)
 app.command()(key)
 app.command()(prior)
 app.command("map")(draw_map)
+app.command()(panda)
 app.command()(reproduce)
 app.command()(serve)
 app.command()(token)

@@ -38,7 +38,8 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
         f"epsilon {EPSILON:g} per {problem.domain.unit}"
     )
     print_comparison(console, outcomes, title)
-    ranked = sorted((o for o in outcomes if o.holds), key=lambda o: o.loss or 0.0)
+    tables = [o for o in outcomes if o.holds and o.weights is not None]
+    ranked = sorted(tables, key=lambda o: o.loss or 0.0)
     if not ranked:
         msg = "no method gave a private table in its time; the lines above say why"
         raise SolverError(msg)

@@ -8,12 +8,12 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from panda_mdp.cli.frame import progress_console
 from panda_mdp.problem import Problem
-from panda_mdp.survey.registry import Method
+from panda_mdp.survey.registry import AnyMethod
 from panda_mdp.survey.runs import Outcome, run
 
 
 def run_all(
-    methods: tuple[Method, ...], problem: Problem, limits: tuple[float | None, ...]
+    methods: tuple[AnyMethod, ...], problem: Problem, limits: tuple[float | None, ...]
 ) -> Iterator[Outcome]:
     """Run methods one after the other, with progress on standard error."""
     console = progress_console()

@@ -14,7 +14,7 @@ from panda_mdp.panda.options import Options, check_delta
 from panda_mdp.panda.schemes.scheme import Scheme, Selection
 from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.panda.selection.bernoulli import BernoulliAnchors, Decay
-from panda_mdp.panda.selection.candidates import covering_radius, spread_out
+from panda_mdp.panda.selection.candidates import spread_out
 from panda_mdp.problem import Problem
 
 Family = Literal["ball", "candidates", "coins"]
@@ -23,7 +23,7 @@ FEW = 300
 """Domains up to this size are searched with more rates and radii: each look costs K^2."""
 MARGIN_WORK = 3e10
 """Surrogates are enumerated for all pairs and pairs of near candidates, up to this many."""
-WHOLE = 1 - 1e-6
+WHOLE = 0.95
 """A download of this share of the records is the whole table."""
 
 
@@ -156,7 +156,8 @@ def calibrate(
             tried.append(_weigh(around, ball.epsilon, most_anchors, most_selection_epsilon))
     counts = _counts(problem.size, candidate_counts)
     if "candidates" in families:
-        for selection in _candidate_sets(problem, delta, counts):
+        for count in counts:
+            selection = BernoulliAnchors.alike(problem.domain, count, delta)
             scheme = selection.scheme(problem, delta, Options(gap=gap))
             tried.append(_weigh(scheme, 0.0, most_anchors, most_selection_epsilon))
     if "coins" in families:
@@ -181,26 +182,6 @@ def calibrate(
 
 def _counts(size: int, given: Sequence[int] | None) -> list[int]:
     return sorted({size, size // 2, max(1, size // 4)} if given is None else set(given))
-
-
-def _candidate_sets(
-    problem: Problem, delta: float, counts: Sequence[int]
-) -> Iterator[BernoulliAnchors]:
-    """Everybody selects every candidate almost surely, so the nearest is in the set."""
-    domain = problem.domain
-    for count in counts:
-        candidates = spread_out(domain, count) if count < domain.size else None
-        reach = domain.diameter / 1_000
-        if candidates is not None:
-            reach = 1.001 * covering_radius(domain, candidates)
-        yield BernoulliAnchors(
-            "exponential",
-            alpha=1 - delta / 4,
-            rate=0.0,
-            radius=reach,
-            candidates=candidates,
-            neighbours=domain.size,
-        )
 
 
 def _decaying(

@@ -20,6 +20,7 @@ from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.remap import remap
 from panda_mdp.problem import Problem
+from panda_mdp.survey.phases import Phases, panda_ball, panda_candidates, panda_logistic
 from panda_mdp.table.mechanism import Table
 
 
@@ -55,6 +56,23 @@ class Method:
         return table
 
 
+@dataclass(frozen=True)
+class PhasedMethod:
+    """How to run PAnDA on a problem: two phases, and no single table."""
+
+    name: str
+    label: str
+    function: Callable[[Problem, float | None], Phases]
+    paper: str | None = None
+    demo_seconds: float = 10.0
+    timed: bool = True
+
+    def run(self, problem: Problem, time_limit: float | None = None) -> Phases:
+        """What the two phases cost and keep."""
+        return self.function(problem, time_limit)
+
+
+AnyMethod = Method | PhasedMethod
 _TIGHT = (("tight", True),)
 _HIGHS = (("backend", "highs"),)
 
@@ -73,20 +91,26 @@ METHODS = (
     Method("optimal", "optimal", optimal, "LP", timed=True, demo_seconds=20.0),
 )
 
+PHASED = (
+    PhasedMethod("panda", "PAnDA, balls", panda_ball, demo_seconds=60.0),
+    PhasedMethod("panda_candidates", "PAnDA, candidates", panda_candidates, demo_seconds=30.0),
+    PhasedMethod("panda_logistic", "PAnDA, logistic", panda_logistic),
+)
 
-def methods() -> Mapping[str, Method]:
-    """The methods by name, in the order of `METHODS`.
+
+def methods() -> Mapping[str, AnyMethod]:
+    """The methods by name, in the order of `METHODS`, then of `PHASED`.
 
     >>> list(methods())[:3]
     ['exponential', 'exponential_tight', 'exponential_remap']
     """
-    return MappingProxyType({method.name: method for method in METHODS})
+    return MappingProxyType({method.name: method for method in (*METHODS, *PHASED)})
 
 
-def choose_methods(names: Iterable[str]) -> tuple[Method, ...]:
+def choose_methods(names: Iterable[str]) -> tuple[AnyMethod, ...]:
     """The methods of these names (dashes count as underscores), each once, in the given order."""
     known = methods()
-    chosen: dict[str, Method] = {}
+    chosen: dict[str, AnyMethod] = {}
     for name in names:
         key = name.strip().replace("-", "_")
         if key not in known:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import attack
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_mdp.survey.registry import Method
+from panda_mdp.survey.phases import Phases
+from panda_mdp.survey.registry import AnyMethod
 
 START_SECONDS = 180.0
 """Longest wait for a process to start, which on a first run includes compilation."""
@@ -33,7 +34,7 @@ GRACE_SECONDS = 5.0
 class Outcome:
     """What one method gave."""
 
-    method: Method
+    method: AnyMethod
     problem: Problem
     loss: float | None = None
     lower_bound: float | None = None
@@ -68,7 +69,7 @@ class Outcome:
         }
 
 
-def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
+def run(method: AnyMethod, problem: Problem, limit: float | None) -> Outcome:
     """Run one method in a fresh process and stop it where it exceeds its limit (seconds)."""
     allowed = None if limit is None else limit + (GRACE_SECONDS if method.timed else 0)
     with Worker(_prepared) as worker:
@@ -85,7 +86,7 @@ def run(method: Method, problem: Problem, limit: float | None) -> Outcome:
     return Outcome(method, problem, note=notes[answer.reason], failed=True)
 
 
-def _prepared(request: tuple[Method, Problem, float | None]) -> Callable[[], dict[str, Any]]:
+def _prepared(request: tuple[AnyMethod, Problem, float | None]) -> Callable[[], dict[str, Any]]:
     """The method's run, its compiled kernels loaded."""
     method, problem, limit = request
     # What goes wrong here goes wrong again in the run itself, where it is reported.
@@ -95,7 +96,7 @@ def _prepared(request: tuple[Method, Problem, float | None]) -> Callable[[], dic
     return lambda: _measured(method, problem, limit)
 
 
-def _measured(method: Method, problem: Problem, limit: float | None) -> dict[str, Any]:
+def _measured(method: AnyMethod, problem: Problem, limit: float | None) -> dict[str, Any]:
     """Fields of the outcome."""
     start = time.perf_counter()
     try:
@@ -106,6 +107,8 @@ def _measured(method: Method, problem: Problem, limit: float | None) -> dict[str
         return {"note": f"failed: {type(error).__name__}: {error}", "failed": True}
     seconds = time.perf_counter() - start
     peak = peak_mb()
+    if isinstance(table, Phases):
+        return {**asdict(table), "seconds": seconds, "peak_mb": peak}
     seen = attack(table, radii=())
     notes = []
     stopped = str(table.details.get("stopped", ""))

@@ -37,7 +37,7 @@ from panda_mdp.table.mechanism import Mechanism
 if TYPE_CHECKING:
     from panda_mdp.panda.selection.ball import BallAnchors
 
-RADIUS_STEP = 0.005
+RADIUS_STEP = 0.02
 """How near the radius comes to the least one, relatively."""
 BINS = 256
 """Log-ratios are rounded outward to so many steps."""
@@ -60,8 +60,13 @@ class BallScheme(Scheme):
 
     @cached_property
     def law(self) -> BallLaw:
-        """The law of centres and the radius of their balls."""
-        return self.selection.on(self.problem.domain)
+        """The law of centres, and the least radius that misses records seldom enough."""
+        return self.selection.on(self.problem.domain).missing(self.missed)
+
+    @property
+    def missed(self) -> float:
+        """How often a record may be outside its ball: the selection's word, or delta."""
+        return self.delta if self.selection.delta is None else self.selection.delta
 
     @property
     def radius(self) -> float:
@@ -209,19 +214,18 @@ class NearestBalls(BallScheme):
 
     @property
     def failure(self) -> InfeasibleError | None:
-        if self.selection.delta > self.delta:
+        if self.missed > self.delta:
             msg = (
-                f"a ball misses its user's record with probability up to "
-                f"{self.selection.delta:g} and delta is {self.delta:g}; give BallAnchors the "
-                "smaller delta"
+                f"a ball misses its user's record with probability up to {self.missed:g} and delta "
+                f"is {self.delta:g}; give BallAnchors the smaller delta"
             )
-            return ShortfallError(msg, value=self.selection.delta, limit=self.delta)
+            return ShortfallError(msg, value=self.missed, limit=self.delta)
         return super().failure
 
     @property
     def guarantee(self) -> Guarantee:
         whole = super().guarantee
-        return Guarantee(whole.epsilon, self.selection.delta, whole.unit)
+        return Guarantee(whole.epsilon, self.missed, whole.unit)
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -264,13 +268,13 @@ class CommonBalls(BallScheme):
 
     @cached_property
     def law(self) -> BallLaw:
-        """Centres, and the least radius that keeps delta."""
-        law = self.selection.on(self.problem.domain)
-        low, high, most = 0.0, law.radius, float(law.apart.max())
+        """Centres, and the least radius that keeps delta, from the one of `missed` on."""
+        law = super().law
+        low, high, most = law.radius, law.radius, float(law.apart.max())
         while high < most and not self._keeps(law.with_radius(high)):
-            low, high = high, min(most, 1.3 * high)
+            low, high = high, min(most, 1.1 * high)
         while high - low > RADIUS_STEP * high:
-            middle = max((low + high) / 2, 0.9 * high)
+            middle = (low + high) / 2
             if self._keeps(law.with_radius(middle)):
                 high = middle
             else:

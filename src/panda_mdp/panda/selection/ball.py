@@ -1,17 +1,9 @@
 """Ball anchors: all records within a radius of a centre that is drawn privately.
 
 The centre c is drawn by the exponential mechanism, which is eps_1-mDP by audit. The anchors are all
-records within r of c, with r so large that every record's own ball misses it with probability at
-most delta. The centre determines the anchors, so releasing them costs eps_1.
-
-Inside the ball a record is its own surrogate. A record x' outside uses the nearest record inside;
-if x is inside, that record is at most d(x, x') from x', so at most 2 d(x, x') from x. With a table
-that is eps_2-mDP over the whole domain, whenever the user's own record x is inside,
-
-    |log ratio| <= eps_1 d + 2 eps_2 d   for every x',   and <= (eps_1 + eps_2) d for x' inside,
-
-and x is inside with probability at least 1 - delta. So (eps_1 + 2 eps_2, delta). One table serves
-every user and every ball.
+records within r of c. The centre determines the anchors, so releasing them costs eps_1. One table
+serves every user and every ball; what a record outside its ball does is the scheme's
+(`panda.schemes.ball_scheme`).
 """
 
 from __future__ import annotations
@@ -43,6 +35,8 @@ from panda_mdp.space.domain import Domain, check_indices
 MOST_CENTRES = 256
 """Larger domains use this many public centres, spread out, unless others are given."""
 
+DELTA = 1e-7
+"""How often a ball may miss its record where nothing says otherwise."""
 _SCHEMES: dict[str, type[BallScheme]] = {
     "common": CommonBalls,
     "nearest": NearestBalls,
@@ -55,13 +49,14 @@ class BallAnchors:
     """Release all records within a radius of a centre drawn by the exponential mechanism.
 
     `epsilon` (eps_1, per unit of distance) is what the centre may tell, `delta` the largest
-    probability that a user's own record is outside the ball. `candidates` are the public centres:
-    by default all records, or 256 that are spread out where the domain is larger. The centres'
-    exponent is raised until the audit meets epsilon.
+    probability that a user's own record is outside the ball; where it is None, the delta of the
+    run. `candidates` are the public centres: by default all records, or 256 that are spread out
+    where the domain is larger. The centres' exponent is raised until the audit meets epsilon.
 
-    `outside` says what a record outside its ball does: "nearest" uses the nearest record inside,
-    which needs a table at (eps - eps_1) / 2; "extend" extends the rows of the ball to all records
-    and relies on an audit of every ball instead, with no delta.
+    `outside` says what a record outside its ball does. "common": all report from one row of that
+    ball, the table has eps - eps_1, and the account is kept for every pair. "nearest": the nearest
+    record inside, which needs a table at (eps - eps_1) / 2. "extend": rows extended from those of
+    the ball, every ball audited, no delta; for small domains.
 
     >>> domain = Domain.from_vectors([[float(i)] for i in range(9)])
     >>> anchors = BallAnchors(epsilon=2.0, delta=1e-3)
@@ -71,7 +66,7 @@ class BallAnchors:
     """
 
     epsilon: float
-    delta: float = 1e-7
+    delta: float | None = None
     candidates: IntArray | None = None
     outside: Literal["common", "nearest", "extend"] = "common"
     _laws: WeakKeyDictionary[Domain, BallLaw] = field(
@@ -80,7 +75,8 @@ class BallAnchors:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        check_delta(self.delta)
+        if self.delta is not None:
+            check_delta(self.delta)
         if self.outside not in _SCHEMES:
             msg = f"outside is {self.outside!r}; choose from {', '.join(_SCHEMES)}"
             raise MethodError(msg)
@@ -93,7 +89,9 @@ class BallAnchors:
 
     def __repr__(self) -> str:
         centres = "" if self.candidates is None else f", {len(self.candidates)} centres"
-        return f"BallAnchors(epsilon={self.epsilon:g}, delta={self.delta:g}{centres})"
+        missed = "" if self.delta is None else f", delta={self.delta:g}"
+        outside = "" if self.outside == "common" else f", outside={self.outside!r}"
+        return f"BallAnchors(epsilon={self.epsilon:g}{missed}{centres}{outside})"
 
     def on(self, domain: Domain) -> BallLaw:
         """The law of centres on a domain, computed once."""
@@ -102,7 +100,9 @@ class BallAnchors:
                 centres = spread_out(domain, min(domain.size, MOST_CENTRES))
             else:
                 centres = check_indices(self.candidates, domain.size, "candidates", MethodError)
-            self._laws[domain] = BallLaw.build(domain, centres, self.epsilon, self.delta)
+            self._laws[domain] = BallLaw.build(
+                domain, centres, self.epsilon, DELTA if self.delta is None else self.delta
+            )
         return self._laws[domain]
 
     def scheme(self, problem: Problem, delta: float, options: Options) -> BallScheme:

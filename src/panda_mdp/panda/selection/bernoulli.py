@@ -15,6 +15,7 @@ from panda_mdp.panda.accounts import leakage as leaks
 from panda_mdp.panda.accounts import quantiles
 from panda_mdp.panda.options import Options, check_delta
 from panda_mdp.panda.schemes.coin_scheme import CoinScheme
+from panda_mdp.panda.selection.candidates import covering_radius, spread_out
 from panda_mdp.panda.selection.draws import binomial, flip, subset
 from panda_mdp.panda.selection.law import AnchorLaw, check_anchors, surrogate_law
 from panda_mdp.privacy.sampler import BitSource, SystemBits
@@ -98,6 +99,19 @@ class BernoulliAnchors:
                 msg = "candidates must be a flat list of distinct records, at least one"
                 raise MethodError(msg)
             object.__setattr__(self, "candidates", frozen(np.sort(chosen)))
+
+    @classmethod
+    def alike(cls, domain: Domain, count: int, delta: float) -> BernoulliAnchors:
+        """`count` public records that are spread out, each selected almost surely by everybody.
+
+        The set then tells nothing, and the nearest candidate is missing with at most delta / 4.
+        With all records this is the whole table for everybody.
+        """
+        chosen = spread_out(domain, count) if count < domain.size else None
+        reach = domain.diameter / 1_000
+        if chosen is not None:
+            reach = max(reach, 1.001 * covering_radius(domain, chosen))
+        return cls("exponential", 1 - delta / 4, 0.0, reach, candidates=chosen)
 
     def __repr__(self) -> str:
         parts = [repr(self.decay), f"alpha={self.alpha:.12g}", f"rate={self.rate:.6g}"]

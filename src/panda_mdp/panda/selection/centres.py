@@ -39,6 +39,10 @@ class BallLaw:
         radius, missed = radius_for(apart, mechanism.weights, delta)
         return cls(domain, frozen(centres), mechanism, radius, frozen(missed))
 
+    def missing(self, delta: float) -> BallLaw:
+        """The same centres with the least radius that misses every record with at most delta."""
+        return self.with_radius(radius_for(self.apart, self.mechanism.weights, delta)[0])
+
     def with_radius(self, radius: float) -> BallLaw:
         """The same centres with balls of another radius."""
         beyond = np.where(self.apart > radius, self.mechanism.weights, 0).sum(axis=1)
