@@ -154,23 +154,21 @@ def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
         relaxed=False,
         seed=draw.seed,
     )
-    table, missed = found.tables[0].mechanism, float(found.details["missed"])
-    # A record outside its ball, which happens that rarely, loses at most the most.
-    worst = float(problem.prior @ problem.loss.max(axis=1))
-    centre = float(found.details["centre_epsilon"])
-    audited = centre + 2 * table.audit.epsilon
-    sizes = [len(chosen) for chosen in found.anchor_sets]
+    table = found.tables[0].mechanism
+    account = found.scheme.account()
+    violation = 1.0 if account is None else account.violation
+    audited = float(found.details["centre_epsilon"]) + table.audit.epsilon
     values = {
-        "loss_m": METRES * (table.loss + missed * worst),
+        "loss_m": METRES * found.scheme.expected_loss(),
         "users_loss_m": METRES * found.loss,
         "claimed_epsilon": problem.epsilon,
         "delta": delta,
         "audited_epsilon": audited,
-        "audited_delta": missed,
-        "holds": bool(audited <= problem.epsilon and missed <= delta),
+        "audited_delta": violation,
+        "holds": bool(audited <= problem.epsilon and violation <= delta),
         "anchors": len(found.anchors),
         "variables": problem.size * problem.outputs_count,
-        "download": float(np.mean(sizes)) / problem.size,
+        "download": found.scheme.expected_anchors / problem.size,
         "table_gap": table.gap,
     }
     return Outcome(values, found.stages)
