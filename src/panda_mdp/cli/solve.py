@@ -128,9 +128,12 @@ def count_of(text: str, places: int, default: int) -> int | None:
 
 def _run(problem: Any, name: str, gap: float, limit: float | None) -> Any:
     from panda_mdp.methods.optimal.optimal import optimal
-    from panda_mdp.survey.registry import choose_methods
+    from panda_mdp.survey.registry import PhasedMethod, choose_methods
 
     (method,) = choose_methods([name])
+    if isinstance(method, PhasedMethod):
+        msg = f"{method.label} has two phases and gives no single table; run panda-mdp panda CITY"
+        raise typer.BadParameter(msg, param_hint="--method")
     console = progress_console()
     if method.function is not optimal or method.options:
         with working(f"running {method.label}"):
