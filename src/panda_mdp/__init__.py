@@ -2,6 +2,7 @@
 
 from panda_mdp.city.city import City
 from panda_mdp.city.read.load import load_city
+from panda_mdp.city.read.places import Places, load_places
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.traces import count_visits, load_traces
 from panda_mdp.city.travel_loss import travel_loss
@@ -71,6 +72,7 @@ __all__ = [
     "PandaNoGuarantee",
     "PandaPlan",
     "PandaResult",
+    "Places",
     "Prior",
     "Problem",
     "Pruned",
@@ -97,6 +99,7 @@ __all__ = [
     "load",
     "load_city",
     "load_compact",
+    "load_places",
     "load_traces",
     "loss_exponential",
     "observed_trajectory",

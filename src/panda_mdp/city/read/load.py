@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,11 @@ from panda_mdp.city.city import City
 from panda_mdp.city.read.assembly import MapReport, assemble
 from panda_mdp.city.read.network import Network, plain_name
 from panda_mdp.city.read.options import MapOptions
-from panda_mdp.errors import FileFormatError
+from panda_mdp.errors import CityError, FileFormatError
 
 OSM = (".osm.pbf", ".osm", ".osm.gz", ".osm.bz2", ".pbf")
 GEO = (".gpkg", ".shp", ".geojson", ".fgb", ".zip", ".parquet", ".geoparquet")
-SUFFIXES = (".npz", *OSM, ".graphml", *GEO, ".sqlite")
+SUFFIXES = (".npz", *OSM, ".graphml", *GEO, ".json", ".sqlite")
 GEO_NAMES = {".gpkg": "GeoPackage", ".shp": "shapefile", ".zip": "shapefile", ".geojson": "GeoJSON",
              ".fgb": "FlatGeobuf"}  # fmt: skip
 
@@ -47,6 +48,10 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
         from panda_mdp.city.read.aequilibrae import read_aequilibrae
 
         return assemble(read_aequilibrae(path, chosen), chosen, "AequilibraE", plain_name(path))
+    if name.endswith(".json"):
+        from panda_mdp.city.read.graphs import read_node_link
+
+        return assemble(read_node_link(path, chosen), chosen, "node-link JSON", plain_name(path))
     if name.endswith(GEO) or path.is_dir():
         from panda_mdp.city.read.vector import read_vector
 
@@ -56,15 +61,31 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
     raise FileFormatError(msg)
 
 
-def load_city(path: str | os.PathLike[str], options: MapOptions | None = None) -> City:
+def load_city(path: str | os.PathLike[str] | Any, options: MapOptions | None = None) -> City:
     """Read a road network; the suffix tells the format.
 
     `.npz` holds arrays `lat`, `lon` (degrees), `u`, `v` (node indices), `length_m`, and optionally
     `oneway`, `speed_kmh` and `osmid`. `.osm.pbf` and `.osm` are OpenStreetMap extracts, `.graphml`
     is OSMnx's, `.gpkg`, `.shp`, `.geojson` and `.parquet` are tables of nodes and edges or lines,
-    in any reference system. `options` choose the network and the area for maps that are imported.
+    in any reference system, `.json` is NetworkX's node-link format. A graph of NetworkX, OSMnx or
+    igraph, or a GeoDataFrame of lines, may be given itself. `options` choose the network and the
+    area for maps that are imported.
     """
-    return read_map(Path(path), options).city
+    chosen = options or MapOptions()
+    if hasattr(path, "geometry"):
+        from panda_mdp.city.read.layers import frame_layer
+        from panda_mdp.city.read.vector import network_of
+
+        network = network_of([frame_layer(path)], chosen, "the frame")
+        return assemble(network, chosen, "GeoDataFrame", "").city
+    if isinstance(path, str | os.PathLike):
+        return read_map(Path(path), options).city
+    from panda_mdp.city.read.graphs import is_graph, read_graph
+
+    if not is_graph(path):
+        msg = f"{type(path).__name__} is no map; give a path, a graph or a GeoDataFrame"
+        raise CityError(msg)
+    return assemble(read_graph(path, chosen), chosen, "graph", "").city
 
 
 def _npz(path: Path, options: MapOptions) -> MapReport:

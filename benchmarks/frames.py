@@ -1,0 +1,113 @@
+"""Fixes per second: from coordinates to drawn places, beside a NumPy planar Laplace.
+
+    python benchmarks/frames.py --city rome.npz [--rows 1000000] [--parquet 10000000]
+
+Seconds are the processor's of one thread where they say `cpu`, so that a busy machine counts less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+import panda_mdp as pm
+from panda_mdp.frames.drawing import Sampler
+from panda_mdp.frames.files import perturb_file
+from panda_mdp.frames.perturb import Columns, Perturber
+from panda_mdp.space.metrics import EARTH_RADIUS_KM
+
+EPSILON = 5.0
+
+
+def planar_laplace(lat: np.ndarray, lon: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The usual baseline: a Gamma(2) radius in a uniform direction, seeded, to any place."""
+    radius = rng.gamma(2.0, 1 / EPSILON, len(lat))
+    angle = rng.uniform(0, 2 * np.pi, len(lat))
+    north = lat + np.rad2deg(radius * np.cos(angle) / EARTH_RADIUS_KM)
+    east = lon + np.rad2deg(radius * np.sin(angle) / EARTH_RADIUS_KM / np.cos(np.deg2rad(lat)))
+    return np.stack([north, east])
+
+
+def timed(label: str, rows: int, run: Callable[[], object], repeats: int = 3) -> float:
+    """The best of a few, in processor seconds of this thread."""
+    best = np.inf
+    for _ in range(repeats):
+        start = time.thread_time()
+        run()
+        best = min(best, time.thread_time() - start)
+    print(f"{label:45s} {best:8.3f} s cpu  {rows / best / 1e6:7.2f} million/s")
+    return best
+
+
+def table_of(city: pm.City) -> pm.Mechanism:
+    """A closed form with 100 outputs over all places: drawing costs the same for every table."""
+    domain = city.domain(None)
+    outputs = np.random.default_rng(0).choice(domain.size, 100, replace=False)
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), EPSILON)
+    return pm.exponential(problem)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--city", type=Path)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--parquet", type=int, default=0, help="rows of a Parquet file, 0 for none")
+    options = parser.parse_args()
+    city = pm.load_city(options.city) if options.city else pm.synthetic_city(43_160, 0)
+    mechanism = table_of(city)
+    domain = mechanism.problem.domain
+    print(f"{domain.size:,} places, 100 outputs, {options.rows:,} fixes")
+    rng = np.random.default_rng(1)
+    at = rng.integers(0, domain.size, options.rows)
+    lat = domain.lat[at] + rng.normal(0, 0.001, options.rows)
+    lon = domain.lon[at] + rng.normal(0, 0.001, options.rows)
+    sampler = Sampler.of(mechanism)
+    sampler.places(lat[:10], lon[:10], 0.5)
+    domain.snap(lat[:10], lon[:10], 0.5)
+
+    base = timed(
+        "planar Laplace, NumPy, seeded", options.rows, lambda: planar_laplace(lat, lon, rng)
+    )
+    kernel = timed("coordinates to draws, one loop", options.rows,
+                   lambda: sampler.places(lat, lon, 0.5))  # fmt: skip
+    timed("snapping alone", options.rows, lambda: domain.snap(lat, lon, 0.5))
+    frame = pd.DataFrame({"user": at % 1000, "lat": lat, "lon": lon})
+    timed("pm.perturb(pandas)", options.rows, lambda: pm.perturb(frame, mechanism, outside="null"))
+    key = pm.DrawKey.fresh()
+    timed("pm.perturb(pandas, person, key)", options.rows,
+          lambda: pm.perturb(frame, mechanism, outside="null", person="user", key=key),
+          repeats=1)  # fmt: skip
+    print(f"one loop / planar Laplace: {kernel / base:.1f}")
+    if options.parquet:
+        parquet_to_parquet(mechanism, frame, options.parquet)
+
+
+def parquet_to_parquet(mechanism: pm.Mechanism, frame: pd.DataFrame, rows: int) -> None:
+    """A file to a file, by the clock, with the peak memory of the process."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.parquet", Path(folder) / "out.parquet"
+        part = pa.Table.from_pandas(frame, preserve_index=False)
+        with parquet.ParquetWriter(source, part.schema) as writer:
+            for _ in range(max(1, rows // len(frame))):
+                writer.write_table(part)
+        total = parquet.read_metadata(source).num_rows
+        perturber = Perturber(mechanism, Columns(), outside="null")
+        start, cpu = time.perf_counter(), time.process_time()
+        perturb_file(perturber, source, target)
+        seconds, spent = time.perf_counter() - start, time.process_time() - cpu
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"Parquet to Parquet, {total:,} rows: {seconds:.1f} s by the clock, "
+              f"{spent:.1f} s cpu, peak {peak:,.0f} MB")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

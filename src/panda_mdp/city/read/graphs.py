@@ -1,0 +1,100 @@
+"""Road networks from graph objects: NetworkX (and OSMnx), igraph, node-link JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.city.read.layers import to_degrees
+from panda_mdp.city.read.network import Network
+from panda_mdp.city.read.options import MapOptions
+from panda_mdp.city.read.tables import EdgeTable, NodeTable, build_network, floats
+from panda_mdp.errors import FileFormatError
+
+PLACES = (("x", "y"), ("lon", "lat"), ("lng", "lat"), ("longitude", "latitude"))
+Attributes = dict[str, Any]
+
+
+def is_graph(thing: object) -> bool:
+    """Whether an object is a graph of NetworkX or igraph."""
+    return type(thing).__module__.split(".")[0] in ("networkx", "igraph")
+
+
+def read_graph(graph: Any, options: MapOptions) -> Network:
+    """The network of a graph whose nodes have coordinates (`x` and `y`, `lon` and `lat`, `pos`)."""
+    if type(graph).__module__.startswith("igraph"):
+        nodes = [(v.index, v.attributes()) for v in graph.vs]
+        edges = [(e.source, e.target, e.attributes()) for e in graph.es]
+        known: Attributes = {name: graph[name] for name in graph.attributes()}
+        return _network(nodes, edges, known, graph.is_directed(), options, "the igraph graph")
+    return _network(
+        list(graph.nodes(data=True)),
+        list(graph.edges(data=True)),
+        graph.graph,
+        graph.is_directed(),
+        options,
+        "the NetworkX graph",
+    )
+
+
+def read_node_link(path: Path, options: MapOptions) -> Network:
+    """NetworkX's node-link JSON: `nodes` with ids, `edges` or `links` with source and target."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        nodes = [(node["id"], node) for node in content["nodes"]]
+        links = content.get("edges", content.get("links"))
+        edges = [(link["source"], link["target"], link) for link in links]
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        msg = f"{path.name} is no node-link JSON (nodes with ids, edges with source and target)"
+        raise FileFormatError(msg) from error
+    known = content.get("graph", {})
+    directed = bool(content.get("directed", False))
+    return _network(nodes, edges, dict(known), directed, options, path.name)
+
+
+def _network(
+    nodes: Sequence[tuple[Any, Attributes]],
+    edges: Sequence[tuple[Any, Any, Attributes]],
+    known: Attributes,
+    directed: bool,
+    options: MapOptions,
+    source: str,
+) -> Network:
+    x, y = _coordinates([data for _, data in nodes], source)
+    crs = options.crs or (None if known.get("crs") is None else str(known["crs"]).upper())
+    lon, lat = to_degrees(x, y, crs, source)
+    length = _column(edges, "length", "weight")
+    table = EdgeTable(
+        u=[edge[0] for edge in edges],
+        v=[edge[1] for edge in edges],
+        length_m=None if length is None else floats(length) * options.metres,
+        # An undirected graph has no one-way streets; a directed one says so or pairs its arcs.
+        oneway=_column(edges, "oneway") if directed else [False] * len(edges),
+        maxspeed=_column(edges, "maxspeed"),
+        highway=_column(edges, "highway"),
+    )
+    return build_network(source, NodeTable([node for node, _ in nodes], lat, lon), table)
+
+
+def _coordinates(nodes: Iterable[Attributes], source: str) -> tuple[FloatArray, FloatArray]:
+    rows = list(nodes)
+    for first, second in PLACES:
+        if rows and all(first in row and second in row for row in rows):
+            return floats([row[first] for row in rows]), floats([row[second] for row in rows])
+    if rows and all("pos" in row for row in rows):
+        pairs = np.array([row["pos"] for row in rows], dtype=np.float64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+    msg = f"nodes of {source} need coordinates: attributes x and y, lon and lat, or pos"
+    raise FileFormatError(msg)
+
+
+def _column(edges: Sequence[tuple[Any, Any, Attributes]], *names: str) -> list[Any] | None:
+    for name in names:
+        if any(name in edge[2] for edge in edges):
+            return [edge[2].get(name) for edge in edges]
+    return None

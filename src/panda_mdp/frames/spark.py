@@ -1,0 +1,68 @@
+"""Spark: the same draws on a cluster, whatever is retried, killed or run twice.
+
+A task may run several times, and each run of an independent draw would be another report of the
+same row. So a key is required: the draw is a function of person, period and record (`key.py`), and
+a row has one report however often it is computed. The key travels to the executors with the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from panda_mdp.errors import InvalidInputError
+from panda_mdp.frames.key import DrawKey
+from panda_mdp.frames.perturb import STEPS, Columns, Fate, Perturber
+from panda_mdp.table.mechanism import Mechanism
+
+
+def perturb(
+    df: Any,
+    mechanism: Mechanism,
+    *,
+    key: DrawKey,
+    person: str,
+    lat: str = "lat",
+    lon: str = "lon",
+    record: str | None = None,
+    limit: float = 0.5,
+    outside: Fate = "refuse",
+    time: str | None = None,
+    period: str | None = None,
+    budget: float | None = None,
+    keep: bool = False,
+) -> Any:
+    """A Spark DataFrame with reports instead of places; options as for `pm.perturb`.
+
+    The table is broadcast once and batches are mapped in Arrow. With `budget`, the rows of a person
+    are brought together and sorted by time and place, so that the same rows are held back on every
+    run.
+    """
+    if not isinstance(key, DrawKey):
+        msg = "Spark may run a task twice; give key=... (pm.DrawKey), so that it draws once"
+        raise InvalidInputError(msg)
+    columns = Columns(lat, lon, record, person, time, period)
+    perturber = Perturber(
+        mechanism, columns, limit=limit, outside=outside, key=key, budget=budget, keep=keep
+    )
+    if budget is not None:
+        order = [person, *([] if period is None or period in STEPS else [period])]
+        order += [name for name in (time, *columns.true) if name is not None]
+        df = df.repartition(person).sortWithinPartitions(*order)
+    held = df.sparkSession.sparkContext.broadcast(perturber)
+
+    def draw(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from held.value.batches(batches)
+
+    return df.mapInArrow(draw, _schema(df.schema, perturber))
+
+
+def _schema(schema: Any, perturber: Perturber) -> Any:
+    from pyspark.sql.types import DoubleType, LongType, StructField, StructType
+
+    dropped = [] if perturber.keep else perturber.columns.true
+    fields = [field for field in schema.fields if field.name not in dropped]
+    if perturber.reports.lat is None:
+        return StructType([*fields, StructField("reported", LongType())])
+    reported = [StructField(f"reported_{name}", DoubleType()) for name in ("lat", "lon")]
+    return StructType([*fields, *reported])

@@ -1,0 +1,126 @@
+"""Spark on a real local cluster of worker processes, with tasks killed on the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import panda_mdp as pm
+from panda_mdp.errors import InvalidInputError
+
+pyspark = pytest.importorskip("pyspark", reason="pip install 'panda-mdp[engines]'")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java"),
+    pytest.mark.filterwarnings("ignore"),
+]
+KEY = pm.DrawKey(bytes(range(32)))
+ROWS = 4000
+
+
+@pytest.fixture(scope="module")
+def mechanism() -> pm.Mechanism:
+    domain = pm.Domain.from_points(41.9 + 0.01 * np.arange(10), [12.5] * 10)
+    problem = pm.Problem(domain, [0, 3, 6, 9], pm.distance_loss(domain, [0, 3, 6, 9]), 2.0)
+    return pm.exponential(problem)
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "row": np.arange(ROWS),
+            "user": [f"u{k}" for k in rng.integers(0, 40, ROWS)],
+            "lat": 41.9 + 0.01 * rng.integers(0, 10, ROWS),
+            "lon": 12.5,
+            "at": rng.integers(0, 5 * 86400, ROWS),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """Two executors in processes of their own; a task may fail four times."""
+    source = str(Path(pm.__file__).resolve().parents[1])
+    path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
+    os.environ.update(
+        SPARK_HOME=str(Path(pyspark.__file__).parent),
+        PYSPARK_PYTHON=sys.executable,
+        PYTHONPATH=path,
+        SPARK_LOCAL_IP="127.0.0.1",
+    )
+    session = (
+        pyspark.sql.SparkSession.builder.master("local-cluster[2,1,1024]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.speculation", "true")
+        .config("spark.executorEnv.PYTHONPATH", path)
+        .config("spark.executor.memory", "512m")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "200")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def killing_once() -> Any:
+    """A step that kills its worker process in the middle of every first attempt."""
+
+    def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        for number, batch in enumerate(batches):
+            if number == 2 and TaskContext.get().attemptNumber() == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    return pass_on
+
+
+def rows_of(df: Any) -> dict[int, float | None]:
+    return {row["row"]: row["reported_lat"] for row in df.collect()}
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_the_same_rows_whatever_is_killed(spark, frame, mechanism, partitions):
+    from panda_mdp.frames.spark import perturb
+
+    options: dict[str, Any] = {"person": "user", "key": KEY, "time": "at", "period": "day"}
+    plain = pm.perturb(frame, mechanism, **options)
+    expected = dict(zip(plain["row"], plain["reported_lat"], strict=True))
+    df = spark.createDataFrame(frame).repartition(partitions)
+    assert rows_of(perturb(df, mechanism, **options)) == expected
+    killed = df.mapInArrow(killing_once(), df.schema)
+    result = perturb(killed, mechanism, **options)
+    assert result.columns == ["row", "user", "at", "reported_lat", "reported_lon"]
+    assert rows_of(result) == expected
+
+
+def test_budgets_hold_over_the_cluster(spark, frame, mechanism):
+    from panda_mdp.frames.spark import perturb
+
+    options: dict[str, Any] = {"person": "user", "key": KEY, "budget": 6.0, "outside": "null"}
+    df = spark.createDataFrame(frame).repartition(3)
+    first = rows_of(perturb(df, mechanism, **options))
+    killed = df.repartition(5).mapInArrow(killing_once(), df.schema)
+    assert rows_of(perturb(killed, mechanism, **options)) == first
+    reported = frame[[first[row] is not None for row in frame["row"]]]
+    # Ten places each and a budget for three: every person keeps exactly three.
+    assert (reported.groupby("user")["lat"].nunique() == 3).all()
+
+
+def test_a_key_is_required(spark, frame, mechanism):
+    from panda_mdp.frames.spark import perturb
+
+    with pytest.raises(InvalidInputError, match="may run a task twice"):
+        perturb(spark.createDataFrame(frame[:5]), mechanism, key=None, person="user")
