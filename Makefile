@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test proofs check setup-demo setup-dev clean
+.PHONY: demo test test-engines proofs check setup-demo setup-dev clean
 
 demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
@@ -12,6 +12,11 @@ test: $(VENV)/.dev check web/node_modules/.package-lock.json
 	.ci/system-packages
 	npm --prefix web test
 	$(BIN)/pytest -n auto
+
+# Spark on a local cluster of worker processes; needs Java 17 or newer.
+test-engines: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet -e '.[engines]'
+	$(BIN)/pytest -n 0 tests/engines
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks examples

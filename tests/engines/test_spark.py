@@ -48,7 +48,7 @@ def frame() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Two executors in processes of their own; a task may fail four times."""
     source = str(Path(pm.__file__).resolve().parents[1])
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
@@ -57,6 +57,7 @@ def spark() -> Iterator[Any]:
         PYSPARK_PYTHON=sys.executable,
         PYTHONPATH=path,
         SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_WORKER_DIR=str(tmp_path_factory.mktemp("spark")),
     )
     session = (
         pyspark.sql.SparkSession.builder.master("local-cluster[2,1,1024]")

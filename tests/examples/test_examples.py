@@ -17,6 +17,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "choose_epsilon": {"records": 80, "epsilons": (1, 10)},
     "words": {"words": 60},
     "road_metric": {"records": 90, "seconds": 5},
+    "frames_on_workers": {"rows": 400},
     "protocol": {"users": 6, "records": 40},
 }
 

@@ -123,6 +123,38 @@ def test_records_instead_of_places(ages):
         pm.perturb(pd.DataFrame(ROWS), ages)
 
 
+def labelled() -> pm.Mechanism:
+    domain = pm.Domain.from_vectors([[30.0], [38.0], [50.0]], unit="years")
+    problem = pm.Problem(domain.with_labels([30, 38, 50]), [0, 1], np.ones((3, 2)), 0.1)
+    return pm.exponential(problem)
+
+
+def test_labels_come_in_and_go_out():
+    """30 and 38 are ages, not records 30 and 38."""
+    frame = pd.DataFrame({"age": [30, 50, 38, 31]})
+    result = pm.perturb(frame, labelled(), record="age", outside="drop")
+    assert len(result) == 3 and set(result["reported"]) <= {30, 38}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_that_are_no_records_are_reported_where_they_are(kind, domain):
+    """Zones beside the road: neither their index nor a record's place may be reported instead."""
+    outputs = pm.Outputs.at([41.95, 41.85], [12.6, 12.6], labels=["north", "south"])
+    problem = pm.Problem(domain, outputs, outputs.distances(domain), 2.0)
+    mechanism = pm.loss_exponential(problem)
+    columns = plain(pm.perturb(KINDS[kind](ROWS), mechanism))
+    assert set(columns["reported_lon"]) == {12.6}
+    places = {"north": 41.95, "south": 41.85}
+    assert columns["reported_lat"] == [places[name] for name in columns["reported"]]
+
+
+def test_outputs_that_are_labels_only(domain):
+    problem = pm.Problem(domain, pm.Outputs.labels(["in", "out"]), np.ones((10, 2)), 2.0)
+    result = pm.perturb(pd.DataFrame(ROWS), pm.loss_exponential(problem))
+    assert list(result.columns) == ["user", "x", "reported"]
+    assert set(result["reported"]) <= {"in", "out"}
+
+
 def test_repeats_are_the_same_draw_within_a_period_only(mechanism):
     """The same person, place and period; 400 days give both answers somewhere."""
     day = 86400

@@ -175,12 +175,18 @@ def read_record(domain: Domain, snap_limit: float, stream: TextIO) -> int:
 
 
 def report(mechanism: Mechanism, record: int) -> Report:
-    """Draw with the operating system's generator."""
-    domain = mechanism.problem.domain
+    """Draw with the operating system's generator; a place where outputs are places."""
+    domain, outputs = mechanism.problem.domain, mechanism.problem.reports
     output = mechanism.sample(record)
-    if not domain.geographic:
+    if outputs.records is not None and domain.geographic:
+        lat, lon = float(domain.lat[output]), float(domain.lon[output])
+    elif outputs.lat is not None and outputs.lon is not None:
+        column = output if outputs.names is None else outputs.names.index(output)
+        lat, lon = float(outputs.lat[column]), float(outputs.lon[column])
+    else:
+        if outputs.records is not None and domain.labels is not None:
+            output = domain.labels[output]
         return Report(str(output), {"output": output})
-    lat, lon = float(domain.lat[output]), float(domain.lon[output])
     return Report(f"{lat!r},{lon!r}", {"output": output, "lat": lat, "lon": lon})
 
 

@@ -53,7 +53,10 @@ class Sampler:
             raise NotForReleaseError(msg)
         problem = mechanism.problem
         domain = problem.domain
-        name = digest(mechanism.weights, np.asarray(problem.outputs)) + domain.fingerprint
+        outputs = problem.reports
+        placed = [np.zeros(0) if part is None else part for part in (outputs.lat, outputs.lon)]
+        called = np.frombuffer(repr(outputs.names).encode(), dtype=np.uint8)
+        name = digest(mechanism.weights, outputs.codes, *placed, called) + domain.fingerprint
         return cls(
             thresholds=np.array([thresholds(row) for row in mechanism.weights]),
             grid=domain.grid if domain.geographic else None,

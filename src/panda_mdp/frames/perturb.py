@@ -43,25 +43,35 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """What the outputs of a table are: places, or their indices in the domain."""
+    """What the outputs of a table are: places, labels, or indices into the domain."""
 
     index: IntArray
     lat: FloatArray | None = None
     lon: FloatArray | None = None
+    names: tuple[Any, ...] | None = None
 
     @classmethod
     def of(cls, mechanism: Mechanism) -> Reports:
-        """The outputs of a mechanism."""
-        domain, index = mechanism.problem.domain, np.asarray(mechanism.problem.outputs)
+        """The outputs of a mechanism; records are called as the domain calls them."""
+        domain, outputs = mechanism.problem.domain, mechanism.problem.reports
+        if outputs.records is None:
+            return cls(outputs.codes, outputs.lat, outputs.lon, outputs.names)
+        chosen = outputs.records
+        names = None if domain.labels is None else tuple(domain.labels[k] for k in chosen.tolist())
         if not domain.geographic:
-            return cls(index)
-        return cls(index, domain.lat[index], domain.lon[index])
+            return cls(chosen, names=names)
+        return cls(chosen, domain.lat[chosen], domain.lon[chosen], names)
 
-    def columns(self, drawn: IntArray) -> dict[str, FloatArray | IntArray]:
-        """A column or two of reports; NaN where there is none."""
+    def columns(self, drawn: IntArray) -> dict[str, Any]:
+        """Columns of reports: coordinates, names or indices; NaN or None where there is none."""
+        made: dict[str, Any] = {}
+        if self.names is not None:
+            made[PREFIX] = [self.names[k] if k >= 0 else None for k in drawn.tolist()]
         if self.lat is not None and self.lon is not None:
             parts = {f"{PREFIX}_lat": self.lat, f"{PREFIX}_lon": self.lon}
-            return {k: np.where(drawn >= 0, v[drawn], np.nan) for k, v in parts.items()}
+            made |= {k: np.where(drawn >= 0, v[drawn], np.nan) for k, v in parts.items()}
+        if made:
+            return made
         if (drawn >= 0).all():
             return {PREFIX: self.index[drawn]}
         return {PREFIX: np.where(drawn >= 0, self.index[drawn].astype(np.float64), np.nan)}
@@ -88,8 +98,9 @@ def perturb(
 
     `frame` is a frame of pandas, GeoPandas, Polars (lazy too), PyArrow or DuckDB. Places are the
     columns `lat` and `lon` in degrees (a GeoPandas frame's own points), snapped to the nearest
-    record within `limit` km; or `record` names a column of indices into the domain. Columns
-    `reported_lat` and `reported_lon` (or `reported`) take the place of the true ones, which are
+    record within `limit` km; or `record` names a column of indices into the domain, of labels where
+    its records have labels. Columns `reported_lat` and `reported_lon`, and `reported` for labels or
+    indices, take the place of the true ones, which are
     dropped unless `keep`; all others stay as they are. Rows beyond the limit or without a place are
     refused, dropped or null, as `outside` says; so are those that a budget holds back.
 
@@ -136,6 +147,7 @@ class Perturber:
             raise InvalidInputError(msg)
         self.sampler = Sampler.of(mechanism)
         self.reports = Reports.of(mechanism)
+        self.labels = mechanism.problem.domain.labels
         self.columns = columns
         self.limit, self.outside, self.keep = limit, outside, keep
         self.key, self.budget = key, budget
@@ -175,12 +187,23 @@ class Perturber:
         backend = narwhals.get_native_namespace(wrapped)
         fresh = []
         for name, values in self.reports.columns(drawn).items():
-            series = narwhals.new_series(name, values, backend=backend)
-            fresh.append(series if np.issubdtype(values.dtype, np.integer) else _null(series))
+            kind = self._kind(values)
+            series = narwhals.new_series(name, values, kind, backend=backend)
+            plain = isinstance(values, list) or np.issubdtype(values.dtype, np.integer)
+            fresh.append(series if plain else _null(series))
         result = wrapped.drop([] if self.keep else self.columns.true).with_columns(*fresh)
         if self.outside == "drop" and (drawn < 0).any():
             result = result.filter((drawn >= 0).tolist())
         return result.to_native()
+
+    def _kind(self, values: Any) -> Any:
+        """The type of a column of labels, which an empty one does not tell; None leaves it open."""
+        if not isinstance(values, list) or self.reports.names is None or None in values:
+            return None
+        narwhals = narwhals_of()
+        kinds = {str: narwhals.String, int: narwhals.Int64, float: narwhals.Float64}
+        different = {type(name) for name in self.reports.names}
+        return kinds.get(different.pop()) if len(different) == 1 else None
 
     def fates(self, drawn: IntArray) -> IntArray:
         """The draws, or an error where some rows have none and that is to be refused."""
@@ -213,7 +236,7 @@ class Perturber:
         person = None if columns.person is None else frame[columns.person].to_arrow()
         if columns.record is not None:
             return Rows(
-                record=whole_numbers(frame[columns.record]),
+                record=self._records(frame[columns.record]),
                 person=person,
                 period=self._period(frame),
                 step=self._step,
@@ -225,6 +248,13 @@ class Perturber:
             period=self._period(frame),
             step=self._step,
         )
+
+    def _records(self, series: Any) -> IntArray:
+        """Records of a column: by their labels where they have some, else their indices."""
+        if self.labels is None:
+            return whole_numbers(series)
+        known = {label: k for k, label in enumerate(self.labels)}
+        return np.array([known.get(value, OUTSIDE) for value in series.to_list()], dtype=np.int64)
 
     @property
     def _step(self) -> str:

@@ -58,11 +58,15 @@ def perturb(
 
 
 def _schema(schema: Any, perturber: Perturber) -> Any:
-    from pyspark.sql.types import DoubleType, LongType, StructField, StructType
+    from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
     dropped = [] if perturber.keep else perturber.columns.true
     fields = [field for field in schema.fields if field.name not in dropped]
-    if perturber.reports.lat is None:
-        return StructType([*fields, StructField("reported", LongType())])
-    reported = [StructField(f"reported_{name}", DoubleType()) for name in ("lat", "lon")]
+    reports, reported = perturber.reports, []
+    if reports.names is not None or reports.lat is None:
+        first = 0 if reports.names is None else reports.names[0]
+        kinds = {int: LongType(), float: DoubleType()}
+        reported.append(StructField("reported", kinds.get(type(first), StringType())))
+    if reports.lat is not None:
+        reported += [StructField(f"reported_{name}", DoubleType()) for name in ("lat", "lon")]
     return StructType([*fields, *reported])
