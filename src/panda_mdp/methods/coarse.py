@@ -216,8 +216,8 @@ def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem
     np.add.at(total, cover.cell, problem.weighted_loss)
     # Cells without weight are free to take any row; their loss is that of their records.
     plain = np.zeros((count, outputs))
-    np.add.at(plain, cover.cell, problem.loss)
-    plain /= np.bincount(cover.cell, minlength=count)[:, None]
+    members = np.bincount(cover.cell, minlength=count)
+    np.add.at(plain, cover.cell, problem.loss / members[cover.cell, None])
     weighted = prior > 0
     loss = np.where(weighted[:, None], total / np.where(weighted, prior, 1.0)[:, None], plain)
     with quiet_scale():

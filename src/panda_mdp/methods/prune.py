@@ -128,7 +128,9 @@ class _Choice:
     def __init__(self, problem: Problem, cost: float) -> None:
         self.problem, self.cost = problem, cost
         self.smoothing = Smoothing(problem)
-        self.gram = problem.loss.T @ problem.weighted_loss
+        # In units of the largest loss, so that squares stay in range.
+        scaled = problem.loss / (float(problem.loss.max()) or 1.0)
+        self.gram = scaled.T @ (problem.prior[:, None] * scaled)
         squares = self.gram.diagonal()
         self.apart = np.maximum(squares[:, None] + squares - 2 * self.gram, 0.0)
 

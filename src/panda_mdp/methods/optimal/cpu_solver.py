@@ -126,6 +126,7 @@ def squared_distance(first: Float32Array, second: Float32Array) -> float:
     total = 0.0
     for begin in range(0, len(first), ROWS_AT_ONCE):
         rows = slice(begin, begin + ROWS_AT_ONCE)
-        step = (first[rows] - second[rows]).ravel()
-        total += float(step @ step)
+        # Not as a product of vectors: BLAS sums in an order that depends on its threads.
+        step = first[rows] - second[rows]
+        total += float(np.square(step, out=step).sum(dtype=np.float64))
     return total
