@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from helpers import KINDS, displacement_problem, random_domain
 
-from panda_mdp import Domain, Mechanism, NoGuarantee, coarse, coarse_unsound, optimal
+from panda_mdp import (
+    Domain,
+    Mechanism,
+    NoGuarantee,
+    Problem,
+    coarse,
+    coarse_unsound,
+    optimal,
+    prune,
+)
 from panda_mdp.errors import MethodError, NotForReleaseError
 from panda_mdp.methods.coarse import (
     cell_problem,
@@ -127,6 +136,30 @@ def test_unsound_is_the_paper_and_counts_what_it_breaks():
         table.sample(0)
     # The wider budgets are worth something: that is why the unsound table looks better.
     assert table.loss < coarse(problem, cells=3).loss
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-9, 1e-13])
+def test_cells_nearer_than_any_threshold_keep_their_distance(gap):
+    """Two records on either side of a border: what is taken for no distance is no constraint."""
+    points = [[0.0, 0.0], [1.0, 1.0], [0.5 - gap, 0.3], [0.5 + gap, 0.3], [0.1, 0.9], [0.8, 0.1]]
+    domain = Domain.from_vectors(points)
+    cover = grid_cells(domain, 2)
+    budgets = shortest_paths(least_distances(domain, cover))
+    assert budgets[budgets > 0].min() == pytest.approx(domain.distance(2, 3), rel=1e-12)
+    problem = Problem(domain, [0, 1], domain.distances(None, [0, 1]), 1.0)
+    mechanism = coarse(problem, cells=2)
+    assert mechanism.audit.holds
+    assert mechanism.details["least_budget"] == pytest.approx(domain.distance(2, 3), rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e300, 1e307])
+def test_losses_of_any_size(size):
+    plain = town(size=40, outputs=4)
+    problem = Problem(plain.domain, plain.outputs, plain.loss / plain.loss.max() * size, 2.0)
+    assert coarse(problem, cells=3).loss < size
+    best = optimal(problem, gap=0.05)
+    assert best.details["stopped"] == "gap reached"
+    assert prune(problem, cost=0.05 * size).cost_bound <= 0.05 * size
 
 
 def test_more_cells_than_records_is_the_optimum():

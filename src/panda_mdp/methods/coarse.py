@@ -202,7 +202,12 @@ def least_distances(domain: Domain, cover: Cells) -> FloatArray:
 
 def shortest_paths(between: FloatArray) -> FloatArray:
     """The largest metric that nowhere exceeds some symmetric distances, all positive."""
-    return np.asarray(floyd_warshall(between, directed=False))
+    if len(between) < 2:
+        return between
+    # SciPy takes what is below 1e-8 for no edge at all; powers of two change no digit.
+    nearest = between[~np.eye(len(between), dtype=bool)].min()
+    unit = 2.0 ** np.floor(np.log2(nearest))
+    return np.asarray(floyd_warshall(between / unit, directed=False) * unit)
 
 
 def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem:

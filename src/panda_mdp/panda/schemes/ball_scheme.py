@@ -196,9 +196,7 @@ class BallScheme(Scheme):
         }
 
     def _table(self, epsilon: float) -> Mechanism:
-        # Triangle inequalities hold up to rounding, or up to the 1e-9 that a given matrix may
-        # break them by.
-        slack = 4e-9 if self.problem.domain.metric.kind == "matrix" else 1e-12
+        slack = self.problem.domain.metric.triangle_slack
         part = self.problem.with_epsilon(epsilon * (1 - slack))
         solve = solver_of(self.options.solver)
         return solve(part, self.options.gap, time_limit=self.options.time_limit, initial=None)
