@@ -47,6 +47,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("panda_mdp.compute.rate.SMALL_TILES", 0)
     monkeypatch.setattr("panda_mdp.space.checks.SMALL_MATRIX", 0)
+    monkeypatch.setattr("panda_mdp.compute.closure.SMALL_RECORDS", 0)
+    monkeypatch.setattr("panda_mdp.methods.loss_exponential.SMALL_RECORDS", 0)
     # Thousands of tiny calls: waking threads would take longer than the work.
     threads = numba.get_num_threads()
     numba.set_num_threads(1)

@@ -26,8 +26,8 @@ FLOOR = 1e-8
 UNUSED = 1e-100
 """Stands in all rows for an output that no record may report: it binds nothing and counts for
 nothing, and the table is given out with 0 in its place."""
-SMALL_RECORDS = 256
-"""Up to this many NumPy is done before compiled threads have started."""
+SMALL_RECORDS = 512
+"""Up to this many NumPy is done before a compiler has started."""
 FRESH_REACH = 0.5
 """Nats by which the reach of tiles may be overstated before it is computed anew."""
 NEAR = 8
@@ -118,12 +118,15 @@ class Closure:
         self, z: FloatArray, epsilon: float, active: BoolArray | None, nats: float
     ) -> FloatArray:
         """`close` in NumPy, over all pairs within `nats`."""
-        exponent = epsilon * self._apart
+        rows = np.arange(len(z)) if active is None else np.flatnonzero(active)
+        exponent = epsilon * self._apart[rows]
         factor = np.where(exponent < nats, np.exp(-exponent), 0.0)
-        out = z.copy()
+        raised = z[rows]
         for j in range(len(z)):
-            np.maximum(out, factor[:, j, None] * z[j], out=out)
-        return out if active is None else np.asarray(np.where(active[:, None], out, z))
+            np.maximum(raised, factor[:, j, None] * z[j], out=raised)
+        out = z.copy()
+        out[rows] = raised
+        return out
 
     def normalise(self, closed: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The rows divided by their sums, and the sums by position."""
@@ -194,6 +197,8 @@ class Closure:
 
         Of pairs beyond `NEAR_NATS`, which can miss little, some are not looked at.
         """
+        if len(z) <= SMALL_RECORDS:
+            return self._violated_small(z, epsilon, most, least_gain)
         from panda_mdp.compute.numba.bound import violated_pairs
 
         kind, table, along = self.coordinates
@@ -209,6 +214,20 @@ class Closure:
             most,
             least_gain,
         )
+        return partner, gain
+
+    def _violated_small(
+        self, z: FloatArray, epsilon: float, most: int, least_gain: float
+    ) -> tuple[IntArray, FloatArray]:
+        factor = np.exp(-epsilon * self._apart)
+        partner = np.full((len(z), most), -1, dtype=np.int64)
+        gain = np.zeros((len(z), most))
+        for i in range(len(z)):
+            value = np.maximum(factor[i, :, None] * z - z[i], 0.0).sum(axis=1)
+            value[i] = 0.0
+            best = np.argsort(-value, kind="stable")[:most]
+            best = best[value[best] > least_gain]
+            partner[i, : len(best)], gain[i, : len(best)] = best, value[best]
         return partner, gain
 
 

@@ -16,8 +16,8 @@ from panda_mdp.privacy.audit import largest_rate
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
 
-SMALL_RECORDS = 128
-"""Up to this many NumPy is done before compiled threads have started."""
+SMALL_RECORDS = 512
+"""Up to this many NumPy is done before a compiler has started."""
 SEARCH_ROWS = 2048
 """Rows on which candidate constants are compared; all of them up to this many records."""
 GRID_RATIO = 2.0

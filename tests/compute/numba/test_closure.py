@@ -9,6 +9,13 @@ from helpers import KINDS, random_domain
 from panda_mdp.compute.closure import Closure, directed_reach
 
 
+@pytest.fixture(autouse=True, params=["compiled", "numpy"])
+def path(request, monkeypatch):
+    """Small domains go through NumPy: every test asks both."""
+    if request.param == "compiled":
+        monkeypatch.setattr("panda_mdp.compute.closure.SMALL_RECORDS", 0)
+
+
 def tables(size: int, outputs: int = 5, seed: int = 0) -> np.ndarray:
     """Positive tables over twenty orders of magnitude."""
     rng = np.random.default_rng(seed)

@@ -72,12 +72,16 @@ def worst_pair(logs, weights, kind, table, order, starts, between, reach, consta
             where,
         )
         values[a] = best[0]
-        places[a] = where
-    floor = values.max()
+        places[a, 0] = where[0]
+        places[a, 1] = where[1]
+    # Plain loops in place of array functions: those take longer to compile than all of this.
+    floor = 0.0
+    for a in range(count):
+        floor = max(floor, values[a])
     for a in prange(count):
         best = np.zeros(1)
         best[0] = floor
-        where = places[a].copy()
+        where = np.zeros(2, np.int64)
         for b in range(a + 1, count):
             if reach[a, b] + constant <= best[0] * between[a, b] * shrink:
                 continue
@@ -99,6 +103,12 @@ def worst_pair(logs, weights, kind, table, order, starts, between, reach, consta
             )
         if best[0] > floor:
             values[a] = best[0]
-            places[a] = where
-    top = values.argmax()
-    return values[top], places[top, 0], places[top, 1], visited.sum() + count
+            places[a, 0] = where[0]
+            places[a, 1] = where[1]
+    top = 0
+    scanned = count
+    for a in range(count):
+        if values[a] > values[top]:
+            top = a
+        scanned += visited[a]
+    return values[top], places[top, 0], places[top, 1], scanned

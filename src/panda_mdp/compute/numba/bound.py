@@ -7,6 +7,7 @@ from numba import prange
 
 from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill
+from panda_mdp.space.tiles import TILE
 
 UNIT_ROUNDOFF = 2.0**-53
 
@@ -73,7 +74,7 @@ def violated_pairs(z, epsilon, kind, table, order, starts, between, reach, most,
     partner = np.full((records, most), -1, np.int64)
     gain = np.zeros((records, most))
     for a in prange(count):
-        apart = np.empty(np.max(starts[1:] - starts[:-1]))
+        apart = np.empty(TILE)
         for b in range(count):
             if reach[a, b] <= epsilon * between[a, b]:
                 continue

@@ -7,6 +7,7 @@ from numba import prange
 
 from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill
+from panda_mdp.space.tiles import TILE
 
 
 @njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
@@ -20,7 +21,7 @@ def close(z, out, active, epsilon, kind, table, order, starts, between, reach):
     outputs = z.shape[1]
     count = len(starts) - 1
     for a in prange(count):
-        apart = np.empty(np.max(starts[1:] - starts[:-1]))
+        apart = np.empty(TILE)
         some = False
         for i in range(starts[a], starts[a + 1]):
             some = some or active[i]

@@ -7,6 +7,7 @@ from numba import prange
 
 from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill
+from panda_mdp.space.tiles import TILE
 
 
 @njit(cache=True, parallel=True)
@@ -22,8 +23,10 @@ def envelope(loss, lowest, kind, table, order, starts, between, visit, targets, 
     for t in prange(len(targets)):
         i = targets[t]
         home = homes[t]
-        row = loss[i].copy()
-        apart = np.empty(starts[1:].size and (starts[1:] - starts[:-1]).max())
+        row = out[t]
+        for y in range(width):
+            row[y] = loss[i, y]
+        apart = np.empty(TILE)
         for b in visit[home]:
             room = 0.0
             for y in range(width):
@@ -38,5 +41,4 @@ def envelope(loss, lowest, kind, table, order, starts, between, visit, targets, 
                     continue
                 for y in range(width):
                     row[y] = min(row[y], loss[j, y] + step)
-        out[t] = row
     return out
