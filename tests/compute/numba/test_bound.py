@@ -19,13 +19,6 @@ from panda_mdp.methods.optimal.reference import solve_highs
 SIZE, OUTPUTS = 6, 3
 
 
-@pytest.fixture(autouse=True, params=["compiled", "numpy"])
-def path(request, monkeypatch):
-    """Small domains go through NumPy: every test asks both."""
-    if request.param == "compiled":
-        monkeypatch.setattr("panda_mdp.compute.closure.SMALL_RECORDS", 0)
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def case(request):
     """A problem, a solver over all its pairs, and the loss of a private, nearly optimal table."""
