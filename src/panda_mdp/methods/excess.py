@@ -60,7 +60,9 @@ class Smoothing:
         return np.asarray(best + ROUNDING * np.abs(losses).max(initial=0))
 
     def _size(self, columns: FloatArray) -> FloatArray:
-        return np.asarray(self.prior @ columns**2)
+        # In units of the largest, so that squares stay in range.
+        top = float(np.abs(columns).max(initial=0.0)) or 1.0
+        return np.asarray(np.sqrt(self.prior @ (columns / top) ** 2) * top)
 
 
 def _product(kernel: Kernel, columns: FloatArray) -> FloatArray:

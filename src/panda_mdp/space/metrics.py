@@ -37,8 +37,6 @@ CACHED_ENTRIES = 1 << 17
 """Temporaries of this size stay in the processor's cache."""
 SUM_TERMS = 32
 """Squares that are added plainly before compensated summation takes over."""
-MATRIX_TRIANGLE_SLACK = 4e-9
-"""Of given distances, which may break the triangle inequality by 1e-9 in each of its terms."""
 
 
 class Metric(ABC):
@@ -46,9 +44,6 @@ class Metric(ABC):
 
     kind: ClassVar[str]
     relative_error: float
-    triangle_slack: ClassVar[float] = 1e-12
-    """By how much, relatively, computed distances may break the triangle inequality: rounding, far
-    above any `relative_error`. Whatever is proved by that inequality allows for it."""
     unit: str
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -308,7 +303,6 @@ class Matrix(Metric):
 
     kind = "matrix"
     relative_error = 0.0
-    triangle_slack = MATRIX_TRIANGLE_SLACK
 
     distances: FloatArray
 

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.forks import threads_lost
-from panda_mdp.compute.backend import Backend, accelerator
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import Halpern
+from panda_mdp.methods.optimal.lifted import Lifted, localised
 from panda_mdp.problem import Problem
 
 
@@ -30,7 +30,7 @@ class Engine(ABC):
         """What closes tables of the problem over all pairs."""
 
     @abstractmethod
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern | Lifted:
         """What iterates on the problem."""
 
     def agree(self, decision: bool) -> bool:
@@ -87,10 +87,17 @@ class JaxEngine(Engine):
 
         return closure_for(problem.domain, self.mesh, problem.outputs_count)
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern | Lifted:
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
-        return JaxSolver(problem, graph, start, self.mesh)
+        reached = localised(problem, graph)
+        if reached is None:
+            return JaxSolver(problem, graph, start, self.mesh)
+
+        def make(part: Problem, graph: Graph, start: FloatArray, owner: IntArray) -> JaxSolver:
+            return JaxSolver(part, graph, start, self.mesh, owner)
+
+        return Lifted(problem, graph, start, reached, make)
 
     def agree(self, decision: bool) -> bool:
         from panda_mdp.compute.jax.device import any_process

@@ -32,13 +32,37 @@ ROWS = PartitionSpec(None, AXIS)
 class JaxSolver(Halpern):
     """Iterates in float32 on the devices of a mesh, outputs split over them."""
 
-    def __init__(self, problem: Problem, graph: Graph, start: FloatArray, mesh: Mesh) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        graph: Graph,
+        start: FloatArray,
+        mesh: Mesh,
+        owner: IntArray | None = None,
+    ) -> None:
+        self._owner = owner
         self._on = Placement(mesh, problem.outputs_count)
         # One more record than there are takes the padded edges.
         self._records = ladder(problem.size + 1)
         require_memory(bytes_needed(self._records, ladder(graph.count), self._on.width), mesh)
         with precise():
+            self._shares = {} if owner is None else self._row_shares(owner)
             super().__init__(problem, graph, start)
+
+    def _row_shares(self, owner: IntArray) -> dict[str, Array]:
+        """Where records are cut into nodes (lifted.py): the nodes of every row, padded with one
+        that is always 0, and the row of every node. Sums over such lists have a fixed order."""
+        count = np.bincount(owner)
+        along = np.argsort(owner, kind="stable")
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        nodes = np.full((ladder(len(count) + 1), int(count.max())), self._records - 1)
+        nodes[owner[along], place] = along
+        row = np.full(self._records, len(nodes) - 1)
+        row[: len(owner)] = owner
+        return {
+            "nodes": self._on.whole(nodes.astype(np.int32)),
+            "row": self._on.whole(row.astype(np.int32)),
+        }
 
     def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
         extra = ((0, self._records - len(z)), (0, 0))
@@ -74,7 +98,10 @@ class JaxSolver(Halpern):
         self._degree = degree
         # A row that does not exist has no sum to keep.
         self._row_share = np.zeros(self._records)
-        self._row_share[: self.problem.size] = 1 / self.scale_sums
+        sums = self.scale_sums
+        if self._owner is not None:
+            sums = np.bincount(self._owner, sums)[self._owner]
+        self._row_share[: self.problem.size] = 1 / sums
         self._graph = {
             "first": self._on.whole(np.ascontiguousarray(ends[:, 0])),
             "second": self._on.whole(np.ascontiguousarray(ends[:, 1])),
@@ -99,6 +126,7 @@ class JaxSolver(Halpern):
                 "scale": self._scale,
                 "inverse": self._inverse,
                 **self._graph,
+                **self._shares,
                 "stiff": self._on.whole((weight * self._degree).astype(np.float32)),
                 "dual_step": np.float32(weight),
                 "row_pull": np.float32(weight * ROW_PULL),
@@ -107,7 +135,7 @@ class JaxSolver(Halpern):
                 ),
             }
             anchor = (self._x0, self._mu0, self._u0)
-            run = _compiled_run(self._on.mesh)
+            run = _compiled_run(self._on.mesh, bool(self._shares))
             (self._x, self._mu, self._u), moved = run(
                 (self._x, self._mu, self._u), anchor, constants, np.int32(steps), np.float32(since)
             )
@@ -133,6 +161,10 @@ class JaxSolver(Halpern):
 
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
+        return total_from_below(self.least())
+
+    def least(self) -> FloatArray:
+        """The least reduced cost of every record, rounding errors subtracted."""
         with precise():
             terms = self._on.whole(2.0 * self._degree + 6.0)
             least = _compiled_bound(self._on.mesh)(
@@ -144,7 +176,7 @@ class JaxSolver(Halpern):
                 np.float64(self.unit),
                 terms,
             )
-            return total_from_below(np.asarray(least)[: self.problem.size])
+            return np.asarray(least)[: self.problem.size]
 
 
 def bytes_needed(records: int, edges: int, outputs: int) -> int:
@@ -185,6 +217,8 @@ def _step(state: Any, anchor: Any, c: Any, keep: Array, measure: bool) -> Any:
     stiff = c["stiff"][:, None] + c["row_pull"] * c["scale"]
     mid = 2 * jnp.maximum(x - grad / stiff, 0) - x
     total = jax.lax.psum(jnp.sum(c["scale"] * mid, axis=1), AXIS)
+    if "row" in c:
+        total = jnp.sum(total[c["nodes"]], axis=1)[c["row"]]
     short = one - total
     raised = mu + c["row_step"] * short
     i, j = c["first"], c["second"]
@@ -234,7 +268,9 @@ CONSTANTS = {
 
 
 @cache
-def _compiled_run(mesh: Mesh) -> Any:
+def _compiled_run(mesh: Mesh, cut: bool) -> Any:
+    constants = {**CONSTANTS, "nodes": WHOLE, "row": WHOLE} if cut else CONSTANTS
+
     def run(state: Any, anchor: Any, c: Any, steps: Array, since: Array) -> Any:
         def share(k: Array) -> Array:
             done = since + k.astype(jnp.float32)
@@ -249,7 +285,7 @@ def _compiled_run(mesh: Mesh) -> Any:
     mapped = jax.shard_map(
         run,
         mesh=mesh,
-        in_specs=(STATE, STATE, CONSTANTS, WHOLE, WHOLE),
+        in_specs=(STATE, STATE, constants, WHOLE, WHOLE),
         out_specs=(STATE, WHOLE),
         check_vma=False,
     )

@@ -1,0 +1,86 @@
+"""Tiles of outputs: the same optimum as the dense iteration, and bounds that hold at any reach."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import displacement_problem, random_domain
+
+from panda_mdp import optimal
+from panda_mdp.compute.status import Stopped
+from panda_mdp.methods.optimal import lifted
+from panda_mdp.methods.optimal.backends import JaxEngine
+from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.lifted import WIDTH, Lifted, Nodes, reach
+from panda_mdp.methods.optimal.starts import warm_start
+
+
+@pytest.fixture(scope="module")
+def town():
+    """Any of a hundred places may be reported, and few are worth it."""
+    domain = random_domain("haversine", 100, seed=4)
+    near = float(np.median(domain.neighbours(1)[1]))
+    return displacement_problem(domain, np.arange(100), 1.5 / near)
+
+
+@pytest.fixture(scope="module")
+def dense(town):
+    return optimal(town, 0.02, "cpu")
+
+
+def test_tiles_hold_every_output_and_their_outside_is_outside(town):
+    graph = constraint_graph(town.domain, town.epsilon)
+    reached = reach(town, graph, 6.0)
+    assert reached.tiles.shape == (4, WIDTH)
+    assert sorted(set(reached.tiles.ravel().tolist())) == list(range(100))
+    assert 0.05 < reached.share < 0.9
+    for x in range(100):
+        inside = set(reached.tiles[reached.sees[:, x]].ravel().tolist())
+        outside = [town.weighted_loss[x, y] for y in range(100) if y not in inside]
+        assert reached.outside[x] == pytest.approx(min(outside, default=np.inf))
+        assert int(town.loss[x].argmin()) in inside
+
+
+def test_edges_are_lifted_into_every_tile_that_sees_both_ends(town):
+    graph = constraint_graph(town.domain, town.epsilon)
+    reached = reach(town, graph, 6.0)
+    nodes = Nodes(town, reached)
+    up = nodes.lift(graph)
+    both = reached.sees[:, graph.ends[:, 0]] & reached.sees[:, graph.ends[:, 1]]
+    assert up.count == both.sum()
+    assert (nodes.tile[up.ends[:, 0]] == nodes.tile[up.ends[:, 1]]).all()
+    first, second = nodes.record[up.ends[:, 0]], nodes.record[up.ends[:, 1]]
+    np.testing.assert_allclose(up.length, town.domain.metric.pairs(first, second))
+
+
+@pytest.mark.parametrize("nats", [0.5, 6.0, 40.0])
+def test_the_bound_holds_at_any_reach(town, dense, nats, monkeypatch):
+    monkeypatch.setattr(lifted, "MOST_NATS", 0.0)
+    monkeypatch.setattr(lifted, "localised", lambda *_: None)
+    monkeypatch.setattr("panda_mdp.methods.optimal.backends.localised", _reach_of(nats))
+    graph = constraint_graph(town.domain, town.epsilon)
+    solver = JaxEngine().solver(town, graph, warm_start(town, graph))
+    assert isinstance(solver, Lifted)
+    free = float((town.prior * town.loss.min(axis=1)).sum())
+    for _ in range(3):
+        solver.advance(200)
+        assert solver.bound() <= dense.loss
+    table = solver.matrix()
+    assert table.min() >= 0
+    np.testing.assert_allclose(table.sum(axis=1), 1, atol=0.05)
+    if nats >= 6.0:
+        assert solver.bound() > max(free, 0.9 * dense.lower_bound)
+
+
+def test_a_whole_solve_agrees_with_the_dense_one(town, dense, monkeypatch):
+    monkeypatch.setattr(lifted, "LEAST_OUTPUTS", 64)
+    monkeypatch.setattr(lifted, "WORTHWHILE", 1.0)
+    mechanism = optimal(town, 0.03, "jax")
+    assert mechanism.details["stopped"] is Stopped.GAP_REACHED
+    assert mechanism.audit.holds
+    assert mechanism.lower_bound <= dense.loss
+    assert dense.lower_bound <= mechanism.loss <= 1.03 * dense.loss
+
+
+def _reach_of(nats):
+    return lambda problem, graph: reach(problem, graph, nats)
