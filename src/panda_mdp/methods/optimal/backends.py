@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.forks import threads_lost
+from panda_mdp.compute.backend import Backend, accelerator
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph

@@ -19,7 +19,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.panda.selection.law import AnchorLaw, Rows
-from panda_mdp.space.metrics import TRIANGLE_TOLERANCE
+from panda_mdp.space.checks import TRIANGLE_TOLERANCE
 
 SPLIT_SLACK = 1 + 4 * TRIANGLE_TOLERANCE
 """The triangle inequality holds up to a tolerance, so a little more than two radii."""
