@@ -31,6 +31,7 @@ METHODS = (
     Method("loss_exponential", pm.loss_exponential, tolerance=1e-4),
     Method("loss_exponential, tight", partial(pm.loss_exponential, tight=True), tolerance=1e-4),
     Method("planar_laplace", pm.planar_laplace, planar_only=True),
+    Method("permute_and_flip", pm.permute_and_flip),
     Method("remap", lambda problem: pm.remap(pm.exponential(problem))),
     Method("optimal", partial(pm.optimal, gap=0.01), optimal=True, gap=0.01, tolerance=0.01),
     Method("coarse", partial(pm.coarse, cells=4, gap=0.001), tolerance=0.005),

@@ -100,7 +100,7 @@ def optimal(
         from panda_mdp.methods.optimal.reference import solve_highs
 
         first = solve_highs(problem, pairs=pairs, algorithm=algorithm, time_limit=share)
-    elif backend == "auto" and devices is None and is_small(problem):
+    elif backend == "auto" and devices is None and then is None and is_small(problem):
         first = _warned(SmallLp(problem, gap, share, progress).run(), gap)
     else:
         from panda_mdp.methods.optimal.solve import Solve
