@@ -94,6 +94,7 @@ def prepare(running: Running, table: bytes) -> Site:
     kind = {"content-type": "application/octet-stream"}
     info = _made(admin.post("/v1/tables/city", content=table, headers=kind))
     wanted = {"kind": "table", "name": "load", "table": {"name": "city", "version": 1}}
+    wanted["reports_per_period"] = 1_000
     _made(admin.post("/v1/deployments", json=wanted))
     made = _made(admin.post("/v1/tokens", json={"role": "reporter", "count": TOKENS}))
     where = urlsplit(running.url)

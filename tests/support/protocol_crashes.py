@@ -154,6 +154,7 @@ class Crashes:
         _made(admin.post("/v1/domains", json=domain_body(small_domain(30), "small")))
         _made(admin.post("/v1/domains", json=domain_body(domain, "large")))
         wanted = {"kind": "table", "name": "main", "table": {"name": "city", "version": 1}}
+        wanted["reports_per_period"] = 1_000_000
         _made(admin.post("/v1/deployments", json=wanted))
         anchors = {"kind": "anchors", "name": "paper", "domain": "small", "outputs": [0, 10, 20]}
         anchors |= {"epsilon": 5.0, "delta": 1e-3, "selection": SELECTION}

@@ -76,7 +76,12 @@ def prepare(running: Running, folder: Path) -> Target:
     _made(admin.post("/v1/tables/city", content=path.read_bytes(), headers=kind))
     _made(admin.post("/v1/domains", json=domain_body(domain, "city")))
     table = {"table": {"name": "city", "version": 1}}
-    _made(admin.post("/v1/deployments", json={"kind": "table", "name": "main", **table}))
+    _made(
+        admin.post(
+            "/v1/deployments",
+            json={"kind": "table", "name": "main", "reports_per_period": 10_000, **table},
+        )
+    )
     ball = {"kind": "ball", "name": "ball", **table, "epsilon_1": 1.0, "delta": 1e-2}
     _made(admin.post("/v1/deployments", json=ball))
     anchors = {"kind": "anchors", "name": "paper", "domain": "city", "outputs": [0, 10, 20]}

@@ -18,6 +18,8 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.panda.selection.ball import BallAnchors
+from panda_mdp.protocol.client import statements
+from panda_mdp.protocol.client.statements import Described
 from panda_mdp.protocol.ledger import ledger
 from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
 from panda_mdp.protocol.messages.deployments import (
@@ -29,16 +31,20 @@ from panda_mdp.protocol.messages.deployments import (
     RoundInfo,
     RoundRows,
     SelectionInfo,
+    Statement,
     TableDeployment,
 )
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
-from panda_mdp.protocol.messages.signing import SigningKey, rows_bytes, table_bytes
+from panda_mdp.protocol.messages.signing import SigningKey, rows_bytes, statement_bytes, table_bytes
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 
 URL = "http://127.0.0.1:1"
 TOKEN = f"pmt_{'0' * 12}_{'s' * 43}"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Fault = Callable[[httpx.Request], httpx.Response | None]
+
+
+UNSIGNED: dict[str, Any] = {"statement": "{}", "signature": "A" * 88}
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,7 @@ class Standin:
             "open": True,
             "snap_km": 0.5,
             "created": NOW,
+            **UNSIGNED,
         }
         if name == "ball":
             total = self.epsilon_1 + 2 * table.epsilon
@@ -127,6 +134,22 @@ class Standin:
         return TableDeployment(
             table=table, guarantee=GuaranteeInfo(epsilon=table.epsilon, unit=unit), **shared
         )
+
+    def signed(self, info: Described, **changes: Any) -> Described:
+        """A description with the operator's statement about it, or about something else."""
+        domain = self.table.domain
+        said = {
+            "kind": info.kind,
+            "issued": 1_800_000_000 + self.version,
+            "metric": domain.metric.kind,
+            "unit": domain.unit,
+            "domain": domain.fingerprint,
+            **statements._said(info),
+            **changes,
+        }
+        text = Statement(**said).model_dump_json()
+        signature = self.key.sign(statement_bytes(info.name, text))
+        return info.model_copy(update={"statement": text, "signature": signature})
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         body = request.read()
@@ -191,7 +214,7 @@ def get_deployments(server: Standin, request: httpx.Request) -> httpx.Response:
 
 
 def get_deployment(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
-    return give(server.deployment(name))
+    return give(server.signed(server.deployment(name)))
 
 
 def get_domain(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
@@ -225,8 +248,7 @@ def get_file(server: Standin, request: httpx.Request, name: str, version: str) -
 
 def post_report(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
     body = json.loads(request.content)
-    if name != "anchors" and body["version"] != server.version:
-        return refuse(409, "wrong_version")
+    assert set(body) == {"id", "output"}
     before = server.reports.get(body["id"])
     if before is not None and before != body:
         return refuse(409, "conflict")
@@ -324,6 +346,7 @@ def anchors_deployment(
         open=True,
         snap_km=0.5,
         created=NOW,
+        **UNSIGNED,
         domain="city",
         outputs=[0, 3, 5],
         epsilon=epsilon,

@@ -16,9 +16,11 @@ const marks = {
 const api = new Api(new URL("https://panda.test/v1/"));
 let ledger: Ledger;
 let outbox: Outbox;
+let inForce: number;
 
 beforeEach(async () => {
   kept.clear();
+  inForce = 3;
   ledger = await Ledger.open(
     { epsilon: 1, period_epsilon: 9, period_s: 60 }, { factory: new IDBFactory(), marks },
   );
@@ -30,11 +32,14 @@ afterEach(() => vi.unstubAllGlobals());
 function answering(...answers: (Response | Error)[]) {
   const calls: { url: string; body: string; token: string | null }[] = [];
   vi.stubGlobal("fetch", async (url: URL, options: RequestInit) => {
-    calls.push({
+    if (options.method === "POST") calls.push({
       url: url.href,
       body: String(options.body),
       token: new Headers(options.headers).get("authorization"),
     });
+    if (url.href.endsWith("/deployments")) {
+      return new Response(JSON.stringify({ deployments: [{ name: "city", version: inForce }] }));
+    }
     const next = answers.shift();
     if (!next || next instanceof Error) throw next ?? new Error("no answer left");
     return next;
@@ -46,14 +51,14 @@ const accepted = () => new Response("{}", { status: 201 });
 const failed = (status: number, code: string) =>
   new Response(JSON.stringify({ error: { code, message: `it is ${code}` } }), { status });
 
-test("a report holds the output, its version and an id, and nothing else", async () => {
+test("a report holds the output and an id, and nothing else", async () => {
   const calls = answering(accepted());
   const release = await ledger.release(charge, 4711, () => 12);
   await outbox.put("city", release);
   await outbox.flush(api, "pmt_x");
   expect(calls).toEqual([{
     url: "https://panda.test/v1/deployments/city/reports",
-    body: JSON.stringify({ id: release.report, version: 3, output: 12 }),
+    body: JSON.stringify({ id: release.report, output: 12 }),
     token: "Bearer pmt_x",
   }]);
   expect((await outbox.all()).map(({ state }) => state)).toEqual(["accepted"]);
@@ -80,4 +85,40 @@ test("a refused report says why; a bad token keeps it", async () => {
   expect((await outbox.all())[0]).toMatchObject({ state: "refused", problem: "it is wrong_version" });
   await outbox.tidy();
   expect(await outbox.all()).toEqual([]);
+});
+
+test("what waits or was sent is nowhere in clear", async () => {
+  answering(accepted());
+  const release = await ledger.release(charge, 4711, () => 987_123);
+  await outbox.put("city", release);
+  expect(JSON.stringify(await outbox.all())).not.toContain("987123");
+  await outbox.flush(api, "pmt_x");
+  expect(JSON.stringify(await outbox.all())).not.toContain("987123");
+});
+
+test("what was drawn from a table that was replaced is not sent", async () => {
+  const calls = answering(accepted());
+  await outbox.put("city", await ledger.release(charge, 1, () => 12));
+  inForce = 4;
+  await outbox.flush(api, "pmt_x");
+  expect(calls).toEqual([]);
+  expect((await outbox.all())[0]).toMatchObject({
+    state: "refused", problem: "the table was replaced since it was drawn",
+  });
+});
+
+test("a report that waited over the end of a period is sent", async () => {
+  let now = 1000;
+  kept.clear();
+  const late = await Ledger.open(
+    { epsilon: 1, period_epsilon: 9, period_s: 60 },
+    { factory: new IDBFactory(), marks, clock: () => now },
+  );
+  const box = new Outbox(late);
+  const calls = answering(accepted());
+  await box.put("city", await late.release(charge, 1, () => 12));
+  now += 120;
+  await late.balance("haversine km");
+  await box.flush(api, "pmt_x");
+  expect(calls).toHaveLength(1);
 });

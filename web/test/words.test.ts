@@ -23,3 +23,8 @@ test("times, sizes and directions", () => {
   expect([wind(0, 1), wind(1, 1), wind(-1, 0), wind(-0.1, -1)])
     .toEqual(["north", "north-east", "west", "south"]);
 });
+
+test("short spans are said in seconds, and one is not several", () => {
+  expect([15, 1, 60, 95, 150, 3600].map(spanWords))
+    .toEqual(["15 seconds", "1 second", "60 seconds", "2 minutes", "3 minutes", "60 minutes"]);
+});

@@ -33,7 +33,8 @@ def deploy(server: Running, name: str) -> None:
 
 
 def request(name: str, version: int = 1) -> dict[str, object]:
-    return {"kind": "table", "name": name, "table": {"name": "city", "version": version}}
+    table = {"name": "city", "version": version}
+    return {"kind": "table", "name": name, "table": table, "reports_per_period": 1_000}
 
 
 def send(client: httpx.Client, name: str, **changes: object) -> httpx.Response:

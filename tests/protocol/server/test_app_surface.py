@@ -27,6 +27,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Any:
     running = Running(str(folder / "panda.db"), folder).start()
     publish(running.admin, small_table(small_domain()), "city", folder)
     body = {"kind": "table", "name": "main", "table": {"name": "city", "version": 1}}
+    body["reports_per_period"] = 1_000
     assert running.admin.post("/v1/deployments", json=body).status_code == 201
     yield running
     running.stop()

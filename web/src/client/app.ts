@@ -9,6 +9,7 @@ import { type Ledger, type Release } from "../core/ledger";
 import { spread } from "../core/meaning";
 import type { Outbox } from "../core/outbox";
 import { draw, shares } from "../core/sampler";
+import { SNAP_KM } from "../core/statement";
 import { checkPlace, nearest, snap, type Snap } from "../core/snap";
 import { distanceWords, wind } from "../core/words";
 import { by, say } from "../dom";
@@ -21,8 +22,6 @@ import { chargeOf, type Session } from "./session";
 import type { TokenBox } from "./token";
 import * as views from "./views";
 
-/** However far the operator would snap, this page goes no farther. */
-const MOST_SNAP_KM = 1;
 /** Seconds that the first audit may take before it samples the rest. */
 const FIRST_LIMIT = 20;
 
@@ -183,8 +182,8 @@ export class App {
 
   private async pick(lat: number, lon: number): Promise<void> {
     if (this.busy) return;
-    const { table, deployment } = this.session;
-    const limit = Math.min(deployment.snap_km, MOST_SNAP_KM);
+    const { table } = this.session;
+    const limit = SNAP_KM;
     let place: { lat: number; lon: number };
     let found: Snap;
     try {
@@ -219,7 +218,8 @@ export class App {
       table.places, lats[found.record], lons[found.record], table.outputs, probabilities,
     );
     views.showPlace(found, place.lat, place.lon, limit, table.epsilon);
-    views.showSpread(around, ofRecord.expected);
+    const column = table.outputs.indexOf(found.record);
+    views.showSpread(around, ofRecord.expected, column < 0 ? 0 : probabilities[column]);
     views.showMeaning(table.epsilon, null);
     await this.recall();
     const narrow = matchMedia("(max-width: 820px)").matches;
@@ -423,7 +423,11 @@ export class App {
       } else if (mine?.state === "refused") {
         views.showAction(`The server refused the report: ${mine.problem}.`, "bad");
       } else {
-        views.showAction(`Drawn: a place ${distanceWords(km)} from yours. Nothing is sent yet.`);
+        views.showAction(
+          `Drawn: a place ${distanceWords(km)} from yours. Nothing is sent yet. It is paid for; `
+            + "whether you send it should not depend on what was drawn, since not sending tells "
+            + "something that no limit covers.",
+        );
       }
       return;
     }

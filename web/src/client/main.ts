@@ -8,6 +8,7 @@ import { Outbox } from "../core/outbox";
 import { by, make } from "../dom";
 import { App } from "./app";
 import { openSession, trustedKey, usable } from "./session";
+import { limitsFrom } from "../core/statement";
 import { readLink, TokenBox } from "./token";
 import { grouped, showAlarm, showCheck } from "./views";
 
@@ -41,9 +42,7 @@ async function start(): Promise<void> {
     by("loading-bar").style.width = `${100 * share}%`;
   });
   const { epsilon } = session.table;
-  const ledger = await Ledger.open({
-    epsilon, period_epsilon: epsilon * chosen.reports_per_period, period_s: chosen.period_s,
-  });
+  const ledger = await Ledger.open(limitsFrom(session.stated, epsilon));
   void navigator.storage?.persist?.();
   const app = new App(api, session, ledger, new Outbox(ledger), new TokenBox(link.token));
   by("loading").hidden = true;

@@ -3,9 +3,10 @@
 import type { Api, Deployment, TableInfo } from "../core/api";
 import type { Bytes } from "../core/bytes";
 import { FormatError, SignatureError } from "../core/errors";
-import { pinnedKey } from "../core/keypin";
+import { type KeyStore, pinnedKey } from "../core/keypin";
 import type { Charge } from "../core/ledger";
 import { type OperatorKey, tableBytes, verify } from "../core/signing";
+import { checkSeen, readStatement, type Statement } from "../core/statement";
 import { CompactTable } from "../core/table";
 
 export interface Session {
@@ -13,6 +14,7 @@ export interface Session {
   readonly info: TableInfo;
   readonly table: CompactTable;
   readonly file: Bytes;
+  readonly stated: Statement;
   readonly key: OperatorKey;
   /** Whether the key was seen for the first time, and so taken on trust. */
   readonly firstKey: boolean;
@@ -34,7 +36,7 @@ export async function trustedKey(
 /** Fetch the whole table, and check signature, checksum and that all claims agree. */
 export async function openSession(
   api: Api, deployment: Deployment, trusted: { key: OperatorKey; first: boolean },
-  onProgress: (share: number) => void,
+  onProgress: (share: number) => void, store: KeyStore = localStorage,
 ): Promise<Session> {
   const info = deployment.table;
   if (!info) throw new FormatError("this deployment has no table");
@@ -42,6 +44,7 @@ export async function openSession(
     throw new SignatureError("the table was signed with another key than the operator's");
   }
   await verify(trusted.key.public, tableBytes(info), info.signature);
+  const stated = await readStatement(trusted.key, deployment);
   const file = await api.tableFile(info, onProgress);
   const table = await CompactTable.read(file);
   const claims = [
@@ -58,7 +61,8 @@ export async function openSession(
       "the table is not what the deployment says it is", "Do not report anything; tell the operator.",
     );
   }
-  return { deployment, info, table, file, key: trusted.key, firstKey: trusted.first };
+  await checkSeen(store, stated);
+  return { deployment, info, table, file, stated, key: trusted.key, firstKey: trusted.first };
 }
 
 /** What a report of this session is charged as. */

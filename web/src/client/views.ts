@@ -113,14 +113,17 @@ export function showPlace(snap: Snap, lat: number, lon: number, limitKm: number,
     + `${distanceWords(limitKm)} from all known ones are refused.`;
 }
 
-export function showSpread(spread: Spread, byRecord: number): void {
+export function showSpread(spread: Spread, byRecord: number, itself: number): void {
   by("spread").hidden = false;
   by("expected").textContent = distanceWords(spread.expected);
   by("chart").replaceChildren(distanceChart(spread));
   const moved = distanceWords(byRecord) !== distanceWords(spread.expected);
   by("spread-said").textContent = `Half of all reports would fall within `
     + `${distanceWords(spread.half)}, nine in ten within ${distanceWords(spread.most)}. The `
-    + `likeliest single one has ${percentWords(spread.top)}.`
+    + `likeliest single one has ${percentWords(spread.top)}. `
+    + (itself > 0
+      ? `${percentWords(itself)} of them would name the place that stands for yours.`
+      : "None would name the place that stands for yours.")
     + (moved ? ` Without snapping it would be ${distanceWords(byRecord)} on average.` : "");
 }
 

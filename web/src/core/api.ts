@@ -31,6 +31,9 @@ export interface Deployment {
   readonly period_s: number;
   readonly reports_per_period: number;
   readonly created: string;
+  /** What the operator signed, as the very text that was signed. */
+  readonly statement: string;
+  readonly signature: string;
   readonly guarantee: { readonly epsilon: number; readonly delta: number; readonly unit: string } | null;
   readonly table?: TableInfo;
   readonly domain?: string;
@@ -133,13 +136,13 @@ export class Api {
   }
 
   async report(
-    report: { id: string; deployment: string; version: number; output: number }, token: string,
+    report: { id: string; deployment: string; output: number }, token: string,
   ): Promise<void> {
-    const { id, version, output } = report;
+    const { id, output } = report;
     await this.send(`deployments/${encodeURIComponent(report.deployment)}/reports`, {
       method: "POST",
       headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
-      body: JSON.stringify({ id, version, output }),
+      body: JSON.stringify({ id, output }),
     });
   }
 

@@ -207,6 +207,14 @@ export class Ledger {
     });
   }
 
+  /** What was drawn for an entry, unless it was erased. */
+  async drawn(id: string): Promise<Drawn | null> {
+    return exclusively(LOCK, async () => {
+      const entry = (await read(this.database, "entries", (s) => s.get(id))) as Entry | undefined;
+      return entry?.box ? this.unlock(entry) : null;
+    });
+  }
+
   /** Note what became of an entry. */
   async settle(id: string, state: State): Promise<void> {
     await exclusively(LOCK, async () => {
@@ -297,9 +305,14 @@ export class Ledger {
     if (period !== seen) {
       await write(this.database, "settings", (settings) => settings.put(period, "period"));
       const all = (await read(this.database, "entries", (s) => s.getAll())) as Entry[];
+      const reports = (await read(this.database, "outbox", (s) => s.getAll())) as
+        { entry: string; state: string }[];
+      // What still waits to be sent is kept until it was.
+      const waiting = new Set(reports.filter(({ state }) => state === "waiting").map(({ entry }) => entry));
       await write(this.database, "entries", (entries) => {
         for (const entry of all) {
-          if (entry.period < period) entries.put({ ...entry, memo: null, box: null });
+          if (entry.period >= period) continue;
+          entries.put({ ...entry, memo: null, box: waiting.has(entry.id) ? entry.box : null });
         }
       });
     }

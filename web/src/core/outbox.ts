@@ -1,7 +1,8 @@
 /**
- * Reports on their way. What waits here was drawn, charged and handed over by the person; it holds
- * outputs, which the server will see, and nothing that led to them. Sending is safe to repeat: the
- * server counts an id once.
+ * Reports on their way. What waits here was drawn, charged and handed over by the person; what was
+ * drawn stays in the books, encrypted, and is opened when it is sent. Sending is safe to repeat: the
+ * server counts an id once. A report does not say which table it was drawn from, so the page looks
+ * whether that one is still in force.
  */
 
 import { type Api, ApiError } from "./api";
@@ -14,7 +15,6 @@ export interface Report {
   readonly entry: string;
   readonly deployment: string;
   readonly version: number;
-  readonly output: number;
   readonly at: number;
   readonly state: "waiting" | "accepted" | "refused";
   readonly problem: string | null;
@@ -29,10 +29,10 @@ export class Outbox {
 
   /** Hand a release over for sending. The same one is sent once. */
   async put(deployment: string, release: Release): Promise<void> {
-    const { report, entry, version, output } = release;
+    const { report, entry, version } = release;
     const state = release.state === "accepted" ? "accepted" : "waiting";
     await this.note({
-      id: report, entry, deployment, version, output, at: Date.now(), state, problem: null,
+      id: report, entry, deployment, version, at: Date.now(), state, problem: null,
     });
   }
 
@@ -44,10 +44,27 @@ export class Outbox {
   /** Send what waits. Stops quietly where the server cannot be reached; later is fine. */
   async flush(api: Api, token: string): Promise<void> {
     await exclusively("panda-mdp outbox", async () => {
-      for (const report of await this.all()) {
-        if (report.state !== "waiting") continue;
+      const waiting = (await this.all()).filter(({ state }) => state === "waiting");
+      if (!waiting.length) return;
+      let inForce: Map<string, number>;
+      try {
+        inForce = new Map((await api.deployments()).map(({ name, version }) => [name, version]));
+      } catch (error) {
+        for (const report of waiting) await this.note({ ...report, problem: (error as Error).message });
+        return;
+      }
+      for (const report of waiting) {
         try {
-          await api.report(report, token);
+          const drawn = await this.ledger.drawn(report.entry);
+          const problem = !drawn
+            ? "what was drawn was erased"
+            : inForce.get(report.deployment) !== report.version
+              ? "the table was replaced since it was drawn" : null;
+          if (!drawn || problem) {
+            await this.note({ ...report, state: "refused", problem });
+            continue;
+          }
+          await api.report({ ...report, output: drawn.output }, token);
           await this.note({ ...report, state: "accepted", problem: null });
           await this.ledger.settle(report.entry, "accepted");
         } catch (error) {

@@ -38,7 +38,7 @@ export function pythonRepr(value: number): string {
   return `${sign}${whole}.${digits.slice(exponent + 1) || "0"}`;
 }
 
-function joined(lines: string[]): Bytes {
+export function joined(lines: string[]): Bytes {
   // A line break inside a field would let one statement pass for another.
   if (lines.some((line) => !/^[\x20-\x7e]*$/.test(line))) {
     throw new SignatureError("a signed field holds a character that is not printable ASCII");

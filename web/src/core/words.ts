@@ -49,7 +49,8 @@ export function spanWords(seconds: number): string {
   const hours = seconds / 3600;
   if (hours >= 36) return `${Math.round(hours / 24)} days`;
   if (hours >= 1.5) return `${Math.round(hours)} hours`;
-  return `${Math.max(1, Math.round(seconds / 60))} minutes`;
+  const [count, unit] = seconds < 90 ? [Math.round(seconds), "second"] : [Math.round(seconds / 60), "minute"];
+  return `${count} ${unit}${count === 1 ? "" : "s"}`;
 }
 
 export function periodWords(seconds: number): string {

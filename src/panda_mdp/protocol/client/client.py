@@ -32,8 +32,16 @@ from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.client import draws
 from panda_mdp.protocol.client.anchors import Rounds, pack_anchors
 from panda_mdp.protocol.client.cache import TableCache, check_signature
-from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, Plan, TablePlan, domain_of
+from panda_mdp.protocol.client.plans import (
+    AnchorsPlan,
+    BallPlan,
+    Expected,
+    Plan,
+    TablePlan,
+    domain_of,
+)
 from panda_mdp.protocol.client.record import Record
+from panda_mdp.protocol.client.statements import Described, check_domain, read_statement
 from panda_mdp.protocol.client.trust import Pin, Trust
 from panda_mdp.protocol.client.wire import Wire
 from panda_mdp.protocol.ledger.allowance import Allowance, excess
@@ -47,7 +55,6 @@ from panda_mdp.protocol.messages.deployments import (
     BallRequest,
     BallRows,
     DeploymentList,
-    TableDeployment,
     deployment_info,
 )
 from panda_mdp.protocol.messages.reports import ReportAccepted, ReportRequest
@@ -56,7 +63,8 @@ from panda_mdp.protocol.messages.signing import VerifyKey, rows_bytes
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
 
-Described = TableDeployment | BallDeployment | AnchorsDeployment
+STALE_S = 600.0
+"""A plan that is older than this is compared with what is in force before something is sent."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +153,18 @@ class Client:
         return list(found.deployments)
 
     def plan(
-        self, name: str, *, version: int | None = None, accept_update: bool = False
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        accept_update: bool = False,
+        expected: Expected | None = None,
     ) -> TablePlan | BallPlan | AnchorsPlan:
-        """Fetch a deployment whole and check it: key, signature, pinned version, audit, cost.
+        """Fetch a deployment whole and check it: key, signatures, pinned version, audit, cost.
 
         `version` asks for one version of the table. `accept_update` takes another version than
-        the one that was used before. Raises `BudgetError` where a release costs more than is
-        allowed, before any record is known.
+        the one that was used before. `expected` is what the user knows from elsewhere. Raises
+        `BudgetError` where a release costs more than is allowed, before any record is known.
         """
         # First, so that all deployments ask for the same things in the same order.
         key = self.key
@@ -159,8 +172,10 @@ class Client:
         if info.name != name:
             msg = "the server described another deployment than the one that was asked for"
             raise ProtocolError(msg)
-        allowed = self.ledger.allowance
-        snap_km = min(info.snap_km, allowed.snap_km)
+        stated = read_statement(info, key)
+        self.trust.check_statement(self.server, stated)
+        # The user's own: a limit that a server could set would tell it, by silence, who is near.
+        snap_km = self.ledger.allowance.snap_km
         plan: TablePlan | BallPlan | AnchorsPlan
         if isinstance(info, AnchorsDeployment):
             domain = self._domain(info.domain, None)
@@ -176,9 +191,13 @@ class Client:
                 table = self.tables.get(self._wire, info.table, key)
                 self._check_metric(table.domain)
                 plan = TablePlan.of(self.server, info, table, snap_km)
+        check_domain(stated, plan.domain)
+        if expected is not None:
+            expected.check(name, plan.cost, plan.domain)
         self._check_cost(plan)
         if not isinstance(info, AnchorsDeployment):
             self.trust.pin_version(self.server, name, pin)
+        self.trust.pin_statement(self.server, stated)
         return plan
 
     def report(
@@ -200,6 +219,7 @@ class Client:
         if self.ledger.allowance.repeats == "fresh":
             # Whatever the record is now, so that a lost report does not tell whether it changed.
             self.retry()
+        known = {pending.id for pending in self.ledger.pending(self.server)}
         entry = self._enter(plan, record, accept_no_guarantee)
         repeated = entry.state == "accepted"
         if not repeated:
@@ -207,6 +227,8 @@ class Client:
                 entry = self._finish_ball(plan, record, entry)
             elif isinstance(plan, AnchorsPlan):
                 entry = self._rounds.finish(plan, record, entry, self.key, wait_s)
+            if entry.id in known or time.monotonic() - plan.made > STALE_S:
+                self._confirm(entry)
             self._send(entry)
         output = _output_of(entry)
         free = Guarantee(0.0, 0.0, plan.cost.unit)
@@ -236,6 +258,7 @@ class Client:
                     self.ledger.settle(entry, "given_up")
                 continue
             try:
+                self._confirm(entry)
                 self._send(entry)
                 accepted += 1
             except ServerError as error:
@@ -357,11 +380,21 @@ class Client:
             record, plan.domain, entry, rows.records, weights, rows.outputs
         )
 
+    def _confirm(self, entry: Entry) -> None:
+        """Raise where what was drawn from is not in force any more. The report does not name it."""
+        info: Described = self._wire.get(deployment_info, "deployments", entry.deployment)
+        if isinstance(info, AnchorsDeployment):
+            # Whoever has rows of the round in force may report, and nobody else.
+            return
+        if entry.drawn(Drawn).version != info.version:
+            msg = (
+                f"deployment {entry.deployment} uses another table since this report was drawn; it "
+                "is not sent, and its cost stands: report again with a new plan"
+            )
+            raise ServerError(msg, code="wrong_version", status=409)
+
     def _send(self, entry: Entry) -> None:
-        content = entry.drawn(Drawn)
-        message = ReportRequest(
-            id=content.report, version=content.version, output=_output_of(entry)
-        )
+        message = ReportRequest(id=entry.drawn(Drawn).report, output=_output_of(entry))
         answer = self._wire.post(
             ReportAccepted, message, "deployments", entry.deployment, "reports"
         )

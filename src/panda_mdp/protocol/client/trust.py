@@ -9,7 +9,9 @@ from typing import Any
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import ProtocolError, SignatureError
+from panda_mdp.protocol.client.statements import content_of
 from panda_mdp.protocol.ledger.locking import file_lock
+from panda_mdp.protocol.messages.deployments import Statement
 from panda_mdp.protocol.messages.signing import VerifyKey
 
 FILE = "trust.json"
@@ -109,6 +111,37 @@ class Trust:
             server = everything.setdefault(origin, {})
             server.setdefault("deployments", {})[deployment] = asdict(found)
             server.setdefault("files", {})[_label(found)] = found.sha256
+            self._write(everything)
+
+    def check_statement(self, origin: str, stated: Statement) -> None:
+        """Refuse a statement that is older than one seen before, or another one of its version."""
+        before = self._server(origin).get("statements", {}).get(stated.name)
+        if before is None:
+            return
+        if (stated.version, stated.issued) < (before["version"], before["issued"]):
+            msg = (
+                f"the server shows version {stated.version} of deployment {stated.name}, which is "
+                f"older than version {before['version']}, seen before: operators do not go back, "
+                "so somebody shows you a past state; do not report"
+            )
+            raise SignatureError(msg)
+        if stated.version == before["version"] and content_of(stated) != before["content"]:
+            msg = (
+                f"the operator signed two different statements about version {stated.version} of "
+                f"deployment {stated.name}; do not report"
+            )
+            raise SignatureError(msg)
+
+    def pin_statement(self, origin: str, stated: Statement) -> None:
+        """Remember a statement that passed all checks."""
+        entry = {
+            "version": stated.version,
+            "issued": stated.issued,
+            "content": content_of(stated),
+        }
+        with file_lock(self._lock):
+            everything = self._read()
+            everything.setdefault(origin, {}).setdefault("statements", {})[stated.name] = entry
             self._write(everything)
 
     def _server(self, origin: str) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Wire:
         if not isinstance(message, Message):
             msg = f"a {type(message).__name__} is no message; only messages.py travels"
             raise ProtocolError(msg)
-        body = message.model_dump_json().encode()
+        body = message.model_dump_json(exclude_none=True).encode()
         found: M = _parsed(answer, self._send(self._with_token(), "POST", self.path(*parts), body))
         return found
 

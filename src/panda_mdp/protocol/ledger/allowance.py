@@ -15,6 +15,7 @@ from panda_mdp.space.domain import Domain
 DAY_S = 86_400
 AS_DELTA = -1.0
 """Stands for a period's delta that is not given: that of one release."""
+LEAST_SNAP_KM = 0.05
 KINDS = ("haversine", "euclidean", "angular", "matrix")
 
 
@@ -32,6 +33,10 @@ class Allowance:
     `repeats`: "same" gives the same record the same answer within a period, at no cost; whoever
     sees the answers then sees when the record changed. "fresh" draws and pays every time, which
     hides it. The choice is kept by the ledger: to decide by the record would tell about it.
+
+    `snap_km` is how far a place may be from the nearest record; no server changes it. A place
+    beyond it is not reported, and that silence tells a server as much. `math.inf` reports the
+    nearest record from anywhere, and then silence tells nothing.
 
     >>> Allowance(epsilon=5.0, period_epsilon=10.0).period_delta
     0.0
@@ -51,11 +56,17 @@ class Allowance:
     def __post_init__(self) -> None:
         if self.period_delta == AS_DELTA:
             object.__setattr__(self, "period_delta", self.delta)
-        for name in ("epsilon", "period_epsilon", "snap_km"):
+        for name in ("epsilon", "period_epsilon"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 msg = f"{name} is {value!r}; it must be positive and finite"
                 raise InvalidInputError(msg)
+        if not self.snap_km >= LEAST_SNAP_KM:
+            msg = (
+                f"snap_km is {self.snap_km!r}; below {LEAST_SNAP_KM} km, silence would tell who is "
+                "near a record: give more, or math.inf, which reports from anywhere"
+            )
+            raise InvalidInputError(msg)
         for name in ("delta", "period_delta"):
             value = getattr(self, name)
             if not 0 <= value < 1:

@@ -23,7 +23,9 @@ from panda_mdp.protocol.messages.types import (
     Outputs,
     Probability,
     Rows,
+    Sha256,
     Text,
+    Unit,
     Version,
 )
 
@@ -107,6 +109,34 @@ DeploymentRequest = Annotated[
 ]
 
 
+class Statement(Advice):
+    """What the operator signs about a deployment: everything that a client lets itself be told.
+
+    Lists are given by the SHA-256 of their canonical JSON. For rounds of anchors `version` is 1:
+    their deployment never changes.
+    """
+
+    statement: Literal["panda-mdp deployment 1"] = "panda-mdp deployment 1"
+    name: Name
+    kind: Literal["table", "ball", "anchors"]
+    version: Version
+    issued: Count
+    """Seconds since 1970; a later statement about the same deployment replaces this one."""
+    metric: Literal["haversine", "euclidean", "angular", "matrix"]
+    unit: Unit
+    domain: Sha256
+    epsilon: Annotated[float, Field(ge=0)] | None
+    """What one release costs, per unit; None where there is no guarantee."""
+    delta: Probability
+    snap_km: Annotated[float, Field(gt=0)]
+    table: TableRef | None = None
+    table_sha256: Sha256 | None = None
+    epsilon_1: Epsilon | None = None
+    candidates: Sha256 | None = None
+    outputs: Sha256 | None = None
+    selection: Sha256 | None = None
+
+
 class DeploymentPatch(Message):
     """PATCH /v1/deployments/{name}: another table in force, or open and closed."""
 
@@ -123,6 +153,10 @@ class Deployed(Advice):
     open: bool
     snap_km: Annotated[float, Field(gt=0)]
     created: datetime
+    statement: Annotated[str, Field(max_length=4_000)]
+    """A `Statement` as the text that was signed."""
+    signature: Base64
+    """The operator's, over `signing.statement_bytes`."""
 
 
 class TableDeployment(Deployed):

@@ -22,10 +22,14 @@ from panda_mdp.protocol.messages.types import (
 
 
 class ReportRequest(Message):
-    """POST /v1/deployments/{name}/reports: an output that was drawn, and nothing else."""
+    """POST /v1/deployments/{name}/reports: an output that was drawn, and nothing else.
+
+    A client that says no `version` has checked by itself that the table it drew from is in force:
+    nothing that a server could give to one user alone goes back to it.
+    """
 
     id: ClientId
-    version: Version
+    version: Version | None = None
     output: Index
 
 

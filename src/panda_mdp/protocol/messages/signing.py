@@ -4,6 +4,7 @@ A checksum finds damage; a signature says who published. What is signed names th
 a signature of one thing is never one of another:
 
     panda-mdp table 1\\n{name}\\n{version}\\n{sha256}\\n{size}\\n{domain}\\n{epsilon}\\n
+    panda-mdp deployment 1\\n{name}\\n{sha256 of the statement's text}\\n
     panda-mdp rows 1\\n{deployment}\\n{round or version}\\n{sha256 of the canonical JSON}\\n
 
 A signature proves no privacy. Clients audit what they are given, whoever signed it.
@@ -60,6 +61,21 @@ def table_bytes(
         repr(float(epsilon)),
     )
     return _joined(lines)
+
+
+def statement_bytes(name: str, text: str) -> bytes:
+    """What is signed of a deployment: its name and the very text of its statement.
+
+    >>> statement_bytes("rome", "{}")[:40]
+    b'panda-mdp deployment 1\\nrome\\n44136fa355b'
+    """
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return _joined(("panda-mdp deployment 1", name, digest))
+
+
+def digest_of(value: Any) -> str:
+    """The SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def rows_bytes(
@@ -187,6 +203,14 @@ class SigningKey:
     def sign(self, data: bytes) -> str:
         """The signature over `data`, base64."""
         return base64.b64encode(self._key.sign(data)).decode("ascii")
+
+    def signed(self, data: bytes, signature: str) -> bool:
+        """Whether a signature over `data` is this key's."""
+        try:
+            self.public.verify(data, signature)
+        except SignatureError:
+            return False
+        return True
 
     @property
     def id(self) -> str:

@@ -19,9 +19,8 @@ from panda_mdp.protocol.server.estimate import (
     table_observations,
 )
 from panda_mdp.protocol.server.store.catalogue import domain_row, read_table
-from panda_mdp.protocol.server.store.deployments import table_of_version
+from panda_mdp.protocol.server.store.deployments import anchors_request, table_of_version
 from panda_mdp.protocol.server.store.rounds import (
-    anchors_request,
     build_task,
     served_sets,
     unpack_solution,

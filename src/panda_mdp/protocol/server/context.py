@@ -16,6 +16,7 @@ from panda_mdp.protocol.server.pool import Pool
 from panda_mdp.protocol.server.settings import Settings
 from panda_mdp.protocol.server.store.catalogue import table_file
 from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.statements import sign_all
 from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
@@ -40,6 +41,7 @@ class Context:
     async def start(self) -> None:
         """Begin to write reports, run jobs and watch for changes."""
         await run_in_threadpool(self.book.load)
+        await run_in_threadpool(self._sign)
         self.writer.start()
         self.supervisor.start()
         self._watch = asyncio.create_task(self._watch_tokens())
@@ -52,6 +54,10 @@ class Context:
         await run_in_threadpool(self.supervisor.stop)
         await run_in_threadpool(self.pool.close)
         self.store.close()
+
+    def _sign(self) -> None:
+        with self.store.write() as connection:
+            sign_all(connection, self.key)
 
     async def deployment(self, name: str) -> Live:
         """A deployment as reports see it."""

@@ -5,16 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cachetools import LRUCache
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.catalogue import read_table, table_file
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.deployments import no_deployment, solved_round
+from panda_mdp.protocol.server.store.deployments import (
+    Request,
+    anchors_request,
+    no_deployment,
+    request_of,
+    solved_round,
+)
 from panda_mdp.protocol.server.store.schema import deployment_versions, deployments, uploads
+from panda_mdp.protocol.server.writer import Quota
 
 MOST_TABLES = 200
 
@@ -32,12 +40,13 @@ class Live:
     outputs: frozenset[int]
     users: frozenset[str] | None
     """Tokens that have rows in the round in force; None where everybody may report."""
+    quota: Quota
 
-    def problem(self, version: int, output: int, token: str) -> Failure | None:
+    def problem(self, version: int | None, output: int, token: str) -> Failure | None:
         """Why a report is not accepted, or None."""
         if not self.open:
             return Failure("round_closed", "this deployment is closed", "ask the operator")
-        if version != self.version:
+        if version not in (None, self.version) or not self.version:
             return Failure(
                 "wrong_version",
                 f"reports are accepted for version {self.version} of this deployment"
@@ -101,7 +110,7 @@ class LiveDeployments:
         if row is None:
             raise no_deployment()
         if row.kind == "anchors":
-            return self._round(connection, row.id, name, row.open, row.request)
+            return self._round(connection, row)
         table = connection.execute(
             select(deployment_versions.c.table_name, deployment_versions.c.table_version).where(
                 deployment_versions.c.deployment == row.id,
@@ -110,7 +119,8 @@ class LiveDeployments:
         ).one()
         ref = TableRef(name=table.table_name, version=table.table_version)
         outputs = self._table_outputs(connection, ref)
-        return Live(row.id, name, row.kind, row.open, row.version, outputs, None)
+        quota = _quota(request_of(row))
+        return Live(row.id, name, row.kind, row.open, row.version, outputs, None, quota)
 
     def _table_outputs(self, connection: Connection, ref: TableRef) -> frozenset[int]:
         key = f"{ref.name}/{ref.version}"
@@ -124,10 +134,8 @@ class LiveDeployments:
         return outputs
 
     @staticmethod
-    def _round(connection: Connection, key: int, name: str, is_open: bool, request: bytes) -> Live:
-        from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
-
-        number = solved_round(connection, key)
+    def _round(connection: Connection, row: Row[Any]) -> Live:
+        key, number = row.id, solved_round(connection, row.id)
         users = connection.execute(
             select(uploads.c.token).where(
                 uploads.c.deployment == key,
@@ -135,10 +143,21 @@ class LiveDeployments:
                 uploads.c.state == "served",
             )
         ).scalars()
-        wanted = AnchorsDeploymentRequest.model_validate_json(request)
+        wanted = anchors_request(row)
         return Live(
-            key, name, "anchors", is_open, number, frozenset(wanted.outputs), frozenset(users)
+            id=key,
+            name=row.name,
+            kind="anchors",
+            open=row.open,
+            version=number,
+            outputs=frozenset(wanted.outputs),
+            users=frozenset(users),
+            quota=_quota(wanted),
         )
+
+
+def _quota(request: Request) -> Quota:
+    return Quota(1000 * request.period_s, request.reports_per_period)
 
 
 class Cache:

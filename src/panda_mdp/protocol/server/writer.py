@@ -14,9 +14,9 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Table, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -25,8 +25,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import Store, now_ms
 from panda_mdp.protocol.server.store.schema import counts, reports
+from panda_mdp.protocol.server.store.schema import quotas as spent
 
-Outcome = Literal["new", "known", "conflict", "failed"]
+Outcome = Literal["new", "known", "conflict", "spent", "failed"]
 _log = logging.getLogger("panda_mdp.server")
 _IN_ONE_QUERY = 500
 HOUR_MS = 3_600_000
@@ -53,9 +54,28 @@ class Report(NamedTuple):
     output: int
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """`most` reports of one token in a period; what the period before left may be caught up."""
+
+    period_ms: int
+    most: int
+
+    def refusal(self, at: int) -> Failure:
+        """What is answered to a token that has no more."""
+        seconds = max(1, (self.period_ms - at % self.period_ms) // 1000)
+        return Failure(
+            "rate_limited",
+            f"this token has made its {self.most} reports of {self.period_ms // 1000} s",
+            f"send it again, with the same id, in {seconds} s",
+            {"retry-after": str(seconds)},
+        )
+
+
 @dataclass(slots=True)
 class _Waiting:
     report: Report
+    quota: Quota | None
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Outcome]
 
@@ -81,12 +101,12 @@ class ReportWriter:
         self._queue.put(None)
         self._thread.join()
 
-    async def write(self, report: Report) -> Outcome:
+    async def write(self, report: Report, quota: Quota | None = None) -> Outcome:
         """Store a report; returns once it is durable, or says that it is not."""
         if self._queue.qsize() >= self._most:
             raise BUSY
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(report, loop, loop.create_future())
+        waiting = _Waiting(report, quota, loop, loop.create_future())
         self._queue.put(waiting)
         outcome = await waiting.future
         if outcome == "failed":
@@ -123,7 +143,11 @@ class ReportWriter:
         try:
             with self._store.write(alone=False) as connection:
                 outcomes = store_reports(
-                    connection, [entry.report for entry in batch], now_ms(), self._store.sqlite
+                    connection,
+                    [entry.report for entry in batch],
+                    now_ms(),
+                    self._store.sqlite,
+                    [entry.quota for entry in batch],
                 )
             self.commits += 1
             self.stored += outcomes.count("new")
@@ -140,26 +164,95 @@ class ReportWriter:
 
 
 def store_reports(
-    connection: Connection, batch: list[Report], at: int, on_sqlite: bool
+    connection: Connection,
+    batch: list[Report],
+    at: int,
+    on_sqlite: bool,
+    quotas: Sequence[Quota | None] = (),
 ) -> list[Outcome]:
     """Insert those that are new, in order, and count them; say what became of each."""
     known = _known(connection, batch)
     outcomes: list[Outcome] = []
-    fresh: list[Report] = []
-    for report in batch:
-        before = known.get((report.deployment, report.id))
+    first: dict[tuple[int, bytes], int] = {}
+    for place, report in enumerate(batch):
+        key = (report.deployment, report.id)
+        before = known.get(key)
         if before is None:
-            known[report.deployment, report.id] = report
-            fresh.append(report)
+            known[key] = report
+            first[key] = place
             outcomes.append("new")
         else:
             outcomes.append("known" if before == report else "conflict")
+    limited = {place: quotas[place] for place in first.values() if quotas and quotas[place]}
+    for place in _beyond(connection, batch, limited, at, on_sqlite):
+        outcomes[place] = "spent"
+        # What repeats it in this batch repeats something that is not there.
+        for later in range(place + 1, len(batch)):
+            same = batch[later][:2] == batch[place][:2]
+            outcomes[later] = "spent" if same else outcomes[later]
+    fresh = [report for report, outcome in zip(batch, outcomes, strict=True) if outcome == "new"]
     if fresh:
         connection.execute(insert(reports), [{**report._asdict(), "at": at} for report in fresh])
         hour = at // HOUR_MS
         sums = Counter((r.deployment, r.version, r.output, hour) for r in fresh)
-        _add(connection, counts, sums, on_sqlite)
+        _add(connection, counts, ("deployment", "version", "output", "hour"), sums, on_sqlite)
     return outcomes
+
+
+def _beyond(
+    connection: Connection,
+    batch: list[Report],
+    limited: Mapping[int, Quota | None],
+    at: int,
+    on_sqlite: bool,
+) -> list[int]:
+    """The reports of a batch that are more than their tokens may make; the others are counted."""
+    if not limited:
+        return []
+    names = ("deployment", "token", "period")
+    wanted: dict[tuple[int, str, int], list[int]] = {}
+    limits: dict[tuple[int, str, int], Quota] = {}
+    for place, quota in limited.items():
+        if quota is not None:
+            report = batch[place]
+            key = (report.deployment, report.token, at // quota.period_ms)
+            wanted.setdefault(key, []).append(place)
+            limits[key] = quota
+    # Counted before it is looked at: the rows are then this transaction's alone.
+    _add(connection, spent, names, Counter({k: len(v) for k, v in wanted.items()}), on_sqlite)
+    used = _used(connection, list(wanted))
+    beyond: dict[tuple[int, str, int], list[int]] = {}
+    for key, places in wanted.items():
+        most, (deployment, token, period) = limits[key].most, key
+        unused = max(0, most - used.get((deployment, token, period - 1), 0))
+        room = most + unused - (used[key] - len(places))
+        if room < len(places):
+            beyond[key] = places[max(0, room) :]
+    if beyond:
+        back = Counter({key: -len(places) for key, places in beyond.items()})
+        _add(connection, spent, names, back, on_sqlite)
+    return sorted(place for places in beyond.values() for place in places)
+
+
+def _used(
+    connection: Connection, keys: list[tuple[int, str, int]]
+) -> dict[tuple[int, str, int], int]:
+    """Reports of tokens in the periods of the keys and in those before."""
+    used: dict[tuple[int, str, int], int] = {}
+    for deployment, period in sorted({(key[0], key[2]) for key in keys}):
+        tokens = [key[1] for key in keys if (key[0], key[2]) == (deployment, period)]
+        for start in range(0, len(tokens), _IN_ONE_QUERY):
+            found = connection.execute(
+                select(spent).where(
+                    spent.c.deployment == deployment,
+                    spent.c.token.in_(tokens[start : start + _IN_ONE_QUERY]),
+                    spent.c.period.in_((period - 1, period)),
+                )
+            )
+            for row in found:
+                key = (int(row.deployment), str(row.token), int(row.period))
+                used[key] = int(row._mapping["count"])
+    return used
 
 
 def _known(connection: Connection, batch: list[Report]) -> dict[tuple[int, bytes], Report]:
@@ -181,15 +274,17 @@ def _known(connection: Connection, batch: list[Report]) -> dict[tuple[int, bytes
 
 
 def _add(
-    connection: Connection, table: Table, sums: Counter[tuple[int, int, int, int]], on_sqlite: bool
+    connection: Connection,
+    table: Table,
+    names: tuple[str, ...],
+    sums: Mapping[tuple[Any, ...], int],
+    on_sqlite: bool,
 ) -> None:
     make = sqlite.insert if on_sqlite else postgresql.insert
     statement = make(table)
     statement = statement.on_conflict_do_update(
-        index_elements=["deployment", "version", "output", "hour"],
-        set_={"count": table.c.count + statement.excluded.count},
+        index_elements=list(names), set_={"count": table.c.count + statement.excluded.count}
     )
-    names = ("deployment", "version", "output", "hour")
     rows = [
         {**dict(zip(names, key, strict=True)), "count": count}
         for key, count in sorted(sums.items())

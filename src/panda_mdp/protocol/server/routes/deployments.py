@@ -36,6 +36,7 @@ from panda_mdp.protocol.server.solving import ball_facts
 from panda_mdp.protocol.server.store import deployments as stored
 from panda_mdp.protocol.server.store.catalogue import domain_row, table_info
 from panda_mdp.protocol.server.store.rounds import certify_request
+from panda_mdp.protocol.server.store.statements import sign_deployment
 
 router = APIRouter()
 _PATCH = TypeAdapter(DeploymentPatch)
@@ -65,7 +66,9 @@ async def post_deployment(request: Request) -> Response:
     def store() -> tuple[stored.Described, bool]:
         with here.store.write() as connection:
             name, new = stored.store_deployment(connection, wanted, facts)
-            return stored.describe(connection, stored.find(connection, name)), new
+            row = stored.find(connection, name)
+            sign_deployment(connection, here.key, row)
+            return stored.describe(connection, row), new
 
     described, new = await run_in_threadpool(store)
     here.live.forget()
@@ -159,7 +162,9 @@ async def patch_deployment(request: Request, name: NamePath) -> Response:
             stored.set_table(connection, name, patch.table, facts)
         if patch.open is not None:
             stored.set_open(connection, name, patch.open)
-        return stored.describe(connection, stored.find(connection, name))
+        row = stored.find(connection, name)
+        sign_deployment(connection, here.key, row)
+        return stored.describe(connection, row)
 
     def store() -> stored.Described:
         with here.store.write() as connection:

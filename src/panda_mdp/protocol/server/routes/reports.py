@@ -41,12 +41,14 @@ from panda_mdp.protocol.server.routes.common import (
     gives,
     require,
 )
+from panda_mdp.protocol.server.store.database import now_ms
 from panda_mdp.protocol.server.store.deployments import find
 from panda_mdp.protocol.server.store.schema import counts, reports, when
-from panda_mdp.protocol.server.writer import HOUR_MS, Report
+from panda_mdp.protocol.server.writer import HOUR_MS, Outcome, Report
 
 router = APIRouter()
 _REPORT = TypeAdapter(ReportRequest)
+PATH = "/v1/deployments/{name}/reports"
 PAGE = 2_000
 NDJSON = "application/x-ndjson"
 MOST_HOURS = 24 * 366
@@ -59,7 +61,7 @@ _EXPORT: Responses = {
 
 
 @router.post(
-    "/v1/deployments/{name}/reports",
+    PATH,
     openapi_extra=accepts("ReportRequest", _REPORT),
     responses=gives(ReportAccepted, 200, 201) | fails(401, 403, 404, 409, 413),
     status_code=201,
@@ -70,33 +72,41 @@ async def post_report(request: Request, name: NamePath) -> Response:
     here = context(request)
     message = await read_message(request, here, _REPORT)
     live = here.live.cached(name) or await here.deployment(name)
-    made = bytes.fromhex(message.id.replace("-", ""))
-    report = Report(live.id, made, token.id, message.version, message.output)
     refusal = live.problem(message.version, message.output, token.id)
     if refusal is not None:
         # A worker may have put a round into force a moment ago.
         live = await run_in_threadpool(here.live.fetch, name)
         refusal = live.problem(message.version, message.output, token.id)
+    made = bytes.fromhex(message.id.replace("-", ""))
+    version = live.version if message.version is None else message.version
+    report = Report(live.id, made, token.id, version, message.output)
+    outcome: Outcome = "conflict"
     if refusal is None:
-        outcome = await here.writer.write(report)
-    elif await run_in_threadpool(_accepted_before, here, report):
+        outcome = await here.writer.write(report, live.quota)
+    if outcome in ("conflict", "spent") and await run_in_threadpool(
+        _accepted_before, here, report, message.version is None
+    ):
         # A repeat of what was accepted stays accepted, whatever has changed since.
         outcome = "known"
-    else:
+    elif refusal is not None:
         raise refusal
+    if outcome == "spent":
+        raise live.quota.refusal(now_ms())
     if outcome == "conflict":
         raise Failure("conflict", "another report has this id", "make a new id for each report")
     return answer(ReportAccepted(id=message.id), 201 if outcome == "new" else 200)
 
 
-def _accepted_before(here: Context, report: Report) -> bool:
+def _accepted_before(here: Context, report: Report, any_version: bool) -> bool:
     with here.store.read() as connection:
         row = connection.execute(
             select(reports.c.token, reports.c.version, reports.c.output).where(
                 reports.c.deployment == report.deployment, reports.c.id == report.id
             )
         ).first()
-    return row is not None and tuple(row) == report[2:]
+    if row is None or (row.token, row.output) != (report.token, report.output):
+        return False
+    return any_version or bool(row.version == report.version)
 
 
 @router.get(

@@ -45,7 +45,12 @@ from panda_mdp.protocol.server.solving import ball_rows, decimal_rows
 from panda_mdp.protocol.server.store import rounds as stored
 from panda_mdp.protocol.server.store.catalogue import domain_row
 from panda_mdp.protocol.server.store.database import now_ms
-from panda_mdp.protocol.server.store.deployments import current_table, find, request_of
+from panda_mdp.protocol.server.store.deployments import (
+    anchors_request,
+    current_table,
+    find,
+    request_of,
+)
 from panda_mdp.protocol.server.store.schema import balls
 
 router = APIRouter()
@@ -195,7 +200,7 @@ async def get_rounds(request: Request, name: NamePath) -> Response:
 
     def look(connection: Connection) -> RoundList:
         row = find(connection, name)
-        stored.anchors_request(row)
+        anchors_request(row)
         return RoundList(rounds=stored.all_rounds(connection, row.id))
 
     return answer(await _read(context(request), look))
@@ -242,7 +247,7 @@ async def post_anchors(request: Request, name: NamePath, number: VersionPath) ->
 
     def keep(connection: Connection) -> bool:
         row = find(connection, name)
-        asked = stored.anchors_request(row)
+        asked = anchors_request(row)
         records = int(domain_row(connection, asked.domain).records)
         stored.check_upload(asked, records, upload)
         return stored.store_upload(connection, row.id, number, token.id, upload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
@@ -26,6 +27,7 @@ from panda_mdp.protocol.server.store.schema import (
     deployments,
     domains,
     rounds,
+    statements,
     when,
 )
 
@@ -44,6 +46,39 @@ def find(connection: Connection, name: str) -> Row[Any]:
 def request_of(row: Row[Any]) -> Request:
     """What the operator asked for when the deployment was made."""
     return deployment_request.validate_json(row.request)
+
+
+def anchors_request(row: Row[Any]) -> AnchorsDeploymentRequest:
+    """The request of a deployment, which must have rounds."""
+    request = request_of(row)
+    if not isinstance(request, AnchorsDeploymentRequest):
+        raise Failure(
+            "not_found",
+            f"a deployment of kind {row.kind} has no rounds",
+            "fetch its table, or a ball",
+        )
+    return request
+
+
+def facts_of(row: Row[Any]) -> dict[str, Any]:
+    """What was computed when the deployment was made."""
+    facts: dict[str, Any] = json.loads(row.facts)
+    return facts
+
+
+def all_deployments(connection: Connection) -> Sequence[Row[Any]]:
+    """Every stored deployment, in the order in which they were made."""
+    return connection.execute(select(deployments).order_by(deployments.c.id)).all()
+
+
+def latest_statement(connection: Connection, name: str) -> Row[Any] | None:
+    """What the operator signed last about a deployment."""
+    return connection.execute(
+        select(statements)
+        .where(statements.c.name == name)
+        .order_by(statements.c.seq.desc())
+        .limit(1)
+    ).first()
 
 
 def domain_id_of(connection: Connection, fingerprint: str) -> str:
@@ -148,7 +183,7 @@ def table_of_version(connection: Connection, key: int, version: int) -> TableRef
 
 def describe(connection: Connection, row: Row[Any]) -> Described:
     """Everything that a client needs to draw, and to know what it costs."""
-    request, facts = request_of(row), json.loads(row.facts)
+    request, facts = request_of(row), facts_of(row)
     if isinstance(request, AnchorsDeploymentRequest):
         return _describe_anchors(connection, row, request, facts)
     info = table_info(connection, current_table(connection, row))
@@ -161,6 +196,7 @@ def describe(connection: Connection, row: Row[Any]) -> Described:
         "period_s": request.period_s,
         "reports_per_period": request.reports_per_period,
         "table": info,
+        **_signed(connection, row.name),
     }
     if isinstance(request, TableDeploymentRequest):
         promised = GuaranteeInfo(epsilon=info.epsilon, delta=0.0, unit=info.unit)
@@ -204,13 +240,25 @@ def _describe_anchors(
         reasons=facts["reasons"],
         round=None if open_round is None else int(open_round),
         in_force=in_force or None,
+        **_signed(connection, row.name),
     )
+
+
+def _signed(connection: Connection, name: str) -> dict[str, Any]:
+    found = latest_statement(connection, name)
+    if found is None:
+        raise Failure(
+            "unavailable",
+            "the operator has not signed this deployment yet",
+            "ask again in a moment",
+            {"retry-after": "1"},
+        )
+    return {"statement": found.text, "signature": found.signature}
 
 
 def describe_all(connection: Connection) -> list[Described]:
     """Every deployment, in the order in which they were made."""
-    rows = connection.execute(select(deployments).order_by(deployments.c.id)).all()
-    return [describe(connection, row) for row in rows]
+    return [describe(connection, row) for row in all_deployments(connection)]
 
 
 def solved_round(connection: Connection, deployment: int) -> int:

@@ -31,7 +31,7 @@ from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.solving import AnchorsTask, Solution, Solved
 from panda_mdp.protocol.server.store.catalogue import domain_of, domain_row, pack, plain, unpack
 from panda_mdp.protocol.server.store.database import now_ms
-from panda_mdp.protocol.server.store.deployments import request_of
+from panda_mdp.protocol.server.store.deployments import anchors_request
 from panda_mdp.protocol.server.store.jobs import close_round
 from panda_mdp.protocol.server.store.schema import deployments, rounds, uploads, when
 from panda_mdp.table.certificate import restore_domain
@@ -47,18 +47,6 @@ def build_task(body: str, claims: Mapping[str, Any], arrays: bytes) -> AnchorsTa
     """The task of a stored request over a stored domain."""
     domain = restore_domain(claims, unpack(arrays))
     return AnchorsTask.of(AnchorsDeploymentRequest.model_validate_json(body), domain)
-
-
-def anchors_request(row: Row[Any]) -> AnchorsDeploymentRequest:
-    """The request of a deployment, which must have rounds."""
-    request = request_of(row)
-    if not isinstance(request, AnchorsDeploymentRequest):
-        raise Failure(
-            "not_found",
-            f"a deployment of kind {row.kind} has no rounds",
-            "fetch its table, or a ball",
-        )
-    return request
 
 
 # The life of a round

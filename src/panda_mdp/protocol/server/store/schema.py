@@ -24,7 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = "1"
+VERSION = "2"
 """Of this layout; a server refuses a database of another one."""
 
 metadata = MetaData()
@@ -182,6 +182,29 @@ counts = Table(
     Column("count", Integer, nullable=False),
 )
 """Reports by hour (since 1970), written in the transaction that stores them."""
+
+
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("deployment", Integer, primary_key=True, autoincrement=False),
+    Column("token", String(12), primary_key=True),
+    Column("period", Integer, primary_key=True, autoincrement=False),
+    Column("count", Integer, nullable=False),
+)
+"""Reports accepted of a token in a period (its number since 1970)."""
+
+statements = Table(
+    "statements",
+    metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("name", String(64), nullable=False, index=True),
+    Column("text", Text, nullable=False),
+    Column("signature", String(130), nullable=False),
+    Column("created", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""What the operator has signed about deployments, in the order of signing; never changed."""
 
 
 def when(milliseconds: int) -> datetime:

@@ -1,0 +1,101 @@
+"""What the operator has signed about deployments: one statement for each state, for everybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert
+
+from panda_mdp.protocol.messages.deployments import (
+    AnchorsDeploymentRequest,
+    BallDeploymentRequest,
+    Statement,
+    TableDeploymentRequest,
+)
+from panda_mdp.protocol.messages.signing import SigningKey, digest_of, statement_bytes
+from panda_mdp.protocol.server.store.catalogue import domain_row, read_table, table_file, table_info
+from panda_mdp.protocol.server.store.database import now_ms
+from panda_mdp.protocol.server.store.deployments import (
+    all_deployments,
+    current_table,
+    facts_of,
+    latest_statement,
+    request_of,
+)
+from panda_mdp.protocol.server.store.schema import statements
+
+
+def sign_deployment(connection: Connection, key: SigningKey, row: Row[Any]) -> None:
+    """Sign what a deployment says now, unless the latest statement says the same."""
+    stated = _statement(connection, row)
+    before = latest_statement(connection, row.name)
+    if before is not None:
+        known = Statement.model_validate_json(before.text)
+        signed = statement_bytes(row.name, before.text)
+        if known == stated.model_copy(update={"issued": known.issued}) and key.signed(
+            signed, before.signature
+        ):
+            return
+    text = stated.model_dump_json()
+    connection.execute(
+        insert(statements).values(
+            name=row.name,
+            text=text,
+            signature=key.sign(statement_bytes(row.name, text)),
+            created=now_ms(),
+        )
+    )
+
+
+def sign_all(connection: Connection, key: SigningKey) -> None:
+    """Sign every deployment that has no statement of this key: of an older layout, or re-keyed."""
+    for row in all_deployments(connection):
+        sign_deployment(connection, key, row)
+
+
+def _statement(connection: Connection, row: Row[Any]) -> Statement:
+    request, facts = request_of(row), facts_of(row)
+    shared: dict[str, Any] = {
+        "name": row.name,
+        "kind": row.kind,
+        "issued": now_ms() // 1000,
+        "snap_km": request.snap_km,
+        "period_s": request.period_s,
+        "reports_per_period": request.reports_per_period,
+    }
+    if isinstance(request, AnchorsDeploymentRequest):
+        domain = domain_row(connection, request.domain)
+        promised = facts["guarantee"]
+        return Statement(
+            version=1,
+            metric=domain.kind,
+            unit=domain.unit,
+            domain=domain.fingerprint,
+            epsilon=None if promised is None else promised["epsilon"],
+            delta=request.delta,
+            outputs=digest_of(request.outputs),
+            selection=digest_of(request.selection.model_dump(mode="json")),
+            **shared,
+        )
+    ref = current_table(connection, row)
+    info = table_info(connection, ref)
+    shared |= {
+        "version": row.version,
+        "metric": read_table(table_file(connection, ref)).domain.metric.kind,
+        "unit": info.unit,
+        "domain": info.domain,
+        "table": {"name": info.name, "version": info.version},
+        "table_sha256": info.sha256,
+    }
+    if isinstance(request, BallDeploymentRequest):
+        shared |= {
+            "epsilon": facts["epsilon"],
+            "delta": facts["delta"],
+            "epsilon_1": request.epsilon_1,
+            "candidates": digest_of(request.candidates),
+        }
+        return Statement(**shared)
+    if not isinstance(request, TableDeploymentRequest):
+        msg = f"a deployment of kind {row.kind} cannot be stated"
+        raise TypeError(msg)
+    return Statement(epsilon=info.epsilon, delta=0.0, **shared)

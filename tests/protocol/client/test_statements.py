@@ -1,0 +1,189 @@
+"""A client believes what the operator signed, within limits of its own, and returns nothing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from protocol_standin import TOKEN, URL, Standin, anchors_deployment, give, without_fsync
+
+import panda_mdp as pm
+from panda_mdp.errors import ProtocolError, SignatureError, SnapError
+from panda_mdp.protocol import Allowance, Client
+from panda_mdp.protocol.client.plans import Expected
+
+KM = 1 / 111.2
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    without_fsync(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    rng = np.random.default_rng(4)
+    domain = pm.Domain.from_points(41.87 + 0.02 * rng.random(12), 12.43 + 0.02 * rng.random(12))
+    outputs = np.array([1, 5, 9])
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
+    path = tmp_path_factory.mktemp("city") / "city.pmdc"
+    return path, pm.save_compact(pm.exponential(problem), path)
+
+
+@pytest.fixture
+def server(published) -> Standin:
+    made = Standin(*published)
+    made.anchors = anchors_deployment(published[1].domain, private=True)
+    return made
+
+
+def user(server: Standin, folder: Path, **limits: Any) -> Client:
+    allowed = Allowance(**{"epsilon": 9.0, "period_epsilon": 90.0, "delta": 0.5, **limits})
+    return Client(URL, TOKEN, folder, allowed, transport=server.transport, clock=lambda: 1e9)
+
+
+def says(server: Standin, kind: str = "table", **changes: Any) -> None:
+    """The server describes a deployment otherwise than its operator signed it."""
+    described = server.signed(server.deployment(kind)).model_copy(update=changes)
+    server.faults = [lambda _: None, lambda _: give(described)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"snap_km": 0.01},
+        {"period_s": 1},
+        {"reports_per_period": 1_000_000},
+        {"version": 77},
+        {"signature": "A" * 88},
+        {"statement": "{}"},
+    ],
+)
+@pytest.mark.parametrize("kind", ["table", "ball", "anchors"])
+def test_what_is_not_signed_is_not_believed(server, tmp_path, kind, changes):
+    says(server, kind, **changes)
+    with user(server, tmp_path) as client:
+        if kind == "anchors" and "version" in changes:
+            # The round in force, which a client takes from no description.
+            client.plan(kind)
+            return
+        with pytest.raises(SignatureError):
+            client.plan(kind)
+        assert client.plan(kind).name == kind
+
+
+@pytest.mark.parametrize(
+    "changes", [{"domain": "0" * 64}, {"unit": "m"}, {"metric": "matrix"}, {"epsilon": 1.0}]
+)
+def test_a_statement_about_another_table_is_refused(server, tmp_path, changes):
+    described = server.signed(server.deployment("table"), **changes)
+    server.faults = [lambda _: None, lambda _: give(described)]
+    with user(server, tmp_path) as client, pytest.raises(SignatureError):
+        client.plan("table")
+
+
+def test_no_server_can_ask_by_silence_who_is_near(server, tmp_path, published, monkeypatch):
+    """A limit of 10 m, signed: places 200 m away are reported all the same."""
+    deployment = server.deployment
+
+    def oracle(name: str) -> Any:
+        return deployment(name).model_copy(update={"snap_km": 0.01})
+
+    monkeypatch.setattr(server, "deployment", oracle)
+    domain = published[1].domain
+    north = int(np.argmax(domain.lat))
+    lat, lon = float(domain.lat[north]) + 0.2 * KM, float(domain.lon[north])
+    with user(server, tmp_path, snap_km=0.5) as client:
+        plan = client.plan("table")
+        assert plan.snap_km == 0.5
+        client.report(plan, plan.place(lat, lon))
+        with pytest.raises(SnapError):
+            plan.place(lat + KM, lon)
+    assert len(server.reports) == 1
+
+
+def test_a_user_may_report_from_anywhere(server, tmp_path):
+    with user(server, tmp_path, snap_km=math.inf) as client:
+        plan = client.plan("table")
+        client.report(plan, plan.place(48.0, 2.0))
+    with user(server, tmp_path, snap_km=math.inf) as client:
+        assert client.ledger.allowance.snap_km == math.inf
+
+
+def test_a_past_state_is_called_one(server, tmp_path):
+    with user(server, tmp_path) as client:
+        client.plan("table")
+        server.version = 2
+        client.plan("table", accept_update=True)
+        server.version = 1
+        for accept in (False, True):
+            with pytest.raises(SignatureError, match="older than version 2"):
+                client.plan("table", accept_update=accept)
+
+
+def test_two_statements_about_one_version_are_noticed(server, tmp_path):
+    with user(server, tmp_path) as client:
+        client.plan("table")
+        other = server.deployment("table").model_copy(update={"reports_per_period": 5})
+        described = server.signed(other)
+        # The key is known by now: the first request is for the deployment.
+        server.faults = [lambda _: give(described)]
+        with pytest.raises(SignatureError, match="two different statements"):
+            client.plan("table")
+
+
+@pytest.mark.parametrize("kind", ["table", "anchors"])
+def test_nothing_that_a_server_can_vary_comes_back_with_a_report(published, tmp_path, kind):
+    """Two users are shown different versions, and send reports with the same fields."""
+    bodies = []
+    for version in (1, 77):
+        server = Standin(*published)
+        server.anchors = anchors_deployment(published[1].domain, private=True)
+        server.version = version
+        with user(server, tmp_path / str(version)) as client:
+            plan = client.plan(kind)
+            client.report(plan, plan.record(3))
+        (report,) = (sent for sent in server.sent if sent.url.endswith("/reports"))
+        bodies.append(report)
+        assert str(version) not in report.url.removeprefix(URL).removeprefix("/v1")
+    assert bodies[0].url == bodies[1].url
+    shown = [dict(sent.headers).keys() for sent in bodies]
+    assert shown[0] == shown[1]
+    assert b"version" not in bodies[0].body + bodies[1].body
+
+
+@pytest.mark.parametrize(
+    ("expected", "reason"),
+    [
+        (Expected(epsilon=1.99), "costs epsilon 2; at most 1.99 was expected"),
+        (Expected(unit="m"), "in km; m was expected"),
+        (Expected(fingerprint="0" * 64), "0000 was expected"),
+    ],
+)
+def test_what_is_not_expected_is_refused(server, tmp_path, expected, reason):
+    with user(server, tmp_path) as client:
+        with pytest.raises(ProtocolError, match=reason):
+            client.plan("table", expected=expected)
+        domain = client.plan("table").domain
+        client.plan("table", expected=Expected(2.0, "km", domain.fingerprint))
+
+
+def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path, monkeypatch):
+    """The description and its signatures agree with each other, and not with the file."""
+    from panda_mdp.protocol.messages.signing import table_bytes
+
+    info = server.info()
+
+    def other() -> Any:
+        signed = table_bytes("city", 1, info.sha256, info.size_bytes, info.domain, 1.0)
+        return info.model_copy(update={"epsilon": 1.0, "signature": server.key.sign(signed)})
+
+    monkeypatch.setattr(server, "info", other)
+    with (
+        user(server, tmp_path) as client,
+        pytest.raises(ProtocolError, match="not what its description says"),
+    ):
+        client.plan("table")

@@ -1,0 +1,115 @@
+/**
+ * What the operator signed about a deployment. The page believes this and nothing beside it, and
+ * within limits of its own, which no operator moves.
+ */
+
+import type { Deployment } from "./api";
+import { type Bytes, canonicalJson, sha256, utf8 } from "./bytes";
+import { SignatureError } from "./errors";
+import type { KeyStore } from "./keypin";
+import type { Allowance } from "./ledger";
+import { joined, type OperatorKey, verify } from "./signing";
+
+export interface Statement {
+  readonly statement: string;
+  readonly name: string;
+  readonly kind: string;
+  readonly version: number;
+  /** Seconds since 1970. */
+  readonly issued: number;
+  readonly metric: string;
+  readonly unit: string;
+  readonly domain: string;
+  readonly epsilon: number | null;
+  readonly delta: number;
+  readonly snap_km: number;
+  readonly period_s: number;
+  readonly reports_per_period: number;
+  readonly table_sha256: string | null;
+}
+
+/** The most that the page begins with, whatever is suggested; a person may allow more. */
+export const MOST_EPSILON = 10;
+export const MOST_PERIOD_EPSILON = 30;
+export const LEAST_PERIOD_S = 3600;
+export const MOST_PERIOD_S = 31 * 86_400;
+/** How far a place may be from a known one. Of the page alone: a limit that an operator could set
+ * would tell, by silence, who is near. */
+export const SNAP_KM = 1;
+
+export async function statementBytes(name: string, text: string): Promise<Bytes> {
+  return joined(["panda-mdp deployment 1", name, await sha256(utf8(text))]);
+}
+
+/** The statement about a deployment; refused unless it is signed and says what the server says. */
+export async function readStatement(key: OperatorKey, said: Deployment): Promise<Statement> {
+  await verify(key.public, await statementBytes(said.name, said.statement), said.signature);
+  let stated: Statement;
+  try {
+    stated = JSON.parse(said.statement) as Statement;
+  } catch {
+    throw new SignatureError("what the operator signed about this deployment is no statement");
+  }
+  const same: [unknown, unknown][] = [
+    [stated.statement, "panda-mdp deployment 1"],
+    [stated.name, said.name],
+    [stated.kind, said.kind],
+    [stated.version, said.version],
+    [stated.snap_km, said.snap_km],
+    [stated.period_s, said.period_s],
+    [stated.reports_per_period, said.reports_per_period],
+    [stated.epsilon, said.guarantee?.epsilon ?? null],
+    [stated.delta, said.guarantee?.delta ?? stated.delta],
+    [stated.metric, "haversine"],
+    [stated.unit, "km"],
+    [stated.domain, said.table?.domain],
+    [stated.table_sha256, said.table?.sha256],
+  ];
+  if (same.some(([a, b]) => a !== b)) {
+    throw new SignatureError(
+      "the server says other things about this deployment than its operator signed",
+      "Do not report anything. Tell the operator.",
+    );
+  }
+  return stated;
+}
+
+const SEEN = "panda-mdp.statements";
+
+/** Refuse a statement that is older than one seen before, or another one of its version. */
+export async function checkSeen(store: KeyStore, stated: Statement): Promise<void> {
+  const all = JSON.parse(store.getItem(SEEN) ?? "{}") as
+    Record<string, { version: number; issued: number; content: string }>;
+  const { issued, ...rest } = stated;
+  const content = await sha256(utf8(canonicalJson(rest)));
+  const before = all[stated.name];
+  if (before) {
+    const older = stated.version < before.version
+      || (stated.version === before.version && issued < before.issued);
+    if (older) {
+      throw new SignatureError(
+        `the server shows version ${stated.version} of this deployment, which is older than `
+          + `version ${before.version}, seen here before`,
+        "Somebody shows you a past state. Do not report anything.",
+      );
+    }
+    if (stated.version === before.version && content !== before.content) {
+      throw new SignatureError(
+        "the operator signed two different statements about one version of this deployment",
+        "Do not report anything.",
+      );
+    }
+  }
+  store.setItem(SEEN, JSON.stringify({
+    ...all, [stated.name]: { version: stated.version, issued, content },
+  }));
+}
+
+/** What the books begin with: what is suggested, within the page's own bounds. */
+export function limitsFrom(stated: Statement, epsilon: number): Allowance {
+  return {
+    epsilon: Math.min(epsilon, MOST_EPSILON),
+    period_epsilon: Math.min(epsilon * stated.reports_per_period, MOST_PERIOD_EPSILON),
+    period_s: Math.min(Math.max(stated.period_s, LEAST_PERIOD_S), MOST_PERIOD_S),
+  };
+}

@@ -1,0 +1,113 @@
+import { beforeAll, beforeEach, expect, test } from "vitest";
+import { openSession } from "../src/client/session";
+import type { Api, Deployment, TableInfo } from "../src/core/api";
+import { type Bytes, sha256 } from "../src/core/bytes";
+import { keyId, type OperatorKey, tableBytes } from "../src/core/signing";
+import {
+  LEAST_PERIOD_S, limitsFrom, MOST_EPSILON, MOST_PERIOD_EPSILON, MOST_PERIOD_S, type Statement,
+  statementBytes,
+} from "../src/core/statement";
+import { CompactTable } from "../src/core/table";
+import { bytesOf } from "./vectors";
+
+const file = bytesOf("city.pmdc");
+const kept = new Map<string, string>();
+const store = {
+  getItem: (name: string) => kept.get(name) ?? null,
+  setItem: (name: string, value: string) => void kept.set(name, value),
+};
+const api = { tableFile: async () => file } as unknown as Api;
+let secret: CryptoKey;
+let key: OperatorKey;
+let info: TableInfo;
+let stated: Statement;
+
+const base64 = (bytes: ArrayBuffer) => btoa(String.fromCharCode(...new Uint8Array(bytes)));
+const sign = async (data: Bytes) =>
+  base64(await crypto.subtle.sign({ name: "Ed25519" }, secret, data));
+
+beforeAll(async () => {
+  const made = (await crypto.subtle.generateKey({ name: "Ed25519" }, true, ["sign", "verify"])) as CryptoKeyPair;
+  secret = made.privateKey;
+  const text = base64(await crypto.subtle.exportKey("raw", made.publicKey));
+  key = { id: await keyId(text), algorithm: "Ed25519", public: text };
+  const table = await CompactTable.read(file);
+  info = {
+    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length,
+    domain: await table.fingerprint(), epsilon: table.epsilon, unit: "km", records: table.size,
+    outputs: table.outputs.length, audited_epsilon: table.epsilon, loss: 0, lower_bound: null,
+    gap: null, loss_cost: 0, signature: "", key_id: key.id, created: "", streets: null,
+  };
+  stated = {
+    statement: "panda-mdp deployment 1", name: "main", kind: "table", version: 1, issued: 100,
+    metric: "haversine", unit: "km", domain: info.domain, epsilon: table.epsilon, delta: 0,
+    snap_km: 0.5, period_s: 86_400, reports_per_period: 3, table_sha256: info.sha256,
+  };
+});
+
+beforeEach(() => kept.clear());
+
+/** A deployment as its server describes it, with what its operator signed. */
+async function described(
+  changes: { info?: Partial<TableInfo>; stated?: Partial<Statement>; said?: Partial<Deployment> } = {},
+): Promise<Deployment> {
+  const table = { ...info, ...changes.info };
+  const signed = { ...stated, ...changes.stated };
+  const text = JSON.stringify(signed);
+  return {
+    name: "main", kind: "table", version: signed.version, open: true, snap_km: signed.snap_km,
+    period_s: signed.period_s, reports_per_period: signed.reports_per_period, created: "",
+    guarantee: { epsilon: signed.epsilon ?? 0, delta: 0, unit: "km" },
+    table: { ...table, signature: await sign(tableBytes(table)) },
+    statement: text, signature: await sign(await statementBytes("main", text)),
+    ...changes.said,
+  };
+}
+
+const open = async (deployment: Deployment) =>
+  openSession(api, deployment, { key, first: true }, () => undefined, store);
+
+test("what the operator signed is believed", async () => {
+  expect((await open(await described())).stated.reports_per_period).toBe(3);
+});
+
+test.each([
+  { snap_km: 0.01 }, { period_s: 15 }, { reports_per_period: 1_000_000 }, { version: 7 },
+  { statement: "{}" }, { name: "other" },
+] as Partial<Deployment>[])("what is only said is not: %o", async (said) => {
+  await expect(open(await described({ said }))).rejects.toThrow(/signature|signed/);
+});
+
+test.each([
+  { domain: "0".repeat(64) }, { table_sha256: "0".repeat(64) }, { unit: "m" }, { metric: "matrix" },
+] as Partial<Statement>[])("a statement about something else is refused: %o", async (changes) => {
+  await expect(open(await described({ stated: changes }))).rejects.toThrow("signed");
+});
+
+test("the file's epsilon is the signed one", async () => {
+  // Statement and guarantee name the file's; the table's own signature names another.
+  await expect(open(await described({ info: { epsilon: info.epsilon / 2 } })))
+    .rejects.toThrow("not what the deployment says");
+  // All signatures agree with each other and not with the file.
+  const half = info.epsilon / 2;
+  await expect(open(await described({ info: { epsilon: half }, stated: { epsilon: half } })))
+    .rejects.toThrow("not what the deployment says");
+});
+
+test("a past state is called one, and two statements about one version are noticed", async () => {
+  await open(await described({ stated: { version: 2, issued: 200 } }));
+  await expect(open(await described())).rejects.toThrow("older than version 2");
+  await expect(open(await described({ stated: { version: 2, issued: 300, period_s: 7200 } })))
+    .rejects.toThrow("two different statements");
+  // Signed again, with the same content.
+  await open(await described({ stated: { version: 2, issued: 400 } }));
+});
+
+test("the page has bounds of its own", () => {
+  const most = limitsFrom({ ...stated, period_s: 1, reports_per_period: 1_000_000 }, 2_000_000);
+  expect(most).toEqual({
+    epsilon: MOST_EPSILON, period_epsilon: MOST_PERIOD_EPSILON, period_s: LEAST_PERIOD_S,
+  });
+  expect(limitsFrom({ ...stated, period_s: 1e9 }, 2).period_s).toBe(MOST_PERIOD_S);
+  expect(limitsFrom(stated, 2)).toEqual({ epsilon: 2, period_epsilon: 6, period_s: 86_400 });
+});
