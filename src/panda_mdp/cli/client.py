@@ -45,6 +45,16 @@ Plain = Annotated[
     bool,
     typer.Option("--plain-http", help="Allow an address that is not encrypted and not local."),
 ]
+AtMost = Annotated[
+    float | None,
+    typer.Option("--at-most", metavar="NUMBER", help="Refuse a report that costs more epsilon."),
+]
+UnitOf = Annotated[
+    str | None, typer.Option("--unit", metavar="NAME", help="Refuse distances in another unit.")
+]
+Fingerprint = Annotated[
+    str | None, typer.Option("--fingerprint", metavar="HEX", help="Refuse other records.")
+]
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
 ]
@@ -151,17 +161,26 @@ def fetch(
         bool,
         typer.Option("--accept-update", help="Take another table than the one used before."),
     ] = False,
+    at_most: AtMost = None,
+    unit: UnitOf = None,
+    fingerprint: Fingerprint = None,
     folder: Folder = Path(HOME),
     plain_http: Plain = False,
     json: Json = None,
 ) -> None:
     """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost."""
     from panda_mdp.cli.tables import facts
+    from panda_mdp.protocol.client.plans import Expected
 
     check_target(json)
     with _client(url, None, folder, plain_http) as client:
         with working("fetching and auditing"):
-            plan = client.plan(name, version=version, accept_update=accept_update)
+            plan = client.plan(
+                name,
+                version=version,
+                accept_update=accept_update,
+                expected=Expected(at_most, unit, fingerprint),
+            )
         rows = list(_described(plan))
         output_console().print(facts(f"{name} of {url}", rows))
         write_json(json, {key.replace(" ", "_"): str(value) for key, value in rows})
@@ -185,6 +204,9 @@ def report(
             help="Report through a deployment that has none; spends the whole period.",
         ),
     ] = False,
+    at_most: AtMost = None,
+    unit: UnitOf = None,
+    fingerprint: Fingerprint = None,
     folder: Folder = Path(HOME),
     plain_http: Plain = False,
     json: Json = None,
@@ -194,13 +216,15 @@ def report(
     Never from the arguments, which end up in shell histories and process lists. Prints what was
     released and what it cost. The same place gets the same answer within a period.
     """
+    from panda_mdp.protocol.client.plans import Expected
+
     if context.args:
         msg = "the place is read from standard input, never from the arguments; give URL NAME alone"
         raise typer.BadParameter(msg)
     check_target(json)
     with _client(url, _token(token_file), folder, plain_http) as client:
         with working("fetching and auditing"):
-            plan = client.plan(name)
+            plan = client.plan(name, expected=Expected(at_most, unit, fingerprint))
         record = read_sealed(plan)
         with working("reporting"):
             answer = client.report(

@@ -51,6 +51,10 @@ def serve(
             metavar="FILE", help="The operator's key; beside a SQLite database by default."
         ),
     ] = None,
+    new_key: Annotated[
+        bool,
+        typer.Option("--new-key", help="With --init: another key in place of one that is lost."),
+    ] = False,
     token_rate: Annotated[
         float, typer.Option(metavar="NUMBER", help="Requests per second of one token.")
     ] = 50.0,
@@ -106,7 +110,7 @@ def serve(
     with store.claim():
         key_path = _key_path(store, key)
         if init:
-            _initialise(store, key_path)
+            _initialise(store, key_path, new_key)
         _run(create_app(store, key_path, settings), host, port, proxy, settings)
 
 
@@ -176,14 +180,21 @@ def _key_path(store: Store, given: Path | None) -> Path:
     return Path(f"{store.path}.key")
 
 
-def _initialise(store: Store, key: Path) -> None:
+def _initialise(store: Store, key: Path, new_key: bool) -> None:
     from panda_mdp.protocol.messages.signing import SigningKey
     from panda_mdp.protocol.server.auth import TokenBook
 
     if not key.exists():
+        if store.value_count("tables") and not new_key:
+            msg = (
+                f"{key}: the operator's key is missing, and tables were signed with it; restore it "
+                "from a backup. --new-key makes another one, which every client refuses until its "
+                "user accepts it"
+            )
+            raise InvalidInputError(msg)
         SigningKey.create(key)
     book = TokenBook(store)
-    if not any(known.role == "admin" for known in book.list()):
+    if not book.count("admin"):
         made = book.make("admin", "first")[0]
         typer.echo(f"admin token, shown this once: {made.token}")
 
@@ -204,6 +215,8 @@ def _set_logs(level: str, access: bool) -> None:
 def _run(app: Server, host: str, port: int, proxy: str, settings: Settings) -> None:
     import uvicorn
 
+    from panda_mdp.protocol.server.http import options
+
     class Announcing(uvicorn.Server):
         """Says where it listens once it does."""
 
@@ -220,18 +233,7 @@ def _run(app: Server, host: str, port: int, proxy: str, settings: Settings) -> N
 
     listener = _listen(host, port)
     config = uvicorn.Config(
-        app,
-        access_log=False,
-        log_level="warning",
-        log_config=None,
-        server_header=False,
-        proxy_headers=bool(proxy),
-        forwarded_allow_ips=proxy or None,
-        lifespan="on",
-        ws="none",
-        timeout_graceful_shutdown=10,
-        timeout_keep_alive=30,
-        backlog=2_048,
+        app, proxy_headers=bool(proxy), forwarded_allow_ips=proxy or None, **options(settings)
     )
     server = Announcing(config)
     # uvicorn shuts down on SIGTERM and then raises it again; by then all is stored.

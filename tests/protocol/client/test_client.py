@@ -333,7 +333,7 @@ def test_a_new_version_is_a_new_draw_and_a_new_charge_unless_answered(server, cl
     with pytest.raises(ConnectionLostError):
         client.report(plan, plan.record(4))
     server.version = 2
-    with pytest.raises(ServerError, match="wrong_version"):
+    with pytest.raises(ServerError, match="another table since"):
         client.report(plan, plan.record(4))
     with pytest.raises(ProtocolError, match="version 1 is pinned"):
         client.plan("table")
@@ -1027,7 +1027,7 @@ def test_another_deployment_or_report_than_asked_for_is_refused(server, client):
 
 
 def test_a_closed_deployment_is_refused_before_anything_is_drawn(server, client):
-    closed = server.deployment("table").model_copy(update={"open": False})
+    closed = server.signed(server.deployment("table").model_copy(update={"open": False}))
     server.faults = [lambda _: None, lambda _: give(closed)]
     plan = client.plan("table")
     with pytest.raises(ProtocolError, match="closed"):

@@ -485,3 +485,51 @@ def test_an_allowance_survives_its_text():
     assert Allowance.from_json(given.to_json()) == given
     with pytest.raises(LedgerError):
         Allowance.from_json("{}")
+
+
+def test_deleted_rows_are_noticed(ledger):
+    charge(ledger, 1)
+    charge(ledger, 2)
+    with ledger_module._connect(ledger.folder / LEDGER) as connection:
+        connection.execute("DELETE FROM entries WHERE seq = 1")
+    with pytest.raises(LedgerError, match="deleted"):
+        charge(ledger, 3)
+
+
+def test_an_older_copy_of_the_book_is_noticed(ledger):
+    charge(ledger, 1)
+    copy = (ledger.folder / LEDGER).read_bytes()
+    charge(ledger, 2)
+    (ledger.folder / LEDGER).write_bytes(copy)
+    with pytest.raises(LedgerError, match="older copy was put back"):
+        charge(ledger, 3)
+
+
+def test_a_ledger_of_the_first_version_goes_on(ledger):
+    """Without a seal over its entries, and without the file that counts them."""
+    charge(ledger, 1)
+    (ledger.folder / "ledger.count").unlink()
+    with ledger_module._connect(ledger.folder / LEDGER) as connection:
+        connection.execute("DELETE FROM settings WHERE name = 'tally'")
+    charge(ledger, 2)
+    assert (ledger.folder / "ledger.count").exists()
+
+
+def test_a_crash_after_the_commit_leaves_a_count_that_refuses_nothing(ledger, monkeypatch):
+    charge(ledger, 1)
+    monkeypatch.setattr(ledger, "_raise_floor", lambda count: None)
+    charge(ledger, 2)
+    monkeypatch.undo()
+    charge(ledger, 3)
+
+
+def test_starting_over_with_a_short_period_does_not_shorten_the_running_one(tmp_path, clock):
+    ledger = Ledger.open(tmp_path, allowance(), clock=clock)
+    charge(ledger, 1)
+    short = allowance(period_s=4)
+    anew = Ledger.start_over(tmp_path, short, clock=clock)
+    clock.now += 60
+    with pytest.raises(BudgetError, match="started over"):
+        charge(anew, 1)
+    clock.now = 20_001 * DAY + 1
+    charge(anew, 1)

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from protocol_servers import Running, error_of, new_id, publish, small_domain, small_table
 
-from panda_mdp.protocol.messages.deployments import TableDeployment
+from panda_mdp.protocol.client.statements import read_statement
+from panda_mdp.protocol.messages.deployments import Statement, TableDeployment
 from panda_mdp.protocol.messages.reports import Counts, Estimate, ReportLine
+from panda_mdp.protocol.messages.signing import VerifyKey
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +212,74 @@ def test_the_log_holds_no_token_no_output_and_no_id(deployed: Running, tmp_path:
         "127.0.0.1",
     ):
         assert hidden not in log
+
+
+def test_a_token_has_a_quota_of_reports(deployed: Running) -> None:
+    """Beyond it nothing counts, so that one token does not move everybody's estimate."""
+    made = deployed.admin.post(
+        "/v1/deployments", json=request("few") | {"reports_per_period": 2, "period_s": 31_000_000}
+    )
+    assert made.status_code == 201
+    client, other = deployed.reporters(2)
+    first = new_id()
+    # Two of this period, and two that the period before left.
+    assert send(client, "few", id=first).status_code == 201
+    assert [send(client, "few").status_code for _ in range(5)] == [201] * 3 + [429] * 2
+    refused = send(client, "few")
+    assert error_of(refused) == (429, "rate_limited")
+    assert int(refused.headers["retry-after"]) > 1
+    assert send(client, "few", id=first).status_code == 200
+    assert send(other, "few").status_code == 201
+    assert deployed.admin.get("/v1/deployments/few/counts").json()["reports"] == 5
+
+
+def test_a_report_need_not_say_its_version(deployed: Running) -> None:
+    deploy(deployed, "silent")
+    (client,) = deployed.reporters(1)
+    url = "/v1/deployments/silent/reports"
+    body = {"id": new_id(), "output": 5}
+    assert client.post(url, json=body).status_code == 201
+    patch = {"table": {"name": "city", "version": 2}}
+    assert deployed.admin.patch("/v1/deployments/silent", json=patch).status_code == 200
+    # The same again is the same, although another table is in force.
+    assert client.post(url, json=body).status_code == 200
+    assert error_of(client.post(url, json=body | {"output": 0})) == (409, "conflict")
+    assert client.post(url, json={"id": new_id(), "output": 0}).status_code == 201
+    lines = deployed.admin.get(url).text.splitlines()
+    assert [json.loads(line)["version"] for line in lines] == [1, 2]
+
+
+def test_what_a_deployment_says_is_signed(deployed: Running) -> None:
+    deploy(deployed, "stated")
+    key = VerifyKey.from_base64(deployed.client().get("/v1").json()["key"]["public"])
+
+    def stated() -> Statement:
+        found = TableDeployment.model_validate_json(
+            deployed.client().get("/v1/deployments/stated").content
+        )
+        return read_statement(found, key)
+
+    first = stated()
+    assert (first.version, first.reports_per_period, first.metric) == (1, 1_000, "haversine")
+    deployed.admin.patch("/v1/deployments/stated", json={"open": False})
+    assert stated() == first
+    patch = {"table": {"name": "city", "version": 2}}
+    deployed.admin.patch("/v1/deployments/stated", json=patch)
+    second = stated()
+    assert (second.version, second.epsilon) == (2, 2.0)
+    assert second.issued >= first.issued
+
+
+def test_tokens_come_in_pages(deployed: Running) -> None:
+    deployed.reporters(5)
+    total = deployed.admin.get("/v1/tokens").json()["total"]
+    seen: list[str] = []
+    while True:
+        page = deployed.admin.get(
+            "/v1/tokens", params={"limit": 3, "after": seen[-1] if seen else ""}
+        ).json()["tokens"]
+        assert len(page) <= 3
+        if not page:
+            break
+        seen += [token["id"] for token in page]
+    assert len(seen) == len(set(seen)) == total

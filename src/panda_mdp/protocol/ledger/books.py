@@ -78,10 +78,27 @@ class Books:
         if self._setting("key") != vault.check:
             msg = "the ledger was replaced while it was open; open it again"
             raise LedgerError(msg)
+        self.count = self._check_tally()
         # Another process may have changed the limits since the ledger was opened.
         self.allowance = Allowance.from_json(self._setting("allowance") or allowance.to_json())
         self._now = int(now)
         self.period = self._roll_over()
+
+    def _numbers(self) -> tuple[int, int]:
+        row = self._connection.execute("SELECT count(*), max(seq) FROM entries").fetchone()
+        return int(row[0]), int(row[1] or 0)
+
+    def _check_tally(self) -> int:
+        """How many entries there are, which must be as many as were charged."""
+        numbers = self._numbers()
+        stated = self._setting("tally")
+        if stated is None:
+            # Of an earlier version of this library: sealed from now on.
+            self.keep("tally", self._vault.tally(*numbers))
+        elif stated != self._vault.tally(*numbers):
+            msg = "entries of the ledger were deleted or added by other means; it is damaged"
+            raise LedgerError(msg)
+        return numbers[0]
 
     def _roll_over(self) -> int:
         """The running period, never before one that was seen; ended periods lose their memos."""
@@ -118,10 +135,12 @@ class Books:
     def check(self, account: str, cost: Guarantee, accept_no_guarantee: bool = False) -> None:
         """Raise `BudgetError` where a release is more than what is allowed. Before any draw."""
         blocked = self._setting("blocked")
-        if blocked is not None and self.period <= int(blocked):
+        until = int(self._setting("blocked_until") or 0)
+        if (blocked is not None and self.period <= int(blocked)) or self._now < until:
+            wait = max(self._remaining(), until - self._now)
             msg = (
                 "the ledger was started over in this period and what was spent before is unknown; "
-                f"the next period begins in {self._remaining():.0f} s"
+                f"the next period begins in {wait:.0f} s"
             )
             raise BudgetError(msg)
         if accept_no_guarantee:
@@ -178,6 +197,9 @@ class Books:
                 self._vault.lock(to_bytes(content), _about(entry), size),
             ),
         )
+        numbers = self._numbers()
+        self.keep("tally", self._vault.tally(*numbers))
+        self.count = numbers[0]
         return entry
 
     def settle(self, entry: Entry, state: State, content: Drawn | None = None) -> Entry:

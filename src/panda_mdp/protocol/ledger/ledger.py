@@ -25,8 +25,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import LedgerError
-from panda_mdp.protocol.ledger.allowance import Allowance
+from panda_mdp.protocol.ledger.allowance import DAY_S, Allowance
 from panda_mdp.protocol.ledger.books import Balance, Books, Entry, State
 from panda_mdp.protocol.ledger.drawn import Drawn
 from panda_mdp.protocol.ledger.locking import file_lock
@@ -36,6 +37,7 @@ from panda_mdp.protocol.messages.signing import sync_folder, write_private
 LEDGER = "ledger.sqlite"
 KEY = "ledger.key"
 LOCK = "ledger.lock"
+COUNT = "ledger.count"
 APPLICATION = 0x706D6C31
 VERSION = 1
 BUSY_S = 30.0
@@ -132,11 +134,18 @@ class Ledger:
         """
         place = Path(folder)
         _prepare_folder(place)
+        try:
+            before = cls.open(place, clock=clock).allowance.period_s
+        except LedgerError:
+            before = DAY_S
         with file_lock(place / LOCK):
-            for path in (place / KEY, place / LEDGER, place / f"{LEDGER}-journal"):
-                path.unlink(missing_ok=True)
+            for name in (KEY, COUNT, LEDGER, f"{LEDGER}-journal"):
+                (place / name).unlink(missing_ok=True)
             running = int(clock() // allowance.period_s)
-            _create(place / LEDGER, place / KEY, allowance, blocked=running)
+            # A shorter period would begin anew while the old one still runs.
+            longer = max(before, allowance.period_s)
+            until = (int(clock() // longer) + 1) * longer
+            _create(place / LEDGER, place / KEY, allowance, blocked=(running, until))
         return cls.open(place, clock=clock)
 
     def __repr__(self) -> str:
@@ -149,8 +158,12 @@ class Ledger:
             with closing(_connect(self.folder / LEDGER)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    yield Books(connection, self._vault, self.allowance, self._clock())
+                    books = Books(connection, self._vault, self.allowance, self._clock())
+                    before = self._floor(books.count)
+                    yield books
                     connection.execute("COMMIT")
+                    if books.count != before:
+                        self._raise_floor(books.count)
                 except BaseException:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
@@ -160,6 +173,32 @@ class Ledger:
         except sqlite3.DatabaseError:
             msg = f"{self.folder / LEDGER}: the ledger is damaged; {REMEDY}"
             raise LedgerError(msg) from None
+
+    def _floor(self, count: int) -> int:
+        """Refuse a ledger with fewer entries than were once seen: an older copy was put back."""
+        path = self.folder / COUNT
+        try:
+            stated = path.read_text()
+        except FileNotFoundError:
+            # Of an earlier version of this library, or deleted (docs/ledger.md).
+            self._raise_floor(count)
+            return count
+        seen = int(stated.split()[0]) if stated.split() and stated.split()[0].isdigit() else -1
+        if seen < 0 or stated != self._vault.tally(seen, seen):
+            msg = f"{path}: it is damaged, so it is unknown what was spent; {REMEDY}"
+            raise LedgerError(msg)
+        if count < seen:
+            msg = (
+                f"{self.folder / LEDGER}: it has {count} entries and {seen} were charged: an older "
+                f"copy was put back; {REMEDY}"
+            )
+            raise LedgerError(msg)
+        return seen
+
+    def _raise_floor(self, count: int) -> None:
+        # After the commit: a crash in between leaves it too low, which refuses nothing.
+        with atomic_file(self.folder / COUNT) as stream:
+            stream.write(self._vault.tally(count, count).encode())
 
     def settle(self, entry: Entry, state: State, content: Drawn | None = None) -> Entry:
         """Note what became of an entry: accepted, or given up. The charge stays."""
@@ -242,7 +281,7 @@ def _prepare_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
-def _create(book: Path, key: Path, allowance: Allowance, blocked: int | None) -> None:
+def _create(book: Path, key: Path, allowance: Allowance, blocked: tuple[int, int] | None) -> None:
     """A new ledger, then its key: a crash in between leaves an empty ledger and no key."""
     if book.exists() and _count(book):
         msg = f"{key}: the ledger's key is missing, so its entries cannot be read; {REMEDY}"
@@ -259,7 +298,7 @@ def _create(book: Path, key: Path, allowance: Allowance, blocked: int | None) ->
             connection.execute(statement)
         settings = {"key": Vault(secret).check, "allowance": allowance.to_json()}
         if blocked is not None:
-            settings["blocked"] = str(blocked)
+            settings |= {"blocked": str(blocked[0]), "blocked_until": str(blocked[1])}
         connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
         connection.execute("COMMIT")
     sync_folder(book.parent)

@@ -38,6 +38,7 @@ class Vault:
 
     def __init__(self, key: bytes) -> None:
         self._memo = _derived(key, b"memo")
+        self._tally = _derived(key, b"tally")
         self._cipher = AESGCM(_derived(key, b"box"))
         self.check = _derived(key, b"check").hex()
         """A public word that tells whether a ledger and a key belong together."""
@@ -61,6 +62,12 @@ class Vault:
         """
         message = canonical_json({**context, "record": index})
         return hmac.new(self._memo, message, hashlib.sha256).digest()
+
+    def tally(self, count: int, last: int) -> str:
+        """A seal over how many entries there are and which is the last: none goes unnoticed."""
+        text = f"{count} {last}"
+        seal = hmac.new(self._tally, text.encode(), hashlib.sha256).hexdigest()
+        return f"{text} {seal}"
 
     def lock(self, plain: bytes, about: str, size: int) -> bytes:
         """Encrypt, padded to `size` bytes so that the length tells nothing; bound to `about`."""

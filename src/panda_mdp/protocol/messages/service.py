@@ -10,6 +10,7 @@ from pydantic import Field
 from panda_mdp.protocol.messages.types import (
     MOST_TOKENS,
     Base64,
+    Count,
     ErrorCode,
     Hex,
     Label,
@@ -97,6 +98,7 @@ class TokenInfo(Message):
 
 
 class TokenList(Message):
-    """GET /v1/tokens."""
+    """GET /v1/tokens: a page of them, and how many there are."""
 
     tokens: list[TokenInfo]
+    total: Count

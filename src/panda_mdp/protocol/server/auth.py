@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from panda_mdp.protocol.messages.service import TokenInfo, TokenMade
 from panda_mdp.protocol.messages.types import Role
@@ -153,11 +153,22 @@ class TokenBook:
         self._keep(fresh, changes)
         return made
 
-    def list(self) -> list[TokenInfo]:
-        """All tokens that are not revoked, the oldest first; never a secret."""
+    def count(self, role: Role | None = None) -> int:
+        """How many tokens are not revoked."""
+        wanted = select(func.count()).select_from(tokens).where(tokens.c.revoked.is_(None))
+        if role is not None:
+            wanted = wanted.where(tokens.c.role == role)
+        with self._store.read() as connection:
+            return int(connection.execute(wanted).scalar() or 0)
+
+    def list(self, after: str = "", limit: int = 1_000) -> list[TokenInfo]:
+        """Tokens that are not revoked, by their ids, those after one; never a secret."""
         with self._store.read() as connection:
             rows = connection.execute(
-                select(tokens).where(tokens.c.revoked.is_(None)).order_by(tokens.c.created)
+                select(tokens)
+                .where(tokens.c.revoked.is_(None), tokens.c.id > after)
+                .order_by(tokens.c.id)
+                .limit(limit)
             ).all()
         return [
             TokenInfo(

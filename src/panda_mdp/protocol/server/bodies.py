@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, TypeVar
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 
-from panda_mdp.protocol.server.context import Context
+from panda_mdp.protocol.server.auth import Token
 from panda_mdp.protocol.server.failures import Failure, invalid
+
+if TYPE_CHECKING:
+    from panda_mdp.protocol.server.context import Context
 
 T = TypeVar("T")
 DRAINED = 128 << 20
@@ -31,18 +35,50 @@ async def read_body(request: Request, here: Context, limit: int) -> bytes:
         raise _too_large(limit, close=size > DRAINED)
     parts: list[bytes] = []
     seconds = here.settings.body_seconds
+    token: Token | None = request.scope["state"].get("token")
+    room = here.room if token is not None and token.role == "reporter" else None
+    arrived = 0
     try:
         async with asyncio.timeout(seconds):
-            arrived = 0
             async for part in request.stream():
                 arrived += len(part)
                 if arrived > limit:
                     raise _too_large(limit, close=True)
+                if room is not None and arrived > SHORT:
+                    room.take(request.scope, len(part))
                 parts.append(part)
     except TimeoutError:
         msg = f"the body had not arrived after {seconds:g} s"
         raise Failure("invalid", msg, "send it at once", {"connection": "close"}) from None
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Room:
+    """Memory for the bodies of all reporters together: one cannot fill it for the others for long.
+
+    What a request took is given back when its answer was sent (`Gate`).
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+
+    def take(self, scope: MutableMapping[str, Any], count: int) -> None:
+        """Take some for a request, or refuse it."""
+        if count > self._free:
+            raise Failure(
+                "unavailable",
+                "the server has its hands full of long requests",
+                "try again",
+                {"retry-after": "2", "connection": "close"},
+            )
+        self._free -= count
+        state = scope["state"]
+        state["taken"] = state.get("taken", 0) + count
+        state["room"] = self
+
+    def give_back(self, count: int) -> None:
+        """Free what a request took."""
+        self._free += count
 
 
 async def read_json(request: Request, here: Context, limit: int) -> bytes:

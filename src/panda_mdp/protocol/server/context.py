@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.auth import TokenBook
+from panda_mdp.protocol.server.bodies import Room
 from panda_mdp.protocol.server.live import Cache, Live, LiveDeployments
 from panda_mdp.protocol.server.pool import Pool
 from panda_mdp.protocol.server.settings import Settings
@@ -35,6 +36,7 @@ class Context:
         self.live = LiveDeployments(store, self.files)
         self.writer = ReportWriter(store, settings.batch_reports, settings.queued_reports)
         self.pool = Pool()
+        self.room = Room(settings.reporters_bytes)
         self.supervisor = Supervisor(store, key_path, self.live.forget, settings.poll_seconds)
         self._watch: asyncio.Task[None] | None = None
 

@@ -32,6 +32,8 @@ access_log = logging.getLogger("panda_mdp.access")
 server_log = logging.getLogger("panda_mdp.server")
 
 MOST_BUCKETS = 100_000
+PAGE = 64 << 10
+"""A body of so many bytes counts as a request of its own."""
 NO_TOKEN = unauthorised("this needs a token, and the request has none")
 _BAD_FORM = unauthorised("the Authorization header has not the form Bearer pmt_<id>_<secret>")
 _ALWAYS = (
@@ -56,16 +58,16 @@ class Buckets:
         self.burst = burst
         self._left: dict[str, tuple[float, float]] = {}
 
-    def take(self, key: str, now: float) -> float:
-        """0 and one request less, or the seconds until there is one."""
+    def take(self, key: str, now: float, cost: float = 1.0) -> float:
+        """0 and so many requests less, or the seconds until there are as many."""
         left, since = self._left.get(key, (self.burst, now))
         left = min(self.burst, left + (now - since) * self.rate)
-        if left < 1.0:
+        if left < cost:
             self._left[key] = (left, now)
-            return (1.0 - left) / self.rate
+            return (cost - left) / self.rate
         if len(self._left) >= MOST_BUCKETS:
             self._forget(now)
-        self._left[key] = (left - 1.0, now)
+        self._left[key] = (left - cost, now)
         return 0.0
 
     def _forget(self, now: float) -> None:
@@ -116,6 +118,9 @@ class Gate:
             if status == 0:
                 await refuse(unexpected, answer)
         finally:
+            state = scope.get("state", {})
+            if "room" in state:
+                state["room"].give_back(state["taken"])
             self._log(scope, status, time.perf_counter() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,9 +128,15 @@ class Gate:
         self._count(scope, token)
         state = scope.setdefault("state", {})
         state["token"], state["refusal"] = token, failure
-        if token is None and scope["method"] not in ("GET", "HEAD", "OPTIONS"):
-            # Nobody without a token changes anything.
-            raise failure or NO_TOKEN
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+            if token is None:
+                # Nobody without a token changes anything.
+                raise failure or NO_TOKEN
+            length = _length(scope)
+            if length > PAGE and token.role == "reporter":
+                # A long body counts as many short ones.
+                more = min(length / PAGE, self.settings.token_burst - 1)
+                _limit(self._tokens.take(token.id, time.monotonic(), more))
         await self.app(scope, receive, send)
 
     async def _who(self, scope: Scope) -> tuple[Token | None, Failure | None]:
@@ -160,6 +171,13 @@ class Gate:
         route = getattr(scope.get("route"), "path", "-")
         address = f" {_address(scope)}" if self.settings.log_addresses else ""
         access_log.info("%s %s %d %.1f ms%s", _method(scope), route, status, 1e3 * seconds, address)
+
+
+def _length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value[:12])
+    return 0
 
 
 def _address(scope: Scope) -> str:

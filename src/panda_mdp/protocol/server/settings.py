@@ -24,6 +24,13 @@ class Settings:
     """Every other body."""
     body_seconds: float = 60.0
     """A body must have arrived by then."""
+    header_bytes: int = 32 << 10
+    header_seconds: float = 15.0
+    """A request's header must have arrived by then."""
+    connections: int = 4_000
+    """At once; further ones are refused."""
+    reporters_bytes: int = 64 << 20
+    """All bodies of reporters that are in memory at once."""
     queued_reports: int = 20_000
     """Reports that may wait for the disk before the server says that it is busy."""
     batch_reports: int = 1_000

@@ -150,8 +150,14 @@ async def post_table(
     request: Request,
     name: NamePath,
     domain: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+    epsilon: Annotated[float | None, Query(gt=0, le=1e9)] = None,
+    unit: Annotated[str | None, Query(pattern=r"^[ -~]{1,32}$")] = None,
+    fingerprint: Annotated[str | None, Query(pattern=r"^[0-9a-f]{64}$")] = None,
 ) -> Response:
-    """Publish a table, a .pmdp or .pmdc file: audited over all pairs, signed, the next version."""
+    """Publish a table, a .pmdp or .pmdc file: audited over all pairs, signed, the next version.
+
+    `epsilon` (at most), `unit` and `fingerprint` say what is expected: any other table is refused.
+    """
     require(request, "admin")
     here = context(request)
 
@@ -171,6 +177,18 @@ async def post_table(
     await run_in_threadpool(streets_for)
     body = await read_body(request, here, here.settings.table_bytes)
     candidate = await here.pool.run(examine, body)
+    facts = candidate.facts
+    for field, wrong in (
+        ("epsilon", epsilon is not None and facts["epsilon"] > epsilon),
+        ("unit", unit is not None and facts["unit"] != unit),
+        ("fingerprint", fingerprint is not None and facts["domain"] != fingerprint),
+    ):
+        if wrong:
+            raise Failure(
+                "invalid",
+                f"{field}: the table is not the expected one",
+                "compare it with `panda-mdp info`, or expect something else",
+            )
 
     def store() -> TableInfo:
         streets = streets_for(candidate.facts["domain"])

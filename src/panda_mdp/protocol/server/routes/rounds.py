@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, insert, select
@@ -195,13 +195,18 @@ async def post_round(request: Request, name: NamePath) -> Response:
 
 
 @router.get("/v1/deployments/{name}/rounds", responses=gives(RoundList, 200) | fails(404))
-async def get_rounds(request: Request, name: NamePath) -> Response:
-    """All rounds of a deployment."""
+async def get_rounds(
+    request: Request,
+    name: NamePath,
+    before: Annotated[int, Query(ge=1, lt=2**31)] = 2**31 - 1,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+) -> Response:
+    """The latest rounds of a deployment, the oldest first; `before` pages back."""
 
     def look(connection: Connection) -> RoundList:
         row = find(connection, name)
         anchors_request(row)
-        return RoundList(rounds=stored.all_rounds(connection, row.id))
+        return RoundList(rounds=stored.list_rounds(connection, row.id, before, limit))
 
     return answer(await _read(context(request), look))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
@@ -42,10 +42,15 @@ async def post_tokens(request: Request) -> Response:
 
 
 @router.get("/v1/tokens", responses=gives(TokenList, 200) | fails(401, 403))
-def get_tokens(request: Request) -> Response:
-    """All tokens that are not revoked, without secrets."""
+def get_tokens(
+    request: Request,
+    after: Annotated[str, Query(pattern=r"^[0-9a-f]{0,12}$")] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+) -> Response:
+    """Tokens that are not revoked, without secrets, by their ids; `after` pages on."""
     require(request, "admin")
-    return answer(TokenList(tokens=context(request).book.list()))
+    book = context(request).book
+    return answer(TokenList(tokens=book.list(after, limit), total=book.count()))
 
 
 @router.delete(

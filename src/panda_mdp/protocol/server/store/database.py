@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from alembic.util import CommandError
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, create_engine, event, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, event, func, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -147,6 +147,12 @@ class Store:
                 select(schema.meta.c.value).where(schema.meta.c.key == key)
             ).scalar()
         return None if found is None else str(found)
+
+    def value_count(self, table: str) -> int:
+        """How many rows one of this layout's tables has."""
+        wanted = select(func.count()).select_from(schema.metadata.tables[table])
+        with self.read() as connection:
+            return int(connection.execute(wanted).scalar() or 0)
 
     @staticmethod
     def count_change(connection: Connection, key: str) -> None:

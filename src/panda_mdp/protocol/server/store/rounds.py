@@ -102,19 +102,27 @@ def close_by_hand(connection: Connection, deployment: int, number: int) -> Round
 
 def round_info(connection: Connection, row: Row[Any]) -> RoundInfo:
     """What everybody may know about a round: how many took part, not who."""
-    numbers: dict[str, int] = {
-        str(state): int(number)
-        for state, number in connection.execute(
-            select(uploads.c.state, func.count())
-            .where(uploads.c.deployment == row.deployment, uploads.c.round == row.number)
-            .group_by(uploads.c.state)
-        )
-    }
+    return _info(row, _users(connection, row.deployment, row.number, row.number))
+
+
+def _users(
+    connection: Connection, deployment: int, first: int, last: int
+) -> dict[tuple[int, str], int]:
+    """Users of some rounds by state, counted by the database."""
+    found = connection.execute(
+        select(uploads.c.round, uploads.c.state, func.count())
+        .where(uploads.c.deployment == deployment, uploads.c.round.between(first, last))
+        .group_by(uploads.c.round, uploads.c.state)
+    )
+    return {(int(number), str(state)): int(count) for number, state, count in found}
+
+
+def _info(row: Row[Any], users: Mapping[tuple[int, str], int]) -> RoundInfo:
     return RoundInfo(
         round=row.number,
         state=row.state,
-        users=sum(numbers.values()),
-        filtered=numbers.get("filtered", 0),
+        users=sum(count for (number, _), count in users.items() if number == row.number),
+        filtered=users.get((row.number, "filtered"), 0),
         opened=when(row.opened),
         closes_at=None if row.closes_at is None else when(row.closes_at),
         closes_at_users=row.closes_at_users,
@@ -122,12 +130,20 @@ def round_info(connection: Connection, row: Row[Any]) -> RoundInfo:
     )
 
 
-def all_rounds(connection: Connection, deployment: int) -> list[RoundInfo]:
-    """The rounds of a deployment, the oldest first."""
+def list_rounds(
+    connection: Connection, deployment: int, before: int, limit: int
+) -> list[RoundInfo]:
+    """The latest rounds of a deployment that have a lower number, the oldest of them first."""
     rows = connection.execute(
-        select(rounds).where(rounds.c.deployment == deployment).order_by(rounds.c.number)
+        select(rounds)
+        .where(rounds.c.deployment == deployment, rounds.c.number < before)
+        .order_by(rounds.c.number.desc())
+        .limit(limit)
     ).all()
-    return [round_info(connection, row) for row in rows]
+    if not rows:
+        return []
+    users = _users(connection, deployment, rows[-1].number, rows[0].number)
+    return [_info(row, users) for row in reversed(rows)]
 
 
 # Users

@@ -1,0 +1,49 @@
+"""What the attacks have in common: a stand-in for a malicious server, and a real one to attack."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import panda_mdp as pm
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from protocol_servers import Running, new_id, publish, small_domain, small_table  # noqa: E402
+from protocol_standin import TOKEN, URL, Standin, give  # noqa: E402
+
+from panda_mdp.protocol import Allowance, Client  # noqa: E402
+
+__all__ = ["KM", "TOKEN", "URL", "Standin", "client", "deployed", "give", "new_id", "rogue"]
+KM = 1 / 111.2
+
+
+def rogue(folder: Path) -> Standin:
+    """A server whose operator signs whatever it likes."""
+    domain = small_domain(12)
+    outputs = np.array([1, 5, 9])
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
+    path = folder / "city.pmdc"
+    return Standin(path, pm.save_compact(pm.exponential(problem), path))
+
+
+def client(server: Standin, folder: Path, **limits: Any) -> Client:
+    """A careful user of it."""
+    allowed = Allowance(**{"epsilon": 5.0, "period_epsilon": 50.0, **limits})
+    return Client(URL, TOKEN, folder, allowed, transport=server.transport)
+
+
+def deployed(**advice: Any) -> Running:
+    """A real server with a table that takes reports."""
+    folder = Path(tempfile.mkdtemp(prefix="panda-mdp-attack-"))
+    running = Running(str(folder / "panda.db"), folder, "--token-rate", "50").start()
+    publish(running.admin, small_table(small_domain()), "city", folder)
+    body = {"kind": "table", "name": "main", "table": {"name": "city", "version": 1}, **advice}
+    made = running.admin.post("/v1/deployments", json=body)
+    made.raise_for_status()
+    return running

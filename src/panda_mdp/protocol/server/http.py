@@ -1,0 +1,94 @@
+"""HTTP as this server speaks it: uvicorn's, with bounds on headers, on waiting and on connections.
+
+uvicorn's parser has none of its own: a header of 80 MB costs seconds of processor time, and a
+connection that never ends its header stays for ever.
+"""
+
+from __future__ import annotations
+
+from asyncio import BaseTransport, TimerHandle
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from panda_mdp.protocol.server.settings import Settings
+
+
+def bounded(settings: Settings) -> type[HttpToolsProtocol]:
+    """A protocol class with these settings' bounds."""
+
+    class Bounded(HttpToolsProtocol):
+        """One connection."""
+
+        _head = 0
+        """Bytes of a header that is not complete yet."""
+        _reading = True
+        _waiting: TimerHandle | None = None
+
+        def connection_made(self, transport: BaseTransport) -> None:
+            super().connection_made(transport)  # type: ignore[arg-type]
+            if len(self.connections) > settings.connections:
+                self._refuse(b"503 Service Unavailable")
+                return
+            self._await_header()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            self._head += len(data) if self._reading else 0
+            super().data_received(data)
+            if self._reading and self._head > settings.header_bytes:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self._reading = True
+            if self._waiting is None:
+                self._await_header()
+
+        def on_headers_complete(self) -> None:
+            self._reading = False
+            self._head = 0
+            self._stop_waiting()
+            super().on_headers_complete()
+
+        def _await_header(self) -> None:
+            self._waiting = self.loop.call_later(settings.header_seconds, self._give_up)
+
+        def _stop_waiting(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+
+        def _give_up(self) -> None:
+            self._waiting = None
+            self._refuse(b"408 Request Timeout")
+
+        def _refuse(self, status: bytes) -> None:
+            self._reading = True
+            self._head = 0
+            if not self.transport.is_closing():
+                self.transport.write(
+                    b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                )
+                self.transport.close()
+
+    return Bounded
+
+
+def options(settings: Settings) -> dict[str, Any]:
+    """What uvicorn is configured with."""
+    return {
+        "http": bounded(settings),
+        "access_log": False,
+        "log_level": "warning",
+        "log_config": None,
+        "server_header": False,
+        "lifespan": "on",
+        "ws": "none",
+        "timeout_graceful_shutdown": 10,
+        "timeout_keep_alive": 30,
+        "backlog": 2_048,
+    }
