@@ -220,7 +220,7 @@ def test_a_place_beyond_the_map_is_refused(browser: Browser, site: Site) -> None
     with visit(browser, site.url) as at:
         at.ready()
         at.page.evaluate("document.getElementById('by-list').open = true")
-        for text, said in [("48.85, 2.35", "limit of 0.5 km"), ("95, 12", "not a latitude")]:
+        for text, said in [("48.85, 2.35", "limit of 1 km"), ("95, 12", "not a latitude")]:
             at.page.fill("#numbers", text)
             at.page.press("#numbers", "Enter")
             at.page.wait_for_selector('#action-said[data-state="bad"]')

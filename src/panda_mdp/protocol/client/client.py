@@ -63,7 +63,7 @@ from panda_mdp.protocol.messages.signing import VerifyKey, rows_bytes
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
 
-STALE_S = 600.0
+STALE_S = 60.0
 """A plan that is older than this is compared with what is in force before something is sent."""
 
 
