@@ -170,7 +170,7 @@ def fetch(
 ) -> None:
     """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost."""
     from panda_mdp.cli.tables import facts
-    from panda_mdp.protocol.client.plans import Expected
+    from panda_mdp.table.certificate import Expected
 
     check_target(json)
     with _client(url, None, folder, plain_http) as client:
@@ -216,7 +216,7 @@ def report(
     Never from the arguments, which end up in shell histories and process lists. Prints what was
     released and what it cost. The same place gets the same answer within a period.
     """
-    from panda_mdp.protocol.client.plans import Expected
+    from panda_mdp.table.certificate import Expected
 
     if context.args:
         msg = "the place is read from standard input, never from the arguments; give URL NAME alone"

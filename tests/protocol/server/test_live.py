@@ -15,7 +15,7 @@ from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server import live as module
 from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.live import Cache, LiveDeployments
-from panda_mdp.protocol.server.store.catalogue import examine, read_table, store_table
+from panda_mdp.protocol.server.store.catalogue import examine, store_table, table_outputs
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import set_open, store_deployment
 
@@ -41,9 +41,9 @@ def test_a_crowd_reads_a_deployment_once(store: Store, monkeypatch: pytest.Monke
 
     def read(data: bytes) -> object:
         decoded.append(len(data))
-        return read_table(data)
+        return table_outputs(data)
 
-    monkeypatch.setattr(module, "read_table", read)
+    monkeypatch.setattr(module, "table_outputs", read)
     with store:
         live = LiveDeployments(store, Cache(1 << 20))
 

@@ -35,7 +35,6 @@ from panda_mdp.protocol.client.cache import TableCache, check_signature
 from panda_mdp.protocol.client.plans import (
     AnchorsPlan,
     BallPlan,
-    Expected,
     Plan,
     TablePlan,
     domain_of,
@@ -62,6 +61,7 @@ from panda_mdp.protocol.messages.service import ServiceInfo
 from panda_mdp.protocol.messages.signing import VerifyKey, rows_bytes
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
+from panda_mdp.table.certificate import Expected
 
 STALE_S = 60.0
 """A plan that is older than this is compared with what is in force before something is sent."""
@@ -193,7 +193,7 @@ class Client:
                 plan = TablePlan.of(self.server, info, table, snap_km)
         check_domain(stated, plan.domain)
         if expected is not None:
-            expected.check(name, plan.cost, plan.domain)
+            expected.check(plan.domain, plan.cost.epsilon)
         self._check_cost(plan)
         if not isinstance(info, AnchorsDeployment):
             self.trust.pin_version(self.server, name, pin)

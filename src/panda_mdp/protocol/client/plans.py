@@ -48,32 +48,6 @@ from panda_mdp.protocol.messages.deployments import (
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.pmdc.compact import CompactTable
 
-
-@dataclass(frozen=True)
-class Expected:
-    """What a user knows about a deployment in another way; anything else is refused.
-
-    `epsilon` is the most that one report may cost, per `unit`; `fingerprint` names the records.
-    """
-
-    epsilon: float | None = None
-    unit: str | None = None
-    fingerprint: str | None = None
-
-    def check(self, name: str, cost: Guarantee, domain: Domain) -> None:
-        """Raise `ProtocolError` where a deployment is not the expected one."""
-        if self.epsilon is not None and not cost.epsilon <= self.epsilon:
-            msg = f"a report to {name} costs epsilon {cost.epsilon:g}; at most {self.epsilon:g} was"
-        elif self.unit is not None and domain.unit != self.unit:
-            msg = f"the distances of {name} are in {domain.unit}; {self.unit} was"
-        elif self.fingerprint is not None and domain.fingerprint != self.fingerprint:
-            msg = f"{name} is about the records {domain.fingerprint}; {self.fingerprint} was"
-        else:
-            return
-        msg = f"{msg} expected: nothing is reported; ask the operator what has changed"
-        raise ProtocolError(msg)
-
-
 BOX_BYTES = 512
 """Room in the ledger for what is drawn and sent, apart from anchors."""
 NEAREST_SLACK = {"matrix": 4e-9}

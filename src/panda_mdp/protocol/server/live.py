@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, select
 
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.catalogue import read_table, table_file
+from panda_mdp.protocol.server.store.catalogue import table_file, table_outputs
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import (
     Request,
@@ -128,7 +128,7 @@ class LiveDeployments:
         if known is not None:
             return known
         data = self._files.get(key, lambda: table_file(connection, ref))
-        outputs = frozenset(read_table(data).outputs.tolist())
+        outputs = table_outputs(data)
         # A version never changes, so this is read once.
         self._outputs[key] = outputs
         return outputs

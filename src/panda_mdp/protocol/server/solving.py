@@ -7,6 +7,7 @@ sets only, and the table depends on nothing else. Runs in worker processes.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from panda_mdp.panda.schemes.coin_scheme import CoinScheme
 from panda_mdp.panda.schemes.scheme import mean_loss
 from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.selection.centres import BallLaw
 from panda_mdp.panda.selection.law import surrogates
 from panda_mdp.panda.simulate.users import Screen, distance_screen, median_screen
 from panda_mdp.problem import Problem
@@ -76,15 +78,25 @@ def ball_rows(
     file: bytes, epsilon_1: float, delta: float, candidates: list[int] | None, centre: int
 ) -> tuple[list[int], list[int], list[list[str]]]:
     """Records of the ball around a centre, outputs, and the records' weights."""
-    table = read_table(file)
-    law = _balls(epsilon_1, delta, candidates).on(table.domain)
+    chosen = None if candidates is None else tuple(candidates)
+    outputs, table, law = _ball_law(file, epsilon_1, delta, chosen)
     place = np.flatnonzero(law.centres == centre)
     if len(place) == 0:
         msg = "the centre is not one of the public centres of this deployment"
         raise MethodError(msg)
     records = law.ball(int(place[0]))
-    weights = table.weights()[records]
-    return records.tolist(), table.outputs.tolist(), decimal_rows(weights)
+    return records.tolist(), outputs, decimal_rows(table[records])
+
+
+@lru_cache(maxsize=4)
+def _ball_law(
+    file: bytes, epsilon_1: float, delta: float, candidates: tuple[int, ...] | None
+) -> tuple[list[int], IntArray, BallLaw]:
+    """Outputs, rows and centres: reading and auditing takes longer than cutting many balls."""
+    table = read_table(file)
+    chosen = None if candidates is None else list(candidates)
+    law = _balls(epsilon_1, delta, chosen).on(table.domain)
+    return table.outputs.tolist(), table.weights(), law
 
 
 def _balls(epsilon_1: float, delta: float, candidates: list[int] | None) -> BallAnchors:

@@ -286,6 +286,17 @@ def read_table(data: bytes) -> CompactTable:
     return decode_compact(data)
 
 
+def table_outputs(data: bytes) -> frozenset[int]:
+    """The outputs of a stored table, which was audited when it was published."""
+    header, sections = layout.unpack(data)
+    return frozenset(layout.unpack_integers(sections["outputs"], header["outputs"]).tolist())
+
+
+def table_metric(data: bytes) -> str:
+    """The kind of a stored table's metric."""
+    return str(layout.unpack(data)[0]["domain"]["kind"])
+
+
 def plain(value: Mapping[str, Any]) -> str:
     """A JSON text for a column."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -13,7 +13,12 @@ from panda_mdp.protocol.messages.deployments import (
     TableDeploymentRequest,
 )
 from panda_mdp.protocol.messages.signing import SigningKey, digest_of, statement_bytes
-from panda_mdp.protocol.server.store.catalogue import domain_row, read_table, table_file, table_info
+from panda_mdp.protocol.server.store.catalogue import (
+    domain_row,
+    table_file,
+    table_info,
+    table_metric,
+)
 from panda_mdp.protocol.server.store.database import now_ms
 from panda_mdp.protocol.server.store.deployments import (
     all_deployments,
@@ -81,7 +86,7 @@ def _statement(connection: Connection, row: Row[Any]) -> Statement:
     info = table_info(connection, ref)
     shared |= {
         "version": row.version,
-        "metric": read_table(table_file(connection, ref)).domain.metric.kind,
+        "metric": table_metric(table_file(connection, ref)),
         "unit": info.unit,
         "domain": info.domain,
         "table": {"name": info.name, "version": info.version},
