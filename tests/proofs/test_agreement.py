@@ -88,14 +88,26 @@ def test_rome(built, road_maps, tmp_path, capsys):
     assert "holds: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("clusters", [1, 3])
-def test_tiles_change_no_verdict(built, clusters, tmp_path):
-    """Records in far clusters, where tiles are passed over, and in one where none is."""
+@pytest.mark.parametrize("kind", ["euclidean", "haversine", "angular"])
+def test_the_verdict_is_sharp_across_tiles(kind, built, tmp_path):
+    """Rows differ between three clusters only, one of them so far that its tiles are passed over:
+    the stated rate holds, one part in 1e9 less does not."""
     rng = np.random.default_rng(5)
-    vectors = rng.normal(size=(120, 2)) + 60.0 * rng.integers(0, clusters, size=(120, 1))
-    domain = pm.Domain.from_vectors(vectors)
-    outputs = np.arange(4)
-    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), epsilon=1.0)
-    path = tmp_path / "tiles.pmdp"
-    pm.exponential(problem).save(path)
+    cluster = np.arange(90) % 3
+    middle = np.array([[0.0, 0.0, 1.0], [0.0, 0.3, 1.0], [40.0, 1.0, 1.0]])[cluster]
+    vectors = middle + 0.01 * rng.random((90, 3))
+    if kind == "haversine":
+        domain = pm.Domain.from_points(*vectors[:, :2].T)
+    else:
+        domain = pm.Domain.from_vectors(vectors, metric=kind)
+    table = np.array([[0.5, 0.5], [0.9, 0.1], [0.7, 0.3]])[cluster]
+    nearest = domain.distances()[cluster[:, None] < cluster].min()
+    problem = pm.Problem(domain, [0, 1], np.ones((90, 2)), epsilon=2 / nearest)
+    path = tmp_path / "clusters.pmdp"
+    pm.Mechanism.from_matrix(problem, table).save(path)
     assert third(built, path)[0] == 0
+    file = forging.Archive.of(path.read_bytes())
+    file.certificate["audit"]["epsilon"] *= 1 - 1e-9
+    path.write_bytes(file.bytes())
+    assert third(built, path)[0] == 1
+    assert checker().main(str(path)) == 1
