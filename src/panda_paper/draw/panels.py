@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.3, 3.7
+TITLE_CHARACTERS = 9.5
+"""Of a title, per inch."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ def panels(count: int, title: str, *, rows: int = 1) -> tuple[Figure, list[Axes]
     columns = -(-count // rows)
     width = max(6.2, PANEL_WIDTH * columns)
     figure = new_figure(width, PANEL_HEIGHT * rows + 0.55)
+    # A long name of a city goes on in a second line.
+    title = textwrap.fill(title, int(TITLE_CHARACTERS * width))
     figure.suptitle(title, x=0.012, ha="left", color=INK, fontsize=12.5, fontweight="bold")
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for one in axes:
