@@ -197,6 +197,36 @@ def test_audit_does_not_vouch_for_forged_files(tmp_path: Path) -> None:
     assert call("audit", path, "--epsilon", "1000").exit_code == 0
 
 
+def test_info_and_perturb_refuse_forged_claims(tmp_path: Path) -> None:
+    """Never a traceback; what `info` shows is at least of one piece."""
+    from forging import wrong_claims
+
+    path = tmp_path / "forged.pmdp"
+    shown = []
+    for name, data in wrong_claims():
+        path.write_bytes(data)
+        refused(call("perturb", path, stdin="3\n"))
+        result = call("info", path)
+        assert result.exit_code in (0, 2), name
+        assert result.exception is None or isinstance(result.exception, SystemExit), name
+        if result.exit_code == 0:
+            shown.append(name)
+    # What takes an audit or the records to find out.
+    assert set(shown) <= {
+        "epsilon 1 % lower",
+        "audit 1 % lower",
+        "audit of 0",
+        "audit of another worst pair",
+        "audit of a negative record",
+        "another fingerprint",
+        "fingerprint none",
+        "another unit",
+        "dimensions",
+        "one output less",
+        "kind of another metric",
+    }
+
+
 def test_verify_runs_the_second_checker(saved: Path, tmp_path: Path) -> None:
     result = call("verify", saved)
     assert result.exit_code == 0, result.output

@@ -474,8 +474,7 @@ def _tables(weights: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 def _archives() -> Iterator[tuple[str, bytes]]:
     base = Archive.of(honest("euclidean", ".pmdp"))
-    for name, certificate in _claims(base.certificate, 1.5):
-        yield name, Archive(certificate, base.arrays).bytes()
+    yield from wrong_claims()
     for kind in KINDS:
         yield from wrong_records(kind)
     file = Archive.of(honest("haversine", ".pmdp"))
@@ -499,6 +498,13 @@ def _archives() -> Iterator[tuple[str, bytes]]:
         yield f"proof: {name}", file.bytes()
     yield from _zips(base)
     yield from _damaged(honest("matrix", ".pmdp"))
+
+
+def wrong_claims() -> Iterator[tuple[str, bytes]]:
+    """Archives with one claim of the certificate changed."""
+    base = Archive.of(honest("euclidean", ".pmdp"))
+    for name, certificate in _claims(base.certificate, 1.5):
+        yield name, Archive(certificate, base.arrays).bytes()
 
 
 def wrong_records(kind: str) -> Iterator[tuple[str, bytes]]:

@@ -216,7 +216,7 @@ def info(file: MechanismFile, json: Json = None) -> None:
         ("records", f"{domain['records']:,} ({domain['kind']}, {domain['unit']})"),
         ("outputs", certificate["outputs"]),
         ("epsilon", f"{certificate['epsilon']:g} {certificate['epsilon_unit']}"),
-        ("audited epsilon", f"{verdict['epsilon']:.9g} over {verdict['pairs']:,} pairs"),
+        ("stated audit", f"{verdict['epsilon']:.9g} over {verdict['pairs']:,} pairs"),
         ("expected loss", f"{certificate['loss']:.6g} {unit}"),
         ("lower bound", "none" if bound is None else f"{bound:.6g} {unit}"),
         ("prior", certificate["prior_source"]),

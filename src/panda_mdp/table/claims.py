@@ -158,6 +158,17 @@ def check_bound(certificate: Mapping[str, Any], loss: float) -> float | None:
     return bound
 
 
+def check_stated(certificate: Mapping[str, Any]) -> None:
+    """Refuse a certificate that contradicts itself; nothing is computed that takes time."""
+    check_words(certificate, certificate["domain"]["unit"])
+    check_bound(certificate, real(certificate, "loss"))
+    stated, size = certificate["audit"], whole(certificate["domain"], "records", 2)
+    fits = 0 <= real(stated, "epsilon") <= real(certificate, "epsilon")
+    if not fits or stated["holds"] is not True or stated["pairs"] != size * (size - 1) // 2:
+        msg = "the stated audit does not cover the epsilon that is claimed"
+        raise FileFormatError(msg)
+
+
 def check_audit(
     certificate: Mapping[str, Any], verdict: Audit, domain: Domain, outputs: IntArray
 ) -> None:

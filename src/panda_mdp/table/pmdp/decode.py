@@ -110,8 +110,18 @@ def at_path(path: str | os.PathLike[str], read: Callable[[bytes], T]) -> T:
 
 
 def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The certificate of a file whose checksums hold; nothing in it is audited again."""
-    return at_path(path, lambda data: unpack(data)[0])
+    """The certificate of a file whose checksums hold; nothing in it is audited again.
+
+    One that contradicts itself is refused: numbers that are none, words of another epsilon, a
+    lower bound above the loss, an audit that does not hold.
+    """
+    return at_path(path, _certificate)
+
+
+def _certificate(data: bytes) -> dict[str, Any]:
+    certificate = unpack(data)[0]
+    claims.check_stated(certificate)
+    return certificate
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
