@@ -197,6 +197,7 @@ def test_audit_does_not_vouch_for_forged_files(tmp_path: Path) -> None:
     assert call("audit", path, "--epsilon", "1000").exit_code == 0
 
 
+@pytest.mark.filterwarnings("ignore::panda_mdp.errors.ScaleWarning")
 def test_info_and_perturb_refuse_forged_claims(tmp_path: Path) -> None:
     """Never a traceback; what `info` shows is at least of one piece."""
     from forging import wrong_claims
