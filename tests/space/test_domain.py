@@ -463,3 +463,12 @@ def test_128000_records_fit_in_a_gigabyte():
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 1024
+
+
+def test_values_are_records_called_by_themselves():
+    salaries = Domain.from_values([2500.5, 1000.0, 2500.5], unit="EUR")
+    assert salaries.labels == (1000.0, 2500.5) and salaries.unit == "EUR"
+    assert salaries.record(2500.5) == 1 and salaries.distance(0, 1) == 1500.5
+    for values in ([[1, 2]], ["a", "b"], [7, 7], [1.0, np.nan]):
+        with pytest.raises(DomainError):
+            Domain.from_values(values)

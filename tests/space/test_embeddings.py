@@ -76,3 +76,25 @@ def test_wrong_calls(tmp_path: Path) -> None:
     (tmp_path / "glove.txt").write_text(GLOVE)
     with pytest.raises(InvalidInputError, match="limit is 1"):
         load_embeddings(tmp_path / "glove.txt", limit=1)
+
+
+def word2vec(path: Path, rows: dict[str, list[float]], end: bytes = b"") -> Path:
+    size = len(next(iter(rows.values())))
+    body = [word.encode() + b" " + np.array(v, "<f4").tobytes() + end for word, v in rows.items()]
+    path.write_bytes(f"{len(rows)} {size}\n".encode() + b"".join(body))
+    return path
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_word2vec_binary(tmp_path: Path, end: bytes) -> None:
+    rows = {"cat": [1.0, 0.25], "größe": [0.5, -2.0], "dog": [0.0, 1.0]}
+    path = word2vec(tmp_path / "v.bin", rows, end)
+    read = load_embeddings(path)
+    assert read.words == ("cat", "größe", "dog") and read.vectors.tolist() == list(rows.values())
+    assert load_embeddings(path, limit=2).words == ("cat", "größe")
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(FileFormatError, match="breaks at word 3 of 3"):
+        load_embeddings(path)
+    path.write_bytes(b"no header")
+    with pytest.raises(FileFormatError, match="no word2vec file"):
+        load_embeddings(path)

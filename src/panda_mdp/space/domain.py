@@ -146,6 +146,21 @@ class Domain(Rebuilt):
         return cls(chosen, merged=mapping)
 
     @classmethod
+    def from_values(cls, values: npt.ArrayLike, *, unit: str = "unit") -> Domain:
+        """Numbers such as ages or salaries, ascending, each once; records are called by them.
+
+        >>> ages = Domain.from_values([38, 30, 30, 50], unit="years")
+        >>> ages.labels, ages.record(38), ages.distance(0, 2)
+        ((30, 38, 50), 1, 20.0)
+        """
+        numbers = np.asarray(values)
+        if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.number):
+            msg = f"values are {numbers.dtype} of shape {numbers.shape}; give a list of numbers"
+            raise DomainError(msg)
+        distinct_values = np.unique(numbers)
+        return cls.from_vectors(distinct_values, unit=unit).with_labels(distinct_values.tolist())
+
+    @classmethod
     def from_matrix(
         cls, distances: npt.ArrayLike, *, unit: str = "unit", merge: bool = False
     ) -> Domain:

@@ -16,6 +16,8 @@ from panda_mdp.base.arrays import FloatArray, frozen
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.space.domain import Domain
 
+WORD_BYTES = 1000
+
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
@@ -59,7 +61,7 @@ def load_embeddings(
     vocabulary: Iterable[str] | None = None,
     limit: int | None = None,
 ) -> Embeddings:
-    """Read word vectors from text (GloVe, word2vec, fastText) or `.npy`.
+    """Read word vectors from text (GloVe, word2vec, fastText), word2vec's `.bin` or `.npy`.
 
     Text: a word and its numbers per line, separated by blanks; a first line with two whole numbers
     (count and dimensions) is a header. `.npy`: a (K, p) array, with one word per line in the file
@@ -76,7 +78,7 @@ def load_embeddings(
     wanted = None if vocabulary is None else frozenset(vocabulary)
     if source.suffix == ".npy":
         return _npy(source, words, wanted, limit)
-    rows = _rows(source)
+    rows = _binary_rows(source) if source.suffix == ".bin" else _rows(source)
     if wanted is not None:
         rows = ((word, vector) for word, vector in rows if word in wanted)
     kept: dict[str, FloatArray] = {}
@@ -113,6 +115,30 @@ def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
                 msg = f"{path.name}, line {number}: not a word and {dimensions} finite numbers"
                 raise FileFormatError(msg)
             yield word, vector
+
+
+def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
+    """word2vec's binary format: a header of two numbers, then a word, a blank and floats each."""
+    with path.open("rb") as stream:
+        header = stream.readline(64).split()
+        if len(header) != 2 or not all(part.isdigit() and len(part) < 10 for part in header):
+            msg = f"{path.name} does not begin with two numbers: it is no word2vec file"
+            raise FileFormatError(msg)
+        count, dimensions = int(header[0]), int(header[1])
+        for number in range(count):
+            word = bytearray()
+            while (byte := stream.read(1)) not in (b" ", b"") and len(word) < WORD_BYTES:
+                word += byte
+            raw = stream.read(4 * dimensions)
+            if byte != b" " or len(raw) != 4 * dimensions or not dimensions:
+                msg = f"{path.name} ends or breaks at word {number + 1} of {count}"
+                raise FileFormatError(msg)
+            vector = np.frombuffer(raw, dtype="<f4").astype(np.float64)
+            if not np.isfinite(vector).all():
+                msg = f"{path.name}, word {number + 1}: its vector is not finite"
+                raise FileFormatError(msg)
+            # Some writers end each vector with a new line, which then begins the next word.
+            yield word.lstrip(b"\n").decode("utf-8", errors="replace"), vector
 
 
 def _npy(
