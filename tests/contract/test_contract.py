@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contract_methods import METHODS, Method
 from helpers import random_domain
 
 import panda_mdp as pm
-from contract.methods import METHODS, Method
 from panda_mdp.privacy.quantise import TOTAL
 
 EPSILON = 1.0
