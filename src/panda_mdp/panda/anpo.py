@@ -20,8 +20,9 @@ from scipy.sparse.csgraph import connected_components
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.outputs import Outputs
 from panda_mdp.panda.options import Solver
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
@@ -127,12 +128,11 @@ def anchor_problem(
 ) -> Problem:
     """AnPO as a problem: merged anchors, budgets as distances in nats, epsilon 1.
 
-    Outputs are records of a problem's domain, so where there are fewer groups than outputs, rows
-    without weight are added at the diameter from everything. They may equal any anchor's row, so
-    they bind nothing and change neither optimum nor bound.
+    A single group is joined by a row without weight, since a domain has two records; it may equal
+    the other, so it binds nothing and changes neither optimum nor bound.
     """
     count, outputs = len(closed), problem.outputs_count
-    size = max(count, outputs, 2)
+    size = max(count, 2)
     reach = float(closed.max()) if closed.max() > 0 else 1.0
     apart = np.full((size, size), reach)
     apart[:count, :count] = closed
@@ -145,15 +145,16 @@ def anchor_problem(
     loss = np.zeros((size, outputs))
     np.add.at(loss, group, share[:, None] * problem.loss[anchors])
     loss[:count] /= np.where(prior[:count] > 0, prior[:count], 1.0)[:, None]
-    return Problem(
-        Domain.from_matrix(apart, unit="nats"),
-        np.arange(outputs),
-        loss,
-        1.0,
-        prior=prior / prior.sum(),
-        loss_unit=problem.loss_unit,
-        prior_source="weights of the anchors",
-    )
+    with quiet_scale():
+        return Problem(
+            Domain.from_matrix(apart, unit="nats"),
+            Outputs.labels(range(outputs)),
+            loss,
+            1.0,
+            prior=prior / prior.sum(),
+            loss_unit=problem.loss_unit,
+            prior_source="weights of the anchors",
+        )
 
 
 def scaled_problem(
@@ -162,9 +163,9 @@ def scaled_problem(
     """AnPO over the domain's own geometry, where budgets are all but eps d; else None.
 
     Then eps is shrunk to the least budget per distance, at most 1e-6 below, and no closure is
-    needed. Outputs are only labels here, so there must be as many anchors.
+    needed.
     """
-    if len(anchors) < max(2, problem.outputs_count) or weights.sum() <= 0:
+    if len(anchors) < 2 or weights.sum() <= 0:
         return None
     apart = problem.domain.distances(anchors, anchors)
     np.fill_diagonal(apart, 1.0)
@@ -173,15 +174,23 @@ def scaled_problem(
     least = float(rates.min())
     if least < (1 - SCALED) * problem.epsilon:
         return None
-    return Problem(
-        problem.domain.take(anchors),
-        np.arange(problem.outputs_count),
-        problem.loss[anchors],
-        least * (1 - 1e-12),
-        prior=weights / weights.sum(),
-        loss_unit=problem.loss_unit,
-        prior_source="weights of the anchors",
-    )
+    return _over_anchors(problem, anchors, weights, least * (1 - 1e-12))
+
+
+def _over_anchors(
+    problem: Problem, anchors: IntArray, weights: FloatArray, epsilon: float
+) -> Problem:
+    """The problem restricted to anchors, at another epsilon; outputs go by their columns."""
+    with quiet_scale():
+        return Problem(
+            problem.domain.take(anchors),
+            Outputs.labels(range(problem.outputs_count)),
+            problem.loss[anchors],
+            epsilon,
+            prior=weights / weights.sum(),
+            loss_unit=problem.loss_unit,
+            prior_source="weights of the anchors",
+        )
 
 
 def solve_anchors(
@@ -273,17 +282,9 @@ def relaxed_bound(
     Between anchors the whole eps d may be spent, with nothing for Phase I or margins: every table
     of AnPO, and the restriction of every eps-mDP table of the domain, is feasible for it.
     """
-    if len(anchors) >= max(2, problem.outputs_count) and weights.sum() > 0:
+    if len(anchors) >= 2 and weights.sum() > 0:
         # The domain's own geometry makes for a sparser constraint graph than a matrix does.
-        relaxed = Problem(
-            problem.domain.take(anchors),
-            np.arange(problem.outputs_count),
-            problem.loss[anchors],
-            problem.epsilon,
-            prior=weights / weights.sum(),
-            loss_unit=problem.loss_unit,
-            prior_source="weights of the anchors",
-        )
+        relaxed = _over_anchors(problem, anchors, weights, problem.epsilon)
     else:
         apart = problem.epsilon * problem.domain.distances(anchors, anchors)
         np.fill_diagonal(apart, 0.0)
