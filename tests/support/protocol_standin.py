@@ -330,8 +330,8 @@ def anchors_deployment(
     domain: pm.Domain, *, private: bool, epsilon: float = 3.0
 ) -> AnchorsDeployment:
     """A deployment whose certificate holds (everybody's anchors are all candidates, nearly), or
-    the paper's parameters, which do not hold."""
-    selection = SelectionInfo(decay="exponential", alpha=0.95, rate=0.1)
+    parameters whose Phase I costs too much."""
+    selection = SelectionInfo(decay="power", alpha=0.9, rate=0.5, radius=1.5)
     if private:
         selection = SelectionInfo(
             decay="exponential",
