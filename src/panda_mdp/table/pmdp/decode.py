@@ -119,8 +119,14 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _certificate(data: bytes) -> dict[str, Any]:
-    certificate = unpack(data)[0]
-    claims.check_stated(certificate)
+    try:
+        certificate = unpack(data)[0]
+        claims.check_stated(certificate)
+    except FileFormatError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        msg = f"the certificate lacks a field or holds a wrong value: {error!r}"
+        raise FileFormatError(msg) from error
     return certificate
 
 
