@@ -331,3 +331,19 @@ def test_numba_missing_says_what_to_install(without_numba, monkeypatch):
     with pytest.raises(MissingDependencyError, match="pip install numba"):
         optimal(grid(3), backend="cpu")
     assert optimal(grid(3)).gap <= 0.01, "what is small needs SciPy alone"
+
+
+def test_a_full_device_is_said_in_words(monkeypatch):
+    def full(*_):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 99 bytes")
+
+    monkeypatch.setattr(loop.Solve, "run", full)
+    with pytest.raises(MethodError, match=r"9 records x 9 outputs do not fit.*fewer outputs"):
+        optimal(grid(3), backend="cpu")
+
+    def broken(*_):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(loop.Solve, "run", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        optimal(grid(3), backend="cpu")

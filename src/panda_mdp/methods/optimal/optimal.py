@@ -111,7 +111,18 @@ def optimal(
 
             engine = Recorder()
         run = Solve(problem, gap, engine, share, progress, pairs == "all")
-        first = _warned(run.run(start_table), gap)
+        try:
+            first = _warned(run.run(start_table), gap)
+        except RuntimeError as error:
+            # JAX's own words for a device whose memory is full.
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            msg = (
+                f"{problem.size} records x {problem.outputs_count} outputs do not fit the memory of "
+                "the devices; use more of them (outputs are split), fewer outputs or records, or "
+                "backend='cpu'"
+            )
+            raise MethodError(msg) from error
     if then is None:
         return first
     from panda_mdp.methods.second.second import lower_objective
