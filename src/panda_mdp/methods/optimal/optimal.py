@@ -118,8 +118,8 @@ def optimal(
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             msg = (
-                f"{problem.size} records x {problem.outputs_count} outputs do not fit the memory of "
-                "the devices; use more of them (outputs are split), fewer outputs or records, or "
+                f"{problem.size} records x {problem.outputs_count} outputs do not fit the memory "
+                "of the devices; use more of them (outputs are split), fewer outputs or records, or "
                 "backend='cpu'"
             )
             raise MethodError(msg) from error
