@@ -119,8 +119,8 @@ def optimal(
                 raise
             msg = (
                 f"{problem.size} records x {problem.outputs_count} outputs do not fit the memory "
-                "of the devices; use more of them (outputs are split), fewer outputs or records, or "
-                "backend='cpu'"
+                "of the devices; use more of them (outputs are split), fewer outputs or records, "
+                "or backend='cpu'"
             )
             raise MethodError(msg) from error
     if then is None:
