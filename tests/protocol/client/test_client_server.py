@@ -55,7 +55,7 @@ class Site:
         anchors = {"domain": known, "outputs": self.outputs, "epsilon": 3.0, "delta": 1e-3}
         anchors["kind"] = "anchors"
         self.post("/deployments", {"name": "anchors", "selection": selection, **anchors})
-        paper = {"decay": "exponential", "alpha": 0.95, "rate": 0.1}
+        paper = {"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5}
         study = {"name": "paper", "selection": paper, "accept_no_guarantee": True}
         self.post("/deployments", {**study, **anchors})
         self.users = 0
