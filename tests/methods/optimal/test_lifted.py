@@ -8,7 +8,7 @@ from helpers import displacement_problem, random_domain
 
 from panda_mdp import optimal
 from panda_mdp.compute.status import Stopped
-from panda_mdp.methods.optimal import lifted
+from panda_mdp.methods.optimal import backends, lifted
 from panda_mdp.methods.optimal.backends import JaxEngine
 from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.methods.optimal.lifted import WIDTH, Lifted, Nodes, reach
@@ -56,8 +56,7 @@ def test_edges_are_lifted_into_every_tile_that_sees_both_ends(town):
 @pytest.mark.parametrize("nats", [0.5, 6.0, 40.0])
 def test_the_bound_holds_at_any_reach(town, dense, nats, monkeypatch):
     monkeypatch.setattr(lifted, "MOST_NATS", 0.0)
-    monkeypatch.setattr(lifted, "localised", lambda *_: None)
-    monkeypatch.setattr("panda_mdp.methods.optimal.backends.localised", _reach_of(nats))
+    monkeypatch.setattr(backends, "localised", _reach_of(nats))
     graph = constraint_graph(town.domain, town.epsilon)
     solver = JaxEngine().solver(town, graph, warm_start(town, graph))
     assert isinstance(solver, Lifted)
