@@ -99,7 +99,7 @@ def test_chi_square_would_notice_a_percent():
 def test_sampling_never_touches_floats():
     """No matrix of floats is formed on the way to a draw."""
     mechanism = exponential(displacement_problem(random_domain("euclidean", 8), [0, 3], 1.0))
-    fresh = type(mechanism)(mechanism.problem, mechanism.weights, mechanism.method, mechanism.audit)
+    fresh = type(mechanism)(mechanism.problem, mechanism.weights, mechanism.method)
     fresh.sample(2, 10)
     assert "matrix" not in vars(fresh)
     assert thresholds(fresh.weights[0]).dtype == np.int64

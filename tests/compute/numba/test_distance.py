@@ -109,7 +109,7 @@ def test_unknown_metrics_are_refused():
         kind = "taxicab"
         size = 2
         embedding = np.zeros((2, 1))
-        block = pairs = take = arrays = None
+        block = pairs = take = arrays = check = None
 
     with pytest.raises(NotImplementedError, match="Taxicab"):
         coordinates(Taxicab(), np.arange(2))

@@ -92,7 +92,9 @@ class Records(Forms):
         return Records(np.ascontiguousarray(self.coefficients[order]))
 
     def rows(self, size: int, outputs: int) -> sparse.csr_array:
-        return sparse.csr_array(sparse.block_diag(list(self.coefficients[:, None, :])))
+        return sparse.csr_array(
+            sparse.block_diag([sparse.coo_array(row[None, :]) for row in self.coefficients])
+        )
 
     def sums(self) -> tuple[FloatArray, float]:
         return self.coefficients.max(axis=1), float(self.coefficients.sum(axis=1).max())

@@ -8,6 +8,7 @@ import io
 import math
 import os
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -268,7 +269,8 @@ def _array(members: Mapping[str, bytes], name: str, shape: tuple[int, ...]) -> n
     try:
         version = np.lib.format.read_magic(stream)
         found, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except ValueError as error:
+    except (ValueError, SyntaxError, tokenize.TokenError) as error:
+        # NumPy tokenises the header, and what that raises depends on Python's version.
         msg = f"array {name} cannot be read: {error}"
         raise FileFormatError(msg) from error
     data = stream.read()
