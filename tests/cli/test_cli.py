@@ -303,6 +303,15 @@ def test_perturb_refuses_places_in_arguments(saved: Path) -> None:
         assert "33.86" not in message
 
 
+@pytest.mark.parametrize(
+    "option",
+    [("--at-most", "1.5"), ("--unit", "m"), ("--fingerprint", "0" * 16), ("--fingerprint", "0")],
+)
+def test_perturb_refuses_a_table_that_was_not_expected(saved: Path, option) -> None:
+    refused(call("perturb", saved, *option, stdin="3\n"))
+    assert call("perturb", saved, "--at-most", "2", "--unit", "km", stdin="3\n").exit_code == 0
+
+
 def test_perturb_without_a_line_is_refused(saved: Path) -> None:
     assert "is empty" in refused(call("perturb", saved, stdin=""))
 

@@ -71,6 +71,16 @@ def perturb(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the true columns beside the reports.")
     ] = False,
+    at_most: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Refuse a table with a larger epsilon."),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(metavar="WORD", help="Refuse a table per another unit.")
+    ] = None,
+    fingerprint: Annotated[
+        str | None, typer.Option(metavar="HEX", help="Refuse a table over another domain.")
+    ] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the reports as JSON.")
     ] = None,
@@ -83,6 +93,7 @@ def perturb(
     the snap limit: epsilon (d + 2 limit). Each further report of the same place spends epsilon
     again, unless --key repeats draws.
     """
+    from panda_mdp.table.certificate import Expected
     from panda_mdp.table.pmdp.decode import load
 
     if context.args or (rows is not None and not rows.exists()):
@@ -96,7 +107,7 @@ def perturb(
     if (rows is None) != (out is None):
         msg = "FILE and --out go together; without both, lines are read from standard input"
         raise typer.BadParameter(msg)
-    mechanism = load(file)
+    mechanism = load(file, expected=Expected(at_most, unit, fingerprint))
     if rows is None or out is None:
         _perturb_lines(mechanism, snap_limit, json)
         return

@@ -91,5 +91,5 @@ def test_shared_sources_are_all_that_distances_are_made_of():
         "compiling.py",
         "distance.py",
         "metrics.py",
-        "metrics_angular.py",
+        "angular.py",
     }
