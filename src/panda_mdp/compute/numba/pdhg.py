@@ -28,7 +28,7 @@ F = np.float32
 CHUNK = 32
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(inline="always", fastmath=True, error_model="numpy")
 def turn(
     e,
     ends,
@@ -42,20 +42,19 @@ def turn(
     keep,
     pull,
     measure,
-    scratch,
+    vi,
+    vj,
+    g,
+    h,
+    first,
+    second,
 ):
     """The dual step of one edge, all outputs; its squared movement where that is measured.
 
     The loops over outputs are many and short because each then has few enough streams for the
     compiler to prove them apart and vectorise; a row stays in the first-level cache meanwhile.
     """
-    outputs = scratch.shape[1]
-    vi = scratch[0]
-    vj = scratch[1]
-    g = scratch[2]
-    h = scratch[3]
-    first = scratch[4]
-    second = scratch[5]
+    outputs = len(vi)
     i = ends[e, 0]
     j = ends[e, 1]
     grow = growth[e]
@@ -160,8 +159,13 @@ def run(
         pull = F(1) - keep
         measure = step == steps - 1
         for b in prange(blocks):
-            scratch = np.empty((7, outputs), np.float32)
-            grad = scratch[6]
+            grad = np.empty(outputs, np.float32)
+            vi = np.empty(outputs, np.float32)
+            vj = np.empty(outputs, np.float32)
+            g = np.empty(outputs, np.float32)
+            h = np.empty(outputs, np.float32)
+            first = np.empty(outputs, np.float32)
+            second = np.empty(outputs, np.float32)
             square_x = 0.0
             square_mu = 0.0
             square_u = 0.0
@@ -205,7 +209,7 @@ def run(
                 if ends[e, 1] < last:
                     square_u += turn(
                         e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
-                        measure, scratch,
+                        measure, vi, vj, g, h, first, second,
                     )  # fmt: skip
                     for side in range(2):
                         told_i = told[ends[e, side]]
@@ -216,17 +220,19 @@ def run(
             move_mu[b] = square_mu
             move_u[b] = square_u
         for chunk in prange(edge_chunks):
-            scratch = np.empty((6, outputs), np.float32)
+            vi = np.empty(outputs, np.float32)
+            vj = np.empty(outputs, np.float32)
+            g = np.empty(outputs, np.float32)
+            h = np.empty(outputs, np.float32)
+            first = np.empty(outputs, np.float32)
+            second = np.empty(outputs, np.float32)
             square_u = 0.0
-            for k in range(chunk * CHUNK, min(len(across), (chunk + 1) * CHUNK)):
+            for e in across[chunk * CHUNK : (chunk + 1) * CHUNK]:
                 square_u += turn(
-                    across[k], ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
-                    measure, scratch,
+                    e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
+                    measure, vi, vj, g, h, first, second,
                 )  # fmt: skip
             move_across[chunk] = square_u
-    for b in range(blocks):
-        moved[0] += move_x[b]
-        moved[1] += move_mu[b]
-        moved[2] += move_u[b]
-    for chunk in range(edge_chunks):
-        moved[2] += move_across[chunk]
+    moved[0] = move_x.sum()
+    moved[1] = move_mu.sum()
+    moved[2] = move_u.sum() + move_across.sum()
