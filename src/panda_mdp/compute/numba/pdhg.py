@@ -233,6 +233,10 @@ def run(
                     measure, vi, vj, g, h, first, second,
                 )  # fmt: skip
             move_across[chunk] = square_u
-    moved[0] = move_x.sum()
-    moved[1] = move_mu.sum()
-    moved[2] = move_u.sum() + move_across.sum()
+    moved[:] = 0.0
+    for b in range(blocks):
+        moved[0] += move_x[b]
+        moved[1] += move_mu[b]
+        moved[2] += move_u[b]
+    for chunk in range(edge_chunks):
+        moved[2] += move_across[chunk]
