@@ -91,3 +91,36 @@ def test_bad_vectors() -> None:
     assert merged.merged is not None and merged.merged.tolist() == [0, 1, 0]
     with pytest.raises(DomainError, match="metric is 'cosine'"):
         Domain.from_vectors([[1.0], [2.0]], metric="cosine")
+
+
+@pytest.mark.parametrize("angle", [2e-7, 1e-5, 1e-2, 1.0])
+def test_the_error_covers_the_normalisation_of_what_was_given(angle):
+    """Angles between the vectors as given, in 60 digits, against those of the domain."""
+    import mpmath
+
+    rng = np.random.default_rng(5)
+    worst = 0.0
+    with mpmath.workdps(60):
+        for _ in range(40):
+            first = rng.normal(size=3) * 10.0 ** rng.uniform(-3, 3)
+            turn = rng.normal(size=3)
+            turn -= turn @ first / (first @ first) * first
+            second = np.cos(angle) * first + np.sin(angle) * np.linalg.norm(first) * (
+                turn / np.linalg.norm(turn)
+            )
+            domain = Domain.from_vectors([first, second], metric="angular")
+            u, v = ([mpmath.mpf(float(c)) for c in vector] for vector in (first, second))
+            size = [mpmath.sqrt(sum(c * c for c in w)) for w in (u, v)]
+            minus = mpmath.sqrt(
+                sum((a / size[0] - b / size[1]) ** 2 for a, b in zip(u, v, strict=True))
+            )
+            plus = mpmath.sqrt(
+                sum((a / size[0] + b / size[1]) ** 2 for a, b in zip(u, v, strict=True))
+            )
+            exact = 2 * mpmath.atan2(minus, plus)
+            error = abs(mpmath.mpf(domain.distance(0, 1)) / exact - 1)
+            assert error <= domain.metric.relative_error
+            worst = max(worst, float(error))
+    if angle < 1e-6:
+        # Without the turn of the normalisation the account would be some 2e-15.
+        assert worst > 1e-14

@@ -19,8 +19,6 @@ import errno
 import hashlib
 import io
 import json
-import os
-import secrets
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.table.certificate import describe, output_arrays
 from panda_mdp.table.claims import most_unpacked
 
@@ -110,37 +109,14 @@ def _zipped(members: Mapping[str, bytes], compression: int) -> bytes:
 
 
 def write(target: Path, data: bytes) -> None:
-    """Write a file atomically: a reader sees the old file or the whole new one."""
+    """Write a file atomically into a folder that exists."""
     if target.is_dir():
         raise IsADirectoryError(
             errno.EISDIR, "a mechanism is saved to a file, not a folder", str(target)
         )
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
-        # Not a private temporary file: the result gets the permissions that the user's mask gives.
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileNotFoundError:
+    if not target.parent.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "the folder to save in does not exist; create it", str(target.parent)
-        ) from None
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, where the system lets folders be opened."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        )
+    with atomic_file(target) as stream:
+        stream.write(data)
