@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import duckdb
@@ -35,7 +36,7 @@ def main(out: Path, *, rows: int = 10_000) -> Path:
 
     # Dask: client.map(perturber.frame, parts). Ray: ray.remote(perturber.frame), task by task.
     parts = [fixes[k : k + rows // 4] for k in range(0, rows, rows // 4)]
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         pooled = pd.concat(pool.map(perturber.frame, parts))
     alone = perturber.frame(fixes)
     print("a pool draws as one process does:", pooled.equals(alone))

@@ -4,31 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
-from functools import partial
 
 import pytest
+from worker_jobs import prepared
 
 from panda_mdp.base.processes import NoAnswer, Worker
-
-
-def prepared(request: tuple[str, int]) -> Callable[[], int]:
-    """Asked in the worker's process."""
-    what, number = request
-    if what == "no start":
-        time.sleep(600)
-    return {
-        "pid": os.getpid,
-        "sleep": partial(_asleep, number),
-        "signal": partial(os.kill, os.getpid(), number),
-        "exit": partial(os._exit, number),
-    }.get(what, os.getpid)  # type: ignore[return-value]
-
-
-def _asleep(seconds: int) -> int:
-    time.sleep(seconds)
-    return seconds
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import duckdb
@@ -13,6 +14,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from worker_jobs import reported
 
 import panda_mdp as pm
 from panda_mdp.errors import BudgetError, InvalidInputError, NotForReleaseError, SnapError
@@ -276,17 +278,12 @@ def test_other_refusals(mechanism):
         pm.perturb(pd.DataFrame(ROWS), study)  # type: ignore[arg-type]
 
 
-def reported(task: tuple[bytes, pd.DataFrame]) -> list[float]:
-    perturber = pickle.loads(task[0])
-    return list(perturber.frame(task[1])["reported_lat"])
-
-
 def test_workers_draw_as_one_process_does(mechanism):
     """A picklable function is all that a pool, Dask or Ray needs."""
     perturber = Perturber(mechanism, Columns(person="user"), key=KEY)
     frame = pd.DataFrame(ROWS)
     packed = pickle.dumps(perturber)
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         parts = list(pool.map(reported, [(packed, frame[:2]), (packed, frame[2:])] * 2))
     assert (
         parts[0] + parts[1] == parts[2] + parts[3] == list(perturber.frame(frame)["reported_lat"])

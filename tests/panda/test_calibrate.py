@@ -125,4 +125,4 @@ def test_candidates_on_rome_lose_little(road_maps) -> None:
     run = pm.panda(problem, range(10), found.selection, 1e-7, relaxed=False)
     assert pm.audit_panda(run).holds
     margin = pm.panda(problem, [0], found.selection, 1e-7, relaxed=False, budgets="margin")
-    assert found.loss < 0.5 * margin.scheme.expected_loss()
+    assert found.loss < 0.7 * margin.scheme.expected_loss()

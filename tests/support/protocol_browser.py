@@ -20,7 +20,7 @@ from protocol_servers import Running
 import panda_mdp as pm
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-AXE = Path(__file__).parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -168,7 +168,7 @@ class Gate:
         if not access_log.isEnabledFor(logging.INFO):
             return
         # The template and never the path: names in a path could be anything.
-        route = getattr(scope.get("route"), "path", "-")
+        route = getattr(scope.get("route"), "path", "") or "-"
         address = f" {_address(scope)}" if self.settings.log_addresses else ""
         access_log.info("%s %s %d %.1f ms%s", _method(scope), route, status, 1e3 * seconds, address)
 
