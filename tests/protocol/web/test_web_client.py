@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -432,7 +433,14 @@ def forged(site: Site) -> tuple[bytes, dict[str, Any]]:
     names = ("name", "version", "sha256", "size_bytes", "domain", "epsilon")
     key = SigningKey.load(site.server.folder / "operator.key")
     table["signature"] = key.sign(table_bytes(*(table[name] for name in names)))
-    listed |= {"table": table, "guarantee": listed["guarantee"] | {"epsilon": 3.0}}
+    stated = json.loads(listed["statement"]) | {"epsilon": 3.0, "table_sha256": table["sha256"]}
+    text = json.dumps(stated)
+    listed |= {
+        "table": table,
+        "guarantee": listed["guarantee"] | {"epsilon": 3.0},
+        "statement": text,
+        "signature": key.sign(statement_bytes(listed["name"], text)),
+    }
     return data, {"deployments": [listed]}
 
 
