@@ -24,7 +24,7 @@ from protocol_browser import (
     visit,
 )
 
-from panda_mdp.protocol.messages.signing import SigningKey, table_bytes
+from panda_mdp.protocol.messages.signing import SigningKey, statement_bytes, table_bytes
 
 
 @pytest.fixture(scope="module")
