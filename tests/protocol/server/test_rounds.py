@@ -183,6 +183,7 @@ def test_two_rounds(ready: Running) -> None:
     listed = public.get("/v1/deployments/life/rounds").json()["rounds"]
     assert [entry["state"] for entry in listed] == ["solved", "solved"]
     found_shares = ready.admin.get("/v1/deployments/life/estimate").json()
+    assert "reports" in found_shares, found_shares
     assert found_shares["reports"] == 5 and abs(sum(found_shares["share"]) - 1) < 1e-9
 
 

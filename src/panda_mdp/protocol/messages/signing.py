@@ -67,7 +67,7 @@ def statement_bytes(name: str, text: str) -> bytes:
     """What is signed of a deployment: its name and the very text of its statement.
 
     >>> statement_bytes("rome", "{}")[:40]
-    b'panda-mdp deployment 1\\nrome\\n44136fa355b'
+    b'panda-mdp deployment 1\\nrome\\n44136fa355b3'
     """
     digest = hashlib.sha256(text.encode()).hexdigest()
     return _joined(("panda-mdp deployment 1", name, digest))
