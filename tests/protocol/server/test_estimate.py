@@ -181,3 +181,12 @@ def test_observations_of_nobody_are_empty() -> None:
     seen = anchors_observations(law, [], [])
     assert isinstance(seen, Observations) and seen.reports == 0
     assert estimate(seen).share.tolist() == [0.25] * 4
+
+
+def test_reports_that_no_record_makes_tell_nothing():
+    table = np.array([[0.9, 0.1], [0.1, 0.9], [0.0, 0.0]])
+    with_them, _ = bayesian_update(table, np.array([[66.0, 34.0, 50.0]]))
+    without, _ = bayesian_update(table[:2], np.array([[66.0, 34.0]]))
+    np.testing.assert_allclose(with_them, without)
+    alone, _ = bayesian_update(table, np.array([[0.0, 0.0, 7.0]]))
+    np.testing.assert_allclose(alone, 0.5)

@@ -87,13 +87,15 @@ def bayesian_update(
     """
     size = likelihood.shape[1]
     shares = np.full((len(counts), size), 1.0 / size)
+    # What no record can have reported tells nothing about records: it was made up.
+    counts = np.where(likelihood.any(axis=1), counts, 0.0)
     total = counts.sum(axis=1, keepdims=True)
     taken = 0
     while taken < steps:
         expected = shares @ likelihood.T
         # A unit that nobody observed has no weight, and its expectation may be 0.
         ratio = np.divide(counts, expected, out=np.zeros_like(expected), where=counts > 0)
-        after = shares * (ratio @ likelihood) / total
+        after = np.where(total > 0, shares * (ratio @ likelihood), shares)
         after /= after.sum(axis=1, keepdims=True)
         moved = float(np.abs(after - shares).sum(axis=1).max()) / 2
         shares, taken = after, taken + 1
