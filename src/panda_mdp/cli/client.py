@@ -363,7 +363,7 @@ def trust(
 
 def read_sealed(plan: Plan) -> Record:
     """The record of a line `lat,lon` or of an index. No error shows the line."""
-    from panda_mdp.protocol.client.record import Failed, attempt
+    from panda_mdp.base.sealing import Failed, attempt
 
     found = attempt(_sealed_line, plan)
     if isinstance(found, Failed):

@@ -15,45 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, ParamSpec, TypeVar, final
+from typing import Any, NoReturn, TypeVar, final
 
-from panda_mdp.errors import DomainError, MethodError, PandaError, SnapError
+from panda_mdp.base.sealing import Failed, attempt
+from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain, check_record
 
 T = TypeVar("T")
-P = ParamSpec("P")
-
-SILENT = (SnapError, MethodError, DomainError)
-"""Errors whose messages never show a record, a place or what follows from them."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """What is kept of an error behind the door: its kind and its silent message, no frames."""
-
-    kind: type[BaseException]
-    message: str
-
-    def error(self) -> BaseException:
-        """A new error, which has never seen the record."""
-        return self.kind(self.message) if self.message else self.kind()
-
-
-def attempt(action: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | Failed:
-    """Call a function that sees the record; whatever it raises comes back without frames."""
-    try:
-        return action(*arguments, **options)
-    except SILENT as error:
-        return Failed(type(error), str(error))
-    except PandaError as error:
-        return Failed(MethodError, f"the draw failed ({type(error).__name__}); nothing was sent")
-    except KeyboardInterrupt:
-        return Failed(KeyboardInterrupt, "")
-    except MemoryError:
-        return Failed(MemoryError, "")
-    except Exception as error:
-        # The message of a foreign error may hold anything.
-        return Failed(MethodError, f"the draw failed ({type(error).__name__}); nothing was sent")
 
 
 @final
