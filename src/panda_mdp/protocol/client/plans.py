@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.sealing import Failed, attempt
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError, MethodError, ProtocolError
 from panda_mdp.loss import distance_loss
@@ -27,14 +28,7 @@ from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
-from panda_mdp.protocol.client.record import (
-    Failed,
-    Record,
-    Snapping,
-    attempt,
-    seal_index,
-    seal_place,
-)
+from panda_mdp.protocol.client.record import Record, Snapping, seal_index, seal_place
 from panda_mdp.protocol.ledger.allowance import account_of
 from panda_mdp.protocol.messages.catalogue import DomainDetail
 from panda_mdp.protocol.messages.deployments import (
