@@ -50,7 +50,9 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
     write_json(folder / "results.json", [outcome.row() for outcome in outcomes])
     saved = _mechanism(ranked[0]).save(folder / "best.pmdp")
     console.print(f"Wrote map.png, chart.png, results.json and best.pmdp to {folder}.")
-    console.print(f"Try: echo 0 | panda-mdp perturb {saved}", soft_wrap=True)
+    console.print(
+        f"Try: panda-mdp perturb {saved}, which asks for a place and draws a report", soft_wrap=True
+    )
     return outcomes
 
 
