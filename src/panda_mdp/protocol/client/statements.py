@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from panda_mdp.errors import SignatureError
 from panda_mdp.protocol.messages.deployments import (
+    Advice,
     AnchorsDeployment,
     BallDeployment,
     Statement,
@@ -59,8 +60,7 @@ def _said(info: Described) -> dict[str, Any]:
         "name": info.name,
         "kind": info.kind,
         "snap_km": info.snap_km,
-        "period_s": info.period_s,
-        "reports_per_period": info.reports_per_period,
+        **{name: getattr(info, name) for name in Advice.model_fields},
         "epsilon": None if info.guarantee is None else info.guarantee.epsilon,
     }
     if isinstance(info, AnchorsDeployment):

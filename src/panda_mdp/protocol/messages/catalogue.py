@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from panda_mdp.protocol.messages.types import (
     MOST_LOSSES,
+    MOST_NAMES,
     MOST_NODES,
     MOST_RECORDS,
     Base64,
@@ -28,13 +29,23 @@ from panda_mdp.protocol.messages.types import (
 )
 
 
+class PlaceName(Message):
+    """The name of a street or of a landmark, and where to write it, in degrees."""
+
+    name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\p{Cc}]+$")]
+    lat: Annotated[float, Field(ge=-90, le=90)]
+    lon: Degrees
+    kind: Literal["street", "landmark"] = "street"
+
+
 class StreetsUpload(Message):
-    """A road network for drawing: nodes in degrees, edges by node."""
+    """A road network for drawing: nodes in degrees, edges by node, names."""
 
     lat: Annotated[list[Annotated[float, Field(ge=-90, le=90)]], Field(max_length=MOST_NODES)]
     lon: Annotated[list[Degrees], Field(max_length=MOST_NODES)]
     u: Annotated[list[Annotated[int, Field(ge=0, lt=MOST_NODES)]], Field(max_length=MOST_NODES)]
     v: Annotated[list[Annotated[int, Field(ge=0, lt=MOST_NODES)]], Field(max_length=MOST_NODES)]
+    names: Annotated[list[PlaceName], Field(max_length=MOST_NAMES, default_factory=list)]
 
     @model_validator(mode="after")
     def _fits(self) -> StreetsUpload:
@@ -54,6 +65,8 @@ class Streets(Message):
     lon: Annotated[list[int], Field(max_length=MOST_NODES)]
     u: Annotated[list[int], Field(max_length=MOST_NODES)]
     v: Annotated[list[int], Field(max_length=MOST_NODES)]
+    names: Annotated[list[PlaceName], Field(max_length=MOST_NAMES, default_factory=list)]
+    """In degrees as they are; a person may search them, on the own device."""
 
 
 class DomainArrays(Message):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from panda_mdp.protocol.messages.catalogue import DistanceLoss, Loss, TableInfo, TableRef
 from panda_mdp.protocol.messages.types import (
@@ -13,11 +13,13 @@ from panda_mdp.protocol.messages.types import (
     Base64,
     ClientId,
     Count,
+    Day,
     Epsilon,
     GuaranteeInfo,
     Hex,
     Index,
     Indices,
+    Line,
     Message,
     Name,
     Outputs,
@@ -29,12 +31,27 @@ from panda_mdp.protocol.messages.types import (
     Version,
 )
 
+ReportsPerPeriod = Annotated[int, Field(ge=1, le=1_000_000)]
+
 
 class Advice(Message):
-    """What the operator suggests; a client's own limits decide."""
+    """What the operator says and suggests; a client's own limits decide."""
 
     period_s: Annotated[int, Field(ge=1, le=366 * 86_400)] = 86_400
-    reports_per_period: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    reports_per_period: ReportsPerPeriod = 1
+    collector: Line = ""
+    """Who collects the reports, for people to read."""
+    purpose: Line = ""
+    """What they are collected for."""
+    until: Day | None = None
+    """The last day, in UTC, on which reports are taken; None where no end is promised."""
+
+    @field_validator("until")
+    @classmethod
+    def _a_day(cls, given: str | None) -> str | None:
+        if given is not None:
+            date.fromisoformat(given)
+        return given
 
 
 class SelectionInfo(Message):
@@ -138,10 +155,15 @@ class Statement(Advice):
 
 
 class DeploymentPatch(Message):
-    """PATCH /v1/deployments/{name}: another table in force, or open and closed."""
+    """PATCH /v1/deployments/{name}: another table in force, open and closed, other limits.
+
+    What is signed changes with a table and with limits, and so does the version.
+    """
 
     table: TableRef | None = None
     open: bool | None = None
+    reports_per_period: ReportsPerPeriod | None = None
+    until: Day | None = None
 
 
 class Deployed(Advice):

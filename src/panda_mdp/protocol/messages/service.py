@@ -57,6 +57,24 @@ class Health(Message):
     status: Literal["ok"] = "ok"
 
 
+class ActionInfo(Message):
+    """One act of an operator: who, when, what, on what."""
+
+    seq: Count
+    at: datetime
+    by: Annotated[str, Field(pattern=r"^([0-9a-f]{12})?$")]
+    """The id of the admin token; empty where it was done on the server's machine."""
+    action: Label
+    target: Label
+    detail: Text = ""
+
+
+class ActionList(Message):
+    """GET /v1/actions: the latest first."""
+
+    actions: list[ActionInfo]
+
+
 class TokenRequest(Message):
     """POST /v1/tokens."""
 

@@ -15,6 +15,7 @@ MOST_OUTPUTS = 65_536
 MOST_LOSSES = 4_000_000
 """Entries of a matrix (losses, distances) that may travel as JSON."""
 MOST_NODES = 2_000_000
+MOST_NAMES = 200_000
 MOST_TOKENS = 10_000
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", max_length=64)]
@@ -34,6 +35,12 @@ Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{4,128}={0,2}$", max_lengt
 Text = Annotated[str, Field(max_length=2_000)]
 Label = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
 """Any text but NUL, which PostgreSQL does not store."""
+Line = Annotated[str, Field(max_length=600, pattern=r"^[^\p{Cc}]*$")]
+"""Words for people, on one line."""
+Day = Annotated[
+    str, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$", max_length=10)
+]
+"""A day as in 2027-03-31."""
 Index = Annotated[int, Field(ge=0, lt=MOST_RECORDS)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Version = Annotated[int, Field(ge=1, lt=2**31)]

@@ -20,6 +20,7 @@ from sqlalchemy import func, insert, select, update
 from panda_mdp.protocol.messages.service import TokenInfo, TokenMade
 from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.store.actions import record_action
 from panda_mdp.protocol.server.store.database import Store, now_ms
 from panda_mdp.protocol.server.store.schema import tokens, when
 
@@ -118,9 +119,14 @@ class TokenBook:
                 self._known.clear()
 
     def make(
-        self, role: Role, label: str = "", expires_in_s: float | None = None, count: int = 1
+        self,
+        role: Role,
+        label: str = "",
+        expires_in_s: float | None = None,
+        count: int = 1,
+        by: str = "",
     ) -> list[TokenMade]:
-        """New tokens, with their secrets, which are not kept."""
+        """New tokens, with their secrets, which are not kept. `by` is the operator's token."""
         with self._lock:
             changes = self._changes
         made, rows, fresh, created = [], [], [], now_ms()
@@ -150,6 +156,8 @@ class TokenBook:
             )
         with self._store.write() as connection:
             connection.execute(insert(tokens), rows)
+            target = made[0].id if count == 1 else f"{count} tokens"
+            record_action(connection, by, f"make {role} token", target, label)
         self._keep(fresh, changes)
         return made
 
@@ -181,8 +189,8 @@ class TokenBook:
             for row in rows
         ]
 
-    def revoke(self, token_id: str) -> None:
-        """Make a token invalid for good; its reports stay."""
+    def revoke(self, token_id: str, by: str = "") -> None:
+        """Make a token invalid for good; its reports stay. `by` is the operator's token."""
         with self._store.write() as connection:
             changed = connection.execute(
                 update(tokens)
@@ -194,6 +202,7 @@ class TokenBook:
                     "not_found", "there is no token of this id", "GET /v1/tokens lists them"
                 )
             self._store.count_change(connection, "token_changes")
+            record_action(connection, by, "revoke token", token_id)
         self.refresh()
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cachetools import LRUCache
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, Row, select
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.catalogue import table_file, table_outputs
-from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.database import Store, now_ms
 from panda_mdp.protocol.server.store.deployments import (
     Request,
     anchors_request,
@@ -41,11 +42,17 @@ class Live:
     users: frozenset[str] | None
     """Tokens that have rows in the round in force; None where everybody may report."""
     quota: Quota
+    ends_ms: int | None = None
+    """When the last day of collecting is over."""
 
     def problem(self, version: int | None, output: int, token: str) -> Failure | None:
         """Why a report is not accepted, or None."""
         if not self.open:
             return Failure("round_closed", "this deployment is closed", "ask the operator")
+        if self.ends_ms is not None and now_ms() >= self.ends_ms:
+            return Failure(
+                "round_closed", "the last day of this deployment is over", "ask the operator"
+            )
         if version not in (None, self.version) or not self.version:
             return Failure(
                 "wrong_version",
@@ -119,8 +126,9 @@ class LiveDeployments:
         ).one()
         ref = TableRef(name=table.table_name, version=table.table_version)
         outputs = self._table_outputs(connection, ref)
-        quota = _quota(request_of(row))
-        return Live(row.id, name, row.kind, row.open, row.version, outputs, None, quota)
+        wanted = request_of(row)
+        quota, ends = _quota(wanted), _ends_ms(wanted)
+        return Live(row.id, name, row.kind, row.open, row.version, outputs, None, quota, ends)
 
     def _table_outputs(self, connection: Connection, ref: TableRef) -> frozenset[int]:
         key = f"{ref.name}/{ref.version}"
@@ -153,11 +161,19 @@ class LiveDeployments:
             outputs=frozenset(wanted.outputs),
             users=frozenset(users),
             quota=_quota(wanted),
+            ends_ms=_ends_ms(wanted),
         )
 
 
 def _quota(request: Request) -> Quota:
     return Quota(1000 * request.period_s, request.reports_per_period)
+
+
+def _ends_ms(request: Request) -> int | None:
+    if request.until is None:
+        return None
+    last = datetime.fromisoformat(request.until).replace(tzinfo=UTC)
+    return int(1000 * (last + timedelta(days=1)).timestamp())
 
 
 class Cache:

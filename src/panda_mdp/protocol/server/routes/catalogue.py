@@ -40,6 +40,7 @@ from panda_mdp.protocol.server.routes.common import (
     gives,
     require,
 )
+from panda_mdp.protocol.server.store.actions import record_action
 from panda_mdp.protocol.server.store.catalogue import (
     Checked,
     all_tables,
@@ -86,14 +87,17 @@ async def health(request: Request) -> Response:
 )
 async def post_domain(request: Request) -> Response:
     """Publish a domain, with streets for drawing if it has any."""
-    require(request, "admin")
+    token = require(request, "admin")
     here = context(request)
     body = await read_json(request, here, here.settings.document_bytes)
     checked = await here.pool.run(_checked_domain, body)
 
     def store() -> tuple[DomainInfo, bool]:
         with here.store.write() as connection:
-            return store_domain(connection, checked)
+            info, new = store_domain(connection, checked)
+            if new:
+                record_action(connection, token.id, "publish domain", info.name)
+            return info, new
 
     info, new = await run_in_threadpool(store)
     return answer(info, 201 if new else 200)
@@ -158,7 +162,7 @@ async def post_table(
 
     `epsilon` (at most), `unit` and `fingerprint` say what is expected: any other table is refused.
     """
-    require(request, "admin")
+    token = require(request, "admin")
     here = context(request)
 
     def streets_for(fingerprint: str | None = None) -> str | None:
@@ -193,7 +197,10 @@ async def post_table(
     def store() -> TableInfo:
         streets = streets_for(candidate.facts["domain"])
         with here.store.write() as connection:
-            return store_table(connection, here.key, name, candidate, streets)
+            info = store_table(connection, here.key, name, candidate, streets)
+            target = f"{name}/{info.version}"
+            record_action(connection, token.id, "publish table", target, f"sha256 {info.sha256}")
+            return info
 
     return answer(await run_in_threadpool(store), 201)
 

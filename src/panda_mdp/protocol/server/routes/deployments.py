@@ -34,6 +34,7 @@ from panda_mdp.protocol.server.routes.common import (
 )
 from panda_mdp.protocol.server.solving import ball_facts
 from panda_mdp.protocol.server.store import deployments as stored
+from panda_mdp.protocol.server.store.actions import record_action
 from panda_mdp.protocol.server.store.catalogue import domain_row, table_info
 from panda_mdp.protocol.server.store.rounds import certify_request
 from panda_mdp.protocol.server.store.statements import sign_deployment
@@ -58,7 +59,7 @@ async def post_deployment(request: Request) -> Response:
     An anchors deployment for which no guarantee can be certified is refused, unless
     `accept_no_guarantee` says that this is known; every answer about it then says so too.
     """
-    require(request, "admin")
+    token = require(request, "admin")
     here = context(request)
     wanted = await read_message(request, here, deployment_request, here.settings.document_bytes)
     facts = await _facts(here, wanted)
@@ -68,6 +69,8 @@ async def post_deployment(request: Request) -> Response:
             name, new = stored.store_deployment(connection, wanted, facts)
             row = stored.find(connection, name)
             sign_deployment(connection, here.key, row)
+            if new:
+                record_action(connection, token.id, "open deployment", name, wanted.kind)
             return stored.describe(connection, row), new
 
     described, new = await run_in_threadpool(store)
@@ -136,8 +139,8 @@ def get_deployment(request: Request, name: NamePath) -> Response:
     responses=fails(401, 403, 404, 409, 413) | {200: _GIVES[200]},
 )
 async def patch_deployment(request: Request, name: NamePath) -> Response:
-    """Put another table into force, or stop and start taking reports."""
-    require(request, "admin")
+    """Put another table or other limits into force, or stop and start taking reports."""
+    token = require(request, "admin")
     here = context(request)
     patch = await read_message(request, here, _PATCH)
 
@@ -160,8 +163,13 @@ async def patch_deployment(request: Request, name: NamePath) -> Response:
         if patch.table is not None:
             _check_same_outputs(connection, name, patch.table)
             stored.set_table(connection, name, patch.table, facts)
+        limits = patch.model_dump(include={"reports_per_period", "until"}, exclude_none=True)
+        if limits:
+            stored.set_limits(connection, name, limits)
         if patch.open is not None:
             stored.set_open(connection, name, patch.open)
+        changes = patch.model_dump_json(exclude_none=True)
+        record_action(connection, token.id, "change deployment", name, changes)
         row = stored.find(connection, name)
         sign_deployment(connection, here.key, row)
         return stored.describe(connection, row)

@@ -19,6 +19,7 @@ from panda_mdp.protocol.server.routes.common import (
     gives,
     require,
 )
+from panda_mdp.protocol.server.store.actions import record_action
 from panda_mdp.protocol.server.store.catalogue import domain_row
 from panda_mdp.protocol.server.store.jobs import all_jobs, cancel_job, find_job, job_info, queue_job
 
@@ -38,7 +39,7 @@ JobPath = Annotated[
 )
 async def post_job(request: Request) -> Response:
     """Solve a table for a domain, in a process of its own, and publish it under a name."""
-    require(request, "admin")
+    token = require(request, "admin")
     here = context(request)
     wanted = await read_message(request, here, _REQUEST, here.settings.document_bytes)
 
@@ -46,6 +47,8 @@ async def post_job(request: Request) -> Response:
         with here.store.write() as connection:
             domain_row(connection, wanted.domain)
             new = queue_job(connection, wanted.id, "table", wanted.model_dump_json().encode())
+            if new:
+                record_action(connection, token.id, "solve table", wanted.table, wanted.id)
             return job_info(find_job(connection, wanted.id)), new
 
     info, new = await run_in_threadpool(store)
@@ -72,10 +75,11 @@ def get_job(request: Request, job_id: JobPath) -> Response:
 @router.post("/v1/jobs/{job_id}/cancel", responses=gives(JobInfo, 200) | fails(401, 403, 404, 413))
 def post_cancel(request: Request, job_id: JobPath) -> Response:
     """Cancel a job. One that has ended stays as it is."""
-    require(request, "admin")
+    token = require(request, "admin")
     here = context(request)
     with here.store.write() as connection:
         cancel_job(connection, job_id)
+        record_action(connection, token.id, "cancel job", job_id)
         info = job_info(find_job(connection, job_id))
     here.supervisor.wake()
     return answer(info)

@@ -43,6 +43,7 @@ from panda_mdp.protocol.server.routes.common import (
 )
 from panda_mdp.protocol.server.solving import ball_rows, decimal_rows
 from panda_mdp.protocol.server.store import rounds as stored
+from panda_mdp.protocol.server.store.actions import record_action
 from panda_mdp.protocol.server.store.catalogue import domain_row
 from panda_mdp.protocol.server.store.database import now_ms
 from panda_mdp.protocol.server.store.deployments import (
@@ -184,14 +185,16 @@ async def _ball(
 )
 async def post_round(request: Request, name: NamePath) -> Response:
     """Open the next round, which closes by time, by users or by hand."""
-    require(request, "admin")
+    token = require(request, "admin")
     here = context(request)
     wanted = await read_message(request, here, _ROUND)
-    made = await _write(
-        here,
-        lambda connection: stored.open_round(connection, find(connection, name), wanted),
-    )
-    return answer(made, 201)
+
+    def store(connection: Connection) -> RoundInfo:
+        made = stored.open_round(connection, find(connection, name), wanted)
+        record_action(connection, token.id, "open round", f"{name}/{made.round}")
+        return made
+
+    return answer(await _write(here, store), 201)
 
 
 @router.get("/v1/deployments/{name}/rounds", responses=gives(RoundList, 200) | fails(404))
@@ -228,12 +231,14 @@ async def get_round(request: Request, name: NamePath, number: VersionPath) -> Re
 )
 async def post_close(request: Request, name: NamePath, number: VersionPath) -> Response:
     """Take no more anchors and solve. A round that is closed already stays as it is."""
-    require(request, "admin")
+    token = require(request, "admin")
     here = context(request)
-    info = await _write(
-        here,
-        lambda connection: stored.close_by_hand(connection, find(connection, name).id, number),
-    )
+
+    def store(connection: Connection) -> RoundInfo:
+        record_action(connection, token.id, "close round", f"{name}/{number}")
+        return stored.close_by_hand(connection, find(connection, name).id, number)
+
+    info = await _write(here, store)
     here.supervisor.wake()
     return answer(info)
 

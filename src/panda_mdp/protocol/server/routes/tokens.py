@@ -1,4 +1,4 @@
-"""Tokens: made and revoked by operators."""
+"""Tokens, made and revoked by operators, and what operators did."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from fastapi.responses import Response
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
-from panda_mdp.protocol.messages.service import TokenList, TokenRequest, TokensMade
+from panda_mdp.protocol.messages.service import (
+    ActionList,
+    TokenList,
+    TokenRequest,
+    TokensMade,
+)
 from panda_mdp.protocol.server.bodies import read_message
 from panda_mdp.protocol.server.routes.common import (
     accepts,
@@ -19,6 +24,7 @@ from panda_mdp.protocol.server.routes.common import (
     gives,
     require,
 )
+from panda_mdp.protocol.server.store.actions import latest_actions
 
 router = APIRouter()
 _REQUEST = TypeAdapter(TokenRequest)
@@ -32,11 +38,11 @@ _REQUEST = TypeAdapter(TokenRequest)
 )
 async def post_tokens(request: Request) -> Response:
     """Make tokens. This answer is the only place where their secrets appear."""
-    require(request, "admin")
+    token = require(request, "admin")
     here = context(request)
     wanted = await read_message(request, here, _REQUEST)
     made = await run_in_threadpool(
-        here.book.make, wanted.role, wanted.label, wanted.expires_in_s, wanted.count
+        here.book.make, wanted.role, wanted.label, wanted.expires_in_s, wanted.count, token.id
     )
     return answer(TokensMade(tokens=made), 201)
 
@@ -63,6 +69,18 @@ def delete_token(
     request: Request, token_id: Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
 ) -> Response:
     """Revoke a token at once. Its reports stay."""
-    require(request, "admin")
-    context(request).book.revoke(token_id)
+    token = require(request, "admin")
+    context(request).book.revoke(token_id, token.id)
     return Response(status_code=204)
+
+
+@router.get("/v1/actions", responses=gives(ActionList, 200) | fails(401, 403))
+def get_actions(
+    request: Request,
+    before: Annotated[int | None, Query(ge=1, lt=2**53)] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+) -> Response:
+    """What operators did, the latest first; `before` pages on."""
+    require(request, "admin")
+    with context(request).store.read() as connection:
+        return answer(ActionList(actions=latest_actions(connection, before, limit)))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 from sqlalchemy import Connection, Row, func, insert, select
 
 from panda_mdp.errors import DomainError, FileFormatError
@@ -20,6 +21,7 @@ from panda_mdp.protocol.messages.catalogue import (
     DomainDetail,
     DomainInfo,
     DomainRequest,
+    PlaceName,
     Streets,
     StreetsUpload,
     TableInfo,
@@ -38,6 +40,7 @@ from panda_mdp.table.pmdc.compact import CompactTable
 from panda_mdp.table.pmdp.decode import decode
 
 MICRODEGREES = 1e6
+_NAMES = TypeAdapter(list[PlaceName])
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -103,6 +106,7 @@ def _streets(given: StreetsUpload) -> bytes:
             "lon": np.rint(np.array(given.lon) * MICRODEGREES).astype(np.int64),
             "u": np.array(given.u, dtype=np.int64),
             "v": np.array(given.v, dtype=np.int64),
+            "names": np.frombuffer(_NAMES.dump_json(given.names), dtype=np.uint8),
         }
     )
 
@@ -164,7 +168,11 @@ def streets_of(row: Row[Any]) -> Streets:
     """The streets of a domain, for drawing."""
     if row.streets is None:
         raise Failure("not_found", "this domain has no streets", "draw its records alone")
-    return Streets(**{name: values.tolist() for name, values in unpack(row.streets).items()})
+    arrays = unpack(row.streets)
+    # Streets that were stored before there were names have none.
+    names = arrays.pop("names", np.frombuffer(b"[]", dtype=np.uint8))
+    lines = {name: values.tolist() for name, values in arrays.items()}
+    return Streets(names=_NAMES.validate_json(names.tobytes()), **lines)
 
 
 # Tables

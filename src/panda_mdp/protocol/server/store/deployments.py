@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import (
+    Advice,
     AnchorsDeployment,
     AnchorsDeploymentRequest,
     BallDeployment,
@@ -46,6 +47,11 @@ def find(connection: Connection, name: str) -> Row[Any]:
 def request_of(row: Row[Any]) -> Request:
     """What the operator asked for when the deployment was made."""
     return deployment_request.validate_json(row.request)
+
+
+def advice_of(request: Request) -> dict[str, Any]:
+    """What the operator says about collecting: who, what for, until when, how often."""
+    return {name: getattr(request, name) for name in Advice.model_fields}
 
 
 def anchors_request(row: Row[Any]) -> AnchorsDeploymentRequest:
@@ -105,7 +111,7 @@ def store_deployment(
         select(deployments).where(deployments.c.name == request.name)
     ).first()
     if before is not None:
-        if bytes(before.request) == text:
+        if request_of(before) == request:
             return request.name, False
         raise Failure(
             "conflict",
@@ -151,6 +157,28 @@ def set_table(connection: Connection, name: str, ref: TableRef, facts: dict[str,
     )
 
 
+def set_limits(connection: Connection, name: str, limits: dict[str, Any]) -> None:
+    """Other limits of a deployment: signed anew, under another version, with the table in force."""
+    row = find(connection, name)
+    request = request_of(row)
+    if isinstance(request, AnchorsDeploymentRequest):
+        raise Failure(
+            "invalid",
+            "the limits of an anchors deployment are signed once and do not change",
+            "close it, and make a new deployment",
+        )
+    changed = request.model_copy(update=limits)
+    if changed == request:
+        return
+    version, facts = row.version + 1, facts_of(row)
+    _store_version(connection, row.id, version, current_table(connection, row), facts)
+    connection.execute(
+        update(deployments)
+        .where(deployments.c.id == row.id)
+        .values(version=version, request=changed.model_dump_json().encode())
+    )
+
+
 def _store_version(
     connection: Connection, key: int, version: int, ref: TableRef, facts: dict[str, Any]
 ) -> None:
@@ -193,9 +221,8 @@ def describe(connection: Connection, row: Row[Any]) -> Described:
         "open": row.open,
         "snap_km": request.snap_km,
         "created": when(row.created),
-        "period_s": request.period_s,
-        "reports_per_period": request.reports_per_period,
         "table": info,
+        **advice_of(request),
         **_signed(connection, row.name),
     }
     if isinstance(request, TableDeploymentRequest):
@@ -228,8 +255,6 @@ def _describe_anchors(
         open=row.open,
         snap_km=request.snap_km,
         created=when(row.created),
-        period_s=request.period_s,
-        reports_per_period=request.reports_per_period,
         domain=request.domain,
         outputs=request.outputs,
         epsilon=request.epsilon,
@@ -240,6 +265,7 @@ def _describe_anchors(
         reasons=facts["reasons"],
         round=None if open_round is None else int(open_round),
         in_force=in_force or None,
+        **advice_of(request),
         **_signed(connection, row.name),
     )
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = "2"
+VERSION = "3"
 """Of this layout; a server refuses a database of another one."""
 
 metadata = MetaData()
@@ -205,6 +205,19 @@ statements = Table(
     sqlite_autoincrement=True,
 )
 """What the operator has signed about deployments, in the order of signing; never changed."""
+
+actions = Table(
+    "actions",
+    metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("at", BigInteger, nullable=False),
+    Column("token", String(12), nullable=False),
+    Column("action", String(40), nullable=False),
+    Column("target", String(200), nullable=False),
+    Column("detail", Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""What operators did, written in the transaction that did it; never changed."""
 
 
 def when(milliseconds: int) -> datetime:

@@ -21,6 +21,7 @@ from panda_mdp.protocol.server.store.catalogue import (
 )
 from panda_mdp.protocol.server.store.database import now_ms
 from panda_mdp.protocol.server.store.deployments import (
+    advice_of,
     all_deployments,
     current_table,
     facts_of,
@@ -65,8 +66,7 @@ def _statement(connection: Connection, row: Row[Any]) -> Statement:
         "kind": row.kind,
         "issued": now_ms() // 1000,
         "snap_km": request.snap_km,
-        "period_s": request.period_s,
-        "reports_per_period": request.reports_per_period,
+        **advice_of(request),
     }
     if isinstance(request, AnchorsDeploymentRequest):
         domain = domain_row(connection, request.domain)
