@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, digest, frozen
 from panda_mdp.city.travel import Measure, shortest_parallel, travel_graph, travel_unit
 from panda_mdp.city.write.graphml import save_graphml
@@ -125,7 +125,7 @@ class City:
         if strong and self.oneway is not None:
             both = ~self.oneway
             u, v = np.concatenate([u, self.v[both]]), np.concatenate([v, self.u[both]])
-        graph = coo_array((np.ones(len(u)), (u, v)), shape=(self.nodes, self.nodes)).tocsr()
+        graph = adjacency(u, v, self.nodes)
         directed = strong and self.oneway is not None
         labels = connected_components(
             graph, directed=directed, connection="strong" if directed else "weak"

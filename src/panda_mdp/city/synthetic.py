@@ -9,10 +9,10 @@ thinned to junctions of mostly three streets, with dead ends branching off into 
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial import Delaunay, cKDTree
 
+from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.city.city import City
 from panda_mdp.errors import CityError
@@ -152,7 +152,7 @@ def _thin(
     """Remove streets until most junctions have three; a spanning tree stays."""
     size = len(points)
     length = np.hypot(*(points[u] - points[v]).T)
-    tree = minimum_spanning_tree(coo_array((length, (u, v)), shape=(size, size)).tocsr()).tocoo()
+    tree = minimum_spanning_tree(adjacency(u, v, size, length)).tocoo()
     code = np.minimum(tree.row, tree.col).astype(np.int64) * size + np.maximum(tree.row, tree.col)
     free = np.flatnonzero(~np.isin(u * size + v, code))
     degree = np.bincount(np.concatenate([u, v]), minlength=size)

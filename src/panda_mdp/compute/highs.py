@@ -103,7 +103,7 @@ class Lp:
 
     def _set(self, option: str, value: Any) -> None:
         if self._highs.setOptionValue(option, value) != self._highspy.HighsStatus.kOk:
-            msg = f"this HiGHS does not take {option} = {value!r}; install highspy 1.8 or newer"
+            msg = f"this HiGHS does not take {option} = {value!r}; install highspy 1.13 or newer"
             raise SolverError(msg)
 
     def add_rows(self, rows: sparse.csr_array, lower: FloatArray, upper: FloatArray) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
+from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import DomainError
 from panda_mdp.space.metrics import Matrix
@@ -194,8 +195,7 @@ def _refuse_together(graph: csr_array, nodes: IntArray) -> None:
     still = coordinates.data == 0
     if not still.any():
         return
-    ends = (coordinates.row[still], coordinates.col[still])
-    joined = csr_array((np.ones(len(ends[0])), ends), shape=graph.shape)
+    joined = adjacency(coordinates.row[still], coordinates.col[still], graph.shape[0])
     group = connected_components(joined, directed=False)[1][nodes]
     _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse] != np.arange(len(nodes)))

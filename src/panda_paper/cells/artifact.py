@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.optimal.optimal import optimal
@@ -111,7 +112,7 @@ def benders_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
     first = np.concatenate([part[0] for part in found]) if found else empty
     second = np.concatenate([part[1] for part in found]) if found else empty
     length = np.concatenate([part[2] for part in found]) if found else np.empty(0)
-    graph = csr_array((np.ones(len(first)), (first, second)), shape=(size, size))
+    graph = adjacency(first, second, size)
     parts, component = connected_components(graph, directed=False)
     stages = [("pairs within 0.8 km", time.perf_counter() - start)]
     start = time.perf_counter()

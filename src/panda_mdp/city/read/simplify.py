@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.city.read.network import Network
 
@@ -81,8 +81,7 @@ def _chains(network: Network, inner: BoolArray) -> tuple[IntArray, int]:
     node, segment = node[at], segment[at]
     order = np.argsort(node, kind="stable")
     first, second = segment[order][0::2], segment[order][1::2]
-    links = coo_array((np.ones(len(first)), (first, second)), shape=(segments, segments))
-    count, label = connected_components(links.tocsr(), directed=False)
+    count, label = connected_components(adjacency(first, second, segments), directed=False)
     return np.asarray(label, dtype=np.int64), int(count)
 
 
