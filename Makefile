@@ -3,15 +3,30 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-engines proofs check setup-demo setup-dev clean
+.PHONY: demo test test-engines test-lowest release-check proofs check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
 
-test: $(VENV)/.dev check web/node_modules/.package-lock.json
-	.ci/system-packages
-	npm --prefix web test
+# Says what it installs and with which rights; what cannot run here is skipped and named at the end.
+test: $(VENV)/.dev check
+	$(BIN)/python .ci/provide.py
+	if $(BIN)/python .ci/provide.py --has node; then npm --prefix web test; fi
 	$(BIN)/pytest -n auto
+
+# The core on the lowest versions that pyproject.toml declares, in an environment of its own.
+test-lowest: $(VENV)-lowest/.done
+	NUMBA_CACHE_DIR=$(VENV)-lowest/numba $(VENV)-lowest/bin/python -m pytest -q -n 2 \
+	  -p no:cacheprovider $(LOWEST)
+LOWEST := tests/test_problem.py tests/test_prior.py tests/privacy/test_quantise.py \
+  tests/privacy/test_sampler.py tests/table/test_mechanism.py tests/city/test_city.py \
+  tests/city/test_synthetic.py tests/space/test_road.py tests/compute/test_highs.py \
+  tests/cli/test_docs.py tests/cli/test_readme.py
+
+# Builds sdist and wheel, looks inside, and follows the README from the wheel on each Python that is here.
+release-check: $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python .ci/release_check.py
 
 # Spark on a local cluster of worker processes; needs Java 17 or newer.
 test-engines: $(VENV)/.dev
@@ -19,8 +34,8 @@ test-engines: $(VENV)/.dev
 	$(BIN)/pytest -n 0 tests/engines
 
 check: $(VENV)/.dev
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples .ci
+	$(BIN)/ruff format --check src tests benchmarks examples .ci
 	$(BIN)/mypy
 
 # Machine-checked proofs (docs/proofs.md), and the checker made of them beside the other two.
@@ -29,13 +44,16 @@ proofs: $(VENV)/.dev
 	proofs/build
 	PANDA_PROOFS=required $(BIN)/pytest -q -rP -n auto tests/proofs
 
-# The browser's pages are built already; Node (20.19 or newer) is for testing that they still are.
-web/node_modules/.package-lock.json: web/package-lock.json
-	npm --prefix web ci --no-audit --no-fund
-
 $(VENV)/bin/python:
+	@echo "setting up $(VENV): Python packages go there and nowhere else; no rights are needed"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)-lowest/.done: pyproject.toml .ci/lowest.txt
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet -c .ci/lowest.txt -e . \
+	  hypothesis mpmath pytest pytest-xdist
+	touch $@
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[plot]'
@@ -46,4 +64,4 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf $(VENV) out web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest dist out web/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis

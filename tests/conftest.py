@@ -15,6 +15,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import pytest
+from outside import LOUD
 
 from panda_mdp.city.city import City
 from panda_mdp.city.read.load import load_city
@@ -66,3 +67,14 @@ def block_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("panda_mdp.compute.numba.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numba", None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What could not run here, after everything else and once each."""
+    reasons = {
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple) and LOUD in str(report.longrepr[2])
+    }
+    for reason in sorted(reasons):
+        terminalreporter.write_line(reason, yellow=True, bold=True)

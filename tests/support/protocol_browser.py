@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from outside import left_out
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from protocol_servers import Running
 
@@ -191,7 +192,8 @@ def open_site(folder: Path) -> Iterator[Site]:
 def open_browser() -> Iterator[Browser]:
     """Chromium, without a window and without any request of its own."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    assert found, "Chromium is not installed; `.ci/system-packages` installs it (as root)"
+    if found is None:
+        left_out("Chromium", "install the Debian package chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
         try:

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import psycopg
 import pytest
+from outside import left_out
 
 import panda_mdp as pm
 
@@ -98,8 +99,8 @@ class Postgres:
     """A cluster in a folder of its own, reached by a socket in it."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
         self.bin = _binaries()
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
         self._made = 0
         # PostgreSQL refuses to run as root.
         self._user: dict[str, Any] = {}
@@ -145,8 +146,7 @@ def _binaries() -> Path:
         return Path(found).parent
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not places:
-        msg = "PostgreSQL is not installed; `.ci/system-packages` installs it (as root)"
-        raise RuntimeError(msg)
+        left_out("PostgreSQL", "install the Debian package postgresql")
     return places[-1].parent
 
 

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from outside import left_out
 
 ROOT = Path(__file__).parents[3]
 WEB = ROOT / "web"
@@ -17,7 +18,8 @@ STATIC = ROOT / "src" / "panda_mdp" / "protocol" / "static"
 @pytest.fixture(scope="module")
 def npm() -> str:
     found = shutil.which("npm")
-    assert found, "Node is not installed (20.19 or newer); the pages are built and tested with it"
+    if found is None:
+        left_out("Node", "install Node 20.19 or newer: the pages are built and tested with it")
     if not (WEB / "node_modules" / ".package-lock.json").exists():
         subprocess.run([found, "ci"], cwd=WEB, check=True, capture_output=True, timeout=300)
     return found
