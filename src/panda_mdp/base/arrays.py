@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +36,20 @@ def _immutable(array: npt.NDArray[Any]) -> bool:
     return isinstance(owner, bytes)
 
 
-def digest(*arrays: npt.NDArray[Any]) -> str:
+class Fed(Protocol):
+    """What hands its bytes to a hash by itself."""
+
+    def feed(self, state: hashlib._Hash) -> None:
+        """Update the hash."""
+
+
+def digest(*arrays: npt.NDArray[Any] | Fed) -> str:
     """SHA-256 over types, shapes and little-endian bytes, in hexadecimal."""
     state = hashlib.sha256()
     for array in arrays:
+        if not isinstance(array, np.ndarray):
+            array.feed(state)
+            continue
         fixed = np.ascontiguousarray(array)
         fixed = fixed.astype(fixed.dtype.newbyteorder("<"), copy=False)
         state.update(f"{fixed.dtype.str}{fixed.shape}".encode())

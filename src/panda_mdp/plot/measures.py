@@ -27,12 +27,13 @@ def local_epsilons(table: Table) -> FloatArray:
     Its maximum over the records is the audited epsilon (up to rounding). Infinite where an output
     is possible for the record and impossible for another, or the other way round.
     """
-    zero = table.weights == 0
+    weights = np.asarray(table.weights)
+    zero = weights == 0
     kept = ~zero.all(axis=0)
     if zero[:, kept].any():
         # In such a column every record has one of the other kind.
         return np.full(table.problem.size, np.inf)
-    logs = np.ascontiguousarray(np.log(table.weights[:, kept].astype(np.float64)))
+    logs = np.ascontiguousarray(np.log(weights[:, kept].astype(np.float64)))
     spread = float(np.ptp(logs, axis=0).max())
     metric = table.problem.domain.metric
     order = np.arange(table.problem.size)

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, digest
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import Backend, default_backend
+from panda_mdp.compute.floored import floored_rate, uneven_column
 from panda_mdp.compute.rate import host_rate
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
@@ -88,26 +90,33 @@ def audit(mechanism: Table, epsilon: float | None = None) -> Audit:
 def audit_weights(
     domain: Domain,
     outputs: IntArray,
-    weights: IntArray,
+    weights: IntArray | FlooredRows,
     epsilon: float,
     backend: Backend | None = None,
 ) -> Audit:
     """Audit integer weights, shape (K, m), rows summing to 2^62, by `backend` or the default."""
-    zero = weights == 0
-    column = np.flatnonzero(zero.any(axis=0) & ~zero.all(axis=0))
-    if len(column):
-        y = int(column[0])
-        x, x2 = int(np.argmin(zero[:, y])), int(np.argmax(zero[:, y]))
-        worst, value = (x, x2, int(outputs[y])), np.inf
+    if isinstance(weights, FlooredRows):
+        uneven = uneven_column(weights)
     else:
-        # A column that is zero everywhere tells nothing.
-        logs = np.log(np.where(zero, 1, weights).astype(np.float64))
-        value, x, x2 = largest_rate(domain, logs, weights, backend)
-        differs = weights[x] != weights[x2]
-        y = int(np.argmax(np.where(differs, np.abs(logs[x] - logs[x2]), -1.0)))
-        if weights[x, y] < weights[x2, y]:
+        zero = weights == 0
+        mixed = np.flatnonzero(zero.any(axis=0) & ~zero.all(axis=0))
+        column = zero[:, mixed[0]] if len(mixed) else zero[:, 0]
+        uneven = (int(column.argmin()), int(column.argmax()), int(mixed[0])) if len(mixed) else None
+    if uneven is not None:
+        value, (x, x2, y) = np.inf, uneven
+    else:
+        if isinstance(weights, FlooredRows):
+            value, x, x2 = _floored(domain, weights, backend)
+        else:
+            # A column that is zero everywhere tells nothing.
+            logs = np.log(np.where(zero, 1, weights).astype(np.float64))
+            value, x, x2 = largest_rate(domain, logs, weights, backend)
+        first, second = weights[x], weights[x2]
+        ratio = np.log(np.maximum(first, 1)) - np.log(np.maximum(second, 1))
+        y = int(np.argmax(np.where(first != second, np.abs(ratio), -1.0)))
+        if first[y] < second[y]:
             x, x2 = x2, x
-        worst = (x, x2, int(outputs[y]))
+    worst = (x, x2, int(outputs[y]))
     return Audit(
         holds=bool(value <= epsilon),
         epsilon=float(value),
@@ -120,9 +129,16 @@ def audit_weights(
     )
 
 
-def subject(domain: Domain, outputs: IntArray, weights: IntArray) -> str:
+def subject(domain: Domain, outputs: IntArray, weights: IntArray | FlooredRows) -> str:
     """Digest of what an audit speaks about, so that it cannot be carried to another table."""
     return f"{domain.fingerprint[:32]}:{digest(outputs, weights)}"
+
+
+def _floored(
+    domain: Domain, weights: FlooredRows, backend: Backend | None
+) -> tuple[float, int, int]:
+    chosen = default_backend() if backend is None else backend
+    return floored_rate(domain, weights, compiled=chosen == "numba")
 
 
 def largest_rate(

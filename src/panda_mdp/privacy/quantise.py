@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.floored import FlooredRows, Int32Array
 from panda_mdp.errors import PrivacyError
 
 BITS = 62
@@ -67,20 +68,65 @@ def _check_rows(matrix: FloatArray) -> FloatArray:
     return sums
 
 
-def check_weights(weights: IntArray, shape: tuple[int, int]) -> None:
+def quantise_floored(
+    floor: FloatArray, starts: IntArray, columns: Int32Array, values: FloatArray
+) -> FlooredRows:
+    """Integer rows over a floor, each summing to 2^62, from probabilities in the same form.
+
+    The floor is rounded down to whole units. What a row stores is scaled so that the row is full,
+    which moves an entry by at most two units, four parts in 2^53 and what the row was off; it
+    stays at or above the floor. The last units, fewer than a row stores, go to its largest entry.
+    """
+    if not (np.isfinite(values).all() and (values >= 0).all() and (floor >= 0).all()):
+        msg = "probabilities are finite and not negative; these are not"
+        raise PrivacyError(msg)
+    if not (np.diff(starts) > 0).all():
+        msg = "every row over a floor stores at least one entry, which takes what the others leave"
+        raise PrivacyError(msg)
+    whole = np.floor(floor * TOTAL).astype(np.int64)
+    least = whole[columns]
+    first = starts[:-1]
+    sums = np.add.reduceat(values, first) + floor.sum() - np.add.reduceat(floor[columns], first)
+    wrong = np.flatnonzero(np.abs(sums - 1) > ROW_TOLERANCE)
+    if len(wrong):
+        msg = f"row {wrong[0]} sums to {sums[wrong[0]]:.12g}; every row must sum to 1"
+        raise PrivacyError(msg)
+    count = np.diff(starts)
+    room = TOTAL - int(whole.sum()) + np.add.reduceat(least, first)
+    share = values / np.repeat(np.add.reduceat(values, first), count)
+    weights = np.zeros(len(values), dtype=np.int64)
+    for _ in range(2):
+        # Twice a little less than the whole, so that what is missing is never negative.
+        missing = room - np.add.reduceat(weights, first)
+        weights += np.floor(share * np.repeat(missing * (1 - 2.0**-40), count)).astype(np.int64)
+    weights = np.maximum(weights, least)
+    missing = room - np.add.reduceat(weights, first)
+    top = np.flatnonzero(weights == np.repeat(np.maximum.reduceat(weights, first), count))
+    row = np.repeat(np.arange(len(first)), count)[top]
+    largest = top[np.concatenate([[True], row[1:] != row[:-1]])]
+    weights[largest] += missing
+    return FlooredRows(whole, starts, columns, weights)
+
+
+def check_weights(weights: IntArray | FlooredRows, shape: tuple[int, int]) -> None:
     """Refuse anything but int64 weights of this shape, none negative, rows summing to 2^62."""
     if weights.shape != shape or weights.dtype != np.int64:
         msg = f"weights are {weights.dtype} of shape {weights.shape}; int64 of shape {shape} needed"
         raise PrivacyError(msg)
-    negative = np.argwhere(weights < 0)
-    if len(negative):
-        x, y = negative[0]
-        msg = f"weights[{x}, {y}] is negative; weights are whole numbers from 0 to 2^{BITS}"
-        raise PrivacyError(msg)
+    if isinstance(weights, FlooredRows):
+        if (weights.values < 0).any() or (weights.floor < 0).any():
+            msg = f"a weight is negative; weights are whole numbers from 0 to 2^{BITS}"
+            raise PrivacyError(msg)
+        sums, nearly = weights.sums()
+    else:
+        negative = np.argwhere(weights < 0)
+        if len(negative):
+            x, y = negative[0]
+            msg = f"weights[{x}, {y}] is negative; weights are whole numbers from 0 to 2^{BITS}"
+            raise PrivacyError(msg)
+        sums, nearly = weights.sum(axis=1), weights.sum(axis=1, dtype=np.float64)
     # Integer sums are exact modulo 2^64; the float sums rule out that they went round.
-    exact = weights.sum(axis=1) == TOTAL
-    near = np.abs(weights.sum(axis=1, dtype=np.float64) - TOTAL) < TOTAL / 2
-    wrong = np.flatnonzero(~(exact & near))
+    wrong = np.flatnonzero((sums != TOTAL) | (np.abs(nearly - TOTAL) >= TOTAL / 2))
     if len(wrong):
         msg = f"the weights of row {wrong[0]} do not sum to 2^{BITS}; quantise a matrix first"
         raise PrivacyError(msg)

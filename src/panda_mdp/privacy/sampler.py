@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.privacy.quantise import BITS, TOTAL
 
 
@@ -56,7 +57,7 @@ def choose(weights: IntArray, uniforms: IntArray) -> IntArray:
     return np.searchsorted(thresholds(weights), uniforms, side="right").astype(np.int64)
 
 
-def choose_rows(weights: IntArray, rows: IntArray, bits: BitSource) -> IntArray:
+def choose_rows(weights: IntArray | FlooredRows, rows: IntArray, bits: BitSource) -> IntArray:
     """A column for each of `rows` of a K x m table, drawn independently; rows may repeat.
 
     Rows are taken in order, so that each one's sums are formed once.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.plain import plain
 from panda_mdp.errors import FileFormatError, PrivacyError, ProblemError
 from panda_mdp.outputs import Outputs
@@ -27,6 +28,8 @@ SHORTEST_FINGERPRINT = 16
 VERSION = 1
 PLACED_VERSION = 2
 """Of files whose outputs are no records: readers of version 1 would take columns for records."""
+SPARSE_VERSION = 3
+"""Of files that store rows over a floor."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def describe(mechanism: Mechanism) -> dict[str, Any]:
     gap = mechanism.gap
     return {
         "format": FORMAT,
-        "version": VERSION if problem.reports.kind == "records" else PLACED_VERSION,
+        "version": _version(mechanism),
         "library": __version__,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "method": mechanism.method,
@@ -132,6 +135,12 @@ def describe(mechanism: Mechanism) -> dict[str, Any]:
         "details": details,
         "details_left_out": left_out,
     }
+
+
+def _version(mechanism: Mechanism) -> int:
+    if isinstance(mechanism.weights, FlooredRows):
+        return SPARSE_VERSION
+    return VERSION if mechanism.problem.reports.kind == "records" else PLACED_VERSION
 
 
 def _plain_details(details: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import sealed
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
@@ -33,6 +34,7 @@ from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose,
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Label, check_record, check_records
 from panda_mdp.table.pmdp.encode import encode, write
+from panda_mdp.table.sparse import floored_loss
 
 LOSS_ROUNDING = 1e-9
 """Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
@@ -43,8 +45,9 @@ class Table(Rebuilt):
     """A perturbation table: row x holds the distribution of what is reported for record x."""
 
     problem: Problem
-    weights: IntArray
-    """K x m integers, each row summing to 2^62: the numbers that are audited and sampled."""
+    weights: IntArray | FlooredRows
+    """K x m integers, each row summing to 2^62: the numbers that are audited and sampled. As an
+    array, or as rows over a floor where most entries are alike (`FlooredRows`)."""
     method: str
     lower_bound: float | None = None
     """A rigorous lower bound on the optimum of the problem, where the method has one."""
@@ -59,7 +62,7 @@ class Table(Rebuilt):
     def __post_init__(self, backend: Backend | None) -> None:
         set_ = object.__setattr__
         problem = self.problem
-        set_(self, "weights", frozen(self.weights))
+        set_(self, "weights", owned(self.weights))
         check_weights(self.weights, (problem.size, problem.outputs_count))
         set_(self, "details", MappingProxyType(dict(self.details)))
         verdict = audit_weights(
@@ -98,12 +101,15 @@ class Table(Rebuilt):
 
     @cached_property
     def matrix(self) -> FloatArray:
-        """Probabilities, K x m: the weights over 2^62."""
-        return frozen(self.weights / float(TOTAL))
+        """Probabilities, K x m: the weights over 2^62. `MethodError` where that takes more than
+        1 GiB: `row(record)` is one row."""
+        return frozen(np.asarray(self.weights) / float(TOTAL))
 
     @cached_property
     def loss(self) -> float:
         """Expected loss under the prior, over true records."""
+        if isinstance(self.weights, FlooredRows):
+            return floored_loss(self.problem, self.weights)
         return self.problem.expected_loss(self.matrix)
 
     @property
@@ -268,7 +274,7 @@ class Simulation:
 
 def judged(
     problem: Problem,
-    weights: IntArray,
+    weights: IntArray | FlooredRows,
     method: str,
     *,
     lower_bound: float | None = None,

@@ -334,10 +334,10 @@ class CommonBalls(BallScheme):
             [law.mechanism.weights[:, some].sum(axis=1) / float(TOTAL) for some in law.groups]
         )
         common = self.common(law)
-        if ((common == 0) & (mechanism.weights > 0).any(axis=0)).any():
+        if ((common == 0) & mechanism.weights.any(axis=0)).any():
             return Account(1.0, (0, 1))
         rows, shared = mechanism.matrix, common / float(TOTAL)
-        logs, shared_logs = _logs(mechanism.weights), _logs(common)
+        logs, shared_logs = _logs(np.asarray(mechanism.weights)), _logs(common)
         largest = max(
             float(np.abs(logs.max(axis=0) - shared_logs).max()),
             float(np.abs(logs.min(axis=0) - shared_logs).max()),

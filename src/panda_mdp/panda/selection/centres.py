@@ -36,12 +36,13 @@ class BallLaw:
         apart = _distances(domain, centres)
         problem = Problem(domain, centres, apart, epsilon)
         mechanism = exponential(problem, tight=True)
-        radius, missed = radius_for(apart, mechanism.weights, delta)
+        radius, missed = radius_for(apart, np.asarray(mechanism.weights), delta)
         return cls(domain, frozen(centres), mechanism, radius, frozen(missed))
 
     def missing(self, delta: float) -> BallLaw:
         """The same centres with the least radius that misses every record with at most delta."""
-        return self.with_radius(radius_for(self.apart, self.mechanism.weights, delta)[0])
+        weights = np.asarray(self.mechanism.weights)
+        return self.with_radius(radius_for(self.apart, weights, delta)[0])
 
     def with_radius(self, radius: float) -> BallLaw:
         """The same centres with balls of another radius."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import Failed, attempt
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError, MethodError, ProtocolError
@@ -118,7 +119,7 @@ class TablePlan(Plan):
     """Everyone has the whole table: nothing is sent but the report."""
 
     table: CompactTable
-    weights: IntArray
+    weights: IntArray | FlooredRows
     """All rows, decoded at once: looking one up takes the same time for every record."""
 
     @classmethod
@@ -136,7 +137,7 @@ class TablePlan(Plan):
             cost=Guarantee(table.epsilon, 0.0, table.domain.unit),
             snap_km=snap_km,
             table=table,
-            weights=frozen(table.weights()),
+            weights=owned(table.weights()),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, Row, func, select
 
 from panda_mdp.base.arrays import IntArray
@@ -96,7 +97,7 @@ def compute(inputs: TableInputs | AnchorsInputs) -> Estimate:
         tables = []
         for version, data in inputs.files:
             table = read_table(data)
-            tables.append((version, table.outputs, table.weights() / 2.0**62))
+            tables.append((version, table.outputs, np.asarray(table.weights()) / 2.0**62))
         return _message(estimate(table_observations(tables, inputs.rows)), number)
     task = build_task(inputs.request, inputs.claims, inputs.arrays)
     problem = task.problem

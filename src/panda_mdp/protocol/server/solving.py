@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.anpo import AnchorTable
@@ -91,7 +92,7 @@ def ball_rows(
 @lru_cache(maxsize=4)
 def _ball_law(
     file: bytes, epsilon_1: float, delta: float, candidates: tuple[int, ...] | None
-) -> tuple[list[int], IntArray, BallLaw]:
+) -> tuple[list[int], IntArray | FlooredRows, BallLaw]:
     """Outputs, rows and centres: reading and auditing takes longer than cutting many balls."""
     table = read_table(file)
     chosen = None if candidates is None else list(candidates)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import MethodError, NotForReleaseError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.table.certificate import Expected, describe, output_arrays
@@ -123,8 +124,10 @@ def _file(mechanism: Mechanism, thinned: Thin) -> bytes:
             "loss_cost": (after - before) / before if before > 0 else 0.0,
             "slack": thinned.slack,
             "floor_share": float(thinned.floors.sum()) / TOTAL,
-            "raised_share": float(thinned.rows.raised.mean()),
+            "raised_share": thinned.rows.raised_share,
         },
         "subject": thinned.mechanism.audit.subject,
     }
+    if isinstance(thinned.mechanism.weights, FlooredRows):
+        header["stored"] = thinned.mechanism.weights.stored
     return layout.pack(header, {**sections, "blocks": b"".join(blocks)})

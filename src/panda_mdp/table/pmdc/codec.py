@@ -48,6 +48,11 @@ class Rows:
     rest: IntArray
     """(n,): the column that takes what the others leave."""
 
+    @property
+    def raised_share(self) -> float:
+        """Part of the table that is not at the floor."""
+        return float(self.raised.mean())
+
     def take(self, positions: IntArray) -> Rows:
         """Some of the rows."""
         return Rows(

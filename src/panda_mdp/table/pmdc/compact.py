@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import IntArray, Rebuilt, frozen
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import (
     DomainError,
@@ -78,6 +79,9 @@ class CompactTable(Rebuilt):
         if set(sections) != {"order", "floors", "blocks", *shapes} - {"weights"}:
             msg = f"the file holds the sections {sorted(sections)}; others belong to its domain"
             raise FileFormatError(msg)
+        if self._sparse(header):
+            # Columns and values of what is stored in place of all weights.
+            shapes = {**shapes, "weights": (2 * claims.whole(header, "stored", 0),)}
         claims.check_unpacked(
             sum(8 * math.prod(shape) for shape in shapes.values()), len(self.data)
         )
@@ -157,13 +161,44 @@ class CompactTable(Rebuilt):
         block = self._decode(place // BLOCK_ROWS)
         return frozen(block.weights[place % BLOCK_ROWS])
 
-    def weights(self) -> IntArray:
-        """All weights, K x m, in the domain's order."""
+    @staticmethod
+    def _sparse(header: Mapping[str, Any]) -> bool:
+        return "stored" in header
+
+    def weights(self) -> IntArray | FlooredRows:
+        """All weights, K x m, in the domain's order; as rows over the floor where the table was
+        stored so."""
+        if self._sparse(self.certificate):
+            return self._floored()
         table = np.empty((self.domain.size, len(self.outputs)), dtype=np.int64)
         for block in range(len(self._blocks)):
             places = self._order[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS]
             table[places] = self._decode(block).weights
         return table
+
+    def _floored(self) -> FlooredRows:
+        raised, columns, values = [], [], []
+        left = claims.whole(self.certificate, "stored", 0)
+        for block in range(len(self._blocks)):
+            rows = self._decode(block)
+            raised.append(rows.raised.sum(axis=1))
+            left -= int(raised[-1].sum())
+            if left < 0:
+                break
+            columns.append(np.nonzero(rows.raised)[1].astype(np.int32))
+            values.append(rows.weights[rows.raised])
+        if left != 0:
+            msg = "the file stores another number of entries than it says; it is damaged"
+            raise FileFormatError(msg)
+        ends = np.cumsum(np.concatenate(raised))
+        place = np.argsort(self._order)
+        count = np.diff(ends, prepend=0)[place]
+        starts = np.concatenate([[0], np.cumsum(count)])
+        along = np.repeat((ends - np.diff(ends, prepend=0))[place] - starts[:-1], count)
+        along += np.arange(len(along))
+        return FlooredRows(
+            self._floors, starts, np.concatenate(columns)[along], np.concatenate(values)[along]
+        )
 
     @sealed
     def sample(self, records: npt.ArrayLike, size: int | None = None) -> Any:

@@ -13,18 +13,41 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.repair import TIGHTENING, repair
 from panda_mdp.table.mechanism import Mechanism, judged
-from panda_mdp.table.pmdc.codec import MOST_BITS, Rows, round_weights
+from panda_mdp.table.pmdc.codec import MOST_BITS, Rows, round_weights, shifts
 
 COARSEST = 2.0**-7
 """Rounding stays four times finer than this where privacy would allow more."""
 ATTEMPTS = 4
 FILL_ROUNDS = 50
+
+
+@dataclass(frozen=True)
+class ShortRows:
+    """`Rows` that are stored over their floor."""
+
+    weights: FlooredRows
+    bits: IntArray
+    rest: IntArray
+
+    def take(self, positions: IntArray) -> Rows:
+        """Some of the rows, written out."""
+        raised = np.zeros((len(positions), self.weights.shape[1]), dtype=np.bool_)
+        for place, record in enumerate(positions.tolist()):
+            part = slice(self.weights.starts[record], self.weights.starts[record + 1])
+            raised[place, self.weights.columns[part]] = True
+        return Rows(self.weights[positions], raised, self.bits[positions], self.rest[positions])
+
+    @property
+    def raised_share(self) -> float:
+        """Part of the table that is not at the floor."""
+        return self.weights.stored / (self.weights.shape[0] * self.weights.shape[1])
 
 
 @dataclass(frozen=True)
@@ -34,7 +57,7 @@ class Thin:
     mechanism: Mechanism
     floors: IntArray
     """(m,): the weight of each output in every row that does not raise it."""
-    rows: Rows
+    rows: Rows | ShortRows
     slack: float
     """The share of epsilon that went into rounding, at least 0."""
 
@@ -50,6 +73,10 @@ def thin(mechanism: Mechanism, slack: float, floor_cost: float) -> Thin:
     _check_share(floor_cost, "floor_cost")
     start = time.perf_counter()
     problem = mechanism.problem
+    if isinstance(mechanism.weights, FlooredRows):
+        room = 1 - mechanism.audit.epsilon / problem.epsilon
+        if room >= slack / 2:
+            return _thin_floored(mechanism, mechanism.weights, room)
     used = np.asarray(mechanism.weights.any(axis=0))
     nearest = problem.epsilon * problem.domain.neighbours(1)[1][:, 0]
     for attempt in range(ATTEMPTS):
@@ -74,6 +101,43 @@ def thin(mechanism: Mechanism, slack: float, floor_cost: float) -> Thin:
         )
         raise PrivacyError(msg)
     return Thin(answer, (floor * TOTAL).astype(np.int64), rows, share)
+
+
+def _thin_floored(mechanism: Mechanism, rows: FlooredRows, slack: float) -> Thin:
+    """Rows over a floor, rounded as coarsely as the share of epsilon that they leave allows."""
+    start = time.perf_counter()
+    problem = mechanism.problem
+    nearest = problem.epsilon * problem.domain.neighbours(1)[1][:, 0]
+    rest = rows.largest()
+    highest = rows.values[rest] / float(TOTAL)
+    # The rest of a row is off by the sum of what all others are off by, in all directions.
+    swing = np.sqrt(np.maximum(1.0, (1 - highest) / highest))
+    needed = np.ceil(np.log2(2 * swing / np.minimum(slack * nearest, COARSEST)))
+    for attempt in range(ATTEMPTS):
+        bits = np.minimum(needed + 2 * attempt, MOST_BITS).astype(np.int64)
+        bits = _highest_of_equal(bits, rows.keys())
+        digits = np.repeat(bits, np.diff(rows.starts))
+        values = round_weights(rows.values, digits)
+        # Never below the floor, which has more digits: then up instead of down.
+        low = values < rows.floor[rows.columns]
+        values[low] += np.int64(1) << shifts(rows.values[low], digits[low])
+        values[rest] = 0
+        short = FlooredRows(rows.floor, rows.starts, rows.columns, values)
+        values[rest] = TOTAL - short.sums()[0]
+        short = FlooredRows(rows.floor, rows.starts, rows.columns, values)
+        answer = judged(
+            problem,
+            short,
+            mechanism.method,
+            lower_bound=mechanism.lower_bound,
+            stages=(*mechanism.stages, ("thin", time.perf_counter() - start)),
+            details=mechanism.details,
+        )
+        if isinstance(answer, Mechanism):
+            columns = rows.columns[rest].astype(np.int64)
+            return Thin(answer, rows.floor, ShortRows(short, bits, columns), slack)
+    msg = f"the compact form misses epsilon: {answer.audit.shortfall}; use mechanism.save(path)"
+    raise PrivacyError(msg)
 
 
 def _check_share(value: float, name: str) -> None:
@@ -162,8 +226,13 @@ def fill(table: FloatArray, floor: FloatArray) -> tuple[FloatArray, BoolArray]:
 def _same_for_equal_rows(bits: IntArray, table: FloatArray) -> IntArray:
     """The highest precision among the rows that are equal to each, so that they stay equal."""
     odd = np.random.default_rng(0).integers(1, 1 << 62, table.shape[1]) | 1
-    # Rows with equal sums that are not equal only get more digits than they need.
-    _, group = np.unique(table.view(np.int64) @ odd, return_inverse=True)
+    return _highest_of_equal(bits, table.view(np.int64) @ odd)
+
+
+def _highest_of_equal(bits: IntArray, keys: IntArray) -> IntArray:
+    """The highest precision among rows of equal keys: rows that are not equal only get more digits
+    than they need."""
+    _, group = np.unique(keys, return_inverse=True)
     highest = np.zeros(int(group.max()) + 1, dtype=np.int64)
     np.maximum.at(highest, group, bits)
     return np.asarray(highest[group])

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import (
     DomainError,
     FileFormatError,
@@ -31,6 +32,7 @@ from panda_mdp.table.bound import dual_bound
 from panda_mdp.table.certificate import (
     FORMAT,
     PLACED_VERSION,
+    SPARSE_VERSION,
     VERSION,
     Expected,
     restore_domain,
@@ -41,7 +43,9 @@ from panda_mdp.table.pmdp.encode import CERTIFICATE, SEAL, SEAL_LENGTH, checksum
 
 T = TypeVar("T")
 
-_INTEGERS = frozenset({"weights", "outputs", "nodes", "bound_pairs"})
+_INTEGERS = frozenset(
+    {"weights", "outputs", "nodes", "bound_pairs", "floor", "starts", "columns", "values"}
+)
 _NPY_HEADER = 256
 """Bytes before the numbers of an array, at most."""
 
@@ -173,13 +177,17 @@ def _members(archive: zipfile.ZipFile, packed: int) -> tuple[dict[str, Any], dic
     if certificate.get("format") != FORMAT:
         msg = f"{CERTIFICATE} is not of the format {FORMAT!r}; it is a foreign file"
         raise FileFormatError(msg)
-    if certificate.get("version") not in (VERSION, PLACED_VERSION):
+    if certificate.get("version") not in (VERSION, PLACED_VERSION, SPARSE_VERSION):
         msg = (
             f"format version {certificate.get('version')!r}; this library reads versions {VERSION} "
-            f"and {PLACED_VERSION}: use the library that wrote it"
+            f"to {SPARSE_VERSION}: use the library that wrote it"
         )
         raise FileFormatError(msg)
-    expected = {f"arrays/{name}.npy": shape for name, shape in _shapes(certificate).items()}
+    shapes = _shapes(certificate)
+    if "loss" not in shapes:
+        # The losses that follow from the distances take as much room as if they were there.
+        claims.check_unpacked(8 * math.prod(claims.shapes(certificate)["weights"]), packed)
+    expected = {f"arrays/{name}.npy": shape for name, shape in shapes.items()}
     if {CERTIFICATE, *expected} != set(listed):
         msg = f"the archive holds {sorted(listed)}; expected the arrays {sorted(expected)}"
         raise FileFormatError(msg)
@@ -195,6 +203,20 @@ def _shapes(certificate: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     shapes = claims.shapes(certificate)
     size, count = shapes["weights"]
     shapes |= {"prior": (size,), "loss": (size, count)}
+    if certificate["version"] == SPARSE_VERSION:
+        stored = claims.whole(certificate, "stored", 0)
+        shapes |= {
+            "floor": (count,),
+            "starts": (size + 1,),
+            "columns": (stored,),
+            "values": (stored,),
+        }
+        del shapes["weights"]
+        if certificate["losses"] == "distance":
+            del shapes["loss"]
+    elif "stored" in certificate:
+        msg = f"rows over a floor in a file of version {certificate['version']!r}"
+        raise FileFormatError(msg)
     if "bound_pairs" in certificate:
         pairs = claims.whole(certificate, "bound_pairs", 0)
         shapes |= {"bound_pairs": (pairs, 2), "bound_multipliers": (pairs, count)}
@@ -226,10 +248,11 @@ def _rebuild(
     """The table, and where its audit holds every claim checked against it."""
     arrays = {name: _array(members, name, shape) for name, shape in _shapes(certificate).items()}
     domain = restore_domain(certificate["domain"], arrays)
+    outputs = restore_outputs(certificate, arrays, domain)
     problem = Problem(
         domain,
-        restore_outputs(certificate, arrays, domain),
-        arrays["loss"],
+        outputs,
+        arrays["loss"] if "loss" in arrays else outputs.distances(domain),
         claims.real(certificate, "epsilon"),
         prior=arrays["prior"],
         loss_unit=str(certificate["loss_unit"]),
@@ -237,7 +260,7 @@ def _rebuild(
     )
     table = judged(
         problem,
-        arrays["weights"],
+        arrays["weights"] if "weights" in arrays else _floored(arrays),
         str(certificate["method"]),
         stages=tuple((str(name), float(seconds)) for name, seconds in certificate["stages"]),
         details=dict(certificate["details"]),
@@ -251,6 +274,14 @@ def _rebuild(
         return table
     source = _bound_source(bound, problem, arrays)
     return table.with_facts(lower_bound=bound).with_details(bound_source=source)
+
+
+def _floored(arrays: Mapping[str, npt.NDArray[Any]]) -> FlooredRows:
+    columns = arrays["columns"]
+    if len(columns) and not (columns.min() >= 0 and columns.max() < len(arrays["floor"])):
+        msg = f"a column of the table is outside 0..{len(arrays['floor']) - 1}"
+        raise FileFormatError(msg)
+    return FlooredRows(arrays["floor"], arrays["starts"], columns, arrays["values"])
 
 
 def _bound_source(bound: float, problem: Problem, arrays: Mapping[str, npt.NDArray[Any]]) -> str:

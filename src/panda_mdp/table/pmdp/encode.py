@@ -7,6 +7,9 @@ A `.pmdp` file is a zip archive of `certificate.json` and `.npy` arrays (never p
     arrays/weights.npy     K x m integers, rows summing to 2^62: what is audited and sampled
     arrays/loss.npy  arrays/prior.npy  arrays/outputs.npy  [arrays/nodes.npy]
 
+A table over a floor (version 3) has floor, starts, columns and values in place of weights, and no
+loss.npy where the loss is the distance, which the domain gives.
+
 The archive's comment seals the file: it is the SHA-256 of every byte before it, so that a change
 anywhere is noticed, also in the parts of a zip archive that its own checks leave out. Both sums
 find damage, not forgery: whoever can write the file can write the sums. What protects the user of a
@@ -28,8 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.table.certificate import describe, output_arrays
 from panda_mdp.table.claims import most_unpacked
+from panda_mdp.table.sparse import is_distance
 
 if TYPE_CHECKING:
     from panda_mdp.table.mechanism import Mechanism
@@ -47,6 +52,9 @@ def encode(mechanism: Mechanism) -> bytes:
     """The bytes of a mechanism's file."""
     members = {f"arrays/{name}.npy": npy(array) for name, array in arrays(mechanism).items()}
     certificate = describe(mechanism)
+    if isinstance(mechanism.weights, FlooredRows):
+        certificate["stored"] = mechanism.weights.stored
+        certificate["losses"] = "given" if "arrays/loss.npy" in members else "distance"
     certificate["sha256"] = checksum(certificate, members)
     text = json.dumps(certificate, indent=1, sort_keys=True, allow_nan=False)
     return archive({CERTIFICATE: text.encode(), **members})
@@ -60,8 +68,15 @@ def arrays(mechanism: Mechanism) -> dict[str, npt.NDArray[Any]]:
         members["nodes"] = problem.domain.nodes
     members |= output_arrays(problem.reports)
     members["prior"] = problem.prior
-    members["loss"] = problem.loss
-    members["weights"] = mechanism.weights
+    weights = mechanism.weights
+    if not isinstance(weights, FlooredRows):
+        members["loss"] = problem.loss
+        members["weights"] = weights
+        return members
+    for name in ("floor", "starts", "columns", "values"):
+        members[name] = getattr(weights, name).astype(np.int64, copy=False)
+    if not is_distance(problem):
+        members["loss"] = problem.loss
     return members
 
 

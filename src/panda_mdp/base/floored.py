@@ -1,0 +1,196 @@
+"""Rows of whole numbers over a common floor: what is not stored in a row is the floor's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen
+from panda_mdp.errors import MethodError, PrivacyError
+
+Int32Array = npt.NDArray[np.int32]
+
+MOST_DENSE = 1 << 27
+"""Entries, 1 GiB of them, that are ever written out as one array."""
+BLOCK_ENTRIES = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class FlooredRows(Rebuilt):
+    """K rows of m whole numbers: entry (x, y) is stored, or it is `floor[y]`.
+
+    Indexes like an array by rows: `rows[x]` is one row of m numbers, `rows[[x, x2]]` a block of
+    them. As one K x m array (`numpy.asarray`) only where that takes up to 1 GiB.
+
+    >>> rows = FlooredRows.of(np.array([[1, 7, 1], [1, 1, 7]]), np.array([1, 1, 1]))
+    >>> rows.stored, rows[1].tolist()
+    (2, [1, 1, 7])
+    """
+
+    floor: IntArray
+    """(m,)."""
+    starts: IntArray
+    """(K + 1,): the stored entries of row x are those from starts[x] to starts[x + 1]."""
+    columns: Int32Array
+    """Ascending within a row."""
+    values: IntArray
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        for name, kind in (("floor", np.int64), ("starts", np.int64), ("columns", np.int32)):
+            set_(self, name, frozen(np.asarray(getattr(self, name)).astype(kind, copy=False)))
+        set_(self, "values", frozen(self.values))
+        starts, columns = self.starts, self.columns
+        whole = (
+            self.values.dtype == np.int64
+            and all(a.ndim == 1 for a in (self.floor, starts, columns, self.values))
+            and len(starts) > 1
+            and starts[0] == 0
+            and starts[-1] == len(columns) == len(self.values)
+            and bool((np.diff(starts) >= 0).all())
+        )
+        if not whole:
+            msg = "the rows over a floor do not fit together: starts, columns and values differ"
+            raise PrivacyError(msg)
+        rising = np.diff(columns) > 0
+        first = starts[1:-1]
+        rising[first[(first > 0) & (first < len(columns))] - 1] = True
+        if len(columns) and not (
+            rising.all() and columns.min() >= 0 and columns.max() < len(self.floor)
+        ):
+            msg = f"the columns of a row are not ascending numbers in 0..{len(self.floor) - 1}"
+            raise PrivacyError(msg)
+
+    @classmethod
+    def of(cls, table: IntArray, floor: IntArray) -> FlooredRows:
+        """The rows of a K x m table."""
+        above = table != floor
+        starts = np.concatenate([[0], np.cumsum(above.sum(axis=1))])
+        return cls(floor, starts, np.nonzero(above)[1].astype(np.int32), table[above])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, m)."""
+        return len(self.starts) - 1, len(self.floor)
+
+    @property
+    def dtype(self) -> np.dtype[np.int64]:
+        """int64, of the numbers."""
+        return np.dtype(np.int64)
+
+    @property
+    def stored(self) -> int:
+        """Entries that are stored."""
+        return len(self.values)
+
+    @cached_property
+    def records(self) -> Int32Array:
+        """The row of every stored entry."""
+        count = np.diff(self.starts)
+        return frozen(np.repeat(np.arange(len(count), dtype=np.int32), count))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return sum(a.nbytes for a in (self.floor, self.starts, self.columns, self.values))
+
+    def __repr__(self) -> str:
+        records, outputs = self.shape
+        return f"FlooredRows({records} x {outputs}, {self.stored:,} entries over a floor)"
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __iter__(self) -> Iterator[IntArray]:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, key: Any) -> IntArray:
+        if isinstance(key, int | np.integer):
+            row = self.floor.copy()
+            part = slice(self.starts[:-1][key], self.starts[1:][key])
+            row[self.columns[part]] = self.values[part]
+            return row
+        if isinstance(key, tuple):
+            return np.asarray(np.asarray(self)[key])
+        chosen = np.arange(len(self))[key]
+        _refuse_large(len(chosen), len(self.floor))
+        out = np.tile(self.floor, (len(chosen), 1))
+        for place, record in enumerate(chosen.tolist()):
+            part = slice(self.starts[record], self.starts[record + 1])
+            out[place, self.columns[part]] = self.values[part]
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            msg = "rows over a floor are no array; asking for one makes one"
+            raise ValueError(msg)
+        return self[:].astype(np.int64 if dtype is None else dtype, copy=False)
+
+    def any(self, axis: int = 0) -> BoolArray:
+        """For every column, whether some row has a number other than 0 in it."""
+        if axis != 0:
+            return np.array([bool(row.any()) for row in self])
+        every = np.bincount(self.columns, minlength=len(self.floor)) == len(self)
+        some = np.zeros(len(self.floor), dtype=np.bool_)
+        some[self.columns[self.values != 0]] = True
+        return np.asarray(some | ((self.floor != 0) & ~every))
+
+    def largest(self) -> IntArray:
+        """Which stored entry is the largest of every row, the first of equals."""
+        count = np.diff(self.starts)
+        highest = np.maximum.reduceat(self.values, self.starts[:-1])
+        top = np.flatnonzero(self.values == np.repeat(highest, count))
+        row = self.records[top]
+        return np.asarray(top[np.concatenate([[True], row[1:] != row[:-1]])])
+
+    def keys(self) -> IntArray:
+        """A number for every row, equal for equal rows that store the same columns."""
+        odd = np.random.default_rng(0).integers(1, 1 << 62, len(self.floor)) | 1
+        with np.errstate(over="ignore"):
+            mixed = (self.values + self.columns) * odd[self.columns]
+            return np.asarray(np.add.reduceat(mixed, self.starts[:-1]))
+
+    def sums(self) -> tuple[IntArray, npt.NDArray[np.float64]]:
+        """Of every row: exactly modulo 2^64, and nearly in float64."""
+        change = self.values - self.floor[self.columns]
+        with np.errstate(over="ignore"):
+            run = np.concatenate([[0], np.cumsum(change)])
+            exact = run[self.starts[1:]] - run[self.starts[:-1]] + self.floor.sum()
+        rough = np.concatenate([[0.0], np.cumsum(change.astype(np.float64))])
+        near = rough[self.starts[1:]] - rough[self.starts[:-1]]
+        return exact, near + self.floor.sum(dtype=np.float64)
+
+    def feed(self, state: hashlib._Hash) -> None:
+        """The bytes of the K x m array, whatever is stored; of what is stored where that array
+        would not fit."""
+        records, outputs = self.shape
+        if records * outputs > MOST_DENSE:
+            for part in (self.floor, self.starts, self.columns, self.values):
+                state.update(f"{part.dtype.newbyteorder('<').str}{part.shape}".encode())
+                state.update(part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes())
+            return
+        state.update(f"{np.dtype('<i8').str}{self.shape}".encode())
+        step = max(1, BLOCK_ENTRIES // outputs)
+        for start in range(0, records, step):
+            state.update(self[start : start + step].astype("<i8", copy=False).tobytes())
+
+
+def owned(weights: IntArray | FlooredRows) -> IntArray | FlooredRows:
+    """The same numbers, in arrays that nobody can write to."""
+    return weights if isinstance(weights, FlooredRows) else frozen(weights)
+
+
+def _refuse_large(records: int, outputs: int) -> None:
+    if records * outputs > MOST_DENSE:
+        msg = (
+            f"{records:,} x {outputs:,} entries would take {8e-9 * records * outputs:.0f} GB as "
+            "one array; take rows: mechanism.row(record), mechanism.weights[records], "
+            "mechanism.sample(records)"
+        )
+        raise MethodError(msg)

@@ -1,0 +1,90 @@
+"""Rows over a floor are the array that they stand for, and are refused where they are no rows."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+
+import numpy as np
+import pytest
+
+from panda_mdp.base import floored
+from panda_mdp.base.arrays import digest
+from panda_mdp.base.floored import FlooredRows
+from panda_mdp.errors import MethodError, PrivacyError
+
+
+def some_table(seed: int = 0, shape: tuple[int, int] = (17, 9)) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    floor = rng.integers(0, 5, shape[1])
+    table = np.where(rng.random(shape) < 0.3, rng.integers(0, 100, shape), floor)
+    return table, floor
+
+
+def test_indexes_like_the_array() -> None:
+    table, floor = some_table()
+    rows = FlooredRows.of(table, floor)
+    assert rows.shape == table.shape and len(rows) == len(table)
+    assert np.array_equal(np.asarray(rows), table)
+    assert np.array_equal(rows[3], table[3]) and np.array_equal(rows[-1], table[-1])
+    assert np.array_equal(rows[[5, 5, 0]], table[[5, 5, 0]])
+    assert np.array_equal(rows[2:7], table[2:7])
+    assert np.array_equal(rows[:, [1, 4]], table[:, [1, 4]])
+    assert np.array_equal(np.stack(list(rows)), table)
+    assert np.array_equal(rows.any(axis=0), table.any(axis=0))
+    assert np.array_equal(rows.any(axis=1), table.any(axis=1))
+    exact, nearly = rows.sums()
+    assert np.array_equal(exact, table.sum(axis=1)) and np.allclose(nearly, exact)
+
+
+def test_columns_that_all_rows_store_do_not_count_their_floor() -> None:
+    rows = FlooredRows(np.array([7]), np.array([0, 1, 2]), np.array([0, 0]), np.array([0, 0]))
+    assert not rows.any(axis=0)[0]
+
+
+def test_same_digest_as_the_array_unless_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, floor = some_table()
+    rows = FlooredRows.of(table, floor)
+    assert digest(floor, rows) == digest(floor, table)
+    monkeypatch.setattr(floored, "MOST_DENSE", 10)
+    assert digest(rows) == digest(rows.floor, rows.starts, rows.columns, rows.values)
+    assert digest(rows) != hashlib.sha256(table.tobytes()).hexdigest()
+    with pytest.raises(MethodError, match=r"mechanism\.row"):
+        np.asarray(rows)
+    assert np.array_equal(rows[4], table[4])
+
+
+def test_arrays_are_its_own_and_it_pickles() -> None:
+    table, floor = some_table()
+    mine = floor.copy()
+    rows = FlooredRows.of(table, mine)
+    mine[:] = 99
+    assert np.array_equal(np.asarray(rows), table)
+    with pytest.raises(ValueError, match="read-only"):
+        rows.values[0] = 1
+    again = pickle.loads(pickle.dumps(rows))
+    assert np.array_equal(np.asarray(again), table)
+
+
+@pytest.mark.parametrize(
+    ("starts", "columns", "values"),
+    [
+        ([0, 2, 3], [1, 0, 0], [1, 1, 1]),
+        ([0, 2, 3], [1, 1, 0], [1, 1, 1]),
+        ([0, 2, 3], [0, 4, 0], [1, 1, 1]),
+        ([0, 2, 3], [-1, 1, 0], [1, 1, 1]),
+        ([0, 2, 4], [0, 1, 0], [1, 1, 1]),
+        ([1, 2, 3], [0, 1, 0], [1, 1, 1]),
+        ([0, 3, 2, 3], [0, 1, 0], [1, 1, 1]),
+        ([0, 2, 3], [0, 1, 0], [1, 1]),
+        ([0], [], []),
+    ],
+)
+def test_what_is_no_rows_is_refused(starts: list, columns: list, values: list) -> None:
+    with pytest.raises(PrivacyError):
+        FlooredRows(np.ones(4, int), np.array(starts), np.array(columns), np.array(values, int))
+
+
+def test_empty_rows_are_the_floor() -> None:
+    rows = FlooredRows(np.array([2, 3]), np.array([0, 0, 1, 1]), np.array([1]), np.array([9]))
+    assert np.asarray(rows).tolist() == [[2, 3], [2, 9], [2, 3]]
