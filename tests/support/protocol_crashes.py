@@ -1,6 +1,7 @@
-"""A server that is killed again and again under load, and clients that do not give up.
+"""Servers that are killed again and again under load, and clients that do not give up.
 
-Reporters send each report until it is acknowledged, with the same id. Beside them rounds are
+One server, or several on one PostgreSQL, which may be killed too. Reporters send each report until
+it is acknowledged, with the same id. Beside them rounds are
 opened, filled and solved, and tables are asked for. After every kill the database is looked at
 from outside: whatever a client was told is there, once.
 """
@@ -25,11 +26,22 @@ from urllib.parse import urlsplit
 
 import httpx
 import psycopg
-from protocol_servers import Running, domain_body, new_id, publish, small_domain, small_table
+from protocol_servers import (
+    Postgres,
+    Running,
+    domain_body,
+    new_id,
+    publish,
+    small_domain,
+    small_table,
+)
 from protocol_traffic import Export, Told, Wire, make_reports, request_bytes
 
 OUTPUTS, TOKENS, REPORTERS, USERS = 100, 1_000, 24, 3
 BROKEN = (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError)
+WITHOUT_DATABASE = re.compile(
+    r"(reports was not stored|the database does not answer|could not be looked at):? "
+)
 SELECTION = {"decay": "exponential", "alpha": 0.9, "rate": 0.5, "radius": 2.0}
 
 
@@ -39,6 +51,8 @@ class Findings:
 
     kills: int = 0
     kills_at_start: int = 0
+    servers: int = 1
+    database_kills: int = 0
     acknowledged: int = 0
     answered_again: int = 0
     """Reports that were stored although their first sender was not told."""
@@ -107,15 +121,24 @@ class Crashes:
         seed: int,
         uptime_s: float = 1.5,
         limit_s: float = math.inf,
+        servers: int = 1,
+        cluster: Postgres | None = None,
+        database_kills: int = 0,
+        work: bool = True,
     ) -> None:
-        self.running = Running(database, folder)
+        self.fleet = [
+            Running(database, folder, log=f"server-{number}.log") for number in range(servers)
+        ]
+        self.cluster = cluster
+        self.database_kills = database_kills
+        self.work = work
         self.database = Database(database)
         self.folder = folder
         self.kills = kills
         self.uptime_s = uptime_s
         self.deadline = time.monotonic() + limit_s
         self.random = random.Random(seed)
-        self.found = Findings()
+        self.found = Findings(servers=servers)
         self.told: dict[bytes, Told] = {}
         """Acknowledged reports by their id as it is stored."""
         self.sent: set[tuple[str, int]] = set()
@@ -128,9 +151,10 @@ class Crashes:
         await asyncio.to_thread(self._prepare)
         reports = iter(self._reports)
         tasks = [asyncio.create_task(self._report(reports)) for _ in range(REPORTERS)]
-        tasks += [asyncio.create_task(self._rounds()), asyncio.create_task(self._jobs())]
+        if self.work:
+            tasks += [asyncio.create_task(self._rounds()), asyncio.create_task(self._jobs())]
         try:
-            while self.found.kills < self.kills and time.monotonic() < self.deadline:
+            while not self._enough() and time.monotonic() < self.deadline:
                 await self._kill_and_check()
             await asyncio.sleep(0.5)
             self._ending = True
@@ -143,12 +167,24 @@ class Crashes:
             self._kill_if_running()
         return self.found
 
+    def _enough(self) -> bool:
+        found = self.found
+        return found.kills >= self.kills and found.database_kills >= self.database_kills
+
+    @property
+    def running(self) -> Running:
+        """A server that runs, as far as is known; another one at each time."""
+        alive = [server for server in self.fleet if server.process is not None and server.url]
+        return self.random.choice(alive or self.fleet)
+
     # Before
 
     def _prepare(self) -> None:
-        self._start()
+        for server in self.fleet:
+            self._start(server)
+            server.admin_token = self.fleet[0].admin_token
         domain = small_domain(2 * OUTPUTS)
-        admin = self.running.admin
+        admin = self.fleet[0].admin
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             publish(admin, small_table(domain, OUTPUTS), "city", Path(scratch))
         _made(admin.post("/v1/domains", json=domain_body(small_domain(30), "small")))
@@ -164,9 +200,9 @@ class Crashes:
         outputs = list(range(0, 2 * OUTPUTS, 2))
         self._reports = make_reports(TOKENS * OUTPUTS, "main", self.tokens, outputs)
 
-    def _start(self) -> None:
+    def _start(self, server: Running) -> None:
         began = time.perf_counter()
-        self.running.start()
+        server.start()
         self.found.start_seconds.append(time.perf_counter() - began)
 
     # Clients
@@ -193,18 +229,16 @@ class Crashes:
             await asyncio.sleep(0.05)
 
     async def _report(self, reports: Iterator[Told]) -> None:
-        url, wire = self.running.url, self._wire()
+        wire = self._wire()
         for report in reports:
             self.sent.add((report.user, report.output))
             while True:
-                if url != self.running.url:
-                    wire.close()
-                    url, wire = self.running.url, self._wire()
                 try:
                     status, body = await wire.ask(report.request)
                 except BROKEN:
                     self.found.retries += 1
                     await asyncio.sleep(0.02)
+                    wire = self._wire()
                     continue
                 if status == 503:
                     self.found.unavailable += 1
@@ -291,17 +325,33 @@ class Crashes:
         # On a slow machine, workers need longer to get anywhere.
         mean = max(self.uptime_s, 0.5 * statistics.median(self.found.start_seconds))
         await asyncio.sleep(min(mean * self.random.expovariate(1.0), 6 * mean))
-        if self.random.random() < 0.2:
+        if self.work and self.random.random() < 0.2:
             await self._something_ends()
-        await self._kill()
-        self.found.kills += 1
-        # Half of the time the server itself is the first to open what was left.
-        if self.random.random() < 0.5:
-            await asyncio.to_thread(self._check_database)
-        if self.random.random() < 0.15:
-            await self._kill_while_starting()
-        await asyncio.to_thread(self._start)
+        if self._database_is_next():
+            await asyncio.to_thread(self._kill_database)
+        else:
+            server = self.random.choice(self.fleet)
+            await asyncio.to_thread(server.kill)
+            self.found.kills += 1
+            # Half of the time the server itself is the first to open what was left.
+            if self.random.random() < 0.5:
+                await asyncio.to_thread(self._check_database)
+            if self.random.random() < 0.15:
+                await self._kill_while_starting(server)
+            await asyncio.to_thread(self._start, server)
         await asyncio.to_thread(self._check_database)
+
+    def _database_is_next(self) -> bool:
+        """Kills of the database are spread among the others."""
+        due = self.database_kills * (self.found.kills + 1) / max(1, self.kills)
+        return self.found.database_kills < min(due, self.database_kills)
+
+    def _kill_database(self) -> None:
+        assert self.cluster is not None
+        self.cluster.crash()
+        time.sleep(self.random.uniform(0.0, 1.0))
+        self.cluster.resume()
+        self.found.database_kills += 1
 
     async def _something_ends(self) -> None:
         """Wait for a table or a round, or the kills would never let one come about."""
@@ -309,14 +359,11 @@ class Crashes:
         while self.found.jobs + self.found.rounds == before and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
 
-    async def _kill(self) -> None:
-        await asyncio.to_thread(self.running.kill)
-
-    async def _kill_while_starting(self) -> None:
-        task = asyncio.create_task(asyncio.to_thread(self.running.start))
+    async def _kill_while_starting(self, server: Running) -> None:
+        task = asyncio.create_task(asyncio.to_thread(server.start))
         typical = min(self.found.start_seconds)
         await asyncio.sleep(self.random.uniform(0.2, 1.1) * typical)
-        process = self.running.process
+        process = server.process
         if process is not None:
             process.kill()
         try:
@@ -324,12 +371,13 @@ class Crashes:
         except AssertionError:
             # It never came to say where it listens.
             self.found.kills_at_start += 1
-        self.running.kill()
+        server.kill()
         self.found.kills += 1
 
     def _kill_if_running(self) -> None:
-        if self.running.process is not None:
-            self.running.kill()
+        for server in self.fleet:
+            if server.process is not None:
+                server.kill()
 
     # Checks
 
@@ -359,8 +407,9 @@ class Crashes:
 
     def finish(self) -> Findings:
         """The last look, with a server that is started once more, through its own answers."""
-        self._start()
-        admin = self.running.admin
+        server = self.fleet[0]
+        self._start(server)
+        admin = server.admin
         export = Export()
         export.add(admin.get("/v1/deployments/main/reports").content)
         told = {(report.user, report.output) for report in self.told.values()}
@@ -379,7 +428,7 @@ class Crashes:
         runs = self.database.rows("SELECT kind, SUM(attempt) FROM jobs GROUP BY kind")[0]
         by_kind = {str(kind): int(number) for kind, number in runs}
         found.job_runs, found.round_runs = by_kind.get("table", 0), by_kind.get("round", 0)
-        code = self.running.stop()
+        code = server.stop()
         if code != 0:
             found.wrong.append(f"the server ended with code {code}")
         self._check_database()
@@ -396,10 +445,12 @@ class Crashes:
             time.sleep(0.1)
 
     def _check_log(self) -> None:
-        text = self.running.log.read_text()
+        text = "".join(server.log.read_text() for server in self.fleet)
         if any(token in text or token.split("_", 2)[2] in text for token in self.tokens):
             self.found.wrong.append("a token is in the log")
         errors = {re.sub(r"^\S+ \S+ ", "", line) for line in text.splitlines() if " ERROR " in line}
+        if self.found.database_kills:
+            errors = {error for error in errors if not WITHOUT_DATABASE.search(error)}
         self.found.wrong += sorted(errors)
 
 
@@ -410,9 +461,19 @@ def run_crashes(
     seed: int,
     uptime_s: float = 1.5,
     limit_s: float = math.inf,
+    servers: int = 1,
+    cluster: Postgres | None = None,
+    database_kills: int = 0,
+    work: bool = True,
 ) -> Findings:
-    """Kill a server so many times (fewer where the time is up), and say what was found."""
-    crashes = Crashes(database, folder, kills, seed, uptime_s, limit_s)
+    """Kill servers so many times (fewer where the time is up), and say what was found.
+
+    With several `servers`, on a `cluster` that is killed `database_kills` times as well. Without
+    `work`, reports are all that goes on.
+    """
+    crashes = Crashes(
+        database, folder, kills, seed, uptime_s, limit_s, servers, cluster, database_kills, work
+    )
     try:
         asyncio.run(crashes.run())
         return crashes.finish()

@@ -28,11 +28,11 @@ COMMAND = (sys.executable, "-c", "from panda_mdp.cli import main; main()")
 class Running:
     """`panda-mdp serve` in a process of its own. Its log is a file that tests can search."""
 
-    def __init__(self, database: str, folder: Path, *options: str) -> None:
+    def __init__(self, database: str, folder: Path, *options: str, log: str = "server.log") -> None:
         self.database = database
         self.folder = folder
         self.options = options
-        self.log = folder / "server.log"
+        self.log = folder / log
         self.admin_token = ""
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
@@ -111,13 +111,22 @@ class Postgres:
     def start(self) -> Postgres:
         data = str(self.folder / "data")
         self._call("initdb", "-D", data, "-U", "panda", "-A", "trust", "-E", "UTF8")
+        return self.resume()
+
+    def resume(self) -> Postgres:
+        """Start it on what is there."""
+        data = str(self.folder / "data")
         options = f"-k {self.folder} -c listen_addresses= -c max_connections=100"
         log = str(self.folder / "log")
         self._call("pg_ctl", "-D", data, "-o", options, "-l", log, "-w", "-t", "60", "start")
         return self
 
-    def stop(self) -> None:
+    def crash(self) -> None:
+        """End it at once: no checkpoint, no farewell to clients."""
         self._call("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "stop")
+
+    def stop(self) -> None:
+        self.crash()
         shutil.rmtree(self.folder)
 
     def database(self) -> str:

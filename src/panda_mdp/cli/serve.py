@@ -71,6 +71,10 @@ def serve(
     cors: Annotated[
         str, typer.Option(metavar="ORIGINS", help="Other origins that may call, by commas.")
     ] = "",
+    retention_days: Annotated[
+        int | None,
+        typer.Option(metavar="DAYS", help="Delete what users sent after so many days."),
+    ] = None,
     log_level: Annotated[
         str, typer.Option(metavar="NAME", help="debug, info, warning or error.")
     ] = "info",
@@ -98,6 +102,9 @@ def serve(
     if not (token_rate > 0 and address_rate > 0):
         msg = "rates are requests per second and must be positive"
         raise typer.BadParameter(msg, param_hint="--token-rate")
+    if retention_days is not None and retention_days < 1:
+        msg = "a retention of less than a day would delete what has just come"
+        raise typer.BadParameter(msg, param_hint="--retention-days")
     settings = Settings(
         token_rate=token_rate,
         token_burst=4 * token_rate,
@@ -105,6 +112,7 @@ def serve(
         address_burst=10 * address_rate,
         cors_origins=tuple(part.strip() for part in cors.split(",") if part.strip()),
         log_addresses=log_addresses,
+        retention_days=retention_days,
     )
     store = Store.create(database) if init else Store.open(database)
     with store.claim():

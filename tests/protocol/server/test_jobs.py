@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ import panda_mdp as pm
 from panda_mdp.protocol.messages.catalogue import JobInfo, JobRequest
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.settings import Settings
+from panda_mdp.protocol.server.store.database import Store, now_ms
 from panda_mdp.protocol.server.store.jobs import (
     all_jobs,
     cancel_job,
@@ -185,7 +187,7 @@ def test_a_worker_that_dies_fails_its_job(store: Store, tmp_path: Path) -> None:
     SigningKey.create(key)
     changed: list[int] = []
     job = queued(store)
-    supervisor = Supervisor(store, key, lambda: changed.append(1), 0.02)
+    supervisor = Supervisor(store, key, lambda: changed.append(1), Settings(poll_seconds=0.02))
     supervisor.start()
     deadline = time.monotonic() + 120
     while "table" not in supervisor._running and time.monotonic() < deadline:
@@ -205,14 +207,14 @@ def test_a_stopped_server_leaves_its_job_for_the_next_one(store: Store, tmp_path
     key = tmp_path / "operator.key"
     SigningKey.create(key)
     job = queued(store)
-    first = Supervisor(store, key, lambda: None, 0.02)
+    first = Supervisor(store, key, lambda: None, Settings(poll_seconds=0.02))
     first.start()
     deadline = time.monotonic() + 120
     while state(store, job) != "running" and time.monotonic() < deadline:
         time.sleep(0.01)
     first.stop()
     assert state(store, job) == "running"
-    second = Supervisor(store, key, lambda: None, 0.02)
+    second = Supervisor(store, key, lambda: None, Settings(poll_seconds=0.02))
     second.start()
     while state(store, job) not in ENDED and time.monotonic() < deadline + 120:
         time.sleep(0.01)
@@ -221,3 +223,38 @@ def test_a_stopped_server_leaves_its_job_for_the_next_one(store: Store, tmp_path
     with store.read() as connection:
         found = job_info(find_job(connection, job))
     assert found.state == "failed" and "no domain" in (found.error or "")
+
+
+def test_only_the_job_of_a_server_that_is_gone_is_run_again(store: Store, tmp_path: Path) -> None:
+    running, left, cancelled = (queued(store) for _ in range(3))
+    with store.write() as connection:
+        for job, lease in ((running, now_ms() + 60_000), (left, now_ms() - 1), (cancelled, None)):
+            connection.execute(
+                update(jobs).where(jobs.c.id == job).values(state="running", lease=lease)
+            )
+        cancel_job(connection, cancelled)
+    other = Supervisor(store, tmp_path / "operator.key", lambda: None, Settings())
+    other._take_back()
+    assert [state(store, job) for job in (running, left, cancelled)] == [
+        "running",
+        "queued",
+        "cancelled",
+    ]
+
+
+def test_a_server_that_lost_its_lease_ends_its_worker(store: Store, tmp_path: Path) -> None:
+    key = tmp_path / "operator.key"
+    SigningKey.create(key)
+    job = queued(store)
+    supervisor = Supervisor(store, key, lambda: None, Settings())
+    supervisor._start_next("table")
+    mine = supervisor._running["table"]
+    with store.write() as connection:
+        # Another server has taken the job up meanwhile.
+        connection.execute(update(jobs).where(jobs.c.id == job).values(attempt=2))
+    mine.renewed = -math.inf
+    supervisor._look_after("table", mine)
+    assert mine.asked_to_end is not None
+    assert mine.process.wait(60) != 0
+    supervisor._look_after("table", mine)
+    assert state(store, job) == "running"

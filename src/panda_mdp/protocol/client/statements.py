@@ -21,6 +21,7 @@ from panda_mdp.protocol.messages.deployments import (
 from panda_mdp.protocol.messages.signing import VerifyKey, digest_of, statement_bytes
 from panda_mdp.space.domain import Domain
 
+LATER = ("retention_days", "collector", "purpose", "until")
 Described = TableDeployment | BallDeployment | AnchorsDeployment
 
 
@@ -52,7 +53,9 @@ def check_domain(stated: Statement, domain: Domain) -> None:
 
 def content_of(stated: Statement) -> str:
     """A digest of what is stated, whenever it was signed."""
-    return digest_of(stated.model_dump(mode="json", exclude={"issued"}))
+    # What earlier versions could not say is left out where it is not said: clients keep digests.
+    silent = {name for name in LATER if not getattr(stated, name)}
+    return digest_of(stated.model_dump(mode="json", exclude={"issued"} | silent))
 
 
 def _said(info: Described) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class Advice(Message):
 
     period_s: Annotated[int, Field(ge=1, le=366 * 86_400)] = 86_400
     reports_per_period: ReportsPerPeriod = 1
+    retention_days: Annotated[int, Field(ge=1, le=36_600)] | None = None
+    """What was sent is deleted after so many days; None: kept until the operator deletes it."""
     collector: Line = ""
     """Who collects the reports, for people to read."""
     purpose: Line = ""

@@ -50,12 +50,14 @@ class AnchorsInputs:
     rows: Rows
 
 
-def last_seq(connection: Connection, deployment: int) -> int:
-    """The latest report, which an estimate is as old as."""
-    found = connection.execute(
-        select(func.max(reports.c.seq)).where(reports.c.deployment == deployment)
-    ).scalar()
-    return int(found or 0)
+def span(connection: Connection, deployment: int) -> str:
+    """The first and the latest report: what an estimate is about changes with either."""
+    first, last = connection.execute(
+        select(func.min(reports.c.seq), func.max(reports.c.seq)).where(
+            reports.c.deployment == deployment
+        )
+    ).one()
+    return f"{first or 0}-{last or 0}"
 
 
 def gather(

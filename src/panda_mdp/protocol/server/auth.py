@@ -110,9 +110,9 @@ class TokenBook:
         self._keep([token], changes)
         return token
 
-    def refresh(self) -> None:
+    def refresh(self, changes: str | None = None) -> None:
         """Forget everything where another process has changed a token."""
-        changes = self._store.value("token_changes")
+        changes = changes or self._store.value("token_changes")
         with self._lock:
             if changes != self._changes:
                 self._changes = changes

@@ -37,7 +37,7 @@ class Context:
         self.writer = ReportWriter(store, settings.batch_reports, settings.queued_reports)
         self.pool = Pool()
         self.room = Room(settings.reporters_bytes)
-        self.supervisor = Supervisor(store, key_path, self.live.forget, settings.poll_seconds)
+        self.supervisor = Supervisor(store, key_path, self.live.forget, settings)
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -46,7 +46,7 @@ class Context:
         await run_in_threadpool(self._sign)
         self.writer.start()
         self.supervisor.start()
-        self._watch = asyncio.create_task(self._watch_tokens())
+        self._watch = asyncio.create_task(self._watch_others())
 
     async def stop(self) -> None:
         """Store what waits, end the workers."""
@@ -74,10 +74,16 @@ class Context:
         with self.store.read() as connection:
             return table_file(connection, ref)
 
-    async def _watch_tokens(self) -> None:
+    async def _watch_others(self) -> None:
+        """Notice within a second what other servers and commands have changed."""
         while True:
             await asyncio.sleep(1.0)
             try:
-                await run_in_threadpool(self.book.refresh)
+                await run_in_threadpool(self._look)
             except Exception as error:
-                _log.error("the tokens could not be looked at: %s", type(error).__name__)
+                _log.error("changes could not be looked at: %s", type(error).__name__)
+
+    def _look(self) -> None:
+        tokens, deployments = self.store.values("token_changes", "deployment_changes")
+        self.book.refresh(tokens)
+        self.live.refresh(deployments)

@@ -86,6 +86,7 @@ class LiveDeployments:
         self._known: dict[str, Live] = {}
         self._outputs: LRUCache[str, frozenset[int]] = LRUCache(MOST_TABLES)
         self._changes = 0
+        self._counted = store.value("deployment_changes")
         self._lock = threading.Lock()
 
     def cached(self, name: str) -> Live | None:
@@ -111,6 +112,12 @@ class LiveDeployments:
         """Read everything again when it is next asked for."""
         self._changes += 1
         self._known = {}
+
+    def refresh(self, counted: str | None) -> None:
+        """Forget everything where another process has changed a deployment."""
+        if counted != self._counted:
+            self._counted = counted
+            self.forget()
 
     def _read(self, connection: Connection, name: str) -> Live:
         row = connection.execute(select(deployments).where(deployments.c.name == name)).first()

@@ -37,6 +37,8 @@ class Settings:
     """Reports that share one commit."""
     cached_bytes: int = 256 << 20
     """Tables and balls kept in memory."""
+    retention_days: int | None = None
+    """What users sent is deleted after so many days, sooner where a deployment says so."""
     cors_origins: tuple[str, ...] = ()
     """Other origins whose pages may use the API; none by default."""
     log_addresses: bool = False

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import Row, select, update
+from sqlalchemy.exc import InterfaceError, OperationalError
 
-from panda_mdp.errors import PandaError
+from panda_mdp.errors import FileFormatError, PandaError
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.optimal.progress import Progress as SolverProgress
 from panda_mdp.problem import Problem
@@ -44,6 +45,7 @@ from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.jobs import end_job, fail_round
 from panda_mdp.protocol.server.store.rounds import store_solution, task_of_round
 from panda_mdp.protocol.server.store.schema import jobs
+from panda_mdp.protocol.server.supervisor import AGAIN
 from panda_mdp.table.pmdc.archive import decode as decode_compact
 from panda_mdp.table.pmdc.archive import encode as encode_compact
 
@@ -51,6 +53,10 @@ _log = logging.getLogger("panda_mdp.server")
 EVERY_S = 0.5
 """Progress is written no more often than this."""
 SOLVER_LIMIT_S = 86_400.0
+
+
+GONE = (OperationalError, InterfaceError)
+"""The database ended or cannot be reached; another run will do."""
 
 
 class GivenUpError(Exception):
@@ -79,6 +85,8 @@ class Work:
                 self._table(row)
         except GivenUpError:
             return
+        except GONE:
+            raise
         except (PandaError, Failure) as error:
             # Both are written for people, about public inputs.
             self._fail(row, error.message if isinstance(error, Failure) else str(error))
@@ -129,6 +137,7 @@ class Work:
         solved = solve_round(work.task, work.sets, work.previous)
         with self.store.write() as connection:
             store_solution(connection, wanted["deployment"], wanted["round"], work, solved)
+            self.store.count_change(connection, "deployment_changes")
             if not end_job(connection, self.job, self.attempt, "done"):
                 raise GivenUpError
 
@@ -186,8 +195,11 @@ def main() -> None:
     )
     order = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_server, daemon=True).start()
-    with Store.open(order["database"]) as store:
-        Work(store, Path(order["key"]), order["job"], order["attempt"]).run()
+    try:
+        with Store.open(order["database"]) as store:
+            Work(store, Path(order["key"]), order["job"], order["attempt"]).run()
+    except (*GONE, FileFormatError):
+        os._exit(AGAIN)
     # The watching thread sits in a read that nothing ends; leave without waiting for it.
     sys.stderr.flush()
     os._exit(0)

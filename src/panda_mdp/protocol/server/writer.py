@@ -141,7 +141,7 @@ class ReportWriter:
     def _serve(self, batch: list[_Waiting]) -> None:
         outcomes: list[Outcome]
         try:
-            with self._store.write(alone=False) as connection:
+            with self._store.write(reports=True) as connection:
                 outcomes = store_reports(
                     connection,
                     [entry.report for entry in batch],

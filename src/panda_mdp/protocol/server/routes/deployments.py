@@ -71,6 +71,7 @@ async def post_deployment(request: Request) -> Response:
             sign_deployment(connection, here.key, row)
             if new:
                 record_action(connection, token.id, "open deployment", name, wanted.kind)
+            here.store.count_change(connection, "deployment_changes")
             return stored.describe(connection, row), new
 
     described, new = await run_in_threadpool(store)
@@ -172,6 +173,7 @@ async def patch_deployment(request: Request, name: NamePath) -> Response:
         record_action(connection, token.id, "change deployment", name, changes)
         row = stored.find(connection, name)
         sign_deployment(connection, here.key, row)
+        here.store.count_change(connection, "deployment_changes")
         return stored.describe(connection, row)
 
     def store() -> stored.Described:

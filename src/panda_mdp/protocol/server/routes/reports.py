@@ -24,7 +24,7 @@ from panda_mdp.protocol.server.aggregate import (
     TableInputs,
     compute,
     gather,
-    last_seq,
+    span,
 )
 from panda_mdp.protocol.server.bodies import read_message
 from panda_mdp.protocol.server.context import Context
@@ -182,7 +182,7 @@ async def get_estimate(request: Request, name: NamePath) -> Response:
     def look() -> tuple[str, bytes | TableInputs | AnchorsInputs]:
         with here.store.read() as connection:
             row = find(connection, name)
-            key = f"estimate/{row.id}/{row.version}/{last_seq(connection, row.id)}"
+            key = f"estimate/{row.id}/{row.version}/{span(connection, row.id)}"
             known = here.files.peek(key)
             return key, known if known is not None else gather(connection, row, here.file)
 

@@ -1,8 +1,9 @@
 """Where the server keeps what it knows: SQLite by default, PostgreSQL by URL.
 
 Every change is one transaction that is on the disk before anybody is told about it (SQLite: WAL
-with `synchronous=FULL`; PostgreSQL: its own default). Changes are made one at a time, across the
-server and its worker, so that "the next version" is never given out twice.
+with `synchronous=FULL`; PostgreSQL: its own default). Changes are made one at a time, across all
+servers and workers of a database, so that "the next version" is never given out twice. A SQLite
+database has one server; a PostgreSQL database has as many as are started.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from alembic.util import CommandError
 from filelock import FileLock, Timeout
@@ -27,8 +28,13 @@ from panda_mdp.protocol.server.store import schema
 from panda_mdp.protocol.server.store.migrations import upgrade
 
 _ADVISORY_WRITE = 0x70616E6461  # "panda"
-_ADVISORY_SERVER = _ADVISORY_WRITE + 1
+_ADVISORY_REPORTS = _ADVISORY_WRITE + 2
 _LETTING_GO_S = 2.0
+_POSTGRES_OPTIONS = "-c idle_in_transaction_session_timeout=30000 -c lock_timeout=30000"
+"""A server that freezes in the middle of a change must not hold the others up for long."""
+
+
+Counter = Literal["token_changes", "deployment_changes"]
 
 
 def now_ms() -> int:
@@ -47,6 +53,7 @@ class Store:
         self.engine = engine
         self.url = url
         self._lock = threading.Lock()
+        self._reports = threading.Lock()
 
     @classmethod
     def create(cls, database: str) -> Store:
@@ -86,7 +93,13 @@ class Store:
             )
             _prepare_sqlite(engine)
         else:
-            engine = create_engine(url, pool_size=8, max_overflow=32, pool_pre_ping=True)
+            engine = create_engine(
+                url,
+                pool_size=8,
+                max_overflow=16,
+                pool_pre_ping=True,
+                connect_args={"options": _POSTGRES_OPTIONS, "connect_timeout": 5},
+            )
         return cls(engine, url)
 
     def __repr__(self) -> str:
@@ -125,28 +138,38 @@ class Store:
             yield connection
 
     @contextmanager
-    def write(self, *, alone: bool = True) -> Iterator[Connection]:
+    def write(self, *, reports: bool = False) -> Iterator[Connection]:
         """A transaction that is durable once the block ends without an error.
 
-        With `alone`, no other process makes such a change meanwhile. SQLite has one writer in any
+        No other process makes a change of the same sort meanwhile: `reports`, whose numbers then
+        rise in the order in which they become visible, or all others. SQLite has one writer in any
         case; the lock keeps this process's threads from polling for it.
         """
-        with self._lock if self.sqlite or alone else _Nothing():
-            connection = self.engine.connect().execution_options(immediate=True)
-            with connection, connection.begin():
-                if alone and not self.sqlite:
-                    connection.execute(
-                        text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_WRITE}
-                    )
+        if self.sqlite:
+            with self._lock, self._begin() as connection:
                 yield connection
+            return
+        with self._reports if reports else self._lock, self._begin() as connection:
+            key = _ADVISORY_REPORTS if reports else _ADVISORY_WRITE
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+            yield connection
+
+    @contextmanager
+    def _begin(self) -> Iterator[Connection]:
+        connection = self.engine.connect().execution_options(immediate=True)
+        with connection, connection.begin():
+            yield connection
 
     def value(self, key: str) -> str | None:
         """An entry of the table of settings."""
+        return self.values(key)[0]
+
+    def values(self, *keys: str) -> tuple[str | None, ...]:
+        """Some entries of the table of settings, of one moment."""
         with self.read() as connection:
-            found = connection.execute(
-                select(schema.meta.c.value).where(schema.meta.c.key == key)
-            ).scalar()
-        return None if found is None else str(found)
+            rows = connection.execute(select(schema.meta).where(schema.meta.c.key.in_(keys)))
+            known = {str(row.key): str(row.value) for row in rows}
+        return tuple(known.get(key) for key in keys)
 
     def value_count(self, table: str) -> int:
         """How many rows one of this layout's tables has."""
@@ -155,7 +178,7 @@ class Store:
             return int(connection.execute(wanted).scalar() or 0)
 
     @staticmethod
-    def count_change(connection: Connection, key: str) -> None:
+    def count_change(connection: Connection, key: Counter) -> None:
         """Add one to a counter, so that other processes notice a change."""
         where = schema.meta.c.key == key
         before = connection.execute(select(schema.meta.c.value).where(where)).scalar_one()
@@ -163,24 +186,15 @@ class Store:
 
     @contextmanager
     def claim(self) -> Iterator[None]:
-        """Be the only server of this database for the length of the block."""
-        if self.sqlite:
-            with _file_claim(Path(f"{self.path}.lock")):
-                yield
+        """Be the only server of a SQLite database for the length of the block.
+
+        PostgreSQL needs none: jobs are leased, rounds closed and numbers given in transactions.
+        """
+        if not self.sqlite:
+            yield
             return
-        with self.engine.connect() as connection:
-            mine = connection.execute(
-                text("SELECT pg_try_advisory_lock(:key)"), {"key": _ADVISORY_SERVER}
-            ).scalar()
-            connection.commit()
-            if not mine:
-                raise InvalidInputError(_IN_USE)
-            try:
-                yield
-            finally:
-                connection.execute(
-                    text("SELECT pg_advisory_unlock(:key)"), {"key": _ADVISORY_SERVER}
-                )
+        with _file_claim(Path(f"{self.path}.lock")):
+            yield
 
     def close(self) -> None:
         """Give all connections back."""
@@ -211,17 +225,9 @@ class Store:
 
 
 _IN_USE = (
-    "another server uses this database; one server per database, because it alone closes rounds "
-    "and runs jobs: stop the other one first"
+    "another server uses this database, and a SQLite database has one: stop the other one first, "
+    "or take PostgreSQL, which has as many as you start"
 )
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *details: object) -> None:
-        return None
 
 
 def _url(database: str) -> URL:

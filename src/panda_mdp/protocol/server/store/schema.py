@@ -24,7 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = "3"
+VERSION = "4"
 """Of this layout; a server refuses a database of another one."""
 
 metadata = MetaData()
@@ -92,7 +92,9 @@ jobs = Table(
     Column("result", Text),
     Column("error", Text),
     Column("created", BigInteger, nullable=False),
+    Column("lease", BigInteger),
 )
+"""`lease`: until when the server that runs a job has said that it still does."""
 
 deployments = Table(
     "deployments",
@@ -143,9 +145,11 @@ uploads = Table(
     Column("anchors", LargeBinary, nullable=False),
     Column("state", String(16), nullable=False),
     Column("at", BigInteger, nullable=False),
+    Column("fetched", BigInteger),
     ForeignKeyConstraint(["deployment", "round"], ["rounds.deployment", "rounds.number"]),
     UniqueConstraint("deployment", "id"),
 )
+"""`fetched`: when the token got its rows; it cannot have drawn from them before."""
 
 balls = Table(
     "balls",
@@ -169,6 +173,7 @@ reports = Table(
     Column("output", Integer, nullable=False),
     Column("at", BigInteger, nullable=False),
     Index("reports_by_id", "deployment", "id", unique=True),
+    Index("reports_by_age", "deployment", "at"),
     sqlite_autoincrement=True,
 )
 
@@ -218,6 +223,51 @@ actions = Table(
     sqlite_autoincrement=True,
 )
 """What operators did, written in the transaction that did it; never changed."""
+
+
+log = Table(
+    "log",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("entry", Text, nullable=False),
+    Column("leaf", String(64), nullable=False, unique=True),
+    Column("at", BigInteger, nullable=False),
+)
+"""Everything that was signed for good, in the order of signing: leaves of a hash tree."""
+
+heads = Table(
+    "heads",
+    metadata,
+    Column("size", Integer, primary_key=True, autoincrement=False),
+    Column("root", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("signature", String(130), nullable=False),
+)
+"""What the operator signed about the log, at each of its lengths."""
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("public", String(64), primary_key=True),
+    Column("certificate", Text, nullable=False),
+    Column("expires", BigInteger),
+    Column("created", BigInteger, nullable=False),
+)
+"""Public keys that sign for the operator, with what the offline key says about them."""
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("digest", LargeBinary(32), nullable=False),
+    Column("label", String(200), nullable=False),
+    Column("places", Integer, nullable=False),
+    Column("taken", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("expires", BigInteger),
+    Column("revoked", BigInteger),
+)
+"""Codes that people exchange for a token of their own."""
 
 
 def when(milliseconds: int) -> datetime:
