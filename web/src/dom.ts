@@ -1,5 +1,8 @@
 /** A few helpers instead of a framework. */
 
+import { language, words } from "./words";
+import type { Words } from "./words/en";
+
 type Child = Node | string | null;
 
 export function make<K extends keyof HTMLElementTagNameMap>(
@@ -24,6 +27,23 @@ export function by<T extends HTMLElement = HTMLElement>(id: string): T {
   const element = document.getElementById(id);
   if (!element) throw new Error(`the page has no element ${id}`);
   return element as T;
+}
+
+/** Write the page's own words, in its language; what is said later keeps its element's name. */
+export function fillWords(root: HTMLElement): void {
+  const said = words();
+  const word = (name: string | undefined) => said[name as keyof Words] as string;
+  root.lang = language();
+  document.title = said.title;
+  for (const element of root.querySelectorAll<HTMLElement>("[data-word]")) {
+    if (!element.dataset.said) element.textContent = word(element.dataset.word);
+  }
+  for (const element of root.querySelectorAll<HTMLElement>("[data-word-label]")) {
+    element.setAttribute("aria-label", word(element.dataset.wordLabel));
+  }
+  for (const element of root.querySelectorAll<HTMLElement>("[data-word-placeholder]")) {
+    element.setAttribute("placeholder", word(element.dataset.wordPlaceholder));
+  }
 }
 
 /** Tell screen readers something that is seen elsewhere. */

@@ -60,7 +60,7 @@ test("a limit refuses before anything is drawn", async () => {
   await ledger.release(charge, 2, () => 5);
   const never = () => expect.unreachable("drawn beyond the limit");
   await expect(ledger.release(charge, 3, never)).rejects.toThrow(BudgetError);
-  expect(await ledger.excess(charge)).toContain("epsilon 4 of 5 is spent");
+  expect((await ledger.excess(charge))?.message).toContain("epsilon 4 of 5 is spent");
   expect((await ledger.balance(charge.account)).reports).toBe(2);
   await expect(ledger.release({ ...charge, epsilon: 2.5 }, 3, never)).rejects.toThrow("allowed");
   await ledger.changeAllowance({ epsilon: 2, period_epsilon: 6 });
@@ -165,9 +165,23 @@ test("what was not accepted is drawn again for another version, and paid again",
 test("what was accepted stays the answer of the period, whatever the version", async () => {
   const ledger = await open();
   const first = await ledger.release(charge, 1, () => 1);
-  await ledger.settle(first.entry, "accepted");
+  await ledger.accepted(first.entry);
   const again = await ledger.release({ ...charge, version: 2 }, 1, () => 3);
-  expect(again).toEqual({ ...first, state: "accepted", repeated: true });
+  expect(again).toEqual({ ...first, output: null, state: "accepted", repeated: true });
+});
+
+test("what the server has is erased here, and the seal over its cost stays", async () => {
+  const ledger = await open();
+  const first = await ledger.release(charge, 1, () => 24680);
+  const before = ((await read(ledger.database, "entries", (s) => s.getAll())) as Entry[])[0];
+  await ledger.accepted(first.entry);
+  const after = ((await read(ledger.database, "entries", (s) => s.getAll())) as Entry[])[0];
+  expect(after.box).not.toEqual(before.box);
+  expect(after.box?.length).toBe(before.box?.length);
+  expect((await ledger.drawn(first.entry))?.output).toBeNull();
+  expect((await ledger.balance(charge.account)).spent).toBe(2);
+  await write(ledger.database, "entries", (entries) => entries.put({ ...after, epsilon: 0.1 }));
+  await expect(ledger.balance(charge.account)).rejects.toThrow(LedgerError);
 });
 
 test("costs add as they are written", () => {

@@ -4,7 +4,7 @@ import type { Api, Deployment, TableInfo } from "../src/core/api";
 import { type Bytes, sha256 } from "../src/core/bytes";
 import { keyId, type OperatorKey, tableBytes } from "../src/core/signing";
 import {
-  LEAST_PERIOD_S, limitsFrom, MOST_EPSILON, MOST_PERIOD_EPSILON, MOST_PERIOD_S, type Statement,
+  isOver, LEAST_PERIOD_S, limitsFrom, MOST_EPSILON, MOST_PERIOD_EPSILON, MOST_PERIOD_S, type Statement,
   statementBytes,
 } from "../src/core/statement";
 import { CompactTable } from "../src/core/table";
@@ -73,9 +73,18 @@ test("what the operator signed is believed", async () => {
 
 test.each([
   { snap_km: 0.01 }, { period_s: 15 }, { reports_per_period: 1_000_000 }, { version: 7 },
-  { statement: "{}" }, { name: "other" },
+  { statement: "{}" }, { name: "other" }, { collector: "somebody else" }, { until: "2999-01-01" },
 ] as Partial<Deployment>[])("what is only said is not: %o", async (said) => {
   await expect(open(await described({ said }))).rejects.toThrow(/signature|signed/);
+});
+
+test("who collects, why and until when is what was signed, and the last day counts", async () => {
+  const notice = { collector: "the city", purpose: "bicycle racks", until: "2026-11-16" };
+  const session = await open(await described({ stated: notice, said: notice }));
+  expect(session.stated).toMatchObject(notice);
+  expect(isOver(session.stated, Date.parse("2026-11-16T23:59:59Z"))).toBe(false);
+  expect(isOver(session.stated, Date.parse("2026-11-17T00:00:00Z"))).toBe(true);
+  expect(isOver(stated, 9e15)).toBe(false);
 });
 
 test.each([
@@ -87,11 +96,11 @@ test.each([
 test("the file's epsilon is the signed one", async () => {
   // Statement and guarantee name the file's; the table's own signature names another.
   await expect(open(await described({ info: { epsilon: info.epsilon / 2 } })))
-    .rejects.toThrow("not what the deployment says");
+    .rejects.toThrow("not what the survey says");
   // All signatures agree with each other and not with the file.
   const half = info.epsilon / 2;
   await expect(open(await described({ info: { epsilon: half }, stated: { epsilon: half } })))
-    .rejects.toThrow("not what the deployment says");
+    .rejects.toThrow("not what the survey says");
 });
 
 test("a past state is called one, and two statements about one version are noticed", async () => {

@@ -63,8 +63,10 @@ def test_from_a_click_to_an_accepted_report(browser: Browser, site: Site) -> Non
         box = page.locator("#canvas").bounding_box()
         assert box is not None
         page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.55)
-        page.wait_for_selector("#draw:not([disabled])")
-        assert re.search(r"\d m|\d km", page.inner_text("#expected"))
+        page.wait_for_selector("#send:not([disabled])")
+        for name in ("half", "most"):
+            assert re.search(r"\d m|\d km", page.inner_text(f"#{name}"))
+        assert re.search(r"\d %", page.inner_text("#itself"))
         assert page.locator("#chart rect").count() > 5
         rows = page.locator("#meaning-rows li").all_inner_texts()
         assert [row.split(" apart")[0] for row in rows] == ["100 m", "500 m", "2 km"]
@@ -72,10 +74,11 @@ def test_from_a_click_to_an_accepted_report(browser: Browser, site: Site) -> Non
         assert "88 times in 100" in rows[1]
         assert "factor of 7.4" in rows[1]
         assert "compared with all 279 others" in page.inner_text("#meaning-said")
-        at.draw()
-        drawn = page.inner_text("#action-said")
-        at.report()
-        assert re.search(r"a place [\d.]+ k?m from yours", drawn)
+        assert not page.is_visible("#legend-drawn")
+        at.send()
+        sent = page.inner_text("#action-said")
+        assert re.search(r"Sent: (a place [\d.]+ k?m from yours|the very place)", sent)
+        assert page.is_visible("#legend-drawn")
         assert at.complaints == []
     after = site.counts()
     assert after["reports"] == before + 1
@@ -89,8 +92,7 @@ def test_nothing_on_the_wire_tells_the_place(browser: Browser, site: Site) -> No
     with visit(browser, f"{site.url}/#token={site.token()}") as at:
         at.ready()
         at.pick(lat, lon)
-        at.draw()
-        at.report()
+        at.send()
     sent = site.wire.requests()
     posted = reports(sent)
     assert [request.path for request in posted] == ["/v1/deployments/city/reports"]
@@ -121,8 +123,7 @@ def test_two_places_make_the_same_traffic(browser: Browser, site: Site) -> None:
         with visit(browser, f"{site.url}/#token={site.token()}") as at:
             at.ready()
             at.pick(*place(site, record))
-            at.draw()
-            at.report()
+            at.send()
         shapes = []
         for request in site.wire.requests():
             text = re.sub(r'"output":\d+', '"output":N', request.body)
@@ -137,26 +138,107 @@ def test_two_places_make_the_same_traffic(browser: Browser, site: Site) -> None:
 def test_the_same_place_keeps_its_answer_and_pays_once(browser: Browser, site: Site) -> None:
     token = site.token()
     lat, lon = place(site, not_an_output(site, 60))
-    with visit(browser, f"{site.url}/#token={token}") as at:
+    before = site.counts()["reports"]
+    with visit(browser, site.url) as at:
         at.ready()
         at.pick(lat, lon)
-        at.draw()
-        said = at.page.inner_text("#action-said").split(" from")[0]
-        before = site.counts()["reports"]
+        at.send(token)
+        assert at.page.evaluate("sessionStorage.length") == 0
         at.page.reload()
         at.ready()
         at.pick(lat, lon)
-        at.page.wait_for_selector("#report:visible")
-        assert at.page.inner_text("#action-said").split(" from")[0] == said
+        expect(at.page.locator("#action-said")).to_contain_text("reported in this period already")
         assert "Epsilon 4 of 12" in at.page.inner_text("#budget-said")
-        # The token was in the link only, and the page was loaded again without it.
-        at.page.fill("#token", token)
-        at.page.press("#token", "Enter")
-        at.page.wait_for_selector('#action-said[data-state="good"]')
+        assert not at.page.is_visible("#send")
+        assert not at.page.is_visible("#token-form")
         assert site.counts()["reports"] == before + 1
-        assert not at.page.is_visible("#report")
-        assert at.page.evaluate("sessionStorage.length") == 0
         assert not any("pmt_" in kept for kept in kept_by(at))
+
+
+def test_nothing_is_seen_before_it_was_sent(browser: Browser, site: Site) -> None:
+    before = site.counts()["reports"]
+    with visit(browser, f"{site.url}/#token={site.token()}") as at:
+        at.ready()
+        at.pick(*place(site, not_an_output(site, 75)))
+        at.page.wait_for_selector("#send:not([disabled])")
+        at.page.route("**/reports", lambda route: route.abort())
+        at.page.click("#send")
+        expect(at.page.locator("#action-said")).to_contain_text("One report is drawn and waits")
+        # Drawn, charged, and shown nowhere: no pin, no words, nothing in clear.
+        assert not at.page.is_visible("#legend-drawn")
+        assert "from yours" not in at.page.inner_text("#action")
+        assert "Epsilon 4 of 12" in at.page.inner_text("#budget-said")
+        waiting = "".join(kept_by(at))
+        assert '"output"' not in waiting
+        at.page.unroute("**/reports")
+        at.page.click("#retry")
+        at.page.wait_for_selector('#action-said[data-state="good"]')
+        assert at.page.is_visible("#legend-drawn")
+        # The box is empty again.
+        assert '"state":"waiting"' not in "".join(kept_by(at))
+    assert site.counts()["reports"] == before + 1
+
+
+def test_who_asks_is_said(browser: Browser, site: Site) -> None:
+    with visit(browser, site.url) as at:
+        at.ready()
+        said = at.page.inner_text("#notice")
+        assert "Ufficio mobilità" in said
+        assert "Where bicycle racks are missing" in said
+        assert "December 31, 2999" in said
+
+
+def test_a_place_by_its_name(browser: Browser, site: Site) -> None:
+    site.wire.clear()
+    with visit(browser, site.url) as at:
+        at.ready()
+        asked = len(at.asked)
+        at.page.fill("#search", "nicolo")
+        expect(at.page.locator("#search-results button")).to_have_text(["Torre Nicolò"])
+        at.page.press("#search", "Enter")
+        at.page.wait_for_selector("#spread:visible")
+        assert "near Torre Nicolò" in at.page.inner_text("#place-said")
+        at.page.fill("#search", "nowhere")
+        expect(at.page.locator("#search-said")).to_contain_text("No street or landmark")
+        # Neither the search nor the place asked anybody for anything.
+        assert at.asked[asked:] == []
+
+
+def test_the_own_position_is_used_when_asked_for(browser: Browser, site: Site) -> None:
+    lat, lon = place(site, 33)
+    here = {"latitude": lat, "longitude": lon, "accuracy": 25.0}
+    with visit(browser, site.url, geolocation=here, permissions=["geolocation"]) as at:
+        at.ready()
+        asked = len(at.asked)
+        assert not at.page.is_visible("#spread")
+        at.page.click("#here")
+        at.page.wait_for_selector("#spread:visible")
+        assert f"{lat:.5f}, {lon:.5f}" in at.page.inner_text("#place-said")
+        assert "25 m" in at.page.inner_text("#here-said")
+        assert at.asked[asked:] == []
+    with visit(browser, site.url) as at:
+        at.ready()
+        at.page.click("#here")
+        expect(at.page.locator("#here-said")).to_contain_text("did not tell")
+
+
+def test_in_italian(browser: Browser, site: Site) -> None:
+    with visit(browser, f"{site.url}/#token={site.token()}", locale="it-IT") as at:
+        at.ready()
+        assert at.page.get_attribute("html", "lang") == "it"
+        at.pick(*place(site, not_an_output(site, 120)))
+        at.page.wait_for_selector("#send:not([disabled])")
+        assert "confrontato con tutti" in at.page.inner_text("#meaning-said")
+        at.page.select_option("#language", "en")
+        assert at.page.get_attribute("html", "lang") == "en"
+        expect(at.page.locator("#meaning-said")).to_contain_text("compared with all 279 others")
+        assert at.page.inner_text("#send") == "Draw a place and send it"
+        at.page.select_option("#language", "it")
+        at.send()
+        assert at.page.inner_text("#action-said").startswith("Inviato")
+        at.page.reload()
+        at.ready()
+        assert at.page.get_attribute("html", "lang") == "it"
 
 
 def kept_by(at: Visit) -> list[str]:
@@ -190,8 +272,7 @@ def test_the_browser_keeps_no_place(browser: Browser, site: Site) -> None:
     with visit(browser, f"{site.url}/#token={site.token()}") as at:
         at.ready()
         at.pick(lat, lon)
-        at.draw()
-        at.report()
+        at.send()
         for text in kept_by(at):
             # Bytes of an encrypted box are numbers of their own.
             plain = re.sub(r'"box":\{[^}]*\}', "", text)
@@ -202,19 +283,19 @@ def test_the_browser_keeps_no_place(browser: Browser, site: Site) -> None:
 
 
 def test_a_limit_refuses_until_it_is_raised(browser: Browser, site: Site) -> None:
-    with visit(browser, site.url) as at:
+    with visit(browser, f"{site.url}/#token={site.token()}") as at:
         at.ready()
         for record in (10, 100, 200):
             at.pick(*place(site, not_an_output(site, record)))
-            at.draw()
+            at.send()
         at.pick(*place(site, not_an_output(site, 260)))
         at.page.wait_for_selector('#action-said[data-state="bad"]')
         assert "epsilon 12 of 12 is spent" in at.page.inner_text("#action-said")
-        assert at.page.is_disabled("#draw")
+        assert at.page.is_disabled("#send")
         at.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
         at.page.fill("#limit", "16")
         at.page.press("#limit", "Enter")
-        at.draw()
+        at.send()
 
 
 def test_a_place_beyond_the_map_is_refused(browser: Browser, site: Site) -> None:
@@ -229,7 +310,7 @@ def test_a_place_beyond_the_map_is_refused(browser: Browser, site: Site) -> None
         at.page.fill("#numbers", "here")
         at.page.press("#numbers", "Enter")
         assert "Two numbers" in at.page.inner_text("#numbers-said")
-        assert at.page.is_disabled("#draw")
+        assert at.page.is_disabled("#send")
 
 
 def test_offline_once_loaded(browser: Browser, site: Site) -> None:
@@ -244,10 +325,9 @@ def test_offline_once_loaded(browser: Browser, site: Site) -> None:
             at.ready()
             assert at.page.is_visible("#net")
             at.pick(*place(site, not_an_output(site, 90)))
-            at.draw()
             at.page.fill("#token", site.token())
-            at.page.click("#report")
-            expect(at.page.locator("#action-said")).to_contain_text("One report waits")
+            at.page.click("#send:not([disabled])")
+            expect(at.page.locator("#action-said")).to_contain_text("One report is drawn and waits")
             assert site.counts()["reports"] == before
         finally:
             site.wire.cut = False
@@ -274,14 +354,10 @@ def test_keyboard_alone(browser: Browser, site: Site) -> None:
             keys.press(key)
         expect(at.page.locator("#say")).to_contain_text("of the centre")
         keys.press("Enter")
-        at.page.wait_for_selector("#draw:not([disabled])")
-        tab_to("draw")
-        keys.press("Enter")
-        at.page.wait_for_selector("#report:visible")
-        at.page.evaluate("document.body.focus()")
+        at.page.wait_for_selector("#send:not([disabled])")
         tab_to("token")
         keys.type(site.token())
-        tab_to("report")
+        tab_to("send")
         keys.press("Enter")
         at.page.wait_for_selector('#action-said[data-state="good"]')
     assert site.counts()["reports"] == before + 1
@@ -305,7 +381,7 @@ def test_a_list_instead_of_the_map(browser: Browser, site: Site) -> None:
         )
         assert listed == list(range(site.table.domain.size))
         at.page.click("#list-pick")
-        at.page.wait_for_selector("#draw:not([disabled])")
+        at.page.wait_for_selector("#send:not([disabled])")
         assert "0 m away" in at.page.inner_text("#place-said")
 
 
@@ -316,9 +392,8 @@ def test_on_a_phone(browser: Browser, site: Site) -> None:
         box = at.page.locator("#canvas").bounding_box()
         assert box is not None
         at.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        at.page.wait_for_selector("#draw:not([disabled])")
-        at.draw()
-        at.report()
+        at.page.wait_for_selector("#send:not([disabled])")
+        at.send()
         assert at.page.evaluate("document.documentElement.scrollWidth") <= 360
         small = at.page.evaluate(
             """[...document.querySelectorAll("button")]
@@ -361,7 +436,7 @@ def test_another_key_is_refused_loudly(browser: Browser, site: Site) -> None:
         text = at.page.inner_text("#alarm")
         assert "key has changed" in text
         assert "0123 4567 89ab cdef" in text
-        assert at.page.is_disabled("#draw")
+        assert at.page.is_disabled("#send")
         assert not [r for r in site.wire.requests() if r.path.endswith("/file")]
         at.page.fill("#alarm input", "0123456789abcdef")
         at.page.click("#alarm button")
@@ -383,15 +458,15 @@ def test_a_replaced_table_is_used_only_after_a_yes(browser: Browser, site: Site)
         at.pick(*place(site, 33))
         expect(at.page.locator("#meaning-said")).to_contain_text("compared with all")
         assert "replaced since your last visit" in at.page.inner_text("#alarm")
-        assert at.page.is_disabled("#draw")
+        assert at.page.is_disabled("#send")
         at.page.click("#alarm button")
-        at.draw()
+        at.send(site.token())
 
 
 def test_a_link_can_name_the_key(browser: Browser, site: Site) -> None:
     with visit(browser, f"{site.url}/#key=0123456789abcdef") as at:
         at.page.wait_for_selector("#alarm:visible")
-        assert at.page.is_disabled("#draw")
+        assert at.page.is_disabled("#send")
 
 
 @pytest.mark.parametrize("what", ["epsilon", "file"])
@@ -418,7 +493,7 @@ def test_what_was_changed_on_the_way_is_refused(browser: Browser, site: Site, wh
     page.wait_for_selector("#alarm:visible")
     expected = {"epsilon": "signature does not match", "file": "not the one that was announced"}
     assert expected[what] in page.inner_text("#alarm")
-    assert page.is_disabled("#draw")
+    assert page.is_disabled("#send")
     context.close()
 
 
@@ -461,7 +536,7 @@ def test_a_signed_table_that_is_not_private_is_refused(browser: Browser, site: S
     page.fill("#numbers", f"{lat}, {lon}")
     page.press("#numbers", "Enter")
     expect(page.locator("#action-said")).to_contain_text("privacy check failed")
-    assert page.is_disabled("#draw")
+    assert page.is_disabled("#send")
     context.close()
 
 
@@ -474,7 +549,7 @@ def test_the_page_is_strict_and_the_server_says_so(browser: Browser, site: Site)
     with visit(browser, site.url) as at:
         at.ready()
         at.pick(*place(site, 33))
-        at.draw()
+        at.send(site.token())
         assert at.complaints == []
 
 
@@ -483,7 +558,9 @@ def test_everyone_can_read_it(browser: Browser, site: Site, scheme: str) -> None
     with visit(browser, site.url, color_scheme=scheme, reduced_motion="reduce") as at:
         at.ready()
         at.pick(*place(site, 33))
-        at.page.wait_for_selector("#draw:not([disabled])")
-        at.draw()
+        at.page.wait_for_selector("#send:not([disabled])")
         at.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+        at.page.fill("#search", "via prova")
+        assert violations(at.page) == []
+        at.send(site.token())
         assert violations(at.page) == []

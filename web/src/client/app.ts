@@ -7,15 +7,18 @@ import { PandaError, PrivacyError } from "../core/errors";
 import { pinTable, tableChanged } from "../core/keypin";
 import { type Ledger, type Release } from "../core/ledger";
 import { spread } from "../core/meaning";
-import type { Outbox } from "../core/outbox";
+import type { Outbox, Report } from "../core/outbox";
 import { draw, shares } from "../core/sampler";
-import { SNAP_KM } from "../core/statement";
+import { isOver, SNAP_KM } from "../core/statement";
 import { checkPlace, nearest, snap, type Snap } from "../core/snap";
 import { distanceWords, wind } from "../core/words";
 import { by, say } from "../dom";
 import { MapView } from "../map/mapview";
+import { NameLayer } from "../map/names";
 import { Plane } from "../map/plane";
+import { problem, words } from "../words";
 import { Auditor } from "./auditor";
+import { Finder } from "./finder";
 import { PlaceList } from "./list";
 import { paintScene, type Scene } from "./painter";
 import { chargeOf, type Session } from "./session";
@@ -24,6 +27,7 @@ import * as views from "./views";
 
 /** Seconds that the first audit may take before it samples the rest. */
 const FIRST_LIMIT = 20;
+const AGAIN_MS = 30_000;
 
 interface Picked {
   readonly lat: number;
@@ -32,18 +36,22 @@ interface Picked {
   readonly row: BigUint64Array;
   own: OwnAudit | null;
   release: Release | null;
+  /** What was drawn, for as long as this place is shown; seen by nobody before it was sent. */
+  output: number | null;
 }
 
 export class App {
   private readonly map: MapView;
   private readonly auditor = new Auditor();
   private readonly list: PlaceList;
+  private readonly finder: Finder;
   private readonly plane: Plane;
   private readonly scene: Scene;
   private audited: AuditResult | null = null;
   private picked: Picked | null = null;
   private asked = 0;
   private turn = 0;
+  private again = 0;
   private busy = false;
   /** Whether the table was replaced since the last visit and the person has not agreed yet. */
   private replaced: boolean;
@@ -52,14 +60,14 @@ export class App {
     private readonly api: Api, private readonly session: Session, private readonly ledger: Ledger,
     private readonly outbox: Outbox, private readonly tokens: TokenBox,
   ) {
-    const { table } = session;
+    const { table, deployment, info } = session;
     const { lat, lon } = table.places;
     this.plane = Plane.around(lat, lon);
     const records = this.plane.points(lat, lon);
     this.scene = {
       records,
       outputs: Array.from(table.outputs, (k) => [records[2 * k], records[2 * k + 1]] as const),
-      shares: null, place: null, record: null, drawn: null, grown: 1, shown: 0,
+      shares: null, place: null, record: null, drawn: null, names: null, grown: 1, shown: 0,
     };
     this.map = new MapView(by("map"), {
       onPick: (a, b) => void this.pick(a, b),
@@ -68,33 +76,51 @@ export class App {
     this.map.painter = (pen, map) => paintScene(pen, map, this.scene);
     this.map.setPlaces(this.plane, records);
     this.list = new PlaceList(by("list-area"), by("list-place"));
-    this.list.fill(table.places, this.plane);
-    views.showSigned(session);
-    views.showCertificate(session);
-    views.showCheck("audit", "wait", "Checking its privacy in this page…");
-    const { deployment, info } = session;
+    this.finder = new Finder((a, b) => void this.pick(a, b));
     this.replaced = tableChanged(localStorage, deployment.name, info.sha256);
-    if (this.replaced) views.showReplaced(info, () => void this.acceptTable());
-    else pinTable(localStorage, deployment.name, info.sha256);
+    if (!this.replaced) pinTable(localStorage, deployment.name, info.sha256);
+    views.showCheck("audit", "wait", words().auditing);
     this.listen();
     this.startAudit();
     by("hint").hidden = false;
   }
 
   async start(): Promise<void> {
+    await this.relabel();
+    await Promise.all([this.showStreets(), this.flush()]);
+  }
+
+  /** Say everything again, in the language that was chosen. */
+  async relabel(): Promise<void> {
+    const { session, picked } = this;
+    views.showSigned(session);
+    views.showNotice(session.stated);
+    views.showCertificate(session);
+    if (this.audited) views.showAudit(this.audited);
+    if (this.replaced) views.showReplaced(session.info, () => void this.acceptTable());
+    this.list.fill(session.table.places, this.plane, (x, y) => this.named(x, y));
+    this.finder.setNames(this.scene.names);
+    if (picked) this.showPicked(picked);
     await this.showBooks();
     await this.showAction();
-    await Promise.all([this.showStreets(), this.flush()]);
+  }
+
+  private named(x: number, y: number): string | null {
+    return this.scene.names?.near(x, y) ?? null;
   }
 
   private async showStreets(): Promise<void> {
     const domain = this.session.info.streets;
     try {
-      this.map.setStreets(domain ? await this.api.streets(domain) : null);
+      const streets = domain ? await this.api.streets(domain) : null;
+      this.map.setStreets(streets);
+      const names = streets?.names ?? [];
+      this.scene.names = names.length ? new NameLayer(names, this.plane) : null;
     } catch {
       // Streets are for the eye; the map works without them.
       this.map.setStreets(null);
     }
+    await this.relabel();
   }
 
   private async acceptTable(): Promise<void> {
@@ -108,27 +134,17 @@ export class App {
     by("zoom-in").addEventListener("click", () => this.map.zoom(1.5));
     by("zoom-out").addEventListener("click", () => this.map.zoom(1 / 1.5));
     by("zoom-all").addEventListener("click", () => this.map.fit());
-    by("draw").addEventListener("click", () => void this.draw());
-    by("report").addEventListener("click", () => void this.report());
+    by("send").addEventListener("click", () => void this.send());
+    by("retry").addEventListener("click", () => void this.retry());
     by("token-form").addEventListener("submit", (event) => {
       event.preventDefault();
-      void this.report();
+      if (by<HTMLButtonElement>("send").disabled) void this.retry();
+      else void this.send();
     });
     by("list-pick").addEventListener("click", () => {
       const { lat, lon } = this.session.table.places;
       const record = this.list.chosen;
       void this.pick(lat[record], lon[record]);
-    });
-    by("by-numbers").addEventListener("submit", (event) => {
-      event.preventDefault();
-      const numbers = by<HTMLInputElement>("numbers").value.split(/[,;\s]+/).filter(Boolean);
-      const [lat, lon] = numbers.map(Number);
-      if (numbers.length === 2 && Number.isFinite(lat) && Number.isFinite(lon)) {
-        by("numbers-said").textContent = "";
-        void this.pick(lat, lon);
-      } else {
-        by("numbers-said").textContent = "Two numbers in degrees, such as 41.9022, 12.4539.";
-      }
     });
     by("limits").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -137,7 +153,7 @@ export class App {
     by("forget").addEventListener("click", () => void this.forget());
     by("audit-all").addEventListener("click", () => {
       by("audit-all").hidden = true;
-      views.showCheck("audit", "wait", "Checking all pairs…");
+      views.showCheck("audit", "wait", words().auditingAll);
       this.auditor.auditAll(3600);
     });
     window.addEventListener("online", () => void this.flush());
@@ -146,23 +162,16 @@ export class App {
   private startAudit(): void {
     this.auditor.onProgress = (share) => {
       if (by("check-audit").dataset.state !== "wait") return;
-      views.showCheck(
-        "audit", "wait", `Checking its privacy in this page: ${Math.floor(100 * share)} %`,
-      );
+      views.showCheck("audit", "wait", words().auditingShare(Math.floor(100 * share)));
     };
     this.auditor.onAudited = (result) => {
       this.audited = result;
       views.showAudit(result);
-      if (!result.holds) {
-        views.showAlarm("This table is refused", new PrivacyError(
-          "the page's own check found two places that reports tell apart better than promised",
-          "Do not use this deployment. Tell the operator.",
-        ));
-      }
+      if (!result.holds) views.showAlarm(words().tableRefused, new PrivacyError("notPrivate"));
       void this.showAction();
     };
     this.auditor.onFailed = (message) => {
-      views.showCheck("audit", "bad", `The privacy check failed: ${message}`);
+      views.showCheck("audit", "bad", words().auditFailed(message));
     };
     this.auditor.load(this.session.file, FIRST_LIMIT);
   }
@@ -173,60 +182,51 @@ export class App {
     this.asked = window.setTimeout(() => {
       const [x, y] = [this.plane.x(lon), this.plane.y(lat)];
       const near = nearest(this.session.table.places, lat, lon);
-      say(
-        `${distanceWords(Math.hypot(x, y) / 1000)} ${wind(x, y)} of the centre; nearest known place `
-          + `${distanceWords(near.km)} away`,
+      const name = this.named(x, y);
+      const where = words().hear(
+        distanceWords(Math.hypot(x, y) / 1000), wind(x, y), distanceWords(near.km),
       );
+      say(name ? `${words().near(name)}; ${where}` : where);
     }, 350);
   }
 
   private async pick(lat: number, lon: number): Promise<void> {
     if (this.busy) return;
     const { table } = this.session;
-    const limit = SNAP_KM;
     let place: { lat: number; lon: number };
     let found: Snap;
     try {
       place = checkPlace(lat, lon);
-      found = snap(table.places, place.lat, place.lon, limit);
+      found = snap(table.places, place.lat, place.lon, SNAP_KM);
     } catch (error) {
-      const message = error instanceof PandaError ? `${error.message}. ${error.remedy}` : "";
-      views.showAction(message, "bad");
+      views.showAction(views.problemWords(error), "bad");
       return;
     }
     const turn = ++this.turn;
     // What could be done with the place before cannot be done with this one yet.
-    for (const id of ["draw", "report"]) by<HTMLButtonElement>(id).disabled = true;
+    by<HTMLButtonElement>("send").disabled = true;
     const row = await table.row(found.record);
     if (turn !== this.turn) return;
-    const picked: Picked = { ...place, snap: found, row, own: null, release: null };
+    const picked: Picked = { ...place, snap: found, row, own: null, release: null, output: null };
     this.picked = picked;
-    const at = (record: number) =>
-      [this.scene.records[2 * record], this.scene.records[2 * record + 1]] as const;
+    const { records } = this.scene;
     Object.assign(this.scene, {
       place: [this.plane.x(place.lon), this.plane.y(place.lat)],
-      record: at(found.record), shares: shares(row), drawn: null, shown: 0,
+      record: [records[2 * found.record], records[2 * found.record + 1]],
+      shares: shares(row), drawn: null, shown: 0,
     });
     by("hint").hidden = true;
     by("legend").hidden = false;
     by("legend-drawn").hidden = true;
+    this.map.include(this.plane.x(place.lon), this.plane.y(place.lat));
     this.grow();
-    const { lat: lats, lon: lons } = table.places;
-    const probabilities = shares(row);
-    const around = spread(table.places, place.lat, place.lon, table.outputs, probabilities);
-    const ofRecord = spread(
-      table.places, lats[found.record], lons[found.record], table.outputs, probabilities,
-    );
-    views.showPlace(found, place.lat, place.lon, limit, table.epsilon);
-    const column = table.outputs.indexOf(found.record);
-    views.showSpread(around, ofRecord.expected, column < 0 ? 0 : probabilities[column]);
-    views.showMeaning(table.epsilon, null);
+    const mean = this.showPicked(picked);
     await this.recall();
     const narrow = matchMedia("(max-width: 820px)").matches;
     by(narrow ? "spread" : "place-title").scrollIntoView({
       behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
     });
-    say(`Place taken. Reports would lie ${distanceWords(around.expected)} away on average.`);
+    say(words().placeTaken(distanceWords(mean)));
     const own = await this.auditor.own(found.record, views.DISTANCES);
     if (this.picked !== picked) return;
     picked.own = own;
@@ -234,14 +234,29 @@ export class App {
     await this.showAction();
   }
 
-  /** Show an answer that this place has already. */
+  /** Everything that is said of a place; how far its reports lie on average. */
+  private showPicked(picked: Picked): number {
+    const { table } = this.session;
+    const name = this.named(this.plane.x(picked.lon), this.plane.y(picked.lat));
+    views.showPlace(picked.snap, picked, name, SNAP_KM, table.epsilon);
+    const probabilities = shares(picked.row);
+    const around = spread(table.places, picked.lat, picked.lon, table.outputs, probabilities);
+    const column = table.outputs.indexOf(picked.snap.record);
+    views.showSpread(around, column < 0 ? 0 : probabilities[column], picked.snap.km);
+    views.showMeaning(table.epsilon, picked.own);
+    return around.expected;
+  }
+
+  /** Look up whether this place has its answer already. */
   private async recall(): Promise<void> {
     const picked = this.picked;
     if (!picked) return;
     const before = await this.ledger.known(this.charge, picked.snap.record);
     if (this.picked !== picked) return;
     picked.release = before;
-    if (before && !this.scene.drawn) this.showDrawn(before.output, false);
+    if (before?.state === "accepted" && picked.output !== null && !this.scene.drawn) {
+      this.showDrawn(picked.output);
+    }
     await this.showBooks();
     await this.showAction();
   }
@@ -266,21 +281,30 @@ export class App {
     requestAnimationFrame(step);
   }
 
-  /** Draw: charged and durable before the drawn place is seen, even by the person. */
-  private async draw(): Promise<void> {
+  private takeToken(): boolean {
+    if (this.tokens.value) return true;
+    const keep = by<HTMLInputElement>("token-keep").checked;
+    if (this.tokens.take(by<HTMLInputElement>("token").value, keep)) return true;
+    views.showAction(words().tokenWrong, "bad");
+    by("token").focus();
+    return false;
+  }
+
+  /** One step: charged and durable, drawn, handed over for sending; seen once the server has it. */
+  private async send(): Promise<void> {
     const picked = this.picked;
-    if (!picked || this.busy || this.replaced || !picked.own?.holds || this.audited?.holds === false) {
-      return;
-    }
+    if (!picked || this.busy || this.refusal(picked) || !this.takeToken()) return;
     this.busy = true;
+    by<HTMLButtonElement>("send").disabled = true;
+    views.showAction(words().sending);
     try {
       const { outputs } = this.session.table;
-      picked.release = await this.ledger.release(
+      const release = await this.ledger.release(
         this.charge, picked.snap.record, () => outputs[draw(picked.row)],
       );
-      this.showDrawn(picked.release.output, true);
-      await this.showBooks();
-      await this.showAction();
+      picked.output = release.output;
+      await this.outbox.put(this.session.deployment.name, release);
+      await this.flush();
     } catch (error) {
       this.fail(error);
     } finally {
@@ -288,11 +312,18 @@ export class App {
     }
   }
 
-  private showDrawn(output: number, animate: boolean): void {
+  private async retry(): Promise<void> {
+    if (this.busy || !this.takeToken()) return;
+    const release = this.picked?.release;
+    if (release) await this.outbox.put(this.session.deployment.name, release);
+    await this.flush();
+  }
+
+  private showDrawn(output: number): void {
     const { records, place } = this.scene;
     this.scene.drawn = [records[2 * output], records[2 * output + 1]];
     by("legend-drawn").hidden = false;
-    if (!animate || matchMedia("(prefers-reduced-motion: reduce)").matches) {
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.scene.shown = 1;
       this.map.draw();
     } else {
@@ -307,31 +338,9 @@ export class App {
     if (place) this.map.show([place, this.scene.drawn], 2600);
   }
 
-  private async report(): Promise<void> {
-    const release = this.picked?.release;
-    if (!release || this.busy) return;
-    if (!this.tokens.value) {
-      const keep = by<HTMLInputElement>("token-keep").checked;
-      if (!this.tokens.take(by<HTMLInputElement>("token").value, keep)) {
-        views.showAction("A token begins with pmt_; the operator hands it out.", "bad");
-        by("token").focus();
-        return;
-      }
-    }
-    this.busy = true;
-    by<HTMLButtonElement>("report").disabled = true;
-    try {
-      await this.outbox.put(this.session.deployment.name, release);
-      await this.flush();
-    } catch (error) {
-      this.fail(error);
-    } finally {
-      this.busy = false;
-    }
-  }
-
   /** Send what waits, if there is a token. */
   private async flush(): Promise<void> {
+    clearTimeout(this.again);
     const { value } = this.tokens;
     if (value) {
       try {
@@ -340,14 +349,14 @@ export class App {
         if (!(error instanceof ApiError)) throw error;
         this.tokens.drop();
         await this.showAction();
-        views.showAction(`The token was not accepted: ${error.message}.`, "bad");
+        views.showAction(words().tokenRefused(problem(error).message), "bad");
         return;
       }
     }
     await this.recall();
     await this.showAction();
     const waiting = (await this.outbox.all()).some(({ state }) => state === "waiting");
-    if (waiting && value) setTimeout(() => void this.flush(), 30_000);
+    if (waiting && value) this.again = window.setTimeout(() => void this.flush(), AGAIN_MS);
   }
 
   private async changeLimit(value: number): Promise<void> {
@@ -364,17 +373,18 @@ export class App {
 
   private async forget(): Promise<void> {
     await this.ledger.forget();
-    await this.outbox.tidy();
+    await this.outbox.clear();
+    if (this.picked) this.picked.output = null;
     this.scene.drawn = null;
     by("legend-drawn").hidden = true;
     this.map.draw();
     await this.recall();
-    say("What was drawn is forgotten; what was spent stays spent.");
+    say(words().forgotten);
   }
 
   private fail(error: unknown): void {
-    const text = error instanceof PandaError ? `${error.message}. ${error.remedy}` : String(error);
-    views.showAction(text.charAt(0).toUpperCase() + text.slice(1), "bad");
+    const text = views.problemWords(error);
+    views.showAction(text, "bad");
     say(text);
   }
 
@@ -386,74 +396,74 @@ export class App {
     );
   }
 
+  /** Why nothing may be drawn for a place, whatever the books say. */
+  private refusal(picked: Picked | null): { text: string; bad: boolean } | null {
+    const { session, audited } = this;
+    const said = words();
+    if (!session.deployment.open || isOver(session.stated, Date.now())) {
+      return { text: said.closed, bad: true };
+    }
+    if (audited?.holds === false || picked?.own?.holds === false) {
+      return { text: said.checkFailed, bad: true };
+    }
+    if (this.replaced) return { text: said.replacedSay, bad: true };
+    return picked && !picked.own ? { text: said.comparing, bad: false } : null;
+  }
+
   /** The one thing to do next, and why not where it cannot be done. */
   private async showAction(): Promise<void> {
     // First everything that takes time, so that what is shown changes at once.
     const reports = await this.outbox.all();
     const why = await this.ledger.excess(this.charge);
-    const { picked, session } = this;
-    const drawButton = by<HTMLButtonElement>("draw");
-    const reportButton = by<HTMLButtonElement>("report");
+    const { picked } = this;
+    const said = words();
     const release = picked?.release ?? null;
+    const done = release?.state === "accepted";
     const mine = release && reports.find(({ id }) => id === release.report);
-    drawButton.hidden = release !== null;
-    reportButton.hidden = release === null || release.state === "accepted" || mine?.state === "waiting";
-    reportButton.disabled = !session.deployment.open;
     const waiting = reports.filter(({ state }) => state === "waiting");
-    const needsToken = !this.tokens.value && (!reportButton.hidden || waiting.length > 0);
+    const refusal = this.refusal(picked);
+    const sendable = picked !== null && !done && !mine && !refusal && (release !== null || why === null);
+    const needsToken = !this.tokens.value && (sendable || waiting.length > 0);
+    const send = by<HTMLButtonElement>("send");
+    send.hidden = done || Boolean(mine);
+    send.disabled = !sendable;
+    by("send-note").hidden = send.hidden;
+    by("retry").hidden = !(mine || waiting.length);
     by("token-form").hidden = !needsToken;
-    if (!reportButton.hidden && !needsToken) by<HTMLInputElement>("token").value = "";
+    if (this.tokens.value) by<HTMLInputElement>("token").value = "";
 
-    if (!session.deployment.open) {
-      drawButton.disabled = true;
-      views.showAction("This deployment is closed and takes no reports.", "bad");
-      return;
-    }
-    if (!picked) {
-      drawButton.disabled = true;
-      views.showAction(waiting.length ? waitingWords(waiting.length, needsToken) : "");
-      return;
-    }
-    if (release) {
-      const km = this.kmTo(release.output);
-      if (release.state === "accepted" || mine?.state === "accepted") {
-        views.showAction(`Reported: a place ${distanceWords(km)} from yours. Thank you.`, "good");
-      } else if (mine?.state === "waiting") {
-        views.showAction(waitingWords(waiting.length, needsToken));
-      } else if (mine?.state === "refused") {
-        views.showAction(`The server refused the report: ${mine.problem}.`, "bad");
-      } else {
-        views.showAction(
-          `Drawn: a place ${distanceWords(km)} from yours. Nothing is sent yet. It is paid for; `
-            + "whether you send it should not depend on what was drawn, since not sending tells "
-            + "something that no limit covers.",
-        );
-      }
-      return;
-    }
-    const { own } = picked;
-    drawButton.disabled = why !== null || this.replaced || !own?.holds || this.audited?.holds === false;
-    if (this.audited?.holds === false || (own && !own.holds)) {
-      views.showAction("Nothing can be drawn: the privacy check failed for this table.", "bad");
-    } else if (this.replaced) {
-      views.showAction("The table was replaced. Say above whether to use the new one.", "bad");
-    } else if (why !== null) {
-      views.showAction(`Nothing more can be drawn: ${why}.`, "bad");
+    if (done && picked) {
+      const text = picked.output === null ? said.sentBefore : this.sentWords(picked, picked.output);
+      views.showAction(text, "good");
+    } else if (refusal && (refusal.bad || !mine)) {
+      views.showAction(refusal.text, refusal.bad ? "bad" : "");
+    } else if (mine?.state === "refused") {
+      views.showAction(said.refused(troubleWords(mine)), "bad");
+    } else if (mine || (!picked && waiting.length)) {
+      const text = needsToken ? said.waitingToken(waiting.length) : said.waiting(waiting.length);
+      const held = mine?.problem?.problem === "server" ? ` (${troubleWords(mine)})` : "";
+      views.showAction(text + held);
+    } else if (release) {
+      views.showAction(said.sendFree);
+    } else if (picked && why !== null) {
+      views.showAction(said.nothingMore(problem(why).message), "bad");
     } else {
-      views.showAction(own ? "" : "Comparing your place with all others…");
+      views.showAction("");
     }
   }
 
-  private kmTo(output: number): number {
-    const { picked, session } = this;
-    return picked ? session.table.places.distanceFrom(picked.lat, picked.lon, output) : 0;
+  private sentWords(picked: Picked, output: number): string {
+    if (output === picked.snap.record) return words().sentItself;
+    const { places } = this.session.table;
+    const { records } = this.scene;
+    const name = this.named(records[2 * output], records[2 * output + 1]);
+    const km = places.distanceFrom(picked.lat, picked.lon, output);
+    return words().sent(distanceWords(km), name ? `, ${words().near(name)}` : "");
   }
 }
 
-function waitingWords(count: number, needsToken: boolean): string {
-  const what = count === 1 ? "One report waits" : `${count} reports wait`;
-  return needsToken
-    ? `${what} for a token.`
-    : `${what} for the network and ${count === 1 ? "goes" : "go"} out by itself; this page may stay `
-      + "open or be opened again later.";
+function troubleWords({ problem: why }: Report): string {
+  if (!why) return words().problems.unknown()[0];
+  const error = new PandaError(why.problem, ...why.facts);
+  return problem(Object.assign(error, { code: why.code })).message;
 }

@@ -3,6 +3,7 @@
 import type { Spread } from "../core/meaning";
 import { distanceWords, percentWords } from "../core/words";
 import { svg } from "../dom";
+import { words } from "../words";
 
 const [WIDTH, HEIGHT, FOOT, HEAD] = [380, 104, 18, 16];
 const BINS = 22;
@@ -40,21 +41,21 @@ export function distanceChart(spread: Spread): SVGElement {
     {
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
       role: "img",
-      "aria-label": `Distances of reports: half within ${distanceWords(spread.half)}, nine in ten `
-        + `within ${distanceWords(spread.most)}; the likeliest single one has `
-        + percentWords(spread.top),
+      "aria-label": words().chartSaid(
+        distanceWords(spread.half), distanceWords(spread.most), percentWords(spread.top),
+      ),
     },
     svg("g", { class: "bars" }, ...bars),
     svg("line", { class: "rule", x1: 0, x2: WIDTH, y1: HEIGHT - FOOT, y2: HEIGHT - FOOT }),
     svg("line", { class: "mean", x1: mean, x2: mean, y1: 4, y2: HEIGHT - FOOT }),
-    svg("text", { x: mean + (side === "start" ? 5 : -5), y: 11, "text-anchor": side }, "average"),
+    svg("text", { x: mean + (side === "start" ? 5 : -5), y: 11, "text-anchor": side }, words().chartMean),
     ...[0, 0.5, 1].map((share) => svg(
       "text",
       {
         x: share * WIDTH, y: HEIGHT - 4,
         "text-anchor": share === 0 ? "start" : share === 1 ? "end" : "middle",
       },
-      share === 0 ? "your place" : distanceWords(share * end),
+      share === 0 ? words().chartHere : distanceWords(share * end),
     )),
   );
 }

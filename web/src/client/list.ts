@@ -1,20 +1,17 @@
 /** Places without a map: parts of the map by direction, then the places in them. */
 
 import type { Haversine } from "../core/metric";
-import { distanceWords, wind } from "../core/words";
+import { countWords, distanceWords, eighth, wind } from "../core/words";
 import { make } from "../dom";
 import type { Plane } from "../map/plane";
+import { words } from "../words";
 
 interface Area {
   readonly records: number[];
-  readonly direction: string;
+  /** Eighths from north over east; -1 in the centre. */
+  readonly direction: number;
   readonly km: number;
 }
-
-const ROUND = [
-  "centre", "north", "north-east", "east", "south-east", "south", "south-west", "west",
-  "north-west",
-];
 
 /** About as many areas as places in each, halved along the longer side. */
 export function areasOf(xy: Float32Array): number[][] {
@@ -57,34 +54,36 @@ export class PlaceList {
     return Number(this.place.value);
   }
 
-  fill(metric: Haversine, plane: Plane): void {
+  /** `named` says what a place in metres is near, where that is known. */
+  fill(metric: Haversine, plane: Plane, named: (x: number, y: number) => string | null): void {
     const xy = plane.points(metric.lat, metric.lon);
     this.describe = (record) => {
       const [x, y] = [xy[2 * record], xy[2 * record + 1]];
-      const { lat, lon } = { lat: metric.lat[record], lon: metric.lon[record] };
-      return `${distanceWords(Math.hypot(x, y) / 1000)} ${wind(x, y)} of the centre `
-        + `(${lat.toFixed(5)}, ${lon.toFixed(5)})`;
+      const name = named(x, y);
+      const where = words().listed(distanceWords(Math.hypot(x, y) / 1000), wind(x, y));
+      const numbers = `(${metric.lat[record].toFixed(5)}, ${metric.lon[record].toFixed(5)})`;
+      return name ? `${name}: ${where} ${numbers}` : `${where} ${numbers}`;
     };
     this.areas = areasOf(xy).map((records) => {
       const x = records.reduce((sum, k) => sum + xy[2 * k], 0) / records.length;
       const y = records.reduce((sum, k) => sum + xy[2 * k + 1], 0) / records.length;
       const km = Math.hypot(x, y) / 1000;
       const reach = Math.max(...records.map((k) => Math.hypot(xy[2 * k] - x, xy[2 * k + 1] - y)));
-      const direction = 1000 * km < reach / 2 ? "centre" : wind(x, y);
+      const direction = 1000 * km < reach / 2 ? -1 : eighth(x, y);
       // From west to east, so that neighbours in the list are neighbours on the map.
       records.sort((a, b) => xy[2 * a] - xy[2 * b]);
       return { records, direction, km };
     });
-    this.areas.sort(
-      (a, b) => ROUND.indexOf(a.direction) - ROUND.indexOf(b.direction) || a.km - b.km,
-    );
-    const groups = ROUND.map((direction) => {
-      const group = make("optgroup", { label: direction });
+    this.areas.sort((a, b) => a.direction - b.direction || a.km - b.km);
+    const said = words();
+    const groups = [-1, 0, 1, 2, 3, 4, 5, 6, 7].map((direction) => {
+      const label = direction < 0 ? said.centre : said.winds[direction];
+      const group = make("optgroup", { label });
       this.areas.forEach((area, k) => {
         if (area.direction !== direction) return;
         group.append(make(
           "option", { value: String(k) },
-          `${direction}, ${distanceWords(area.km)} from the centre, ${area.records.length} places`,
+          said.listedArea(label, distanceWords(area.km), countWords(area.records.length)),
         ));
       });
       return group;

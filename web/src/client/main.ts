@@ -5,46 +5,56 @@ import { PandaError } from "../core/errors";
 import { KeyChangedError, replacePin } from "../core/keypin";
 import { Ledger } from "../core/ledger";
 import { Outbox } from "../core/outbox";
-import { by, make } from "../dom";
+import { by, fillWords, make } from "../dom";
+import { keepLanguage, type Language, language, LANGUAGES, setLanguage, startLanguage, words } from "../words";
 import { App } from "./app";
 import { openSession, trustedKey, usable } from "./session";
 import { limitsFrom } from "../core/statement";
 import { readLink, TokenBox } from "./token";
 import { grouped, showAlarm, showCheck } from "./views";
 
+let app: App | null = null;
+
+/** The language can be changed at any time; the page says everything again. */
+function offerLanguages(): void {
+  startLanguage(localStorage, navigator.languages ?? []);
+  const select = by<HTMLSelectElement>("language");
+  select.replaceChildren(
+    ...Object.entries(LANGUAGES).map(([code, name]) => make("option", { value: code, lang: code }, name)),
+  );
+  select.value = language();
+  select.addEventListener("change", () => {
+    setLanguage(select.value as Language);
+    keepLanguage(localStorage, language());
+    fillWords(document.documentElement);
+    void app?.relabel();
+    showOffline();
+  });
+  fillWords(document.documentElement);
+}
+
 async function start(): Promise<void> {
-  if (!crypto.subtle) {
-    throw new PandaError(
-      "this page was loaded without encryption, and browsers then lock the tools that it needs",
-      "Open it with https.",
-    );
-  }
+  if (!crypto.subtle) throw new PandaError("unencrypted");
+  const said = words();
   const link = readLink();
   const api = Api.ofPage();
-  showCheck("signature", "wait", "Waiting for the operator's signature…");
-  showCheck("audit", "wait", "Waiting for the table…");
-  showCheck("offline", "wait", "Preparing to work offline…");
+  showCheck("signature", "wait", said.waitSignature);
+  showCheck("audit", "wait", said.waitTable);
+  showOffline();
   const trusted = await trustedKey(api, link.key);
   const all = await api.deployments();
   const offered = usable(all);
   const chosen = choose(offered, link.deployment);
-  if (!chosen) {
-    throw new PandaError(
-      all.length
-        ? "this server has deployments, but none with a public table, which this page needs"
-        : "this server has no deployment yet",
-      all.length ? "Use the client of the panda-mdp library for them." : "Come back later.",
-    );
-  }
+  if (!chosen) throw new PandaError(all.length ? "noneUsable" : "noDeployment");
   fillDeployments(offered, chosen);
-  by("loading-text").textContent = "Loading the table";
+  by("loading-text").textContent = said.loadingTable;
   const session = await openSession(api, chosen, trusted, (share) => {
     by("loading-bar").style.width = `${100 * share}%`;
   });
   const { epsilon } = session.table;
   const ledger = await Ledger.open(limitsFrom(session.stated, epsilon));
   void navigator.storage?.persist?.();
-  const app = new App(api, session, ledger, new Outbox(ledger), new TokenBox(link.token));
+  app = new App(api, session, ledger, new Outbox(ledger), new TokenBox(link.token));
   by("loading").hidden = true;
   showNet(api.stale);
   await app.start();
@@ -74,7 +84,6 @@ function showNet(stale: boolean): void {
   const show = () => {
     const offline = stale || !navigator.onLine;
     net.hidden = !offline;
-    net.textContent = "Offline";
   };
   show();
   addEventListener("online", () => {
@@ -84,46 +93,63 @@ function showNet(stale: boolean): void {
   addEventListener("offline", show);
 }
 
+let offline: "wait" | "good" | "note" = "wait";
+
+function showOffline(): void {
+  const said = words();
+  const text = { wait: said.waitOffline, good: said.worksOffline, note: said.needsNet }[offline];
+  showCheck("offline", offline, text);
+}
+
 async function workOffline(): Promise<void> {
-  const without = () => showCheck("offline", "note", "Needs a network: this browser keeps nothing");
-  if (!navigator.serviceWorker) return without();
+  offline = "note";
   try {
-    await navigator.serviceWorker.register("sw.js");
-    await navigator.serviceWorker.ready;
-    showCheck("offline", "good", "Works offline from now on; reports then wait for the network");
+    if (navigator.serviceWorker) {
+      await navigator.serviceWorker.register("sw.js");
+      await navigator.serviceWorker.ready;
+      offline = "good";
+    }
   } catch {
-    without();
+    // A browser that allows no service worker works with a network alone.
   }
+  showOffline();
 }
 
 /** A changed key is refused until its name, told by the operator in another way, is typed. */
 function refuseKey(error: KeyChangedError): void {
-  const field = make("input", { autocomplete: "off", spellcheck: "false", "aria-label": "Name of the new key" });
+  const text = words();
+  const field = make("input", { autocomplete: "off", spellcheck: "false", "aria-label": text.keyName });
   const said = make("p", { class: "small", role: "status" });
   const form = make(
     "form", { class: "fields inline" },
-    make("label", {}, "Name of the new key, as the operator told you ", field),
-    make("button", { type: "submit" }, "Accept"), said,
+    make("label", {}, text.keyAsk, field),
+    make("button", { type: "submit" }, text.keyAccept), said,
   );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (await replacePin(localStorage, error.offered, field.value)) location.reload();
-    else said.textContent = "That is not the name of the key that this server shows.";
+    else said.textContent = text.keyWrong;
   });
   showAlarm(
-    "The operator's key has changed", error,
-    make("p", {}, "Known: ", make("code", {}, grouped(error.pinned))), form,
+    text.keyChanged, error,
+    make("p", {}, text.keyKnown, make("code", {}, grouped(error.pinned))), form,
   );
 }
 
+offerLanguages();
 start().catch((error: unknown) => {
-  const known = error instanceof Error ? error : new Error("something unknown went wrong");
+  const said = words();
   by("loading").dataset.failed = "yes";
-  by("loading-text").textContent = "The map cannot be shown";
+  by("loading-text").textContent = said.loadingFailed;
   for (const item of document.querySelectorAll<HTMLElement>("#checks li")) {
     if (item.dataset.state === "wait") item.hidden = true;
   }
-  if (error instanceof KeyChangedError) refuseKey(error);
-  else if (error instanceof ApiError && error.status === 0) showAlarm("No connection", error);
-  else showAlarm("This page stops here", known);
+  if (error instanceof KeyChangedError) {
+    refuseKey(error);
+    return;
+  }
+  const retry = make("button", { type: "button" }, said.tryAgain);
+  retry.addEventListener("click", () => location.reload());
+  const alone = error instanceof ApiError && error.status === 0;
+  showAlarm(alone ? said.noConnection : said.stops, error, retry);
 });

@@ -1,6 +1,7 @@
 /** What lies above the streets: the place, where it may be reported, and what was drawn. */
 
 import type { MapView } from "../map/mapview";
+import type { NameLayer } from "../map/names";
 
 export interface Scene {
   /** Places of the outputs, metres. */
@@ -11,6 +12,7 @@ export interface Scene {
   place: readonly [number, number] | null;
   record: readonly [number, number] | null;
   drawn: readonly [number, number] | null;
+  names: NameLayer | null;
   /** From 0 to 1 while the circles grow. */
   grown: number;
   /** From 0 to 1 while the drawn place appears. */
@@ -26,6 +28,7 @@ export function paintScene(pen: CanvasRenderingContext2D, map: MapView, scene: S
   for (const [x, y] of scene.outputs) disc(pen, map.px(x), map.py(y), scene.shares ? 1.8 : 2.6);
   pen.globalAlpha = 1;
   if (scene.shares) paintShares(pen, map, scene, scene.shares);
+  scene.names?.paint(pen, map);
   if (scene.place && scene.drawn) paintWay(pen, map, scene.place, scene.drawn, scene.shown);
   if (scene.place && scene.record) paintPlace(pen, map, scene.place, scene.record);
   if (scene.drawn) paintDrawn(pen, map, scene.drawn, scene.shown);

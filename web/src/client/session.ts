@@ -39,10 +39,8 @@ export async function openSession(
   onProgress: (share: number) => void, store: KeyStore = localStorage,
 ): Promise<Session> {
   const info = deployment.table;
-  if (!info) throw new FormatError("this deployment has no table");
-  if (info.key_id !== trusted.key.id) {
-    throw new SignatureError("the table was signed with another key than the operator's");
-  }
+  if (!info) throw new FormatError("noTable");
+  if (info.key_id !== trusted.key.id) throw new SignatureError("otherKey");
   await verify(trusted.key.public, tableBytes(info), info.signature);
   const stated = await readStatement(trusted.key, deployment);
   const file = await api.tableFile(info, onProgress);
@@ -56,11 +54,7 @@ export async function openSession(
     table.size === info.records,
     table.outputs.length === info.outputs,
   ];
-  if (claims.includes(false)) {
-    throw new FormatError(
-      "the table is not what the deployment says it is", "Do not report anything; tell the operator.",
-    );
-  }
+  if (claims.includes(false)) throw new FormatError("otherTable");
   await checkSeen(store, stated);
   return { deployment, info, table, file, stated, key: trusted.key, firstKey: trusted.first };
 }

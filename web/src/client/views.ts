@@ -2,15 +2,17 @@
 
 import type { AuditResult, OwnAudit } from "../core/audit";
 import type { TableInfo } from "../core/api";
-import type { PandaError } from "../core/errors";
+import { PandaError } from "../core/errors";
 import type { Allowance, Balance } from "../core/ledger";
 import { meaning, type Spread } from "../core/meaning";
 import type { Snap } from "../core/snap";
+import { isOver, type Statement } from "../core/statement";
 import {
   bytesWords, countWords, distanceWords, epsilonWords, factorWords, guessWords, percentWords,
   periodWords, spanWords,
 } from "../core/words";
 import { by, make } from "../dom";
+import { language, problem, words } from "../words";
 import { distanceChart } from "./chart";
 import type { Session } from "./session";
 
@@ -32,30 +34,45 @@ export function grouped(id: string): string {
 }
 
 export function showSigned(session: Session): void {
-  const known = session.firstKey ? "seen here for the first time" : "the one you know";
-  showCheck(
-    "signature", "good", `Signed by the operator, with key ${grouped(session.key.id)}, ${known}`,
+  showCheck("signature", "good", words().signed(grouped(session.key.id), session.firstKey));
+}
+
+function facts(id: string, rows: readonly (readonly [string, string])[]): void {
+  by(id).replaceChildren(
+    ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]),
   );
+}
+
+/** Who collects, what for, until when: as it was signed. */
+export function showNotice(stated: Statement): void {
+  const said = words();
+  by("who").hidden = false;
+  const last = stated.until
+    && new Date(`${stated.until}T00:00:00Z`).toLocaleDateString(language(), { dateStyle: "long", timeZone: "UTC" });
+  const end = !last ? said.noEnd : isOver(stated, Date.now()) ? `${last} (${said.untilOver})` : last;
+  facts("notice", [
+    [said.collects, stated.collector || said.notSaid],
+    [said.purpose, stated.purpose || said.notSaid],
+    [said.until, end],
+  ]);
 }
 
 export function showCertificate(session: Session): void {
   const { info, table, key } = session;
+  const said = words();
   const compact = table.header.compact;
-  const facts: [string, string][] = [
-    ["Table", `${info.name}, version ${info.version}, ${bytesWords(info.size_bytes)}`],
-    ["Records", `${countWords(table.size)} places, ${countWords(table.outputs.length)} outputs`],
-    ["Promised", `epsilon ${epsilonWords(table.epsilon)} per km`],
-    ["Method", table.header.method],
-    ["Average loss", `${lossWords(info.loss, table.header.loss_unit)} as the operator counts it`
-      + (info.gap === null ? "" : `, at most ${percentWords(info.gap)} above the best possible`)],
-    ["Rounding", `cost ${percentWords(compact.loss_cost)} of that`],
+  facts("certificate", [
+    [said.factTable, said.factVersion(info.name, info.version, bytesWords(info.size_bytes))],
+    [said.factRecords, said.factCounts(countWords(table.size), countWords(table.outputs.length))],
+    [said.factPromised, said.factEpsilon(epsilonWords(table.epsilon))],
+    [said.factMethod, table.header.method],
+    [said.factLoss, said.factLossSaid(lossWords(info.loss, table.header.loss_unit))
+      + (info.gap === null ? "" : said.factGap(percentWords(info.gap)))],
+    [said.factRounding, said.factCost(percentWords(compact.loss_cost))],
     ["SHA-256", info.sha256],
-    ["Key", key.public],
-    ["Made", new Date(info.created).toLocaleString()],
-  ];
-  by("certificate").replaceChildren(
-    ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]),
-  );
+    [said.factKey, key.public],
+    [said.factMade, new Date(info.created).toLocaleString(language())],
+  ]);
 }
 
 function lossWords(loss: number, unit: string | undefined): string {
@@ -65,69 +82,62 @@ function lossWords(loss: number, unit: string | undefined): string {
 /** What the audit covered, in words that claim no more than that. */
 export function auditWords(result: AuditResult): string {
   const pairs = countWords(result.pairs);
+  const [found, claimed] = [result.epsilon.toFixed(6), epsilonWords(result.claimed)];
   if (result.complete) {
-    return `This page compared all ${pairs} pairs of places over all outputs, in `
-      + `${result.seconds.toFixed(1)} s, on the integers that are drawn from. The largest epsilon `
-      + `among them is ${result.epsilon.toFixed(6)} per km; ${epsilonWords(result.claimed)} is `
-      + "promised.";
+    return words().auditComplete(pairs, result.seconds.toFixed(1), found, claimed);
   }
-  return `This page compared all pairs of places nearer than ${distanceWords(result.within)} `
-    + `(${countWords(result.covered)} of ${pairs} pairs, or proved them by a bound), and `
-    + `${countWords(result.sampled)} of all pairs drawn at random. The largest epsilon among them `
-    + `is ${result.epsilon.toFixed(6)} per km; ${epsilonWords(result.claimed)} is promised. Pairs `
-    + "farther apart were not all compared. Your own place is compared with every other one before "
-    + "anything is drawn.";
+  return words().auditSampled(
+    distanceWords(result.within), countWords(result.covered), pairs, countWords(result.sampled),
+    found, claimed,
+  );
 }
 
 export function showAudit(result: AuditResult): void {
   by("audit-said").textContent = auditWords(result);
   by("audit-all").hidden = result.complete || !result.holds;
+  const said = words();
   if (!result.holds) {
-    showCheck(
-      "audit", "bad",
-      `The table is not as private as it says: epsilon ${result.epsilon.toPrecision(4)} instead `
-        + `of ${epsilonWords(result.claimed)} per km. Nothing can be reported with it.`,
-    );
+    showCheck("audit", "bad", said.auditBad(result.epsilon.toPrecision(4), epsilonWords(result.claimed)));
   } else if (result.complete) {
-    showCheck("audit", "good", `Privacy checked in this page: all ${countWords(result.pairs)} pairs`);
+    showCheck("audit", "good", said.auditGood(countWords(result.pairs)));
   } else {
-    showCheck(
-      "audit", "good",
-      `Privacy checked in this page: all pairs within ${distanceWords(result.within)}, `
-        + `${countWords(result.sampled)} others at random`,
-    );
+    const part = said.auditPart(distanceWords(result.within), countWords(result.sampled));
+    showCheck("audit", "good", part);
   }
 }
 
-export function showPlace(snap: Snap, lat: number, lon: number, limitKm: number, epsilon: number): void {
-  by("place-said").replaceChildren(
-    make("span", {}, `${lat.toFixed(5)}, ${lon.toFixed(5)}`),
-    `. The nearest place that the table knows is ${distanceWords(snap.km)} away.`,
+export function showPlace(
+  snap: Snap, place: { lat: number; lon: number }, name: string | null, limitKm: number, epsilon: number,
+): void {
+  const said = words();
+  const where = by("place-said");
+  where.dataset.said = "yes";
+  where.replaceChildren(
+    make("span", {}, `${place.lat.toFixed(5)}, ${place.lon.toFixed(5)}`),
+    name ? ` (${said.near(name)})` : "",
+    said.placeSaid(distanceWords(snap.km)),
   );
-  const factor = Math.exp(epsilon * snap.km);
   const cost = by("snap-said");
   cost.hidden = false;
-  cost.textContent = `It stands for yours, and the step counts like distance: odds between your `
-    + `place and another may change by a further factor of ${factorWords(factor)} for your `
-    + `${distanceWords(snap.km)}, and as much for the other's step. Places more than `
-    + `${distanceWords(limitKm)} from all known ones are refused.`;
+  cost.textContent = said.snapSaid(
+    factorWords(Math.exp(epsilon * snap.km)), distanceWords(snap.km), distanceWords(limitKm),
+  );
 }
 
-export function showSpread(spread: Spread, byRecord: number, itself: number): void {
+/** How often the place itself is reported, and how far reports lie: real numbers of this row. */
+export function showSpread(spread: Spread, itself: number, snapKm: number): void {
+  const said = words();
   by("spread").hidden = false;
-  by("expected").textContent = distanceWords(spread.expected);
+  by("itself").textContent = percentWords(itself);
+  by("half").textContent = distanceWords(spread.half);
+  by("most").textContent = distanceWords(spread.most);
   by("chart").replaceChildren(distanceChart(spread));
-  const moved = distanceWords(byRecord) !== distanceWords(spread.expected);
-  by("spread-said").textContent = `Half of all reports would fall within `
-    + `${distanceWords(spread.half)}, nine in ten within ${distanceWords(spread.most)}. The `
-    + `likeliest single one has ${percentWords(spread.top)}. `
-    + (itself > 0
-      ? `${percentWords(itself)} of them would name the place that stands for yours.`
-      : "None would name the place that stands for yours.")
-    + (moved ? ` Without snapping it would be ${distanceWords(byRecord)} on average.` : "");
+  by("spread-said").textContent = said.spreadSaid(distanceWords(spread.expected), percentWords(spread.top))
+    + (itself > 0 ? said.spreadRecord(distanceWords(snapKm)) : ` ${said.spreadNever}`);
 }
 
 export function showMeaning(epsilon: number, own: OwnAudit | null): void {
+  const said = words();
   by("meaning").hidden = false;
   const rows = DISTANCES.map((distance, k) => {
     const most = meaning(epsilon, distance);
@@ -140,34 +150,32 @@ export function showMeaning(epsilon: number, own: OwnAudit | null): void {
       bar.style.width = `${200 * (guess - 0.5)}%`;
       gauge.append(bar);
     }
+    const km = distanceWords(distance);
     const detail = make(
-      "p", { class: "small" },
-      `Odds change by a factor of ${factorWords(most.factor)} at most.`,
+      "p", { class: "small" }, said.oddsChange(factorWords(most.factor)),
       own && here !== null
-        ? ` From your place, with the ${countWords(own.told[k].records)} places within `
-          + `${distanceWords(distance)}: ${guessWords(here)}.`
-        : null,
+        ? said.fromHere(countWords(own.told[k].records), km, guessWords(here)) : null,
     );
     return make(
       "li", {},
       make(
-        "div", { class: "line" }, make("span", {}, `${distanceWords(distance)} apart`),
-        make("span", {}, `at most ${guessWords(most.guess)}`),
+        "div", { class: "line" }, make("span", {}, said.apart(km)),
+        make("span", {}, said.atMost(guessWords(most.guess))),
       ),
       gauge, detail,
     );
   });
   by("meaning-rows").replaceChildren(...rows);
   by("meaning-said").textContent = own
-    ? `Your place was compared with all ${countWords(own.pairs)} others: epsilon `
-      + `${own.epsilon.toFixed(4)} per km at most, ${epsilonWords(epsilon)} is promised.`
-      + (meaning(epsilon, 0.5).guess > 0.95 ? " Such an epsilon protects little at 500 m." : "")
-    : "Comparing your place with all others…";
+    ? said.compared(countWords(own.pairs), own.epsilon.toFixed(4), epsilonWords(epsilon))
+      + (meaning(epsilon, 0.5).guess > 0.95 ? said.protectsLittle : "")
+    : said.comparing;
 }
 
 export function showBudget(
   balance: Balance, allowance: Allowance, cost: number, free: boolean, advice: number,
 ): void {
+  const said = words();
   by("books").hidden = false;
   const period = periodWords(allowance.period_s);
   const whole = Math.min(24, Math.max(1, Math.floor(allowance.period_epsilon / cost + 1e-9)));
@@ -177,23 +185,18 @@ export function showBudget(
     const next = !free && k === spent;
     return make("i", { class: k < spent ? "spent" : next ? "next" : "" });
   }));
-  const said = `Epsilon ${epsilonWords(balance.spent)} of ${epsilonWords(allowance.period_epsilon)} `
-    + `per km is spent this ${period}.`;
-  bar.setAttribute("aria-label", said);
+  const sum = said.spent(epsilonWords(balance.spent), epsilonWords(allowance.period_epsilon), period);
+  bar.setAttribute("aria-label", sum);
   const ends = spanWords(Math.max(0, balance.ends - Date.now() / 1000));
   by("budget-said").textContent = balance.blocked
-    ? `The books of this browser were lost, so what was spent is unknown. The next ${period} `
-      + `begins in ${ends}.`
-    : `${said} ${free
-      ? "This place was drawn for already, so it costs nothing more and the answer is the same."
-      : `A new place costs ${epsilonWords(cost)}.`} Costs add up over places: somebody who sees `
-      + `all your reports of a ${period} learns at most that much per km. The next ${period} begins `
-      + `in ${ends}.`;
-  by("limit-period").textContent = period;
+    ? said.spentLost(period, ends)
+    : [
+      sum, free ? said.spentFree : said.spentCost(epsilonWords(cost)), said.spentRest(period, ends),
+    ].join(" ");
+  by("limit-label").textContent = said.limitLabel(period);
   const limit = by<HTMLInputElement>("limit");
   if (document.activeElement !== limit) limit.value = String(allowance.period_epsilon);
-  by("advice").textContent = `The operator suggests ${advice} ${advice === 1 ? "report" : "reports"} `
-    + `a ${period}: epsilon ${epsilonWords(advice * cost)}. The limit is yours, and this page keeps it.`;
+  by("advice").textContent = said.advice(advice, period, epsilonWords(advice * cost));
 }
 
 export function showAction(text: string, state: "" | "good" | "bad" = ""): void {
@@ -202,30 +205,31 @@ export function showAction(text: string, state: "" | "good" | "bad" = ""): void 
   said.dataset.state = state;
 }
 
+/** What is wrong and what helps, as one sentence. */
+export function problemWords(error: unknown): string {
+  const { message, remedy } = problem(error instanceof PandaError ? error : new PandaError("unknown"));
+  const text = `${message}.${remedy ? ` ${remedy}` : ""}`;
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 /** Something that stops everything. */
-export function showAlarm(title: string, error: PandaError | Error, ...more: Node[]): void {
-  const remedy = "remedy" in error ? error.remedy : "";
+export function showAlarm(title: string, error: unknown, ...more: Node[]): void {
   const alarm = by("alarm");
   alarm.classList.remove("notice");
-  alarm.replaceChildren(
-    make("h2", {}, title), make("p", {}, `${error.message}.`), make("p", {}, remedy), ...more,
-  );
+  alarm.replaceChildren(make("h2", {}, title), make("p", {}, problemWords(error)), ...more);
   alarm.hidden = false;
 }
 
 /** The operator put another table in force: nothing is wrong with that, but it is not silent. */
 export function showReplaced(info: TableInfo, accept: () => void): void {
-  const button = make("button", { type: "button" }, "Use the new table");
+  const said = words();
+  const button = make("button", { type: "button" }, said.replacedUse);
   button.addEventListener("click", accept);
   const alarm = by("alarm");
   alarm.classList.add("notice");
   alarm.replaceChildren(
-    make("h2", {}, "The table was replaced since your last visit"),
-    make(
-      "p", {},
-      `Version ${info.version} is in force now, with epsilon ${epsilonWords(info.epsilon)} per km. `
-        + "It has the operator's signature, and this page checks its privacy like the first one's.",
-    ),
+    make("h2", {}, said.replacedTitle),
+    make("p", {}, said.replacedSaid(info.version, epsilonWords(info.epsilon))),
     button,
   );
   alarm.hidden = false;

@@ -30,6 +30,9 @@ export interface Deployment {
   readonly snap_km: number;
   readonly period_s: number;
   readonly reports_per_period: number;
+  readonly collector?: string;
+  readonly purpose?: string;
+  readonly until?: string | null;
   readonly created: string;
   /** What the operator signed, as the very text that was signed. */
   readonly statement: string;
@@ -48,14 +51,24 @@ export interface Streets {
   readonly lon: readonly number[];
   readonly u: readonly number[];
   readonly v: readonly number[];
+  readonly names?: readonly PlaceName[];
 }
 
-/** An answer of the server that is not a success, by its stable code. */
+/** The name of a street or a landmark, and where it stands, in degrees. */
+export interface PlaceName {
+  readonly name: string;
+  readonly lat: number;
+  readonly lon: number;
+  readonly kind: "street" | "landmark";
+}
+
+/** An answer of the server that is not a success, by its stable code; or none at all, status 0. */
 export class ApiError extends PandaError {
-  constructor(
-    readonly status: number, readonly code: string, message: string, remedy: string,
-  ) {
-    super(message, remedy);
+  override readonly code: string;
+
+  constructor(readonly status: number, code: string, message = "", remedy = "") {
+    super(status === 0 ? "offline" : "server", message, remedy);
+    this.code = code;
   }
 
   /** Whether the same request may succeed later. */
@@ -117,9 +130,7 @@ export class Api {
     }
     const bytes = await collect(await this.send(url, {}), table.size_bytes, onProgress);
     if (!(await right(bytes))) {
-      throw new FormatError(
-        "the table that arrived is not the one that was announced", "Load the page again.",
-      );
+      throw new FormatError("notAnnounced");
     }
     await keep(url, bytes, "application/octet-stream");
     return bytes;
@@ -178,7 +189,7 @@ export class Api {
         redirect: "error",
       });
     } catch {
-      throw new ApiError(0, "offline", "the server cannot be reached", "Try again later.");
+      throw new ApiError(0, "");
     }
     if (response.ok) return response;
     let code = "internal";
@@ -207,7 +218,7 @@ async function collect(
   while (reader) {
     const { done, value } = await reader.read();
     if (done) break;
-    if (at + value.length > size) throw new FormatError("the table is longer than announced");
+    if (at + value.length > size) throw new FormatError("tooLong");
     bytes.set(value, at);
     at += value.length;
     onProgress(at / size);

@@ -1,15 +1,19 @@
 /** IndexedDB as promises. A write counts when the browser says that it is on disk. */
 
 const NAME = "panda-mdp";
-const VERSION = 1;
+const VERSION = 2;
 export const STORES = ["settings", "entries", "outbox"] as const;
 export type StoreName = (typeof STORES)[number];
 
 export function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
     const asked = factory.open(NAME, VERSION);
-    asked.onupgradeneeded = () => {
+    asked.onupgradeneeded = (event) => {
       const database = asked.result;
+      if (event.oldVersion === 1) {
+        if (asked.transaction) forgetSent(asked.transaction.objectStore("outbox"));
+        return;
+      }
       database.createObjectStore("settings");
       const entries = database.createObjectStore("entries", { keyPath: "id" });
       entries.createIndex("memo", "memo");
@@ -20,6 +24,18 @@ export function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
     asked.onerror = () => reject(asked.error);
     asked.onblocked = () => reject(new Error("another tab holds an older version open"));
   });
+}
+
+/** Reports of an earlier version: what was sent is let go, and what waits loses its output. */
+function forgetSent(outbox: IDBObjectStore): void {
+  const all = outbox.getAll() as IDBRequest<Record<string, unknown>[]>;
+  all.onsuccess = () => {
+    for (const { id, entry, deployment, version, at, state } of all.result) {
+      outbox.delete(id as string);
+      if (state !== "waiting") continue;
+      outbox.put({ id, entry, deployment, version, at, state, problem: null });
+    }
+  };
 }
 
 /** The answer of one request. */

@@ -1,13 +1,25 @@
 /** Errors that a person can read: what is wrong, and what helps. They never hold a place. */
 
+import { en } from "../words/en";
+
+export type Problem = keyof typeof en.problems;
+
 export class PandaError extends Error {
   readonly remedy: string;
+  /** The server's stable code, where the problem is an answer of it. */
+  readonly code: string | null = null;
 
-  constructor(message: string, remedy = "") {
+  /** The words are those of `problems` in the dictionary; `facts` go into them. */
+  constructor(readonly problem: Problem, ...facts: (string | number)[]) {
+    const tell = en.problems[problem] as (...given: (string | number)[]) => string[];
+    const [message, remedy] = tell(...facts);
     super(message);
     this.name = new.target.name;
     this.remedy = remedy;
+    this.facts = facts;
   }
+
+  readonly facts: readonly (string | number)[];
 }
 
 /** A file that is damaged or foreign. */

@@ -18,11 +18,7 @@ const NAME = "panda-mdp.key";
 
 export class KeyChangedError extends SignatureError {
   constructor(readonly pinned: string, readonly offered: OperatorKey) {
-    super(
-      `the operator's key was ${pinned} and is now ${offered.id}`,
-      "Nothing can be reported until you have asked the operator, by another way than this page, "
-        + "whether the key was really replaced.",
-    );
+    super("keyChanged", pinned, offered.id);
   }
 }
 
@@ -31,7 +27,7 @@ export async function pinnedKey(
   store: KeyStore, offered: OperatorKey, expected: string | null,
 ): Promise<{ key: OperatorKey; first: boolean }> {
   if (offered.algorithm !== "Ed25519" || (await keyId(offered.public)) !== offered.id) {
-    throw new SignatureError("the server's key does not have the name that it goes by");
+    throw new SignatureError("keyName");
   }
   if (expected !== null && expected !== offered.id) throw new KeyChangedError(expected, offered);
   const known = store.getItem(NAME);

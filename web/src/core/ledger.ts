@@ -51,7 +51,8 @@ export interface Drawn {
   /** The id of the report, so that sending it again is safe. */
   readonly report: string;
   readonly version: number;
-  readonly output: number;
+  /** Erased, null, once the server has it. */
+  readonly output: number | null;
 }
 
 export interface Release extends Drawn {
@@ -101,7 +102,7 @@ function check(allowance: Allowance): void {
   const { epsilon, period_epsilon, period_s } = allowance;
   for (const value of [epsilon, period_epsilon, period_s]) {
     if (!(Number.isFinite(value) && value > 0)) {
-      throw new LedgerError(`a limit is ${value}; it must be positive and finite`);
+      throw new LedgerError("limit", value);
     }
   }
 }
@@ -207,25 +208,29 @@ export class Ledger {
     });
   }
 
-  /** What was drawn for an entry, unless it was erased. */
-  async drawn(id: string): Promise<Drawn | null> {
+  /** What was drawn for an entry, unless it was forgotten. */
+  async drawn(id: string): Promise<Release | null> {
     return exclusively(LOCK, async () => {
       const entry = (await read(this.database, "entries", (s) => s.get(id))) as Entry | undefined;
-      return entry?.box ? this.unlock(entry) : null;
+      return entry?.box ? this.opened(entry) : null;
     });
   }
 
-  /** Note what became of an entry. */
-  async settle(id: string, state: State): Promise<void> {
+  /**
+   * The server has what was drawn: it is erased here. The memo stays for the period, so that the
+   * same record is not drawn for again, and the seal over the cost stays with it.
+   */
+  async accepted(id: string): Promise<void> {
     await exclusively(LOCK, async () => {
       const entry = (await read(this.database, "entries", (s) => s.get(id))) as Entry | undefined;
-      if (!entry) return;
-      await this.put({ ...entry, state, memo: state === "given_up" ? null : entry.memo });
+      if (!entry?.box) return;
+      const erased = { ...(await this.unlock(entry)), output: null };
+      await this.put({ ...entry, state: "accepted", box: await this.lock(entry, erased) });
     });
   }
 
   /** Why a release would be too much, or null where it is not. */
-  async excess(charge: Charge): Promise<string | null> {
+  async excess(charge: Charge): Promise<BudgetError | null> {
     return exclusively(LOCK, async () => {
       await this.rollOver();
       return this.reason(charge);
@@ -271,28 +276,26 @@ export class Ledger {
     return mine.map((entry) => entry.epsilon);
   }
 
-  private async reason(charge: Charge): Promise<string | null> {
+  private async reason(charge: Charge): Promise<BudgetError | null> {
     const allowance = await this.allowance();
     const balance = await this.balanceNow(charge.account);
-    if (balance.blocked) {
-      return "the books of this browser were lost, so what was spent before is unknown";
-    }
-    if (charge.unit !== "km") return `it costs epsilon per ${charge.unit}, and limits are per km`;
+    if (balance.blocked) return new BudgetError("booksLost");
+    if (charge.unit !== "km") return new BudgetError("otherUnit", charge.unit);
     if (charge.epsilon > allowance.epsilon) {
-      return `one report costs epsilon ${charge.epsilon} and ${allowance.epsilon} is allowed`;
+      return new BudgetError("reportCost", charge.epsilon, allowance.epsilon);
     }
     const costs = await this.costs(charge.account, balance.period);
     if (exceeds([...costs, charge.epsilon], allowance.period_epsilon)) {
-      return `epsilon ${balance.spent} of ${allowance.period_epsilon} is spent in this period and `
-        + `a report costs ${charge.epsilon}`;
+      return new BudgetError(
+        "periodSpent", balance.spent, allowance.period_epsilon, charge.epsilon,
+      );
     }
     return null;
   }
 
   private async refuseBeyond(charge: Charge): Promise<void> {
     const why = await this.reason(charge);
-    if (why === null) return;
-    throw new BudgetError(why, "Wait for the next period, or allow more in the limits.");
+    if (why !== null) throw why;
   }
 
   /** The running period, never before one that was seen; ended periods lose their memos. */
@@ -361,10 +364,7 @@ export class Ledger {
       );
       return JSON.parse(new TextDecoder().decode(plain)) as Drawn;
     } catch {
-      throw new LedgerError(
-        "an entry of this browser's books does not match its seal; they are damaged",
-        "Clear this site's data; the running period then counts as spent.",
-      );
+      throw new LedgerError("seal");
     }
   }
 }

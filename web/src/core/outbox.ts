@@ -1,11 +1,12 @@
 /**
  * Reports on their way. What waits here was drawn, charged and handed over by the person; what was
- * drawn stays in the books, encrypted, and is opened when it is sent. Sending is safe to repeat: the
- * server counts an id once. A report does not say which table it was drawn from, so the page looks
+ * drawn stays in the books, encrypted, is opened when it is sent, and is erased when the server has
+ * it. Sending is safe to repeat: the server counts an id once. A report does not say which table it was drawn from, so the page looks
  * whether that one is still in force.
  */
 
 import { type Api, ApiError } from "./api";
+import { PandaError, type Problem } from "./errors";
 import { exclusively, read, write } from "./database";
 import type { Ledger, Release } from "./ledger";
 
@@ -16,8 +17,20 @@ export interface Report {
   readonly deployment: string;
   readonly version: number;
   readonly at: number;
-  readonly state: "waiting" | "accepted" | "refused";
-  readonly problem: string | null;
+  readonly state: "waiting" | "refused";
+  readonly problem: Trouble | null;
+}
+
+/** Why a report was not accepted, as an error says it. */
+export interface Trouble {
+  readonly problem: Problem;
+  readonly facts: readonly (string | number)[];
+  readonly code: string | null;
+}
+
+function trouble(error: unknown): Trouble {
+  const known = error instanceof PandaError ? error : new PandaError("unknown");
+  return { problem: known.problem, facts: known.facts, code: known.code };
 }
 
 export class Outbox {
@@ -27,12 +40,12 @@ export class Outbox {
     return this.ledger.database;
   }
 
-  /** Hand a release over for sending. The same one is sent once. */
+  /** Hand a release over for sending, once more if it was refused. What was accepted stays so. */
   async put(deployment: string, release: Release): Promise<void> {
+    if (release.state === "accepted") return;
     const { report, entry, version } = release;
-    const state = release.state === "accepted" ? "accepted" : "waiting";
     await this.note({
-      id: report, entry, deployment, version, at: Date.now(), state, problem: null,
+      id: report, entry, deployment, version, at: Date.now(), state: "waiting", problem: null,
     });
   }
 
@@ -50,43 +63,47 @@ export class Outbox {
       try {
         inForce = new Map((await api.deployments()).map(({ name, version }) => [name, version]));
       } catch (error) {
-        for (const report of waiting) await this.note({ ...report, problem: (error as Error).message });
+        for (const report of waiting) await this.note({ ...report, problem: trouble(error) });
         return;
       }
       for (const report of waiting) {
         try {
           const drawn = await this.ledger.drawn(report.entry);
-          const problem = !drawn
-            ? "what was drawn was erased"
-            : inForce.get(report.deployment) !== report.version
-              ? "the table was replaced since it was drawn" : null;
-          if (!drawn || problem) {
-            await this.note({ ...report, state: "refused", problem });
+          const output = drawn?.output ?? null;
+          if (drawn?.state === "accepted") {
+            // The page was closed between the answer and this.
+            await this.drop([report.id]);
             continue;
           }
-          await api.report({ ...report, output: drawn.output }, token);
-          await this.note({ ...report, state: "accepted", problem: null });
-          await this.ledger.settle(report.entry, "accepted");
+          if (output === null) throw new PandaError("erased");
+          if (inForce.get(report.deployment) !== report.version) throw new PandaError("replaced");
+          await api.report({ ...report, output }, token);
+          await this.ledger.accepted(report.entry);
+          await this.drop([report.id]);
         } catch (error) {
-          if (!(error instanceof ApiError) || error.later) {
-            await this.note({ ...report, problem: (error as Error).message });
-            return;
-          }
-          if (error.aboutToken) {
-            await this.note({ ...report, problem: error.message });
+          const problem = trouble(error);
+          if (error instanceof ApiError && error.aboutToken) {
+            await this.note({ ...report, problem });
             throw error;
           }
-          await this.note({ ...report, state: "refused", problem: error.message });
+          if (!(error instanceof PandaError) || (error instanceof ApiError && error.later)) {
+            await this.note({ ...report, problem });
+            return;
+          }
+          await this.note({ ...report, state: "refused", problem });
         }
       }
     });
   }
 
-  /** Forget reports that need nothing any more. */
-  async tidy(): Promise<void> {
-    const done = (await this.all()).filter((report) => report.state !== "waiting");
+  /** Forget all reports, also those that wait. */
+  async clear(): Promise<void> {
+    await this.drop((await this.all()).map(({ id }) => id));
+  }
+
+  private async drop(ids: readonly string[]): Promise<void> {
     await write(this.database, "outbox", (outbox) => {
-      for (const report of done) outbox.delete(report.id);
+      for (const id of ids) outbox.delete(id);
     });
   }
 

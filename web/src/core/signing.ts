@@ -22,7 +22,7 @@ export interface SignedTable {
 
 /** A number as Python's `repr` of a float writes it: both take the fewest digits that suffice. */
 export function pythonRepr(value: number): string {
-  if (!Number.isFinite(value)) throw new SignatureError("a signed number is not finite");
+  if (!Number.isFinite(value)) throw new SignatureError("notFinite");
   if (value === 0) return Object.is(value, -0) ? "-0.0" : "0.0";
   const [mantissa, power] = Math.abs(value).toExponential().split("e");
   const digits = mantissa.replace(".", "");
@@ -41,7 +41,7 @@ export function pythonRepr(value: number): string {
 export function joined(lines: string[]): Bytes {
   // A line break inside a field would let one statement pass for another.
   if (lines.some((line) => !/^[\x20-\x7e]*$/.test(line))) {
-    throw new SignatureError("a signed field holds a character that is not printable ASCII");
+    throw new SignatureError("notPrintable");
   }
   return utf8(lines.map((line) => `${line}\n`).join(""));
 }
@@ -71,19 +71,10 @@ export async function verify(publicKey: string, data: Bytes, signature: string):
       "raw", fromBase64(publicKey), { name: "Ed25519" }, false, ["verify"],
     );
   } catch {
-    throw new SignatureError(
-      "this browser cannot check Ed25519 signatures, or the key is damaged",
-      "Use a current Firefox, Safari, Chrome or Edge.",
-    );
+    throw new SignatureError("noEd25519");
   }
   const good = await crypto.subtle
     .verify({ name: "Ed25519" }, key, fromBase64(signature), data)
     .catch(() => false);
-  if (!good) {
-    throw new SignatureError(
-      "the operator's signature does not match: the table was changed on the way, or somebody "
-        + "else made it",
-      "Do not report anything. Tell the operator.",
-    );
-  }
+  if (!good) throw new SignatureError("signature");
 }

@@ -11,9 +11,7 @@ export interface Snap {
 /** A longitude up to 360 as one in [-180, 180], or a refusal. */
 export function checkPlace(lat: number, lon: number): { lat: number; lon: number } {
   if (!(lat >= -90 && lat <= 90 && lon >= -180 && lon <= 360)) {
-    throw new SnapError(
-      "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees",
-    );
+    throw new SnapError("noPlace");
   }
   return { lat, lon: lon >= 180 ? lon - 360 : lon };
 }
@@ -36,11 +34,6 @@ export function nearest(metric: Haversine, lat: number, lon: number): Snap {
 /** The nearest record within the limit; the refusal names neither the place nor its distance. */
 export function snap(metric: Haversine, lat: number, lon: number, limitKm: number): Snap {
   const found = nearest(metric, lat, lon);
-  if (found.km > limitKm) {
-    throw new SnapError(
-      `the place lies more than the limit of ${limitKm} km from every place on this map`,
-      "Pick a place nearer to the streets that are drawn.",
-    );
-  }
+  if (found.km > limitKm) throw new SnapError("beyond", limitKm);
   return found;
 }

@@ -26,6 +26,15 @@ export interface Statement {
   readonly period_s: number;
   readonly reports_per_period: number;
   readonly table_sha256: string | null;
+  /** Who collects the reports, what for, and the last day (UTC) on which they are taken. */
+  readonly collector?: string;
+  readonly purpose?: string;
+  readonly until?: string | null;
+}
+
+/** Whether the last day of collecting is over. */
+export function isOver(stated: Statement, now: number): boolean {
+  return stated.until ? now >= Date.parse(`${stated.until}T00:00:00Z`) + 86_400_000 : false;
 }
 
 /** The most that the page begins with, whatever is suggested; a person may allow more. */
@@ -48,7 +57,7 @@ export async function readStatement(key: OperatorKey, said: Deployment): Promise
   try {
     stated = JSON.parse(said.statement) as Statement;
   } catch {
-    throw new SignatureError("what the operator signed about this deployment is no statement");
+    throw new SignatureError("noStatement");
   }
   const same: [unknown, unknown][] = [
     [stated.statement, "panda-mdp deployment 1"],
@@ -58,6 +67,9 @@ export async function readStatement(key: OperatorKey, said: Deployment): Promise
     [stated.snap_km, said.snap_km],
     [stated.period_s, said.period_s],
     [stated.reports_per_period, said.reports_per_period],
+    [stated.collector ?? "", said.collector ?? ""],
+    [stated.purpose ?? "", said.purpose ?? ""],
+    [stated.until ?? null, said.until ?? null],
     [stated.epsilon, said.guarantee?.epsilon ?? null],
     [stated.delta, said.guarantee?.delta ?? stated.delta],
     [stated.metric, "haversine"],
@@ -65,12 +77,7 @@ export async function readStatement(key: OperatorKey, said: Deployment): Promise
     [stated.domain, said.table?.domain],
     [stated.table_sha256, said.table?.sha256],
   ];
-  if (same.some(([a, b]) => a !== b)) {
-    throw new SignatureError(
-      "the server says other things about this deployment than its operator signed",
-      "Do not report anything. Tell the operator.",
-    );
-  }
+  if (same.some(([a, b]) => a !== b)) throw new SignatureError("saidOtherwise");
   return stated;
 }
 
@@ -86,18 +93,9 @@ export async function checkSeen(store: KeyStore, stated: Statement): Promise<voi
   if (before) {
     const older = stated.version < before.version
       || (stated.version === before.version && issued < before.issued);
-    if (older) {
-      throw new SignatureError(
-        `the server shows version ${stated.version} of this deployment, which is older than `
-          + `version ${before.version}, seen here before`,
-        "Somebody shows you a past state. Do not report anything.",
-      );
-    }
+    if (older) throw new SignatureError("older", stated.version, before.version);
     if (stated.version === before.version && content !== before.content) {
-      throw new SignatureError(
-        "the operator signed two different statements about one version of this deployment",
-        "Do not report anything.",
-      );
+      throw new SignatureError("twoStatements");
     }
   }
   store.setItem(SEEN, JSON.stringify({

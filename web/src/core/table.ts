@@ -40,7 +40,7 @@ export interface Header {
 }
 
 function refuse(wrong: boolean, what: string): void {
-  if (wrong) throw new FormatError(`${what} is out of range; the file is damaged`);
+  if (wrong) throw new FormatError("damaged", `${what} is out of range`);
 }
 
 /** What was deflated, refused beyond `most` bytes. */
@@ -54,13 +54,13 @@ export async function inflate(bytes: Bytes, most: number): Promise<Bytes> {
       const { done, value } = await reader.read();
       if (done) break;
       length += value.length;
-      if (length > most) throw new FormatError("a section is too long; the file is damaged");
+      if (length > most) throw new FormatError("damaged", "a section is too long");
       parts.push(value);
     }
   } catch (error) {
     await reader.cancel().catch(() => undefined);
     if (error instanceof FormatError) throw error;
-    throw new FormatError("a section cannot be inflated; the file is damaged");
+    throw new FormatError("damaged", "a section cannot be inflated");
   }
   const out = new Uint8Array(length);
   let at = 0;
@@ -135,7 +135,7 @@ export class CompactTable {
   /** The distances of a map, in km. */
   get places(): Haversine {
     if (this.metric instanceof Haversine) return this.metric;
-    throw new FormatError("this table is not about places on a map");
+    throw new FormatError("noMap");
   }
 
   /** The domain's name for certificates, computed from the places themselves. */
@@ -199,7 +199,7 @@ export class CompactTable {
     } else if (kind === "matrix") {
       metric = new Matrix(await floats("distances", records * records), records, unit);
     } else {
-      throw new FormatError(`the metric ${kind} is not known here`);
+      throw new FormatError("metric", kind);
     }
 
     const blocks: Bytes[] = [];
@@ -235,14 +235,11 @@ export class CompactTable {
 }
 
 async function unpack(file: Bytes): Promise<{ header: Header; sections: Record<string, Bytes> }> {
-  const damaged = new FormatError(
-    "the checksum does not match the contents; the file is truncated or damaged",
-    "Load the page again.",
-  );
+  const damaged = new FormatError("checksum");
   const start = MAGIC.length + 4;
   if (file.length < start + 32) throw damaged;
   if (new TextDecoder().decode(file.subarray(0, MAGIC.length)) !== MAGIC) {
-    throw new FormatError("not a compact table: it starts differently");
+    throw new FormatError("notCompact");
   }
   const body = file.subarray(0, file.length - 32) as Bytes;
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", body));
@@ -252,10 +249,10 @@ async function unpack(file: Bytes): Promise<{ header: Header; sections: Record<s
   try {
     header = JSON.parse(new TextDecoder().decode(body.subarray(start, start + length))) as Header;
   } catch {
-    throw new FormatError("the header is not JSON; the file is damaged");
+    throw new FormatError("damaged", "the header is not JSON");
   }
   if (header.format !== FORMAT || header.version !== 1) {
-    throw new FormatError("the file has another format or version than this page reads");
+    throw new FormatError("otherFormat");
   }
   const sections: Record<string, Bytes> = {};
   let at = start + length;
@@ -273,7 +270,7 @@ export function decodeBlock(bytes: Uint8Array, n: number, floors: BigUint64Array
   const m = floors.length;
   const flags = 4 * n;
   const tail = flags + Math.ceil((n * m) / 8);
-  if (bytes.length < tail) throw new FormatError("a block ends early; the file is damaged");
+  if (bytes.length < tail) throw new FormatError("damaged", "a block ends early");
   const raised = new Uint8Array(n * m);
   const rest = new Int32Array(n);
   let stored = 0;

@@ -130,6 +130,15 @@ export class MapView {
     });
   }
 
+  /** Move so that a place, metres, is well inside the view; stay where it is already. */
+  include(x: number, y: number): void {
+    const [px, py] = [this.px(x), this.py(y)];
+    const inside = px > 30 && py > 30 && px < this.width - 30 && py < this.height - 30;
+    if (inside) return;
+    this.fitted = false;
+    this.glide({ ...this.view, x, y });
+  }
+
   private glide(to: View): void {
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.view = to;

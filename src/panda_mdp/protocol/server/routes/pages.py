@@ -21,7 +21,7 @@ _HEADERS = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "permissions-policy": "camera=(), geolocation=(self), microphone=(), payment=(), usb=()",
 }
 _HASHED = "public, max-age=31536000, immutable"
 _TYPES = {".js": "text/javascript", ".webmanifest": "application/manifest+json"}

@@ -1,0 +1,336 @@
+/** All words of the client's page and of its errors, in English. Every other language has the same. */
+
+type Fact = string | number;
+const many = (count: number, one: string, more: string) => (count === 1 ? one : more);
+
+export const en = {
+  title: "Report a place, keep it yours",
+  description: "Report a place drawn at random, with a proven bound on what it gives away.",
+  skip: "Choose a place without the map",
+  language: "Language",
+  deployment: "Survey",
+  offline: "Offline",
+  map: "Map",
+  mapPlaces: "Map of places",
+  mapHelp: "Arrow keys move a cursor, with shift faster. Enter picks the place below it. Plus and minus "
+    + "zoom, zero shows everything. Places can also be searched by name or taken from a list, in the "
+    + "section Your place.",
+  zoomIn: "Zoom in",
+  zoomOut: "Zoom out",
+  zoomAll: "Show everything",
+  legendMine: "your place, stays here",
+  legendMay: "may be reported",
+  legendArea: "(area: probability)",
+  legendDrawn: "was sent",
+  hint: "Tap your place on the map",
+  loading: "Loading the map",
+  loadingTable: "Loading the table",
+  loadingFailed: "The map cannot be shown",
+  tryAgain: "Try again",
+
+  intro: "Your place never leaves this page. What is sent is a place drawn at random: it may lie near "
+    + "yours or farther off, and it may be yours itself. For the place that you pick the page says how often.",
+  whoTitle: "Who asks, and why",
+  collects: "Collected by",
+  purpose: "What for",
+  until: "Until",
+  notSaid: "the operator does not say",
+  noEnd: "no end is promised",
+  untilOver: "the last day is over",
+  whoSigned: "Signed by the operator together with the survey; nobody can change it unnoticed.",
+  checked: "What was checked, exactly",
+  auditAll: "Check all pairs",
+
+  placeTitle: "Your place",
+  placePick: "Tap it on the map. With the keyboard: go to the map, move the cursor with the arrow keys, "
+    + "press Enter.",
+  search: "Search by name",
+  searchHint: "Street or landmark",
+  searchResults: "Places of that name",
+  searchCount: (count: number) => count === 0 ? "No street or landmark has this name."
+    : `${count} ${many(count, "place", "places")}; the search runs in this page and is sent nowhere.`,
+  noNames: "This map has no names to search for.",
+  here: "Use my position",
+  hereNote: "Your browser finds your position, and may ask a location service of its maker, which then "
+    + "knows it. The survey's server does not learn it.",
+  hereWait: "Waiting for your position…",
+  hereFailed: "This browser did not tell your position. Tap it on the map instead.",
+  hereOff: (metres: string) => `Your position, to within ${metres} as the browser says.`,
+  byList: "Choose from a list instead",
+  listArea: "Part of the map",
+  listPlace: "Place",
+  listPick: "Take this place",
+  numbers: "Latitude, longitude",
+  numbersTake: "Take",
+  numbersWrong: "Two numbers in degrees, such as 41.9022, 12.4539.",
+  near: (name: string) => `near ${name}`,
+  placeSaid: (km: string) => `. The nearest place that the table knows is ${km} away.`,
+  snapSaid: (factor: string, km: string, limit: string) => `It stands for yours, and the step counts like `
+    + `distance: odds between your place and another may change by a further factor of ${factor} for your `
+    + `${km}, and as much for the other's step. Places more than ${limit} from all known ones are refused.`,
+  hear: (km: string, wind: string, near: string) =>
+    `${km} ${wind} of the centre; nearest known place ${near} away`,
+  listed: (km: string, wind: string) => `${km} ${wind} of the centre`,
+  listedArea: (wind: string, km: string, count: string) => `${wind}, ${km} from the centre, ${count} places`,
+  placeTaken: (km: string) => `Place taken. Reports would lie ${km} away on average.`,
+
+  spreadTitle: "What would be reported",
+  spreadItself: "of reports name your place itself",
+  spreadHalf: "from your place at most, in half of all reports",
+  spreadMost: "at most, in 9 of 10",
+  spreadSaid: (mean: string, top: string) => `On average reports lie ${mean} from your place. The likeliest `
+    + `single one has ${top}.`,
+  spreadRecord: (km: string) => ` Your place here means the known place that stands for it, ${km} away.`,
+  spreadNever: "Your place itself is never reported: it is none of the places that reports can name.",
+  chartMean: "average",
+  chartHere: "your place",
+  chartSaid: (half: string, most: string, top: string) => `Distances of reports: half within ${half}, nine in `
+    + `ten within ${most}; the likeliest single one has ${top}`,
+
+  meaningTitle: "What somebody could learn",
+  meaningLead: "Suppose somebody knows that you were at one of two places, finds both equally likely, and "
+    + "sees your report. How often do they guess right? Without a report it is 50 times in 100.",
+  meaningHere: "what this table allows, from your place",
+  meaningMost: "what is promised to everyone",
+  apart: (km: string) => `${km} apart`,
+  atMost: (guess: string) => `at most ${guess}`,
+  oddsChange: (factor: string) => `Odds change by a factor of ${factor} at most.`,
+  fromHere: (count: string, km: string, guess: string) =>
+    ` From your place, with the ${count} places within ${km}: ${guess}.`,
+  compared: (count: string, own: string, promised: string) => `Your place was compared with all ${count} `
+    + `others: epsilon ${own} per km at most, ${promised} is promised.`,
+  protectsLittle: " Such an epsilon protects little at 500 m.",
+  comparing: "Comparing your place with all others…",
+  epsilonWhat: "What is epsilon? What are odds?",
+  oddsExplained: "Odds compare two possibilities: 3 to 1 means that one is held three times as likely as the "
+    + "other. A report changes the odds between two places by a factor, and the factor has a ceiling.",
+  epsilonExplained: "Epsilon sets that ceiling: it is e to the power of epsilon times the distance in km "
+    + "between the two places. A small epsilon protects more and makes reports less exact; near places are "
+    + "protected most.",
+
+  booksTitle: "What you have given away",
+  keepsAnswer: "A place keeps its answer for the period: whoever could choose among several draws, or "
+    + "average them, would give the place away.",
+  limits: "Limits and memory",
+  limitLabel: (period: string) => `Most epsilon in a ${period}, per km`,
+  limitKeep: "Keep",
+  forget: "Forget what was drawn",
+  forgetNote: "Forgetting erases from this browser which places were drawn for, and what waits to be sent. What "
+    + "was spent stays spent, and the same place would be drawn and paid for again.",
+  forgotten: "What was drawn is forgotten; what was spent stays spent.",
+  spent: (spent: string, limit: string, period: string) =>
+    `Epsilon ${spent} of ${limit} per km is spent this ${period}.`,
+  spentLost: (period: string, ends: string) => `The books of this browser were lost, so what was spent is `
+    + `unknown. The next ${period} begins in ${ends}.`,
+  spentFree: "This place was drawn for already, so it costs nothing more.",
+  spentCost: (cost: string) => `A new place costs ${cost}.`,
+  spentRest: (period: string, ends: string) => `Costs add up over places: somebody who sees all your reports `
+    + `of a ${period} learns at most that much per km. The next ${period} begins in ${ends}.`,
+  advice: (count: number, period: string, epsilon: string) => `The operator suggests ${count} `
+    + `${many(count, "report", "reports")} a ${period}: epsilon ${epsilon}. The limit is yours, and this page `
+    + "keeps it.",
+
+  token: "Your token, from the operator",
+  tokenKeep: "keep it until this tab is closed",
+  tokenWhat: "What is a token?",
+  tokenExplained: "A long word that the operator gave you, or that was in your link. It shows that you may "
+    + "take part, and it lets the server count how often. All reports with one token are known to be one "
+    + "person's; it says nothing about where you are.",
+  tokenWrong: "A token begins with pmt_; the operator hands it out.",
+  tokenRefused: (why: string) => `The token was not accepted: ${why}.`,
+  send: "Draw a place and send it",
+  sendNote: "One step: a place is drawn and sent, and you see it once it was sent. Choosing whether to send after "
+    + "seeing it would tell something that no epsilon covers.",
+  sendFree: "This place has its answer already; sending it again tells nothing more.",
+  sending: "Drawing and sending…",
+  sent: (km: string, near: string) => `Sent: a place ${km} from yours${near}. Thank you.`,
+  sentItself: "Sent: the very place that stands for yours. This happens as often as the page said. Thank you.",
+  sentBefore: "This place was reported in this period already. What was sent is erased here, and nothing more "
+    + "is needed.",
+  refused: (why: string) => `The server refused the report: ${why}.`,
+  closed: "This survey is closed and takes no reports.",
+  checkFailed: "Nothing can be drawn: the privacy check failed for this table.",
+  replacedSay: "The table was replaced. Say above whether to use the new one.",
+  nothingMore: (why: string) => `Nothing more can be drawn: ${why}.`,
+  waiting: (count: number) => count === 1
+    ? "One report is drawn and waits for the network; it goes out by itself. This page may stay open or be opened again later."
+    : `${count} reports are drawn and wait for the network; they go out by themselves. This page may stay open or be opened again later.`,
+  waitingToken: (count: number) => `${many(count, "One report waits", `${count} reports wait`)} for a token.`,
+
+  signed: (key: string, first: boolean) =>
+    `Signed by the operator, with key ${key}, ${first ? "seen here for the first time" : "the one you know"}`,
+  waitSignature: "Waiting for the operator's signature…",
+  waitTable: "Waiting for the table…",
+  waitOffline: "Preparing to work offline…",
+  needsNet: "Needs a network: this browser keeps nothing",
+  worksOffline: "Works offline from now on; reports then wait for the network",
+  auditing: "Checking its privacy in this page…",
+  auditingShare: (percent: number) => `Checking its privacy in this page: ${percent} %`,
+  auditingAll: "Checking all pairs…",
+  auditFailed: (why: string) => `The privacy check failed: ${why}`,
+  auditBad: (found: string, claimed: string) => `The table is not as private as it says: epsilon ${found} `
+    + `instead of ${claimed} per km. Nothing can be reported with it.`,
+  auditGood: (pairs: string) => `Privacy checked in this page: all ${pairs} pairs`,
+  auditPart: (km: string, count: string) =>
+    `Privacy checked in this page: all pairs within ${km}, ${count} others at random`,
+  auditComplete: (pairs: string, seconds: string, found: string, claimed: string) =>
+    `This page compared all ${pairs} pairs of places over all outputs, in ${seconds} s, on the integers that `
+    + `are drawn from. The largest epsilon among them is ${found} per km; ${claimed} is promised.`,
+  auditSampled: (km: string, covered: string, pairs: string, sampled: string, found: string, claimed: string) =>
+    `This page compared all pairs of places nearer than ${km} (${covered} of ${pairs} pairs, or proved them by `
+    + `a bound), and ${sampled} of all pairs drawn at random. The largest epsilon among them is ${found} per `
+    + `km; ${claimed} is promised. Pairs farther apart were not all compared. Your own place is compared with `
+    + "every other one before anything is drawn.",
+  logGood: (size: string) => `Entered in the operator's public log, which has ${size} entries and only grows`,
+  factTable: "Table",
+  factRecords: "Records",
+  factPromised: "Promised",
+  factMethod: "Method",
+  factLoss: "Average loss",
+  factRounding: "Rounding",
+  factKey: "Key",
+  factMade: "Made",
+  factVersion: (name: string, version: number, size: string) => `${name}, version ${version}, ${size}`,
+  factCounts: (records: string, outputs: string) => `${records} places, ${outputs} outputs`,
+  factEpsilon: (epsilon: string) => `epsilon ${epsilon} per km`,
+  factLossSaid: (loss: string) => `${loss} as the operator counts it`,
+  factGap: (gap: string) => `, at most ${gap} above the best possible`,
+  factCost: (cost: string) => `cost ${cost} of that`,
+  replacedTitle: "The table was replaced since your last visit",
+  replacedSaid: (version: number, epsilon: string) => `Version ${version} is in force now, with epsilon `
+    + `${epsilon} per km. It has the operator's signature, and this page checks its privacy like the first one's.`,
+  replacedUse: "Use the new table",
+  tableRefused: "This table is refused",
+  keyChanged: "The operator's key has changed",
+  keyKnown: "Known: ",
+  keyName: "Name of the new key",
+  keyAsk: "Name of the new key, as the operator told you ",
+  keyAccept: "Accept",
+  keyWrong: "That is not the name of the key that this server shows.",
+  noConnection: "No connection",
+  stops: "This page stops here",
+
+  winds: ["north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west"],
+  centre: "centre",
+  below: "below 0.1 %",
+  million: "more than a million",
+  nearlyAlways: "nearly always",
+  inHundred: (count: string) => `${count} times in 100`,
+  seconds: (count: number) => `${count} ${many(count, "second", "seconds")}`,
+  minutes: (count: number) => `${count} ${many(count, "minute", "minutes")}`,
+  hours: (count: number) => `${count} ${many(count, "hour", "hours")}`,
+  days: (count: number) => `${count} ${many(count, "day", "days")}`,
+  day: "day",
+  week: "week",
+  hour: "hour",
+  periodOf: (span: string) => `period of ${span}`,
+
+  /** What is wrong, and what helps. */
+  problems: {
+    unknown: () => ["something unknown went wrong", ""],
+    server: (message: Fact, remedy: Fact) => [String(message), String(remedy)],
+    offline: () => ["the server cannot be reached", "Try again later."],
+    unencrypted: () => [
+      "this page was loaded without encryption, and browsers then lock the tools that it needs",
+      "Open it with https.",
+    ],
+    noneUsable: () => [
+      "this server has surveys, but none that this page can take part in",
+      "Use the client of the panda-mdp library for them.",
+    ],
+    noDeployment: () => ["this server has no survey yet", "Come back later."],
+    notAnnounced: () => ["the table that arrived is not the one that was announced", "Load the page again."],
+    tooLong: () => ["the table is longer than announced", "Load the page again."],
+    keyName: () => ["the server's key does not have the name that it goes by", "Tell the operator."],
+    keyChanged: (before: Fact, now: Fact) => [
+      `the operator's key was ${before} and is now ${now}`,
+      "Nothing can be reported until you have asked the operator, by another way than this page, whether "
+        + "the key was really replaced.",
+    ],
+    limit: (value: Fact) => [`a limit is ${value}; it must be positive and finite`, "Give another one."],
+    booksLost: () => [
+      "the books of this browser were lost, so what was spent before is unknown",
+      "Wait for the next period.",
+    ],
+    otherUnit: (unit: Fact) => [`it costs epsilon per ${unit}, and limits are per km`, ""],
+    reportCost: (cost: Fact, limit: Fact) => [
+      `one report costs epsilon ${cost} and ${limit} is allowed`, "Allow more in the limits, or do not take part.",
+    ],
+    periodSpent: (spent: Fact, limit: Fact, cost: Fact) => [
+      `epsilon ${spent} of ${limit} is spent in this period and a report costs ${cost}`,
+      "Wait for the next period, or allow more in the limits.",
+    ],
+    seal: () => [
+      "an entry of this browser's books does not match its seal; they are damaged",
+      "Clear this site's data; the running period then counts as spent.",
+    ],
+    erased: () => ["what was drawn was erased", ""],
+    replaced: () => ["the table was replaced since it was drawn", ""],
+    notFinite: () => ["a signed number is not finite", "Tell the operator."],
+    notPrintable: () => ["a signed field holds a character that is not printable ASCII", "Tell the operator."],
+    noEd25519: () => [
+      "this browser cannot check Ed25519 signatures, or the key is damaged",
+      "Use a current Firefox, Safari, Chrome or Edge.",
+    ],
+    signature: () => [
+      "the operator's signature does not match: the table was changed on the way, or somebody else made it",
+      "Do not report anything. Tell the operator.",
+    ],
+    otherKey: () => [
+      "the table was signed with another key than the operator's", "Do not report anything. Tell the operator.",
+    ],
+    noPlace: () => ["the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees", ""],
+    beyond: (km: Fact) => [
+      `the place lies more than the limit of ${km} km from every place on this map`,
+      "Pick a place nearer to the streets that are drawn.",
+    ],
+    noStatement: () => [
+      "what the operator signed about this survey is no statement", "Do not report anything. Tell the operator.",
+    ],
+    saidOtherwise: () => [
+      "the server says other things about this survey than its operator signed",
+      "Do not report anything. Tell the operator.",
+    ],
+    older: (now: Fact, before: Fact) => [
+      `the server shows version ${now} of this survey, which is older than version ${before}, seen here before`,
+      "Somebody shows you a past state. Do not report anything.",
+    ],
+    twoStatements: () => [
+      "the operator signed two different statements about one version of this survey",
+      "Do not report anything.",
+    ],
+    logForked: () => [
+      "the operator's public log was changed: it is no longer the one that was seen here before",
+      "Do not report anything. Compare the log's head with somebody else's.",
+    ],
+    notLogged: () => [
+      "what the operator signed about this survey is not in the public log", "Do not report anything.",
+    ],
+    otherTable: () => ["the table is not what the survey says it is", "Do not report anything; tell the operator."],
+    noTable: () => ["this survey has no table", ""],
+    noMap: () => ["this table is not about places on a map", ""],
+    metric: (kind: Fact) => [`the metric ${kind} is not known here`, ""],
+    damaged: (what: Fact) => [`${what}; the file is damaged`, "Load the page again."],
+    checksum: () => [
+      "the checksum does not match the contents; the file is truncated or damaged", "Load the page again.",
+    ],
+    notCompact: () => ["not a compact table: it starts differently", ""],
+    otherFormat: () => ["the file has another format or version than this page reads", ""],
+    notPrivate: () => [
+      "the page's own check found two places that reports tell apart better than promised",
+      "Do not use this survey. Tell the operator.",
+    ],
+    notAudited: () => ["this place was not compared with all others yet", "Wait a moment."],
+  } satisfies Record<string, (...facts: Fact[]) => string[]>,
+
+  /** What the server's stable codes mean, for languages that it does not speak. */
+  codes: {
+    unauthorised: "", token_expired: "", forbidden: "", not_found: "", conflict: "", round_closed: "",
+    wrong_version: "", too_large: "", invalid: "", rate_limited: "", unavailable: "", internal: "",
+  },
+};
+
+/** The shape of a language: what English has, each word as a word and each sentence with its facts. */
+export type Words = {
+  [K in keyof typeof en]: (typeof en)[K] extends string ? string : (typeof en)[K];
+};
