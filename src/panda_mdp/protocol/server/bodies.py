@@ -25,11 +25,12 @@ DRAINED = 128 << 20
 """A refused body up to this length is read and dropped; beyond it the connection is closed."""
 SHORT = 64 << 10
 """Bodies up to this length are parsed at once."""
+_JSON = b"application/json"
 
 
 async def read_body(request: Request, here: Context, limit: int) -> bytes:
     """The bytes of a body. Raises `Failure` beyond `limit`, and where it takes too long."""
-    declared = request.headers.getlist("content-length")
+    declared = _header(request, b"content-length")
     size = int(declared[0][:20]) if declared and declared[0].isdigit() else 0
     if size > limit:
         raise _too_large(limit, close=size > DRAINED)
@@ -81,11 +82,16 @@ class Room:
         self._free += count
 
 
+def _header(request: Request, wanted: bytes) -> list[bytes]:
+    """All values of a header. Its name is in lower case already, as ASGI has it."""
+    return [value for name, value in request.scope["headers"] if name == wanted]
+
+
 async def read_json(request: Request, here: Context, limit: int) -> bytes:
     """The bytes of a body that is said to be JSON, or nothing else."""
-    kinds = request.headers.getlist("content-type")
-    kind = kinds[0] if kinds else "application/json"
-    if len(kinds) > 1 or kind.split(";")[0].strip().lower() != "application/json":
+    kinds = _header(request, b"content-type")
+    kind = kinds[0] if kinds else _JSON
+    if len(kinds) > 1 or kind.split(b";")[0].strip().lower() != _JSON:
         raise Failure(
             "invalid", "content-type: it is not application/json", "send application/json"
         )
@@ -114,13 +120,16 @@ def parse(wanted: TypeAdapter[T], body: bytes) -> T:
     except ValidationError as error:
         raise invalid(error.errors(include_url=False, include_input=False)) from None
     # The parser takes the last of two fields of one name; others take the first.
-    json.loads(body, object_pairs_hook=_once)
+    _EACH_ONCE.decode(body.decode())
     return found
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:
     if len({name for name, _ in pairs}) != len(pairs):
         raise Failure("invalid", "a field is given twice", "send each field once")
+
+
+_EACH_ONCE = json.JSONDecoder(object_pairs_hook=_once)
 
 
 def _too_large(limit: int, close: bool = False) -> Failure:
