@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.card import card
 from panda_mdp.errors import ProblemError, ScaleWarning
 from panda_mdp.outputs import Outputs
 from panda_mdp.space.domain import Domain
@@ -90,6 +91,17 @@ class Problem(Rebuilt):
             f"Problem(K={self.size}, m={self.outputs_count}, "
             f"epsilon={self.epsilon:g} per {self.domain.unit})"
         )
+
+    def _repr_html_(self) -> str:
+        unit = self.domain.unit
+        facts = [
+            ("records", f"{self.size:,}, up to {self.domain.diameter:.4g} {unit} apart"),
+            ("outputs", f"{self.outputs_count:,}"),
+            ("epsilon", f"{self.epsilon:g} per {unit}"),
+            ("loss", f"{self.loss.min():.4g} to {self.loss.max():.4g} {self.loss_unit}"),
+            ("prior", self.prior_source),
+        ]
+        return card("Problem", facts, warning=self.scale_warning)
 
     @cached_property
     def scale_warning(self) -> str:

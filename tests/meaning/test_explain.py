@@ -85,3 +85,35 @@ def test_other_units_have_their_own_distances():
     text = pm.explain(pm.exponential(displacement_problem(domain, range(5), 0.4))).text
     assert "4 year: right at most 83 times in 100" in text
     assert "snap" not in text
+
+
+def test_a_table_explains_itself(table):
+    assert table.explain().text == pm.explain(table).text
+    assert table.explain(3).personal
+    with pytest.raises(MethodError) as error:
+        table.explain(999)
+    assert "999" not in str(error.value)
+
+
+def test_notebooks_show_facts_and_words(table):
+    city = pm.synthetic_city(60, seed=1)
+    for thing, said in (
+        (table, "62 times in 100"),
+        (table, "Mechanism"),
+        (table.audit, "all 435"),
+        (table.problem, "5 per km"),
+        (city, "60"),
+    ):
+        shown = thing._repr_html_()
+        assert said in shown
+        ET.fromstring(f"<div>{shown.replace('<br>', '<br/>')}</div>")  # noqa: S314 (our own)
+    assert "DOES NOT HOLD" in pm.audit(table, epsilon=0.01)._repr_html_()
+    loose = pm.NoGuarantee(table.problem, table.weights, "<b>study</b>")
+    assert "NO PRIVACY GUARANTEE" in loose._repr_html_()
+    assert "&lt;b&gt;study" in loose._repr_html_()
+
+
+def test_large_tables_are_shown_without_the_attacker(table, monkeypatch):
+    monkeypatch.setattr("panda_mdp.table.mechanism.EXPLAINED_AT_ONCE", 0)
+    shown = table._repr_html_()
+    assert "Mechanism" in shown and "times in 100" not in shown

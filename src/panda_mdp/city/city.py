@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, digest, frozen
+from panda_mdp.base.card import card
 from panda_mdp.city.travel import Measure, shortest_parallel, travel_graph, travel_unit
 from panda_mdp.city.write.graphml import save_graphml
 from panda_mdp.city.write.npz import save_npz
@@ -83,6 +84,15 @@ class City:
         return (
             f"City({name}{self.nodes:,} nodes, {self.streets:,} streets, {self.total_km:,.1f} km)"
         )
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("junctions", f"{self.nodes:,}"),
+            ("streets", f"{self.streets:,}, {self.total_km:,.1f} km"),
+            ("latitude", f"{self.lat.min():.4f} to {self.lat.max():.4f}"),
+            ("longitude", f"{self.lon.min():.4f} to {self.lon.max():.4f}"),
+        ]
+        return card(self.name or "City", facts)
 
     @property
     def nodes(self) -> int:

@@ -116,6 +116,9 @@ def explain(mechanism: Table, record: int | None = None) -> Explanation:
     )
 
 
+Table.explainer = staticmethod(explain)
+
+
 def _steps(domain: Domain, epsilon: float) -> tuple[Step, ...]:
     if domain.unit == "km":
         distances: Sequence[float] = DISTANCES_KM

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, digest
+from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import Backend, default_backend
 from panda_mdp.compute.floored import floored_rate, uneven_column
@@ -71,6 +72,15 @@ class Audit:
             f"worst: records {x} and {x2}, {self.distance:.6g} {self.unit} apart, output {y}; "
             f"all {self.pairs:,} pairs)"
         )
+
+    def _repr_html_(self) -> str:
+        x, x2, y = self.worst
+        facts = [
+            ("epsilon", f"{self.epsilon:.9g} of {self.claimed:.9g} per {self.unit}"),
+            ("worst", f"records {x} and {x2}, {self.distance:.6g} {self.unit} apart, output {y}"),
+            ("pairs", f"all {self.pairs:,}"),
+        ]
+        return card("Audit", facts, warning="" if self.holds else "DOES NOT HOLD")
 
 
 def audit(mechanism: Table, epsilon: float | None = None) -> Audit:

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import sealed
 from panda_mdp.compute.backend import Backend
@@ -36,6 +37,11 @@ from panda_mdp.space.domain import Label, check_record, check_records
 from panda_mdp.table.pmdp.encode import encode, write
 from panda_mdp.table.sparse import floored_loss
 
+if TYPE_CHECKING:
+    from panda_mdp.meaning.explain import Explanation
+
+EXPLAINED_AT_ONCE = 10**8
+"""Records squared times outputs up to which a notebook shows the explanation with the table."""
 LOSS_ROUNDING = 1e-9
 """Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
 
@@ -181,6 +187,40 @@ class Table(Rebuilt):
             f"loss {self.loss:.6g} {unit}{bound}, epsilon {self.epsilon:g} per "
             f"{self.problem.domain.unit}, audited {self.audit.epsilon:.6g}"
         )
+
+    explainer: ClassVar[Callable[[Table, int | None], Explanation] | None] = None
+    """Words for people are made on a floor above (`panda_mdp.meaning.explain` sets this)."""
+
+    @sealed
+    def explain(self, record: int | None = None) -> Explanation:
+        """What the table means for people, or for the person at `record`: `panda_mdp.explain`.
+
+        What is said about one record is as secret as the record.
+        """
+        explainer = self.explainer
+        if explainer is None:
+            msg = "nothing explains tables here; import panda_mdp, not a part of it"
+            raise MethodError(msg)
+        return explainer(self, record)
+
+    def _repr_html_(self) -> str:
+        problem = self.problem
+        unit, per = problem.loss_unit, problem.domain.unit
+        bound = "" if self.lower_bound is None else (
+            f"; no table of this epsilon is below {self.lower_bound:.6g}"
+        )  # fmt: skip
+        facts = [
+            ("method", self.method),
+            ("records, outputs", f"{problem.size:,}, {problem.outputs_count:,}"),
+            ("expected loss", f"{self.loss:.6g} {unit}{bound}"),
+            ("epsilon", f"{self.epsilon:g} per {per}, audited {self.audit.epsilon:.6g}"),
+        ]
+        safe = isinstance(self, Mechanism)
+        shown = card(type(self).__name__, facts, warning="" if safe else "NO PRIVACY GUARANTEE")
+        # Of a large table the attacker's best guess is no matter of a moment.
+        if self.explainer is None or problem.size**2 * problem.outputs_count > EXPLAINED_AT_ONCE:
+            return shown
+        return shown + self.explain().html
 
 
 class Mechanism(Table):
