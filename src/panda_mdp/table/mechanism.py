@@ -197,7 +197,7 @@ class Table(Rebuilt):
 
         What is said about one record is as secret as the record.
         """
-        explainer = self.explainer
+        explainer = type(self).explainer
         if explainer is None:
             msg = "nothing explains tables here; import panda_mdp, not a part of it"
             raise MethodError(msg)
