@@ -285,6 +285,7 @@ def read(data):
     compact = data.startswith(b"panda-mdp compact\n")
     table = (Compact if compact else Archive)(data)
     claims, domain = table.claims, table.claims["domain"]
+    need(claims["version"] != 4, "a table of PAnDA: `panda-mdp audit FILE` verifies its two phases")
     form = ("panda-mdp compact table" if compact else "panda-mdp mechanism", 1, 62)
     need((claims["format"], claims["version"], claims["bits"]) == form, "a foreign format")
     kind, unit, nodes = domain["kind"], domain["unit"], domain["nodes"]

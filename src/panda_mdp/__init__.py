@@ -30,6 +30,8 @@ from panda_mdp.outputs import Outputs
 from panda_mdp.panda.accounts.budgets import PandaPlan
 from panda_mdp.panda.audit import PandaAudit, audit_panda
 from panda_mdp.panda.calibrate import Calibration, calibrate
+from panda_mdp.panda.panda_file import load_panda
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
 from panda_mdp.panda.run import panda, study_panda
 from panda_mdp.panda.selection.ball import BallAnchors
@@ -72,6 +74,7 @@ __all__ = [
     "PandaNoGuarantee",
     "PandaPlan",
     "PandaResult",
+    "PandaTable",
     "Places",
     "Prior",
     "Problem",
@@ -99,6 +102,7 @@ __all__ = [
     "load",
     "load_city",
     "load_compact",
+    "load_panda",
     "load_places",
     "load_traces",
     "loss_exponential",

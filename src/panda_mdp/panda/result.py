@@ -3,6 +3,8 @@
 PandaRun                 both phases for some users
 ├── PandaResult          its guarantee is certified over all pairs of records
 └── PandaNoGuarantee     for study: refuses to be sampled from or saved
+
+A file holds `PandaResult.public`, a `PandaTable`, which knows none of the run's users.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from panda_mdp.errors import EmptyAnchorsError, MethodError, NotForReleaseError,
 from panda_mdp.panda.accounts.budgets import BudgetShares
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.options import Clock, Options
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.schemes.scheme import Scheme, Selection, Start, mean_loss
 from panda_mdp.panda.simulate.clustering import clustering_coefficient
 from panda_mdp.privacy.guarantee import Guarantee
@@ -232,8 +235,8 @@ class PandaResult(PandaRun):
         """(epsilon, delta) for one user, certified over all pairs of records."""
         return self.scheme.guarantee
 
-    def sample(self, user: int) -> int:
-        """One report of a user (by position): an output as domain index.
+    def sample(self, user: int) -> Any:
+        """One report of a user (by position): an output as domain index, or its label.
 
         Drawn with the operating system's generator from the row of the user's surrogate. Every
         further report spends Phase II's part of the budget again.
@@ -242,16 +245,21 @@ class PandaResult(PandaRun):
         if self.seeded:
             msg = "the anchors were drawn with a seed; a report from them is not for release"
             raise NotForReleaseError(msg)
-        column = choose(self._weights[user], SystemBits().integers(1))[0]
-        return int(self.problem.outputs[column])
+        column = choose(self._weights[user], SystemBits().integers(1))
+        reported: Any = self.problem.reports.report(column)[0]
+        return int(reported) if isinstance(reported, np.integer) else reported
+
+    @cached_property
+    def public(self) -> PandaTable:
+        """What others run both phases with, without these users: `PandaTable`.
+
+        One table over all anchors that can be drawn; solved here where this run's has not all.
+        """
+        return PandaTable.of(self.scheme)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Refused: a file of a plain table would report other places than `sample` does."""
-        msg = (
-            "a run of PAnDA cannot be saved as a plain table: its rows belong to anchors, not to "
-            "records. Keep the run, or save optimal(problem), which needs no anchors"
-        )
-        raise NotForReleaseError(msg)
+        """Write `public` to a file for `load_panda`: nothing that any user drew is in it."""
+        return self.public.save(path)
 
 
 class PandaNoGuarantee(PandaRun):

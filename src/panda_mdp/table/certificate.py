@@ -16,7 +16,7 @@ from panda_mdp.base.plain import plain
 from panda_mdp.errors import FileFormatError, PrivacyError, ProblemError
 from panda_mdp.outputs import Outputs
 from panda_mdp.privacy.quantise import BITS
-from panda_mdp.problem import check_epsilon
+from panda_mdp.problem import Problem, check_epsilon
 from panda_mdp.space.domain import Domain
 from panda_mdp.version import __version__
 
@@ -30,6 +30,8 @@ PLACED_VERSION = 2
 """Of files whose outputs are no records: readers of version 1 would take columns for records."""
 SPARSE_VERSION = 3
 """Of files that store rows over a floor."""
+PHASED_VERSION = 4
+"""Of PAnDA's tables: rows belong to anchors or to balls, which a first phase draws."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,42 @@ def describe(mechanism: Mechanism) -> dict[str, Any]:
         "epsilon": problem.epsilon,
         "epsilon_unit": f"per {domain.unit}",
         "loss": mechanism.loss,
-        "loss_unit": problem.loss_unit,
         "lower_bound": mechanism.lower_bound,
         "gap": "infinite" if gap == np.inf else gap,
+        **describe_problem(problem),
+        "audit": {
+            "holds": result.holds,
+            "epsilon": result.epsilon,
+            "worst": list(result.worst),
+            "distance": result.distance,
+            "pairs": result.pairs,
+        },
+        "guarantee": (
+            f"For all records x, x' of the domain and all outputs y: "
+            f"z(y|x) <= exp({problem.epsilon!r} d(x, x')) z(y|x'), d in {domain.unit}. "
+            "Each further report of the same record spends epsilon again."
+        ),
+        "snapping": snapping_words(problem.epsilon),
+        "stages": [[name, seconds] for name, seconds in mechanism.stages],
+        "details": details,
+        "details_left_out": left_out,
+    }
+
+
+def snapping_words(epsilon: float) -> str:
+    """What a certificate says about places that are no records."""
+    return (
+        "A place that is snapped to its nearest record is covered only up to the distances of "
+        f"the snaps: z(y|p) <= exp({epsilon!r} (d(p, p') + s(p) + s(p'))) z(y|p'), at "
+        "most epsilon (d + 2 s) where no place is snapped farther than s."
+    )
+
+
+def describe_problem(problem: Problem) -> dict[str, Any]:
+    """What a certificate says about the records, outputs and prior of a problem."""
+    domain = problem.domain
+    return {
+        "loss_unit": problem.loss_unit,
         "domain": {
             "kind": domain.metric.kind,
             "unit": domain.unit,
@@ -114,26 +149,6 @@ def describe(mechanism: Mechanism) -> dict[str, Any]:
         "prior_source": problem.prior_source,
         "scale": problem.scale_warning,
         "bits": BITS,
-        "audit": {
-            "holds": result.holds,
-            "epsilon": result.epsilon,
-            "worst": list(result.worst),
-            "distance": result.distance,
-            "pairs": result.pairs,
-        },
-        "guarantee": (
-            f"For all records x, x' of the domain and all outputs y: "
-            f"z(y|x) <= exp({problem.epsilon!r} d(x, x')) z(y|x'), d in {domain.unit}. "
-            "Each further report of the same record spends epsilon again."
-        ),
-        "snapping": (
-            "A place that is snapped to its nearest record is covered only up to the distances of "
-            f"the snaps: z(y|p) <= exp({problem.epsilon!r} (d(p, p') + s(p) + s(p'))) z(y|p'), at "
-            "most epsilon (d + 2 s) where no place is snapped farther than s."
-        ),
-        "stages": [[name, seconds] for name, seconds in mechanism.stages],
-        "details": details,
-        "details_left_out": left_out,
     }
 
 

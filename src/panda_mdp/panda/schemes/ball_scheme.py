@@ -235,7 +235,8 @@ class NearestBalls(BallScheme):
 
     def account(self) -> Account:
         centre, table = self.law.mechanism.audit.epsilon, self.mechanism.audit.epsilon
-        within = centre + 2 * table <= self.problem.epsilon
+        slack = self.problem.domain.metric.triangle_slack
+        within = centre + 2 * table * (1 + slack) <= self.problem.epsilon
         x = int(self.law.missed.argmax())
         x2 = int(self.problem.domain.neighbours(1)[0][x, 0])
         return Account(float(self.law.missed.max()) if within else 1.0, (x, x2))
@@ -255,7 +256,7 @@ class CommonBalls(BallScheme):
         spent = super().failure
         if spent is not None:
             return spent
-        found = self.account()
+        found = self.accounted
         if found.violation <= self.delta:
             return None
         msg = (
@@ -308,16 +309,28 @@ class CommonBalls(BallScheme):
     def _common(self) -> IntArray:
         return self.common(self.law)
 
+    @property
+    def outside_rows(self) -> IntArray:
+        """The integer row of everybody outside the ball of each centre, (centres, m)."""
+        rows = np.empty((len(self.law.centres), self.problem.outputs_count), dtype=np.int64)
+        for group, centres in enumerate(self.law.groups):
+            rows[centres] = self._common[group]
+        return rows
+
     def outside(self, ball: IntArray, mechanism: Mechanism, records: IntArray) -> IntArray:
         return np.tile(self._common[self.law.group_of(ball)], (len(records), 1))
 
     def counted(self, anchors: IntArray) -> BoolArray:
         return np.ones(self.problem.size, dtype=bool)
 
-    def account(self) -> Account:
-        return self._boundary(self.law, np.arange(self.problem.size))
+    @cached_property
+    def accounted(self) -> Account:
+        return self.account()
 
-    def _boundary(self, law: BallLaw, chosen: IntArray) -> Account:
+    def account(self) -> Account:
+        return self._boundary(self.law, np.arange(self.problem.size), self._common)
+
+    def _boundary(self, law: BallLaw, chosen: IntArray, common: IntArray | None = None) -> Account:
         """The largest violation probability over all pairs, for balls of a radius.
 
         Per pair up to `MOST_PAIRWISE` records; beyond, per record by the triangle inequality. Both
@@ -333,7 +346,7 @@ class CommonBalls(BallScheme):
         chance = np.stack(
             [law.mechanism.weights[:, some].sum(axis=1) / float(TOTAL) for some in law.groups]
         )
-        common = self.common(law)
+        common = self.common(law) if common is None else common
         if ((common == 0) & mechanism.weights.any(axis=0)).any():
             return Account(1.0, (0, 1))
         rows, shared = mechanism.matrix, common / float(TOTAL)

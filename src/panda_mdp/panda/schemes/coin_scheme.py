@@ -90,13 +90,18 @@ class CoinScheme(Scheme):
         return self._plan(self.law.candidates)
 
     @cached_property
+    def budgets(self) -> FloatArray:
+        """What rows of candidates may differ by, in nats, (n, n): the plan's."""
+        return self.plan.budgets
+
+    @cached_property
     def certificate(self) -> Certificate:
         """The bound on every pair's violation probability that the guarantee rests on."""
         return certify(
             self.law,
             self.problem.epsilon,
             self.delta,
-            self.plan.budgets,
+            self.budgets,
             self.options.delta_selection,
         )
 
@@ -152,12 +157,18 @@ class CoinScheme(Scheme):
                 start=start,
             )
             tables.append(table)
+        if len(tables) == 1 and len(union) == len(self.law.candidates):
+            self.__dict__.setdefault("_whole", tables[0])
         return tuple(tables)
 
-    def whole_table(self) -> AnchorTable:
+    @cached_property
+    def _whole(self) -> AnchorTable:
         return replace(self, options=replace(self.options, pairs="union")).solve(
             (self.law.candidates,), None
         )[0]
+
+    def whole_table(self) -> AnchorTable:
+        return self._whole
 
     def importance(self, anchors: IntArray) -> FloatArray:
         """Weights of anchors in AnPO's objective: the prior, or the law of surrogates under it."""
@@ -191,9 +202,15 @@ class CoinScheme(Scheme):
     def account(self) -> Account | None:
         if not self.affordable:
             return None
-        budgets, share = self.plan.budgets, self.options.delta_selection
+        budgets, share = self.budgets, self.options.delta_selection
         found = certify(self.law, self.problem.epsilon, self.delta, budgets, share)
         return Account(found.violation, found.pair)
+
+    @property
+    def accounted(self) -> Account | None:
+        if not self.affordable:
+            return None
+        return Account(self.certificate.violation, self.certificate.pair)
 
     def settled(
         self, sets: tuple[IntArray, ...], tables: tuple[AnchorTable, ...]

@@ -103,6 +103,11 @@ class Scheme(ABC):
     def account(self) -> Account | None:
         """The account that the guarantee rests on, computed again; None where there is none."""
 
+    @property
+    def accounted(self) -> Account | None:
+        """The account that `failure` was judged by, or a new one where it looks at none."""
+        return self.account()
+
     @abstractmethod
     def spreads(
         self, settled: AnchorTable | None, anchors: IntArray, record: int, others: IntArray

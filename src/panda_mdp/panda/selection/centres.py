@@ -33,7 +33,7 @@ class BallLaw:
     @classmethod
     def build(cls, domain: Domain, centres: IntArray, epsilon: float, delta: float) -> BallLaw:
         """Raise the centres' exponent until the audit meets epsilon, and find the radius."""
-        apart = _distances(domain, centres)
+        apart = distances_to(domain, centres)
         problem = Problem(domain, centres, apart, epsilon)
         mechanism = exponential(problem, tight=True)
         radius, missed = radius_for(apart, np.asarray(mechanism.weights), delta)
@@ -110,7 +110,7 @@ def radius_for(apart: FloatArray, weights: IntArray, delta: float) -> tuple[floa
     return radius, np.asarray(missed / float(TOTAL))
 
 
-def _distances(domain: Domain, centres: IntArray) -> FloatArray:
+def distances_to(domain: Domain, centres: IntArray) -> FloatArray:
     """Distances of all records to the centres, by the function that balls use."""
     out = np.empty((domain.size, len(centres)))
     everyone = np.arange(domain.size)

@@ -11,7 +11,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from panda_mdp.table import claims
 from panda_mdp.table.bound import dual_bound
 from panda_mdp.table.certificate import (
     FORMAT,
+    PHASED_VERSION,
     PLACED_VERSION,
     SPARSE_VERSION,
     VERSION,
@@ -43,8 +45,25 @@ from panda_mdp.table.pmdp.encode import CERTIFICATE, SEAL, SEAL_LENGTH, checksum
 
 T = TypeVar("T")
 
+PLAIN = (VERSION, PLACED_VERSION, SPARSE_VERSION)
+Shapes = Callable[[Mapping[str, Any]], dict[str, tuple[int, ...]]]
+"""The arrays that belong to a certificate."""
 _INTEGERS = frozenset(
-    {"weights", "outputs", "nodes", "bound_pairs", "floor", "starts", "columns", "values"}
+    {
+        "weights",
+        "outputs",
+        "nodes",
+        "bound_pairs",
+        "floor",
+        "starts",
+        "columns",
+        "values",
+        "centres",
+        "centre_weights",
+        "outside_weights",
+        "candidates",
+        "anchor_rows",
+    }
 )
 _NPY_HEADER = 256
 """Bytes before the numbers of an array, at most."""
@@ -85,11 +104,18 @@ def examine(data: bytes) -> Mechanism | NoGuarantee:
     What the audit rests on is verified first: form and sums, the metric, the weights. Where the
     table keeps the file's own epsilon, every other claim of the file is checked too.
     """
-    try:
+    with contradictions():
         return _rebuild(*unpack(data))
+
+
+@contextmanager
+def contradictions() -> Iterator[None]:
+    """What a file's contents break, as `FileFormatError`."""
+    try:
+        yield
     except FileFormatError:
         raise
-    except (DomainError, ProblemError, PrivacyError) as error:
+    except (DomainError, ProblemError, PrivacyError, MethodError) as error:
         msg = f"the contents contradict the certificate: {error}"
         raise FileFormatError(msg) from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -124,23 +150,24 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _certificate(data: bytes) -> dict[str, Any]:
-    try:
+    with contradictions():
         certificate = unpack(data)[0]
         claims.check_stated(certificate)
-    except FileFormatError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        msg = f"the certificate lacks a field or holds a wrong value: {error!r}"
-        raise FileFormatError(msg) from error
     return certificate
 
 
-def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Certificate and array members of a file's bytes, every checksum verified."""
+def unpack(
+    data: bytes, shapes: Shapes | None = None, versions: tuple[int, ...] = PLAIN
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Certificate and array members of a file's bytes, every checksum verified.
+
+    `shapes` says which arrays a certificate of these `versions` goes with; by default those of a
+    plain table.
+    """
     _check_seal(data)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            certificate, members = _members(archive, len(data))
+            certificate, members = _members(archive, len(data), shapes or _shapes, versions)
     except FileFormatError:
         raise
     except (
@@ -159,7 +186,29 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     return certificate, members
 
 
-def _members(archive: zipfile.ZipFile, packed: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+def version_of(data: bytes) -> int | None:
+    """The version that a `.pmdp` file says it has; None where these bytes are no such file."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            info = archive.getinfo(CERTIFICATE)
+            claims.check_unpacked(info.file_size, len(data))
+            version = claims.parse(archive.read(info)).get("version")
+    except (FileFormatError, zipfile.BadZipFile, zlib.error, LookupError, RuntimeError, ValueError):
+        return None
+    return version if isinstance(version, int) else None
+
+
+def is_phased(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says that it is a table of PAnDA."""
+    try:
+        return version_of(Path(path).read_bytes()) == PHASED_VERSION
+    except OSError:
+        return False
+
+
+def _members(
+    archive: zipfile.ZipFile, packed: int, shapes: Shapes, versions: tuple[int, ...]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The certificate and the bytes of the arrays; nothing is unpacked that is not expected."""
     listed = {info.filename: info for info in archive.infolist()}
     if len(listed) < len(archive.infolist()):
@@ -177,17 +226,25 @@ def _members(archive: zipfile.ZipFile, packed: int) -> tuple[dict[str, Any], dic
     if certificate.get("format") != FORMAT:
         msg = f"{CERTIFICATE} is not of the format {FORMAT!r}; it is a foreign file"
         raise FileFormatError(msg)
-    if certificate.get("version") not in (VERSION, PLACED_VERSION, SPARSE_VERSION):
+    version = certificate.get("version")
+    if version not in versions:
         msg = (
-            f"format version {certificate.get('version')!r}; this library reads versions {VERSION} "
-            f"to {SPARSE_VERSION}: use the library that wrote it"
+            f"format version {version!r}; this library reads versions {VERSION} to "
+            f"{PHASED_VERSION}: use the library that wrote it"
         )
+        if version == PHASED_VERSION:
+            msg = (
+                "a table of PAnDA, whose rows belong to anchors or balls and not to records: "
+                "panda_mdp.load_panda(path) reads it, and `panda-mdp perturb` runs both phases"
+            )
+        elif version in PLAIN:
+            msg = "a plain table, which has no first phase: panda_mdp.load(path) reads it"
         raise FileFormatError(msg)
-    shapes = _shapes(certificate)
-    if "loss" not in shapes:
+    wanted = shapes(certificate)
+    if "loss" not in wanted:
         # The losses that follow from the distances take as much room as if they were there.
         claims.check_unpacked(8 * math.prod(claims.shapes(certificate)["weights"]), packed)
-    expected = {f"arrays/{name}.npy": shape for name, shape in shapes.items()}
+    expected = {f"arrays/{name}.npy": shape for name, shape in wanted.items()}
     if {CERTIFICATE, *expected} != set(listed):
         msg = f"the archive holds {sorted(listed)}; expected the arrays {sorted(expected)}"
         raise FileFormatError(msg)
@@ -246,18 +303,9 @@ def _rebuild(
     certificate: Mapping[str, Any], members: Mapping[str, bytes]
 ) -> Mechanism | NoGuarantee:
     """The table, and where its audit holds every claim checked against it."""
-    arrays = {name: _array(members, name, shape) for name, shape in _shapes(certificate).items()}
-    domain = restore_domain(certificate["domain"], arrays)
-    outputs = restore_outputs(certificate, arrays, domain)
-    problem = Problem(
-        domain,
-        outputs,
-        arrays["loss"] if "loss" in arrays else outputs.distances(domain),
-        claims.real(certificate, "epsilon"),
-        prior=arrays["prior"],
-        loss_unit=str(certificate["loss_unit"]),
-        prior_source=str(certificate["prior_source"]),
-    )
+    arrays = {name: array(members, name, shape) for name, shape in _shapes(certificate).items()}
+    problem = restore_problem(certificate, arrays)
+    domain = problem.domain
     table = judged(
         problem,
         arrays["weights"] if "weights" in arrays else _floored(arrays),
@@ -284,6 +332,23 @@ def _floored(arrays: Mapping[str, npt.NDArray[Any]]) -> FlooredRows:
     return FlooredRows(arrays["floor"], arrays["starts"], columns, arrays["values"])
 
 
+def restore_problem(
+    certificate: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> Problem:
+    """The problem of a file: a metric, losses and a prior, each checked as any other."""
+    domain = restore_domain(certificate["domain"], arrays)
+    outputs = restore_outputs(certificate, arrays, domain)
+    return Problem(
+        domain,
+        outputs,
+        arrays["loss"] if "loss" in arrays else outputs.distances(domain),
+        claims.real(certificate, "epsilon"),
+        prior=arrays["prior"],
+        loss_unit=str(certificate["loss_unit"]),
+        prior_source=str(certificate["prior_source"]),
+    )
+
+
 def _bound_source(bound: float, problem: Problem, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     if "bound_pairs" not in arrays:
         return "stated in the file, not proved there"
@@ -294,7 +359,8 @@ def _bound_source(bound: float, problem: Problem, arrays: Mapping[str, npt.NDArr
     return "proved by the file's multipliers"
 
 
-def _array(members: Mapping[str, bytes], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def array(members: Mapping[str, bytes], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """One array of a file, where it is of the type and shape that the certificate needs."""
     expected = np.dtype("<i8") if name in _INTEGERS else np.dtype("<f8")
     stream = io.BytesIO(members[f"arrays/{name}.npy"])
     try:

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.floored import FlooredRows
+from panda_mdp.problem import Problem
 from panda_mdp.table.certificate import describe, output_arrays
 from panda_mdp.table.claims import most_unpacked
 from panda_mdp.table.sparse import is_distance
@@ -50,29 +51,37 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def encode(mechanism: Mechanism) -> bytes:
     """The bytes of a mechanism's file."""
-    members = {f"arrays/{name}.npy": npy(array) for name, array in arrays(mechanism).items()}
-    certificate = describe(mechanism)
+    contents, certificate = arrays(mechanism), describe(mechanism)
     if isinstance(mechanism.weights, FlooredRows):
         certificate["stored"] = mechanism.weights.stored
-        certificate["losses"] = "given" if "arrays/loss.npy" in members else "distance"
+        certificate["losses"] = "given" if "loss" in contents else "distance"
+    return pack(certificate, contents)
+
+
+def pack(certificate: dict[str, Any], contents: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """The bytes of a file with a certificate and arrays, every sum computed."""
+    members = {f"arrays/{name}.npy": npy(array) for name, array in contents.items()}
     certificate["sha256"] = checksum(certificate, members)
     text = json.dumps(certificate, indent=1, sort_keys=True, allow_nan=False)
     return archive({CERTIFICATE: text.encode(), **members})
 
 
-def arrays(mechanism: Mechanism) -> dict[str, npt.NDArray[Any]]:
-    """What a file holds, by name."""
-    problem = mechanism.problem
+def problem_arrays(problem: Problem) -> dict[str, npt.NDArray[Any]]:
+    """What a file holds of a problem besides its losses, by name."""
     members: dict[str, npt.NDArray[Any]] = dict(problem.domain.metric.arrays())
     if problem.domain.nodes is not None:
         members["nodes"] = problem.domain.nodes
     members |= output_arrays(problem.reports)
     members["prior"] = problem.prior
-    weights = mechanism.weights
+    return members
+
+
+def arrays(mechanism: Mechanism) -> dict[str, npt.NDArray[Any]]:
+    """What a file holds of a plain table, by name."""
+    problem, weights = mechanism.problem, mechanism.weights
+    members = problem_arrays(problem)
     if not isinstance(weights, FlooredRows):
-        members["loss"] = problem.loss
-        members["weights"] = weights
-        return members
+        return members | {"loss": problem.loss, "weights": weights}
     for name in ("floor", "starts", "columns", "values"):
         members[name] = getattr(weights, name).astype(np.int64, copy=False)
     if not is_distance(problem):
