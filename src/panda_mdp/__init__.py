@@ -30,7 +30,7 @@ from panda_mdp.outputs import Outputs
 from panda_mdp.panda.accounts.budgets import PandaPlan
 from panda_mdp.panda.audit import PandaAudit, audit_panda
 from panda_mdp.panda.calibrate import Calibration, calibrate
-from panda_mdp.panda.panda_file import load_panda
+from panda_mdp.panda.file.decode import load_panda
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
 from panda_mdp.panda.run import panda, study_panda

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.panda.accounts.certificate import ranked_candidates
 from panda_mdp.panda.accounts.violation import Account
 from panda_mdp.panda.anpo import AnchorTable
+from panda_mdp.panda.file.encode import encode
 from panda_mdp.panda.schemes.ball_scheme import BallScheme, CommonBalls, NearestBalls
 from panda_mdp.panda.schemes.coin_scheme import CoinScheme
 from panda_mdp.panda.schemes.scheme import Scheme
@@ -28,6 +28,7 @@ from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import check_record, check_records
+from panda_mdp.table.pmdp.encode import write
 
 BLOCK = 1024
 """Records whose candidates are ranked at a time."""
@@ -78,12 +79,6 @@ class PandaTable:
             f"m={self.problem.outputs_count}, {self.guarantee}; a user downloads "
             f"{self.download:.1%} of the records' rows)"
         )
-
-    def __reduce__(self) -> tuple[Callable[[bytes], PandaTable], tuple[bytes]]:
-        # Verified again on the way in: a pickle can be edited.
-        from panda_mdp.panda.panda_file import decode, encode
-
-        return decode, (encode(self),)
 
     @property
     def problem(self) -> Problem:
@@ -277,9 +272,6 @@ class PandaTable:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write law, table, problem and account to one file, atomically; `load_panda` reads it."""
-        from panda_mdp.panda.panda_file import encode
-        from panda_mdp.table.pmdp.encode import write
-
         target = Path(path)
         write(target, encode(self))
         return target

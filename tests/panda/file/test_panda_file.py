@@ -14,8 +14,9 @@ from second_checker import in_a_process
 
 import panda_mdp as pm
 from panda_mdp.errors import FileFormatError, MethodError, NotForReleaseError, PrivacyError
+from panda_mdp.panda.file.decode import decode, read_panda_certificate
+from panda_mdp.panda.file.encode import encode
 from panda_mdp.panda.options import Options
-from panda_mdp.panda.panda_file import decode, encode, read_panda_certificate
 from panda_mdp.privacy.sampler import thresholds
 from panda_mdp.table.pmdp.decode import decode as decode_plain
 from panda_mdp.table.pmdp.decode import is_phased, read_certificate, version_of

@@ -1,9 +1,4 @@
-"""Files of PAnDA: a `.pmdp` archive of version 4, verified whole when it is read.
-
-    arrays of the problem   as in any `.pmdp`: the domain, outputs, prior, loss
-    weights                 integer rows summing to 2^62: of records (balls) or of merged anchors
-    balls                   centres, centre_weights (K x centres), outside_weights (centres x m)
-    coins                   candidates, anchor_rows (the row of each candidate)
+"""Reads files of PAnDA and verifies all that their guarantee rests on.
 
 The certificate says epsilon, delta, the selection's parameters and the account. None of it is
 believed. Balls: the law of centres is audited over all pairs at epsilon_1, the table at what is
@@ -14,9 +9,9 @@ Phase I's cost and the joint law of surrogates are computed again, for all pairs
 
 from __future__ import annotations
 
+import copyreg
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -27,9 +22,9 @@ from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import FileFormatError
 from panda_mdp.outputs import Outputs
 from panda_mdp.panda.anpo import AnchorTable
+from panda_mdp.panda.file.encode import encode, guarantee_words
 from panda_mdp.panda.options import Options
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.panda.schemes.ball_scheme import BallScheme, CommonBalls
 from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
 from panda_mdp.panda.selection.centres import BallLaw, distances_to
@@ -38,16 +33,11 @@ from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.table import claims
 from panda_mdp.table.certificate import (
-    FORMAT,
     PHASED_VERSION,
     Expected,
-    describe_problem,
-    snapping_words,
 )
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.pmdp.decode import array, at_path, contradictions, restore_problem, unpack
-from panda_mdp.table.pmdp.encode import pack, problem_arrays
-from panda_mdp.version import __version__
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 SUMMED = 1e-6
@@ -86,87 +76,6 @@ def read_panda_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
         return certificate
 
     return at_path(path, read)
-
-
-def encode(table: PandaTable) -> bytes:
-    """The bytes of a table's file."""
-    return pack(
-        _describe(table),
-        problem_arrays(table.problem) | {"loss": table.problem.loss} | _contents(table),
-    )
-
-
-def _contents(table: PandaTable) -> dict[str, npt.NDArray[Any]]:
-    weights = {"weights": np.asarray(table.table.mechanism.weights)}
-    scheme = table.scheme
-    if isinstance(scheme, BallScheme):
-        law = {
-            "centres": scheme.law.centres,
-            "centre_weights": np.asarray(scheme.law.mechanism.weights),
-        }
-        rows = {"outside_weights": scheme.outside_rows} if isinstance(scheme, CommonBalls) else {}
-        return weights | law | rows
-    return weights | {"candidates": table.table.anchors, "anchor_rows": table.table.row}
-
-
-def _describe(table: PandaTable) -> dict[str, Any]:
-    problem = table.problem
-    unit = problem.domain.unit
-    return {
-        "format": FORMAT,
-        "version": PHASED_VERSION,
-        "library": __version__,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "method": f"PAnDA, {'balls' if isinstance(table.scheme, BallScheme) else 'anchors'}",
-        "epsilon": problem.epsilon,
-        "epsilon_unit": f"per {unit}",
-        "delta": table.delta,
-        "loss": table.loss,
-        **describe_problem(problem),
-        "selection": _describe_selection(table),
-        "rows": len(table.table.mechanism.weights),
-        "account": {
-            "selection_epsilon": table.selection_epsilon,
-            "violation": table.account.violation,
-            "pairs": problem.size * (problem.size - 1) // 2,
-            "expected_anchors": table.scheme.expected_anchors,
-        },
-        "guarantee": _words(problem.epsilon, table.delta, unit),
-        "snapping": snapping_words(problem.epsilon),
-    }
-
-
-def _words(epsilon: float, delta: float, unit: str) -> str:
-    return (
-        f"For all records x, x' of the domain: what one user releases of x, anchors and one "
-        f"report, exceeds a log-ratio of {epsilon!r} d(x, x') to x', d in {unit}, with probability "
-        f"at most {delta!r}. Both phases again spend both again."
-    )
-
-
-def _describe_selection(table: PandaTable) -> dict[str, Any]:
-    scheme = table.scheme
-    if isinstance(scheme, BallScheme):
-        return {
-            "kind": "ball",
-            "epsilon": scheme.selection.epsilon,
-            "table_epsilon": scheme.mechanism.epsilon,
-            "radius": scheme.law.radius,
-            "centres": len(scheme.law.centres),
-            "outside": scheme.selection.outside,
-        }
-    coins: BernoulliAnchors = scheme.selection  # type: ignore[assignment]
-    return {
-        "kind": "coins",
-        "decay": coins.decay,
-        "alpha": coins.alpha,
-        "rate": coins.rate,
-        "radius": scheme.radius,
-        "tail": coins.tail,
-        "candidates": len(table.table.anchors),
-        "neighbours": int(coins.neighbours),
-        "delta_selection": scheme.options.delta_selection,
-    }
 
 
 def _unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -314,7 +223,7 @@ def _check_words(certificate: Mapping[str, Any]) -> None:
     epsilon, delta = claims.real(certificate, "epsilon"), claims.real(certificate, "delta")
     unit = certificate["domain"]["unit"]
     if (certificate["guarantee"], certificate["epsilon_unit"]) != (
-        _words(epsilon, delta, unit),
+        guarantee_words(epsilon, delta, unit),
         f"per {unit}",
     ):
         msg = f"the certificate's words are not those of ({epsilon!r} per {unit}, {delta!r})"
@@ -347,3 +256,7 @@ def _check_claims(certificate: Mapping[str, Any], table: PandaTable) -> None:
     if not abs(loss - table.loss) <= claims.TOLERANCE * max(abs(loss), 1e-300):
         msg = f"the certificate claims a loss of {loss!r}; the bytes give {table.loss!r}"
         raise FileFormatError(msg)
+
+
+# A pickle can be edited: what comes out of one is verified as a file is.
+copyreg.pickle(PandaTable, lambda table: (decode, (encode(table),)))
