@@ -63,3 +63,16 @@ def njit(
         return compiled
 
     return decorate
+
+
+def on_disk(compiled) -> bool:
+    """Whether a compiled loop of this version is on the disk, for whatever types.
+
+    True where that cannot be known: nothing is announced then.
+    """
+    try:
+        index = Path(compiled._cache.cache_path)
+        name = compiled._cache._cache_file._index_name
+    except AttributeError:
+        return True
+    return (index / name).exists()

@@ -18,8 +18,8 @@ the edges within the block, adding up what they will tell their ends in the next
 multipliers, by far the most of all that is held, are read once, in order. The edges between
 blocks follow, and are gathered by the records.
 
-A record may be cut into several rows, each with some of its outputs (methods/optimal/lifted.py): only
-the sum over a record's outputs, and the price mu that keeps it at 1, is then taken over several rows.
+A record may be cut into several rows, each with some of its outputs (methods/optimal/lifted.py):
+only the sum over its outputs, and the price mu that keeps it at 1, is then taken over several rows.
 
 Both passes are functions of their own that are compiled once, and called by the parallel loops with
 whole blocks: inlined into those they took half a minute to compile.
@@ -144,8 +144,8 @@ def move(
     pull,
     measure,
 ):
-    """The primal steps of rows begin..end: `x`, `mid` and the rows' `totals`; their squared movement
-    where that is measured."""
+    """The primal steps of rows begin to end: `x`, `mid` and the rows' `totals`; their squared
+    movement where that is measured."""
     outputs = x.shape[1]
     grad = np.empty(outputs, np.float32)
     moved = 0.0
