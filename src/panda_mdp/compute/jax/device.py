@@ -46,7 +46,7 @@ def precise() -> Any:
 def keep_compiled() -> None:
     """Have JAX keep what it compiles on disk, unless it was told where or that it should not.
 
-    `JAX_COMPILATION_CACHE_DIR` names another folder; `JAX_ENABLE_COMPILATION_CACHE=0` keeps nothing.
+    `JAX_COMPILATION_CACHE_DIR` names another folder; JAX_ENABLE_COMPILATION_CACHE=0 keeps nothing.
     """
     if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
         return
