@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numba
 
@@ -65,7 +66,7 @@ def njit(
     return decorate
 
 
-def on_disk(compiled) -> bool:
+def on_disk(compiled: Any) -> bool:
     """Whether a compiled loop of this version is on the disk, for whatever types.
 
     True where that cannot be known: nothing is announced then.
@@ -75,4 +76,4 @@ def on_disk(compiled) -> bool:
         name = compiled._cache._cache_file._index_name
     except AttributeError:
         return True
-    return (index / name).exists()
+    return bool((index / name).exists())
