@@ -10,6 +10,7 @@
 | snapping.json | places, and the record that they snap to, or that they are refused |
 | distances.json | pairs of places and their distance in km |
 | signing.json | a key, signed tables and rows, and signatures that must be refused |
+| statement.json | what the same key signed about a deployment |
 
 Rules that both languages keep:
 
@@ -36,7 +37,15 @@ import panda_mdp as pm
 from panda_mdp.errors import SnapError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import choose
-from panda_mdp.protocol.messages.signing import SigningKey, canonical_json, rows_bytes, table_bytes
+from panda_mdp.protocol.messages.catalogue import TableRef
+from panda_mdp.protocol.messages.deployments import Statement
+from panda_mdp.protocol.messages.signing import (
+    SigningKey,
+    canonical_json,
+    rows_bytes,
+    statement_bytes,
+    table_bytes,
+)
 
 HERE = Path(__file__).parent
 RELATIVE_ERROR = 1e-12
@@ -67,6 +76,7 @@ def main() -> None:
     write("snapping.json", {"relative_error": RELATIVE_ERROR, "sets": snapping(domain)})
     write("distances.json", {"relative_error": RELATIVE_ERROR, "pairs": distances()})
     write("signing.json", signing(hashlib.sha256(data).hexdigest(), len(data), domain, weights))
+    write("statement.json", statement(hashlib.sha256(data).hexdigest(), domain, table.epsilon))
 
 
 def make_table() -> pm.CompactTable:
@@ -287,6 +297,44 @@ def signing(sha256: str, size: int, domain: pm.Domain, weights: np.ndarray) -> d
             "bytes": over_ball.decode(),
             "signature": key.sign(over_ball),
         },
+    }
+
+
+def statement(sha256: str, domain: pm.Domain, epsilon: float) -> dict[str, Any]:
+    """A statement with letters beyond ASCII, its signed bytes, and others that must be refused."""
+    key = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+    stated = Statement(
+        name="city",
+        kind="table",
+        version=2,
+        issued=1_790_000_000,
+        metric="haversine",
+        unit="km",
+        domain=domain.fingerprint,
+        epsilon=epsilon,
+        delta=0.0,
+        snap_km=0.5,
+        period_s=86_400,
+        reports_per_period=3,
+        collector="Ufficio mobilità",
+        purpose="Where bicycle racks are missing",
+        until="2027-03-31",
+        table=TableRef(name="city", version=2),
+        table_sha256=sha256,
+    )
+    text = stated.model_dump_json()
+    data = statement_bytes("city", text)
+    return {
+        "key": {"id": key.id, "algorithm": "Ed25519", "public": key.public.base64},
+        "name": "city",
+        "text": text,
+        "bytes": data.decode(),
+        "signature": key.sign(data),
+        "refused": [
+            key.sign(statement_bytes("other", text)),
+            key.sign(statement_bytes("city", text + " ")),
+            key.sign(text.encode()),
+        ],
     }
 
 

@@ -14,7 +14,14 @@ import panda_mdp as pm
 from panda_mdp.errors import SignatureError, SnapError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import choose
-from panda_mdp.protocol.messages.signing import VerifyKey, canonical_json, rows_bytes, table_bytes
+from panda_mdp.protocol.messages.deployments import Statement
+from panda_mdp.protocol.messages.signing import (
+    VerifyKey,
+    canonical_json,
+    rows_bytes,
+    statement_bytes,
+    table_bytes,
+)
 from panda_mdp.space.metrics import haversine_km
 
 HERE = Path(__file__).parent
@@ -120,3 +127,15 @@ def test_signatures():
     assert canonical_json(stated["rows"]["content"]).decode() == stated["rows"]["canonical"]
     for epsilon in stated["epsilons"]:
         assert repr(epsilon["value"]) == epsilon["repr"]
+
+
+def test_a_statement_is_signed_as_its_text():
+    stated = read("statement.json")
+    key = VerifyKey.from_base64(stated["key"]["public"])
+    data = statement_bytes(stated["name"], stated["text"])
+    assert data.decode() == stated["bytes"]
+    key.verify(data, stated["signature"])
+    assert Statement.model_validate_json(stated["text"]).until == "2027-03-31"
+    for wrong in stated["refused"]:
+        with pytest.raises(SignatureError):
+            key.verify(data, wrong)

@@ -1,14 +1,14 @@
 import { beforeAll, beforeEach, expect, test } from "vitest";
-import { openSession } from "../src/client/session";
+import { openSession } from "../src/core/session";
 import type { Api, Deployment, TableInfo } from "../src/core/api";
 import { type Bytes, sha256 } from "../src/core/bytes";
-import { keyId, type OperatorKey, tableBytes } from "../src/core/signing";
+import { keyId, type OperatorKey, tableBytes, verify } from "../src/core/signing";
 import {
   isOver, LEAST_PERIOD_S, limitsFrom, MOST_EPSILON, MOST_PERIOD_EPSILON, MOST_PERIOD_S, type Statement,
   statementBytes,
 } from "../src/core/statement";
 import { CompactTable } from "../src/core/table";
-import { bytesOf } from "./vectors";
+import { bytesOf, vectors } from "./vectors";
 
 const file = bytesOf("city.pmdc");
 const kept = new Map<string, string>();
@@ -119,4 +119,14 @@ test("the page has bounds of its own", () => {
   });
   expect(limitsFrom({ ...stated, period_s: 1e9 }, 2).period_s).toBe(MOST_PERIOD_S);
   expect(limitsFrom(stated, 2)).toEqual({ epsilon: 2, period_epsilon: 6, period_s: 86_400 });
+});
+
+test("what is signed about a deployment has Python's bytes", async () => {
+  const { key: operator, name, text, bytes, signature, refused } = vectors<{
+    key: OperatorKey; name: string; text: string; bytes: string; signature: string; refused: string[];
+  }>("statement.json");
+  const data = await statementBytes(name, text);
+  expect(new TextDecoder().decode(data)).toBe(bytes);
+  await verify(operator.public, data, signature);
+  for (const wrong of refused) await expect(verify(operator.public, data, wrong)).rejects.toThrow("does not match");
 });

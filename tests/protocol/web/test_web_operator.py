@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from protocol_browser import Site, open_browser, open_site, violations, visit
+from protocol_browser import VECTORS, Site, open_browser, open_site, violations, visit
 
 REPORTS = 60
 
@@ -71,6 +72,95 @@ def test_what_the_operator_sees(browser: Browser, site: Site) -> None:
             "JSON.stringify([{...localStorage}, {...sessionStorage}])"
         )
         assert violations(at.page) == []
+
+
+def confirm(page: Page, words: str) -> None:
+    """Say yes to what the page asks back, which must name the act."""
+    expect(page.locator("#confirm")).to_be_visible()
+    assert words in page.inner_text("#confirm")
+    assert violations(page) == []
+    page.click("#confirm-yes")
+    expect(page.locator("#confirm")).to_be_hidden()
+
+
+def test_every_act_is_confirmed_done_and_recorded(browser: Browser, site: Site) -> None:
+    admin = site.server.admin
+    with visit(browser, f"{site.url}/operator") as at:
+        page = at.page
+        enter(page, site)
+        page.set_input_files("#publish-file", str(VECTORS / "city.pmdc"))
+        page.fill("#publish-name", "acted")
+        page.click("#publish-form button")
+        confirm(page, "Publish city.pmdc as acted, version 1?")
+        expect(page.locator("#actions-table")).to_contain_text("acted/1")
+        # The records have streets on this server, so the map is not blank.
+        assert admin.get("/v1/tables/acted/1").json()["streets"] is not None
+
+        page.click("text=Open a deployment")
+        page.fill("#deploy-name", "acted")
+        page.select_option("#deploy-table", "acted/1")
+        page.fill("#deploy-collector", "The city")
+        page.fill("#deploy-purpose", "Racks")
+        page.fill("#deploy-until", "2999-01-31")
+        page.click("#deploy-form button")
+        confirm(page, 'collected by "The city"')
+        page.click("#deployments button:has-text('acted')")
+        expect(page.locator("#name")).to_have_text("acted")
+        expect(page.locator("#toggle")).to_contain_text("Close")
+        stated = json.loads(admin.get("/v1/deployments/acted").json()["statement"])
+        assert (stated["collector"], stated["until"]) == ("The city", "2999-01-31")
+
+        page.fill("#limit-reports", "7")
+        page.click("#limits-form button")
+        confirm(page, "Allow 7 reports per token")
+        expect(page.locator("#figures")).to_contain_text("7")
+        assert admin.get("/v1/deployments/acted").json()["version"] == 2
+
+        page.select_option("#force-table", "city/1")
+        page.click("#force-form button")
+        confirm(page, "Put table city/1 into force")
+        expect(page.locator("#deployments")).to_contain_text("version 3")
+
+        page.click("#toggle")
+        page.click("#confirm >> text=Cancel")
+        expect(page.locator("#confirm")).to_be_hidden()
+        assert admin.get("/v1/deployments/acted").json()["open"] is True
+        page.click("#toggle")
+        confirm(page, "Close acted?")
+        expect(page.locator("#state")).to_have_text("closed")
+        assert admin.get("/v1/deployments/acted").json()["open"] is False
+
+        page.fill("#tokens-label", "bus 7")
+        page.click("#tokens-form button")
+        confirm(page, "Make 1 reporter token?")
+        expect(page.locator("#made")).to_be_visible()
+        token = page.input_value("#made-tokens")
+        assert site.server.client(token).get("/v1/tokens").status_code == 403
+        page.click("#made-close")
+        assert token not in page.content()
+        row = page.locator("#tokens-table tr", has_text=token.split("_")[1])
+        for _ in range(9):
+            if row.count() or not page.is_visible("#tokens-next"):
+                break
+            first = page.inner_text("#tokens-table tbody tr:first-child")
+            page.click("#tokens-next")
+            expect(page.locator("#tokens-table tbody tr").first).not_to_have_text(first)
+        row.locator("button").click()
+        confirm(page, "bus 7")
+        expect(page.locator("#actions-table")).to_contain_text("revoke token")
+        assert site.server.client(token).get("/v1/tokens").status_code == 401
+
+        acts = [action["action"] for action in admin.get("/v1/actions").json()["actions"]]
+        assert acts[:7] == [
+            "revoke token",
+            "make reporter token",
+            "change deployment",
+            "change deployment",
+            "change deployment",
+            "open deployment",
+            "publish table",
+        ]
+        assert at.complaints == []
 
 
 def test_maps_move_together(browser: Browser, site: Site) -> None:

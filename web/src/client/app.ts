@@ -21,7 +21,7 @@ import { Auditor } from "./auditor";
 import { Finder } from "./finder";
 import { PlaceList } from "./list";
 import { paintScene, type Scene } from "./painter";
-import { chargeOf, type Session } from "./session";
+import { chargeOf, type Session } from "../core/session";
 import type { TokenBox } from "./token";
 import * as views from "./views";
 

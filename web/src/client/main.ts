@@ -8,7 +8,7 @@ import { Outbox } from "../core/outbox";
 import { by, fillWords, make } from "../dom";
 import { keepLanguage, type Language, language, LANGUAGES, setLanguage, startLanguage, words } from "../words";
 import { App } from "./app";
-import { openSession, trustedKey, usable } from "./session";
+import { openSession, trustedKey, usable } from "../core/session";
 import { limitsFrom } from "../core/statement";
 import { readLink, TokenBox } from "./token";
 import { grouped, showAlarm, showCheck } from "./views";

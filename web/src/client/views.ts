@@ -14,7 +14,7 @@ import {
 import { by, make } from "../dom";
 import { language, problem, words } from "../words";
 import { distanceChart } from "./chart";
-import type { Session } from "./session";
+import type { Session } from "../core/session";
 
 export const DISTANCES = [0.1, 0.5, 2];
 
@@ -54,6 +54,7 @@ export function showNotice(stated: Statement): void {
     [said.collects, stated.collector || said.notSaid],
     [said.purpose, stated.purpose || said.notSaid],
     [said.until, end],
+    [said.erased, stated.retention_days ? said.erasedAfter(stated.retention_days) : said.notSaid],
   ]);
 }
 

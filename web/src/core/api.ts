@@ -33,6 +33,7 @@ export interface Deployment {
   readonly collector?: string;
   readonly purpose?: string;
   readonly until?: string | null;
+  readonly retention_days?: number | null;
   readonly created: string;
   /** What the operator signed, as the very text that was signed. */
   readonly statement: string;
@@ -61,6 +62,9 @@ export interface PlaceName {
   readonly lon: number;
   readonly kind: "street" | "landmark";
 }
+
+/** Tokens on one page of the list. */
+export const PAGE = 50;
 
 /** An answer of the server that is not a success, by its stable code; or none at all, status 0. */
 export class ApiError extends PandaError {
@@ -161,6 +165,18 @@ export class Api {
   async admin<T>(path: string, token: string): Promise<T> {
     const response = await this.send(path, { headers: { authorization: `Bearer ${token}` } });
     return (await response.json()) as T;
+  }
+
+  /** Something that only the operator may do; `body` is JSON unless it is bytes. */
+  async act(
+    method: "POST" | "PATCH" | "DELETE", path: string, token: string, body?: unknown,
+    type = "application/json",
+  ): Promise<Response> {
+    const headers: Record<string, string> = { authorization: `Bearer ${token}` };
+    if (body === undefined) return this.send(path, { method, headers });
+    headers["content-type"] = type;
+    const sent = body instanceof ArrayBuffer ? body : JSON.stringify(body);
+    return this.send(path, { method, headers, body: sent });
   }
 
   private async json<T>(path: string | URL): Promise<T> {

@@ -30,6 +30,8 @@ export interface Statement {
   readonly collector?: string;
   readonly purpose?: string;
   readonly until?: string | null;
+  /** Days after which the server erases a report. */
+  readonly retention_days?: number | null;
 }
 
 /** Whether the last day of collecting is over. */
@@ -70,6 +72,7 @@ export async function readStatement(key: OperatorKey, said: Deployment): Promise
     [stated.collector ?? "", said.collector ?? ""],
     [stated.purpose ?? "", said.purpose ?? ""],
     [stated.until ?? null, said.until ?? null],
+    [stated.retention_days ?? null, said.retention_days ?? null],
     [stated.epsilon, said.guarantee?.epsilon ?? null],
     [stated.delta, said.guarantee?.delta ?? stated.delta],
     [stated.metric, "haversine"],

@@ -3,9 +3,10 @@
 import { Api, ApiError, type Deployment, type TableInfo } from "../core/api";
 import { tableBytes, verify } from "../core/signing";
 import { CompactTable } from "../core/table";
-import { bytesWords, countWords, epsilonWords, percentWords } from "../core/words";
+import { bytesWords, countWords, epsilonWords, percentWords, periodWords } from "../core/words";
 import { by, make, say, token as tokenIn } from "../dom";
 import { Plane } from "../map/plane";
+import { Acts } from "./acts";
 import { hoursChart } from "./hours";
 import { type Counts, DensityMaps, type Estimate, type Places } from "./maps";
 
@@ -47,6 +48,7 @@ interface DomainDetail {
 const api = Api.ofPage();
 let admin: string | null = null;
 let maps: DensityMaps | null = null;
+let acts: Acts | null = null;
 let chosen: string | null = null;
 let timer = 0;
 let shownFor = "";
@@ -87,6 +89,7 @@ async function enter(found: string): Promise<void> {
   by("refresh").hidden = false;
   by("leave").hidden = false;
   maps = new DensityMaps();
+  acts = new Acts(api, found, () => refresh(true));
   await refresh(true);
 }
 
@@ -100,8 +103,11 @@ async function refresh(all: boolean): Promise<void> {
     if (!deployments.some(({ name }) => name === chosen)) chosen = deployments[0]?.name ?? null;
     showList(deployments);
     const deployment = deployments.find(({ name }) => name === chosen);
+    by("shown").hidden = !deployment;
     if (deployment) await showDeployment(deployment, all);
     else by("name").textContent = "No deployment yet";
+    // Lists under somebody's hands do not change by themselves.
+    if (all) await acts?.show(deployment ?? null);
     by("problem").textContent = "";
     by("fresh").textContent = `as of ${new Date().toLocaleTimeString()}`;
   } catch (error) {
@@ -186,7 +192,8 @@ function showFigures(deployment: Deployment, counts: Counts): void {
     [countWords(lately?.count ?? 0), "in this hour"],
     [guarantee ? epsilonWords(guarantee.epsilon) : "none", guarantee ? `epsilon per ${guarantee.unit}` : "guarantee"],
     [guarantee && guarantee.delta > 0 ? guarantee.delta.toExponential(0) : "0", "delta"],
-    [`${deployment.reports_per_period}`, `reports advised in ${Math.round(deployment.period_s / 3600)} hours`],
+    [`${deployment.reports_per_period}`, `reports per token and ${periodWords(deployment.period_s)}`],
+    [deployment.until ?? "open", deployment.until ? "last day (UTC)" : "no promised end"],
   ];
   by("figures").replaceChildren(
     ...figures.map(([value, name]) => make("li", {}, make("strong", {}, value), make("span", {}, name))),

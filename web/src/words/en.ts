@@ -36,6 +36,8 @@ export const en = {
   until: "Until",
   notSaid: "the operator does not say",
   noEnd: "no end is promised",
+  erased: "Reports erased",
+  erasedAfter: (count: number) => `after ${count} ${many(count, "day", "days")}`,
   untilOver: "the last day is over",
   whoSigned: "Signed by the operator together with the survey; nobody can change it unnoticed.",
   checked: "What was checked, exactly",

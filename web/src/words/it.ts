@@ -37,6 +37,8 @@ export const it: Words = {
   until: "Fino al",
   notSaid: "il gestore non lo dice",
   noEnd: "non è promessa una fine",
+  erased: "Segnalazioni cancellate",
+  erasedAfter: (count: number) => `dopo ${count} ${many(count, "giorno", "giorni")}`,
   untilOver: "l'ultimo giorno è passato",
   whoSigned: "Firmato dal gestore insieme all'indagine; nessuno può cambiarlo di nascosto.",
   checked: "Che cosa è stato controllato, esattamente",

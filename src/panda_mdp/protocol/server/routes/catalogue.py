@@ -48,6 +48,7 @@ from panda_mdp.protocol.server.store.catalogue import (
     domain_detail,
     domain_info,
     domain_row,
+    drawn_domain,
     examine,
     store_domain,
     store_table,
@@ -160,15 +161,16 @@ async def post_table(
 ) -> Response:
     """Publish a table, a .pmdp or .pmdc file: audited over all pairs, signed, the next version.
 
+    Streets are those of the domain that is named, or else of one with the same records.
     `epsilon` (at most), `unit` and `fingerprint` say what is expected: any other table is refused.
     """
     token = require(request, "admin")
     here = context(request)
 
     def streets_for(fingerprint: str | None = None) -> str | None:
-        if domain is None:
-            return None
         with here.store.read() as connection:
+            if domain is None:
+                return drawn_domain(connection, fingerprint)
             row = domain_row(connection, domain)
         if fingerprint is not None and row.fingerprint != fingerprint:
             raise Failure(

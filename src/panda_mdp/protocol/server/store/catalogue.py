@@ -164,6 +164,14 @@ def domain_detail(row: Row[Any]) -> DomainDetail:
     return DomainDetail(**dict(domain_info(row)), **arrays)
 
 
+def drawn_domain(connection: Connection, fingerprint: str | None) -> str | None:
+    """The id of a domain with these records and with streets, if there is one."""
+    wanted = select(domains.c.id).where(
+        domains.c.fingerprint == fingerprint, domains.c.streets.is_not(None)
+    )
+    return connection.execute(wanted.order_by(domains.c.created).limit(1)).scalar()
+
+
 def streets_of(row: Row[Any]) -> Streets:
     """The streets of a domain, for drawing."""
     if row.streets is None:

@@ -1,13 +1,13 @@
 /** What the page works with: one deployment, its table checked, before any place is known. */
 
-import type { Api, Deployment, TableInfo } from "../core/api";
-import type { Bytes } from "../core/bytes";
-import { FormatError, SignatureError } from "../core/errors";
-import { type KeyStore, pinnedKey } from "../core/keypin";
-import type { Charge } from "../core/ledger";
-import { type OperatorKey, tableBytes, verify } from "../core/signing";
-import { checkSeen, readStatement, type Statement } from "../core/statement";
-import { CompactTable } from "../core/table";
+import type { Api, Deployment, TableInfo } from "./api";
+import type { Bytes } from "./bytes";
+import { FormatError, SignatureError } from "./errors";
+import { type KeyStore, pinnedKey } from "./keypin";
+import type { Charge } from "./ledger";
+import { type OperatorKey, tableBytes, verify } from "./signing";
+import { checkSeen, readStatement, type Statement } from "./statement";
+import { CompactTable } from "./table";
 
 export interface Session {
   readonly deployment: Deployment;
@@ -27,10 +27,10 @@ export function usable(deployments: readonly Deployment[]): Deployment[] {
 
 /** The operator's key, as it was pinned. */
 export async function trustedKey(
-  api: Api, expected: string | null,
+  api: Api, expected: string | null, store: KeyStore = localStorage,
 ): Promise<{ key: OperatorKey; first: boolean }> {
   const service = await api.service();
-  return pinnedKey(localStorage, service.key, expected);
+  return pinnedKey(store, service.key, expected);
 }
 
 /** Fetch the whole table, and check signature, checksum and that all claims agree. */

@@ -1,0 +1,21 @@
+/** The core of the browser's client, for other programs. */
+
+export { Api, ApiError, type Deployment, type Streets, type TableInfo } from "../src/core/api";
+export {
+  audit, auditRecord, type AuditResult, decodeAll, type OwnAudit, type Weights,
+} from "../src/core/audit";
+export { canonicalJson, sha256 } from "../src/core/bytes";
+export {
+  BudgetError, FormatError, LedgerError, PandaError, PrivacyError, SignatureError, SnapError,
+} from "../src/core/errors";
+export { KeyChangedError, type KeyStore, pinnedKey, replacePin } from "../src/core/keypin";
+export { type Allowance, type Balance, type Charge, Ledger, type Release } from "../src/core/ledger";
+export { meaning, type Meaning, spread, type Spread } from "../src/core/meaning";
+export { Haversine, haversineKm } from "../src/core/metric";
+export { Outbox } from "../src/core/outbox";
+export { choose, draw, shares } from "../src/core/sampler";
+export { keyId, type OperatorKey, pythonRepr, type SignedTable, tableBytes, verify } from "../src/core/signing";
+export { nearest, snap, type Snap } from "../src/core/snap";
+export { readStatement, type Statement, statementBytes } from "../src/core/statement";
+export { type Answer, type Outcome, Survey, type SurveyOptions } from "../src/core/survey";
+export { CompactTable } from "../src/core/table";

@@ -1,0 +1,187 @@
+/**
+ * A survey for other programs: everything that the page does between a place and a report, without
+ * the page. Signatures, claims and all pairs are checked before a place is taken, charges are
+ * durable before anything is drawn, and only what was drawn ever leaves.
+ */
+
+import { Api } from "./api";
+import { audit, auditRecord, type AuditResult, decodeAll, type Weights } from "./audit";
+import { PandaError, PrivacyError } from "./errors";
+import type { KeyStore } from "./keypin";
+import { type Allowance, type Balance, Ledger, type LedgerOptions, type Release } from "./ledger";
+import { Outbox } from "./outbox";
+import { draw } from "./sampler";
+import { chargeOf, openSession, type Session, trustedKey, usable } from "./session";
+import { checkPlace, snap } from "./snap";
+import { limitsFrom, SNAP_KM } from "./statement";
+
+export interface SurveyOptions {
+  /** Which deployment; the first open one by default. */
+  readonly deployment?: string;
+  /** The id of the operator's key, as you have it from elsewhere; otherwise the first is pinned. */
+  readonly key?: string;
+  /** Where keys and tables are pinned; `localStorage` by default. */
+  readonly store?: KeyStore;
+  /** The database of the books; `indexedDB` by default. */
+  readonly factory?: IDBFactory;
+  /** Limits of your own, in place of what is suggested; the period stays as it was begun. */
+  readonly limits?: Partial<Allowance>;
+  /** Seconds for the audit; one that cannot cover all pairs in it is refused. */
+  readonly auditSeconds?: number;
+  /** Where true positions come from; the browser's by default. */
+  readonly geolocation?: Pick<Geolocation, "getCurrentPosition">;
+}
+
+/** A drawn place: one of the table's public outputs. */
+export interface Answer {
+  readonly output: number;
+  readonly lat: number;
+  readonly lon: number;
+}
+
+/** What became of a report: accepted, with what was sent; or waiting for the network or refused. */
+export interface Outcome {
+  readonly state: "accepted" | "waiting" | "refused";
+  /** Null where it was sent before in this period and erased, or was not sent yet. */
+  readonly answer: Answer | null;
+}
+
+const UNAVAILABLE = 2;
+
+export class Survey {
+  private constructor(
+    readonly api: Api, readonly session: Session, readonly audited: AuditResult,
+    private readonly weights: Weights, private readonly ledger: Ledger,
+    private readonly outbox: Outbox, private readonly source: SurveyOptions["geolocation"] | undefined,
+    /** In 19 of 20 draws, whatever the place, the answer lies within so many km of it. A fact of
+     * the table alone: one about the row that was drawn from would tell the place. */
+    readonly accuracyKm: number,
+  ) {}
+
+  /** Fetch a survey, check it and audit all pairs. Raises unless everything holds. */
+  static async open(server: string | URL, options: SurveyOptions = {}): Promise<Survey> {
+    const base = String(server);
+    const api = new Api(new URL("v1/", base.endsWith("/") ? base : `${base}/`));
+    const store = options.store ?? localStorage;
+    const trusted = await trustedKey(api, options.key ?? null, store);
+    const offered = usable(await api.deployments());
+    const chosen = offered.find(({ name, open }) => options.deployment ? name === options.deployment : open);
+    if (!chosen) throw new PandaError("noDeployment");
+    const session = await openSession(api, chosen, trusted, () => undefined, store);
+    const weights = await decodeAll(session.table);
+    const audited = await audit(session.table, weights, {
+      limit: options.auditSeconds ?? 600, samples: 0, onProgress: () => undefined,
+    });
+    if (!audited.holds || !audited.complete) throw new PrivacyError("notPrivate");
+    const limits = { ...limitsFrom(session.stated, session.table.epsilon), ...options.limits };
+    const given: LedgerOptions = { marks: store, ...(options.factory ? { factory: options.factory } : {}) };
+    const ledger = await Ledger.open(limits, given);
+    return new Survey(
+      api, session, audited, weights, ledger, new Outbox(ledger), options.geolocation,
+      farthest(session, weights),
+    );
+  }
+
+  /** What is spent in the running period. */
+  async balance(): Promise<Balance> {
+    return this.ledger.balance(chargeOf(this.session, this.api.server).account);
+  }
+
+  /**
+   * A place in place of the true one. Charged once per period and place: the same place has the
+   * same answer. Whether you use it must not depend on what it is.
+   */
+  async draw(lat: number, lon: number): Promise<Answer> {
+    const { output } = await this.release(lat, lon);
+    if (output === null) throw new PandaError("erased");
+    return this.answer(output);
+  }
+
+  /** Draw and send, in one step; sending is repeated by `flush` where there was no network. */
+  async report(lat: number, lon: number, token: string): Promise<Outcome> {
+    const release = await this.release(lat, lon);
+    if (release.state === "accepted") return { state: "accepted", answer: null };
+    await this.outbox.put(this.session.deployment.name, release);
+    await this.flush(token);
+    const left = (await this.outbox.all()).find(({ id }) => id === release.report);
+    if (left) return { state: left.state, answer: null };
+    return { state: "accepted", answer: release.output === null ? null : this.answer(release.output) };
+  }
+
+  /** Send what waits. */
+  async flush(token: string): Promise<void> {
+    await this.outbox.flush(this.api, token);
+  }
+
+  /**
+   * In place of `navigator.geolocation.getCurrentPosition`, with the same arguments: the position
+   * that it hands over was drawn, and has neither altitude nor heading nor speed.
+   */
+  readonly getCurrentPosition = (
+    success: PositionCallback, failure?: PositionErrorCallback | null, options?: PositionOptions,
+  ): void => {
+    const source = this.source ?? navigator.geolocation;
+    const taken = ({ coords }: GeolocationPosition) => {
+      this.draw(coords.latitude, coords.longitude).then(
+        (answer) => success(positionOf(answer, 1000 * this.accuracyKm)),
+        (error: unknown) => failure?.(positionError(error)),
+      );
+    };
+    source.getCurrentPosition(taken, failure, options);
+  };
+
+  private async release(lat: number, lon: number): Promise<Release> {
+    const { table } = this.session;
+    const place = checkPlace(lat, lon);
+    const { record } = snap(table.places, place.lat, place.lon, SNAP_KM);
+    if (!auditRecord(table, this.weights, record, []).holds) throw new PrivacyError("notPrivate");
+    const row = await table.row(record);
+    return this.ledger.release(
+      chargeOf(this.session, this.api.server), record, () => table.outputs[draw(row)],
+    );
+  }
+
+  private answer(output: number): Answer {
+    const { lat, lon } = this.session.table.places;
+    return { output, lat: lat[output], lon: lon[output] };
+  }
+}
+
+/** The largest distance, over all records, within which 19 of 20 of its reports lie. */
+function farthest({ table }: Session, weights: Weights): number {
+  const { metric, outputs } = table;
+  const m = outputs.length;
+  const HALF = 2 ** 32;
+  let most = 0;
+  for (let record = 0; record < weights.size; record++) {
+    const steps = Array.from(outputs, (output, y) => ({
+      km: metric.distance(record, output),
+      weight: weights.high[record * m + y] * HALF + weights.low[record * m + y],
+    })).sort((a, b) => a.km - b.km);
+    let sum = 0;
+    for (const { km, weight } of steps) {
+      sum += weight;
+      if (sum >= 0.95 * 2 ** 62) {
+        most = Math.max(most, km);
+        break;
+      }
+    }
+  }
+  return most;
+}
+
+function positionOf({ lat, lon }: Answer, accuracy: number): GeolocationPosition {
+  const coords = {
+    latitude: lat, longitude: lon, accuracy, altitude: null, altitudeAccuracy: null, heading: null,
+    speed: null,
+  };
+  const timestamp = Date.now();
+  return {
+    coords: { ...coords, toJSON: () => coords }, timestamp, toJSON: () => ({ coords, timestamp }),
+  };
+}
+
+function positionError(error: unknown): GeolocationPositionError {
+  const message = error instanceof PandaError ? `${error.message}. ${error.remedy}`.trim() : "unknown";
+  return { code: UNAVAILABLE, message, PERMISSION_DENIED: 1, POSITION_UNAVAILABLE: 2, TIMEOUT: 3 };
+}
