@@ -24,16 +24,22 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     if type(array) is np.ndarray and array.flags.c_contiguous and _immutable(array):
         return array
-    plain = np.asarray(array)
-    return np.frombuffer(plain.tobytes(), dtype=plain.dtype).reshape(plain.shape)
+    plain = np.ascontiguousarray(array)
+    own = _Own(plain.reshape(-1).view(np.uint8).data)
+    return np.frombuffer(own, dtype=plain.dtype).reshape(np.shape(array))
+
+
+class _Own(bytes):
+    """Memory of `frozen` and of nobody else: arrays that are read from a pickle are writable and
+    belong to a plain `bytes` object too."""
 
 
 def _immutable(array: npt.NDArray[Any]) -> bool:
-    """Whether an array's memory belongs to a `bytes` object."""
+    """Whether `frozen` made an array's memory."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    return isinstance(owner, bytes)
+    return isinstance(owner, _Own)
 
 
 class Fed(Protocol):
@@ -75,4 +81,5 @@ class Rebuilt:
 
 
 def _build(kind: type[Any], given: dict[str, Any]) -> Any:
-    return kind(**given)
+    frozen_ = {k: frozen(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
+    return kind(**frozen_)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.sparse.csgraph import connected_components
 
 from panda_mdp.base.adjacency import adjacency
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, digest, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, digest, frozen
 from panda_mdp.base.card import card
 from panda_mdp.city.travel import Measure, shortest_parallel, travel_graph, travel_unit
 from panda_mdp.city.write.graphml import save_graphml
@@ -23,7 +23,7 @@ from panda_mdp.space.road import Road
 
 
 @dataclass(frozen=True, eq=False)
-class City:
+class City(Rebuilt):
     """A road network: junctions by latitude and longitude, streets between them.
 
     Row k of `u`, `v`, `length_m` is a street from node `u[k]` to node `v[k]`. It is open both ways

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.excess import Smoothing
 from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, free_bound, total_from_below
@@ -29,7 +29,7 @@ CHUNK_ENTRIES = 1 << 23
 
 
 @dataclass(frozen=True, eq=False)
-class Pruned:
+class Pruned(Rebuilt):
     """A problem with fewer outputs, whose optimum is at most `cost_bound` above the original's."""
 
     problem: Problem

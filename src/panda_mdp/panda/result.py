@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import EmptyAnchorsError, MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.accounts.budgets import BudgetShares
 from panda_mdp.panda.anpo import AnchorTable
@@ -40,7 +40,7 @@ class Clustering:
 
 
 @dataclass(frozen=True, eq=False)
-class PandaRun:
+class PandaRun(Rebuilt):
     """Both phases for some users. Its repr shows neither records, nor what was drawn for them."""
 
     scheme: Scheme

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +27,9 @@ class Unverified:
             f"Unverified({claims.get('method')}, claims epsilon {claims.get('epsilon')} "
             f"{claims.get('epsilon_unit', '')}; NOT VERIFIED, NO PRIVACY GUARANTEE)"
         )
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Unverified], tuple[bytes]]:
+        return _look, (self.data,)
 
     def verified(self) -> Mechanism | CompactTable:
         """The table, read and audited over all pairs; `FileFormatError` where it does not hold."""

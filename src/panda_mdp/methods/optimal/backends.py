@@ -34,10 +34,6 @@ class Engine(ABC):
     def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern | Lifted:
         """What iterates on the problem."""
 
-    def note(self) -> str:
-        """What will take its time before the first iteration; empty where nothing does."""
-        return ""
-
     def agree(self, decision: bool) -> bool:
         """A decision by the clock, made the same for all processes that solve together."""
         return decision
@@ -62,12 +58,6 @@ class CpuEngine(Engine):
                 "use them; start it with multiprocessing's 'spawn' or 'forkserver'"
             )
             raise MethodError(msg)
-
-    def note(self) -> str:
-        from panda_mdp.compute.numba.compiling import on_disk
-        from panda_mdp.compute.numba.pdhg import run
-
-        return "" if on_disk(run) else "compiling once, about 10 s"
 
     def closure(self, problem: Problem) -> Closure:
         return Closure(problem.domain)
@@ -109,11 +99,6 @@ class JaxEngine(Engine):
             return JaxSolver(part, graph, start, self.mesh, owner)
 
         return Lifted(problem, graph, start, reached, make)
-
-    def note(self) -> str:
-        from panda_mdp.compute.jax.device import compiled_before
-
-        return "" if compiled_before() else "compiling once, about 20 s"
 
     def agree(self, decision: bool) -> bool:
         from panda_mdp.compute.jax.device import any_process

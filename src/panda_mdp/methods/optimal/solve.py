@@ -105,9 +105,6 @@ class Solve:
             graph = build(problem.domain, problem.epsilon)
             start = warm_start(problem, graph) if initial is None else initial
             solver = self.engine.solver(problem, graph, start)
-        note = self.engine.note()
-        if note and self.progress is not None:
-            self.progress(Progress(0.0, 0, self._loss(), self.bound, graph.count, note))
         target, idle = FIRST_CHECK, 0
         seen: list[tuple[int, float]] = []
         while True:

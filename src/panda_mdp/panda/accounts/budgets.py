@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.accounts.certificate import MOST_RECORDS, cap, rooms
 from panda_mdp.panda.accounts.compiled import kernels
@@ -38,7 +38,7 @@ class BudgetShares:
 
 
 @dataclass(frozen=True, eq=False)
-class PandaPlan:
+class PandaPlan(Rebuilt):
     """Leakage, margins and budgets between all anchors of a set (Eq. 37 and 41 of the paper).
 
         budget(a, a') = max(0, eps d(a, a') - L(a, a') - xi_hat(a, a')),

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.options import Options, check_delta, check_epsilon
 from panda_mdp.panda.schemes.ball_scheme import (
@@ -45,7 +45,7 @@ _SCHEMES: dict[str, type[BallScheme]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class BallAnchors:
+class BallAnchors(Rebuilt):
     """Release all records within a radius of a centre drawn by the exponential mechanism.
 
     `epsilon` (eps_1, per unit of distance) is what the centre may tell, `delta` the largest

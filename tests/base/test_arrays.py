@@ -1,0 +1,30 @@
+"""Arrays that objects own."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from panda_mdp.base.arrays import frozen
+
+
+def test_an_array_from_a_pickle_is_copied() -> None:
+    # Its memory is a `bytes` object as well, and still it can be written to.
+    given = pickle.loads(pickle.dumps(np.arange(1_000.0)))
+    kept = frozen(given)
+    given[0] = 5.0
+    assert kept[0] == 0.0
+    assert not kept.flags.writeable
+    assert frozen(kept) is kept
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6.0).reshape(2, 3).T, np.zeros((0, 3)), np.array(5), np.array(["ab", "c"])]
+)
+def test_frozen_arrays_have_the_same_shape(array: npt.NDArray[Any]) -> None:
+    assert np.array_equal(frozen(array), array)
+    assert frozen(array).dtype == array.dtype

@@ -1,0 +1,88 @@
+"""Every public object can be sent to another process and copied, and is the same there."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import panda_mdp as pm
+
+SECRET = {"DrawKey"}
+"""What must not travel: its own tests say how it refuses."""
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("copies")
+    city = pm.synthetic_city(nodes=300, seed=0)
+    domain = city.domain(records=30, seed=0)
+    outputs = [0, 5, 9, 17]
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 1.0)
+    mechanism = pm.exponential(problem)
+    mechanism.save(folder / "a.pmdp")
+    pm.save_compact(mechanism, folder / "a.pmdc")
+    ball = pm.BallAnchors(0.5, delta=0.05)
+    run = pm.panda(problem, [3, 4], ball, delta=0.1, seed=1)
+    coins = pm.BernoulliAnchors("exponential", rate=0.5)
+    made = [
+        city,
+        domain,
+        problem,
+        mechanism,
+        mechanism.audit,
+        run.guarantee,
+        domain.snap(float(domain.lat[0]), float(domain.lon[0]), 1.0),
+        pm.Outputs.labels(["a", "b"]),
+        pm.explain(mechanism),
+        pm.attack(mechanism),
+        pm.Expected(epsilon=2.0),
+        pm.inspect(folder / "a.pmdp"),
+        pm.load_compact(folder / "a.pmdc"),
+        pm.choose_epsilon(problem, within=0.2, odds=4),
+        pm.coarse_unsound(problem),
+        pm.prune(problem, 2),
+        ball,
+        coins,
+        run,
+        pm.audit_panda(run),
+        pm.PandaPlan.over(problem, coins, [1, 2, 5], 0.1),
+        pm.load_panda(run.save(folder / "b.pmdp")),
+        pm.study_panda(problem, [3, 4], ball, delta=0.1, seed=1),
+        pm.calibrate(problem, 0.1, families=("ball",), centre_shares=(0.3,)),
+        pm.Prior.uniform(domain),
+        pm.FrameSummary(),
+        mechanism.simulate(7),
+        pm.Places(domain, tuple(map(str, range(30)))),
+    ]
+    return {type(one).__name__: one for one in made}
+
+
+def test_nothing_public_is_left_out(objects: dict[str, Any]) -> None:
+    public = {name for name in pm.__all__ if inspect.isclass(getattr(pm, name))}
+    assert public - SECRET == set(objects) & public
+
+
+def _sent(one: Any) -> Any:
+    return pickle.loads(pickle.dumps(one))
+
+
+@pytest.mark.parametrize("way", [_sent, copy.deepcopy])
+def test_a_copy_is_the_same(objects: dict[str, Any], way: Callable[[Any], Any]) -> None:
+    copies = {name: way(one) for name, one in objects.items()}
+    assert [name for name, again in copies.items() if type(again) is not type(objects[name])] == []
+    assert [name for name, again in copies.items() if repr(again) != repr(objects[name])] == []
+    assert {name: _writable(again) for name, again in copies.items() if _writable(again)} == {}
+
+
+def _writable(one: Any) -> list[str]:
+    """Arrays that somebody could change after they were checked."""
+    parts = dataclasses.fields(one) if dataclasses.is_dataclass(one) else ()
+    values = {part.name: getattr(one, part.name) for part in parts}
+    return [k for k, v in values.items() if isinstance(v, np.ndarray) and v.flags.writeable]
