@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-engines test-lowest release-check proofs check clean
+.PHONY: demo test test-engines test-lowest mutants release-check proofs check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
@@ -32,6 +32,10 @@ release-check: $(VENV)/bin/python
 test-engines: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e '.[engines]'
 	$(BIN)/pytest -n 0 tests/engines
+
+# Plants deliberate bugs one at a time and says which ones no test notices; takes about an hour.
+mutants: $(VENV)/.dev web/node_modules/.package-lock.json
+	$(BIN)/python tests/support/planting.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks examples .ci

@@ -24,6 +24,7 @@ PLAIN, RATIO = 1 << 28, 128  # a file may unpack to 256 MiB and 128 bytes for ea
 ROUNDING = Fraction(1, 10**9)  # stated losses, and the triangle inequality of a given matrix
 ARRAYS = {"haversine": ["lat", "lon"], "matrix": ["distances"]}
 ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"]}
+REPORTS = {"records": [], "labels": [], "places": ["output_lat", "output_lon"]}  # what outputs are
 UNITS = {"haversine": "km", "angular": "rad"}
 WHOLE = ("outputs", "nodes", "weights", "bound_pairs")  # arrays of integers, the others of floats
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
@@ -117,7 +118,6 @@ class Sphere:
         # Coordinates are off by less than 6 units, differences by 12, a chord by 12 for each. As
         # chords are at most 2, a quarter of the square is off by as many units, and two roundings.
         self.error = 12 * len(self.points[0]) + 2
-
     def exponent(self, i, j, n, e, above=False):
         steps = list(map(sub, self.points[i], self.points[j]))
         h = (sum(map(mul, steps, steps)) >> (P + 2)) + (self.error if above else -self.error)
@@ -129,7 +129,6 @@ class Euclidean:
     def __init__(self, table):
         self.points, self.least = rows(table, "vectors")
         self.squares = [sum(map(mul, v, v)) for v in self.points]
-
     def exponent(self, i, j, n, e, above=False):
         inner = sum(map(mul, self.points[i], self.points[j]))
         square = self.squares[i] + self.squares[j] - 2 * inner
@@ -154,7 +153,6 @@ class Given:
             step = ones * (self.rows[i][k] * (c + 1))
             sides = (more[k] + step - less[i]) & (more[i] + step - less[k]) & marks
             need(sides == marks, f"the triangle inequality fails at records {i} and {k}")
-
     def exponent(self, i, j, n, e, above=False):
         return shift(self.rows[i][j] * n, self.least + e + Q) + above
 
@@ -175,10 +173,8 @@ class Archive:
         members = self.zip.infolist()
         need(len({i.filename for i in members}) == len(members), "a member is there twice")
         need(all(i.compress_type in (0, 8) for i in members), "a member is not deflated")
-        most = PLAIN + RATIO * len(data)
-        need(sum(i.file_size for i in members) <= most, "it would unpack to too much")
+        need(sum(i.file_size for i in members) <= PLAIN + RATIO * len(data), "unpacks to too much")
         self.claims = parse(self.zip.read("certificate.json"))
-
     def read(self, shapes, names):
         names = [*names, "prior", "loss"]
         if "bound_pairs" in self.claims:
@@ -211,7 +207,6 @@ class Compact:
         for name, length in self.claims["sections"].items():
             self.parts[name], at = data[at : at + number(length)], at + length
         need(at == end, "the sections are not as long as the header says")
-
     def read(self, shapes, names):
         (k, m), raw, names = shapes["weights"], {}, [name for name in names if name != "weights"]
         need({*names, "order", "floors", "blocks"} == set(self.parts), "missing or other sections")
@@ -238,22 +233,18 @@ class Compact:
             table |= zip(places, self.block(self.parts["blocks"][start:end], len(places), floors))
         raw["weights"] = b"".join(struct.pack(f"<{m}q", *table[x]) for x in range(k))
         return raw
-
     def inflate(self, data, most):
         reader = zlib.decompressobj()
         plain = reader.decompress(data, most + 1)
         need(reader.eof and not reader.unused_data and len(plain) <= most, "a wrong section")
         return plain
-
     def planes(self, data, length):  # a width, the lowest bytes of all, the next of all, ...
         need(data and data[0] <= 8 and len(data) == 1 + data[0] * length, "a wrong section")
         parts = [data[1 + k * length : 1 + (k + 1) * length] for k in range(data[0])]
         folded = [int.from_bytes(part, "little") for part in zip(*parts)] or [0] * length
         return [-(u >> 1) - 1 if u & 1 else u >> 1 for u in folded]
-
     def integers(self, name, length):
         return list(accumulate(self.planes(self.inflate(self.parts[name], 1 + 8 * length), length)))
-
     def block(self, data, n, floors):
         m = len(floors)
         tail = 4 * n + (n * m + 7) // 8
@@ -285,17 +276,21 @@ def read(data):
     compact = data.startswith(b"panda-mdp compact\n")
     table = (Compact if compact else Archive)(data)
     claims, domain = table.claims, table.claims["domain"]
-    need(claims["version"] != 4, "a table of PAnDA: `panda-mdp audit FILE` verifies its two phases")
-    form = ("panda-mdp compact table" if compact else "panda-mdp mechanism", 1, 62)
+    other = {3: "rows over a floor", 4: "a table of PAnDA"}.get(claims["version"])
+    need(other is None, f"{other}: `panda-mdp audit FILE` verifies it, this checker does not")
+    reports = table.reports = (claims.get("reports") or {"kind": "records"})["kind"]
+    form = f"panda-mdp {('mechanism', 'compact table')[compact]}", 2 - (reports == "records"), 62
     need((claims["format"], claims["version"], claims["bits"]) == form, "a foreign format")
     kind, unit, nodes = domain["kind"], domain["unit"], domain["nodes"]
-    known = kind in METRICS and type(nodes) is bool and UNITS.get(kind, unit) == unit
-    need(known, f"distances of kind {kind!r} in {unit!r}")
+    known = kind in METRICS and type(nodes) is bool and reports in REPORTS
+    need(known and UNITS.get(kind, unit) == unit, f"{kind!r} in {unit!r}, outputs {reports!r}")
     k, m = number(domain["records"], 2), number(claims["outputs"], 1)
     width = number(domain["dimensions"], 1) if "vectors" in ARRAYS[kind] else None
     shapes = {"lat": (k,), "lon": (k,), "vectors": (k, width), "distances": (k, k), "nodes": (k,)}
     shapes |= {"outputs": (m,), "prior": (k,), "loss": (k, m), "weights": (k, m)}
-    raw = table.read(shapes, [*ARRAYS[kind], "outputs", "weights", *["nodes"] * nodes])
+    shapes |= {"output_lat": (m,), "output_lon": (m,)}
+    names = [*ARRAYS[kind], "outputs", "weights", *["nodes"] * nodes, *REPORTS[reports]]
+    raw = table.read(shapes, names)
     tag, join = f"{kind}|{unit}".encode(), b"".join
     named = join(f"<f8{shapes[name]}".encode() + raw[name] for name in ARRAYS[kind])
     named = hashlib.sha256(f"|u1({len(tag)},)".encode() + tag + named).hexdigest()
@@ -303,25 +298,27 @@ def read(data):
     subject = f"{named[:32]}:{hashlib.sha256(about).hexdigest()}"
     good = domain["fingerprint"] == named and (not compact or claims["subject"] == subject)
     need(good, "the certificate is of other records or of another table")
-    letters = {name: "q" if name in WHOLE else "d" for name in raw}
-    table.values = {a: struct.unpack(f"<{len(raw[a]) // 8}{letters[a]}", raw[a]) for a in raw}
+    table.values = {a: struct.unpack(f"<{len(raw[a]) // 8}{'dq'[a in WHOLE]}", raw[a]) for a in raw}
     table.rows = [table.values["weights"][x * m : (x + 1) * m] for x in range(k)]
     table.kind, table.unit, table.size = kind, unit, k
     return table
 
 def check_form(table):  # every number, and what the certificate says of epsilon
     claims, k, outputs = table.claims, table.size, table.values["outputs"]
-    finite = all(math.isfinite(v) for values in table.values.values() for v in values)
-    need(finite, "not every number is finite")
+    need(all(math.isfinite(v) for a in table.values.values() for v in a), "infinite numbers")
     for x, row in enumerate(table.rows):
         need(min(row) >= 0 and sum(row) == TOTAL, f"row {x} is not weights that sum to 2^62")
-    need(len({*outputs} & {*range(k)}) == len(outputs), "an output is no record, or named twice")
+    known = {*outputs} & {*range(k if table.reports == "records" else len(outputs))}
+    need(len(known) == len(outputs), "an output is no record, or named twice")
+    labels = (claims.get("reports") or {}).get("labels")
+    need(labels is None or len({*labels}) == len(labels) == len(known), "labels are not distinct")
     audit, epsilon = claims["audit"], float(number(claims["epsilon"], 5e-324, (int, float)))
     good = number(audit["epsilon"], 0, (int, float)) <= epsilon and audit["holds"] is True
     need(good and audit["pairs"] == k * (k - 1) // 2, "the stated audit does not cover the claim")
     words = f"exp({epsilon!r} d(x, x')) z(y|x'), d in {table.unit}." in claims["guarantee"]
     need(words and claims["epsilon_unit"] == f"per {table.unit}", "the words say something else")
-    need({*audit["worst"]} <= {*range(k)}, "the stated worst pair is none")
+    x, x2, y = map(number, audit["worst"])
+    need(max(x, x2) < k and x != x2 and y in known, "the stated worst pair is none")
 
 def check_pairs(table, metric, epsilon):
     """w[x][y] 2^64 <= floor(2^64 exp(epsilon d)) w[x'][y], for all y at once, both ways.
@@ -357,8 +354,7 @@ def lower_bound(table, metric, costs):
 
 def check_loss(table, metric):
     stated, bound = number(table.claims["loss"], 0, (int, float)), table.claims["lower_bound"]
-    loss, m, proved = table.values.get("loss"), len(table.rows[0]), False
-    exact = Fraction(stated)
+    loss, m, exact = table.values.get("loss"), len(table.rows[0]), Fraction(stated)
     if loss:
         prior = [Fraction(p) for p in table.values["prior"]]
         law = min(prior) >= 0 and abs(sum(prior) - 1) <= ROUNDING
@@ -366,11 +362,15 @@ def check_loss(table, metric):
         costs = [[p * Fraction(c) for c in loss[x * m : x * m + m]] for x, p in enumerate(prior)]
         exact = sum(sum(map(mul, *pair)) for pair in zip(costs, table.rows)) / TOTAL
         need(abs(exact - Fraction(stated)) <= exact * ROUNDING, "the loss is another one")
+    gap, says, near, proved = None, table.claims["gap"], False, False
     if bound is not None:
         bound = number(bound, -sys.float_info.max, (int, float))
         need(bound <= exact * (1 + ROUNDING), "the lower bound is above the loss")
         proved = bool(loss) and lower_bound(table, metric, costs) >= bound
+        gap = 0 if exact <= bound else exact / Fraction(bound) - 1 if bound > 0 else "infinite"
+        near = type(says) is float and gap != "infinite" and abs(says - gap) <= 4e-9 * (1 + gap)
         need(proved or "bound_pairs" not in table.claims, "the bound's proof does not prove it")
+    need(near or says == gap, f"the gap of this loss and bound is not {says!r}")
     print(f"loss: {stated!r}, {'summed exactly' if loss else 'stated: no losses in the file'}")
     how = "proved in this file" if proved else "stated, not proved in this file"
     print("bound: none" if bound is None else f"bound: {bound!r}, {how}")

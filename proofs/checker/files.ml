@@ -13,6 +13,7 @@ type table = {
   unit : string;
   records : int;
   outputs : int;
+  reports : string; (* what outputs are: records, places or labels *)
   width : int; (* of a vector *)
   arrays : (string * values) list;
   floors : Z.t list; (* none in an archive *)
@@ -304,23 +305,35 @@ let read data =
     | "lat" | "lon" | "nodes" | "prior" -> [ k ]
     | "vectors" -> [ k; width claims ]
     | "distances" -> [ k; k ]
-    | "outputs" -> [ m ]
+    | "outputs" | "output_lat" | "output_lon" -> [ m ]
     | "bound_pairs" -> [ whole 0 "" "bound_pairs" claims; 2 ]
     | "bound_multipliers" -> [ whole 0 "" "bound_pairs" claims; m ]
     | _ -> [ k; m ]
   in
+  let reports claims =
+    match if Json.has "reports" claims then Json.get "reports" claims else Json.Word "null" with
+    | Json.Word "null" -> "records"
+    | said -> Json.text (Json.get "kind" said)
+  in
   let names claims =
+    let places =
+      match reports claims with
+      | "records" | "labels" -> []
+      | "places" -> [ "output_lat"; "output_lon" ]
+      | other -> raise (Unreadable ("outputs of kind " ^ other))
+    in
     let nodes =
       match field "domain" "nodes" claims with
       | Json.Word "true" -> [ "nodes" ]
       | Json.Word "false" -> []
       | _ -> raise (Unreadable "nodes is not true or false")
     in
-    metric_arrays (kind claims) @ [ "outputs"; "weights" ] @ nodes
+    metric_arrays (kind claims) @ [ "outputs"; "weights" ] @ nodes @ places
   in
   let claims, raw, floors = (if compact then read_compact else read_archive) data shapes names in
   let form = if compact then "panda-mdp compact table" else "panda-mdp mechanism" in
-  need (Json.text (Json.get "format" claims) = form && whole 1 "" "version" claims = 1
+  let version = if reports claims = "records" then 1 else 2 in
+  need (Json.text (Json.get "format" claims) = form && whole 1 "" "version" claims = version
         && whole 62 "" "bits" claims = 62) "a foreign format";
   let kind = kind claims and unit = Json.text (field "domain" "unit" claims) in
   need (kind <> "haversine" || unit = "km") "great circles are in km";
@@ -339,4 +352,4 @@ let read data =
   need ((not (compact || Json.has "subject" claims)) || Json.text (Json.get "subject" claims) = subject)
     "the certificate is of another table";
   { claims; kind; unit; records = whole 2 "domain" "records" claims; outputs = whole 1 "" "outputs" claims;
-    width = width claims; arrays = List.map (fun (name, text) -> (name, values name text)) raw; floors }
+    reports = reports claims; width = width claims; arrays = List.map (fun (name, text) -> (name, values name text)) raw; floors }

@@ -100,9 +100,17 @@ let check_claims table =
       | _ -> ())
     table.arrays;
   let outputs = Array.to_list (Array.map Int64.to_int (whole table "outputs")) in
-  refuse (List.for_all (fun y -> y >= 0 && y < k) outputs
+  let most = if table.reports = "records" then k else table.outputs in
+  refuse (List.for_all (fun y -> y >= 0 && y < most) outputs
           && List.length (List.sort_uniq compare outputs) = table.outputs)
     "an output is no record, or named twice";
+  let labels = if Json.has "reports" claims then Json.get "reports" claims else Json.Word "null" in
+  (match if Json.has "labels" labels then Json.get "labels" labels else Json.Word "null" with
+  | Json.Word "null" -> ()
+  | Json.List names ->
+      refuse (List.length names = table.outputs && List.length (List.sort_uniq compare names) = table.outputs)
+        "labels are not distinct"
+  | _ -> raise (Refused "labels are not distinct"));
   let audit = Json.get "audit" claims and epsilon = number "epsilon" claims in
   let audited = number "epsilon" audit in
   refuse (epsilon > 0. && audited >= 0. && audited <= epsilon
@@ -110,8 +118,10 @@ let check_claims table =
           && Json.whole (Json.get "pairs" audit) = k * (k - 1) / 2)
     "the stated audit does not cover the claim";
   (match Json.get "worst" audit with
-  | Json.List worst ->
-      refuse (List.for_all (fun v -> let x = Json.whole v in x >= 0 && x < k) worst) "the stated worst pair is none"
+  | Json.List [ x; x2; y ] ->
+      let x = Json.whole x and x2 = Json.whole x2 in
+      refuse (min x x2 >= 0 && max x x2 < k && x <> x2 && List.mem (Json.whole y) outputs)
+        "the stated worst pair is none"
   | _ -> raise (Refused "the stated worst pair is none"));
   let said = match Json.get "epsilon" claims with
     | Json.Number n when String.exists (fun c -> c = '.' || c = 'e') n -> n
@@ -149,9 +159,20 @@ let check_loss table epsilon =
     | Json.Word "null" -> None
     | v -> Some (Q.of_float (Json.number v))
   in
-  let below exact = match bound with
-    | Some b -> refuse (Q.leq b (Q.mul exact (Q.add Q.one billionth))) "the lower bound is above the loss"
-    | None -> () in
+  let said = Json.get "gap" table.claims in
+  let below exact =
+    let good =
+      match (bound, said) with
+      | None, _ -> said = Json.Word "null"
+      | Some b, _ when Q.sign b <= 0 && Q.gt exact b -> said = Json.Text "\"infinite\""
+      | Some b, Json.Number _ ->
+          refuse (Q.leq b (Q.mul exact (Q.add Q.one billionth))) "the lower bound is above the loss";
+          let gap = if Q.leq exact b then Q.zero else Q.div (Q.sub exact b) b in
+          let off = Q.abs (Q.sub (Q.of_float (Json.number said)) gap) in
+          Q.leq off (Q.mul (Q.of_ints 4 1_000_000_000) (Q.add Q.one gap))
+      | Some _, _ -> false
+    in
+    refuse good "the gap is another one" in
   if not (List.mem_assoc "loss" table.arrays) then (below stated; "stated")
   else
     let costs, unit = costs table in

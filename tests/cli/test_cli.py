@@ -216,6 +216,9 @@ def test_info_and_perturb_refuse_forged_claims(tmp_path: Path) -> None:
     assert set(shown) <= {
         "epsilon 1 % lower",
         "audit 1 % lower",
+        "audit 1e-11 lower",
+        "audit of one record",
+        "audit of an output that is none",
         "audit of 0",
         "audit of another worst pair",
         "audit of a negative record",

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import numpy as np
 from helpers import KINDS, displacement_problem, random_domain
 
 import panda_mdp as pm
+from panda_mdp.table.bound import dual_bound
 from panda_mdp.table.pmdc.codec import decode_block
 
 TOTAL = 1 << 62
@@ -208,7 +209,9 @@ def mechanism(kind: str) -> pm.Mechanism:
         domain = domain.with_nodes(np.arange(70, 82))
     prior = np.arange(1.0, 13.0) / 78
     problem = displacement_problem(domain, [7, 2, 9, 4], 1.5, prior=prior)
-    return pm.optimal(problem, gap=0.05)
+    made = pm.optimal(problem, gap=0.05)
+    # Without the proof of its bound, which would be what refuses many a forged file.
+    return made.with_facts(lower_bound=made.lower_bound)
 
 
 @cache
@@ -230,7 +233,39 @@ def good() -> Iterator[Sample]:
     yield Sample("stored, not deflated", ".pmdp", archive("matrix", stored))
     yield Sample("equal rows", ".pmdp", archive("euclidean", equal_rows))
     yield Sample("a proof of the bound", ".pmdp", archive("euclidean", prove))
+    yield Sample("all that is proved", ".pmdp", archive("euclidean", prove_all))
+    for kind in KINDS:
+        yield Sample(f"{kind}, proved as it was solved", ".pmdp", solved(kind))
+    for outputs in ("places", "labels", "places with labels"):
+        for suffix in (".pmdp", ".pmdc"):
+            yield Sample(f"{outputs}{suffix}", suffix, placed(outputs, suffix))
     yield Sample("a bound without a proof", ".pmdp", archive("euclidean", no_proof_needed))
+
+
+def solved(kind: str) -> bytes:
+    """A file with the proof that the solver had."""
+    made = mechanism(kind)
+    with tempfile.TemporaryDirectory() as folder:
+        return pm.optimal(made.problem, gap=0.05).save(Path(folder) / "x.pmdp").read_bytes()
+
+
+@cache
+def placed(outputs: str, suffix: str) -> bytes:
+    """A file of version 2: outputs that are no records."""
+    domain = mechanism("haversine").problem.domain
+    lat, lon = domain.lat[:5] + 0.01, domain.lon[:5]
+    names = ["a", "b", "c", "d", "e"]
+    reports = {
+        "places": pm.Outputs.at(lat, lon),
+        "labels": pm.Outputs.labels(names),
+        "places with labels": pm.Outputs.at(lat, lon, names),
+    }[outputs]
+    loss = np.abs(domain.lat[:, None] - lat)
+    made = pm.optimal(pm.Problem(domain, reports, loss, 1.5), gap=0.05)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"x{suffix}"
+        (made.save if suffix == ".pmdp" else partial(pm.save_compact, made))(path)
+        return path.read_bytes()
 
 
 def archive(kind: str, change: Callable[[Archive], bytes | None]) -> bytes:
@@ -291,8 +326,45 @@ def prove(file: Archive) -> None:
     file.certificate["bound_pairs"] = len(pairs)
 
 
+def prove_all(file: Archive) -> None:
+    prove(file)
+    _state(file, 1.0)
+
+
+def _placed() -> Iterator[tuple[str, bytes]]:
+    """Files of version 2 with something changed."""
+
+    def changed(change: Callable[[Archive], Any]) -> bytes:
+        file = Archive.of(placed("places with labels", ".pmdp"))
+        change(file)
+        return file.bytes()
+
+    names = {
+        "outputs called records in a file of version 2": {"kind": "records", "labels": None},
+        "outputs of an unknown kind": {"kind": "cells", "labels": None},
+        "places without their arrays": {"kind": "labels", "labels": ["a", "b", "c", "d", "e"]},
+        "a label twice": {"kind": "places", "labels": ["a", "b", "c", "d", "a"]},
+        "a label too few": {"kind": "places", "labels": ["a", "b", "c", "d"]},
+    }
+    for name, reports in names.items():
+        yield name, changed(lambda file, reports=reports: file.certificate.update(reports=reports))
+    yield "places in a file of version 1", changed(lambda file: file.certificate.update(version=1))
+    yield "a place that is not finite", changed(_set("output_lat", lambda a: a * np.nan))
+    yield "an output beyond the columns", changed(_set("outputs", lambda a: a + 1))
+    yield "weights of version 2 that are not private", changed(_set("weights", _leaking))
+
+
+def _leaking(weights: np.ndarray) -> np.ndarray:
+    """One row nearly certain of its first output."""
+    table = weights.copy()
+    table[0] = [TOTAL - 4, 1, 1, 1, 1]
+    return table
+
+
 def forged() -> Iterator[Sample]:
     """Files that must be refused."""
+    for name, data in _placed():
+        yield Sample(name, ".pmdp", data)
     for name, data in _archives():
         yield Sample(name, ".pmdp", data)
     for name, data in _compacts():
@@ -320,6 +392,9 @@ CLAIMS: dict[str, Any] = {
     "lower bound a text": {"lower_bound": "1"},
     "lower bound true": {"lower_bound": True},
     "lower bound beyond floats": {"lower_bound": 10**400},
+    "gap 0": {"gap": 0.0},
+    "gap none": {"gap": None},
+    "gap infinite": {"gap": "infinite"},
     "loss NaN": {"loss": float("nan")},
     "loss infinite": {"loss": float("inf")},
     "loss negative": {"loss": -1.0},
@@ -335,6 +410,7 @@ AUDITS: dict[str, Any] = {
     "audit that does not hold": {"holds": False},
     "audit that holds as a text": {"holds": "yes"},
     "audit 1 % lower": {"epsilon": 0.99},
+    "audit 1e-11 lower": {"epsilon": 1 - 1e-11},
     "audit of 0": {"epsilon": 0.0},
     "audit above epsilon": {"epsilon": 1.01},
     "audit NaN": {"epsilon": float("nan")},
@@ -342,6 +418,8 @@ AUDITS: dict[str, Any] = {
     "audit of fewer pairs": {"pairs": 3},
     "audit of another worst pair": {"worst": [0, 99, 2]},
     "audit of a negative record": {"worst": [-1, 3, 2]},
+    "audit of one record": {"worst": [3, 3, 2]},
+    "audit of an output that is none": {"worst": [0, 3, 0]},
 }
 DOMAINS: dict[str, Any] = {
     "another kind": {"kind": "manhattan"},
@@ -365,11 +443,12 @@ def _claims(certificate: dict[str, Any], epsilon: float) -> Iterator[tuple[str, 
     """Certificates with one claim changed."""
     for name, changes in CLAIMS.items():
         yield name, certificate | changes
+    yield "gap halved", certificate | {"gap": certificate["gap"] / 2}
     above = certificate["loss"] * 1.01
     yield "lower bound above the loss", certificate | {"lower_bound": above, "gap": 0.0}
     for name, changes in AUDITS.items():
         audit = certificate["audit"] | changes
-        if name in ("audit 1 % lower", "audit above epsilon"):
+        if name in ("audit 1 % lower", "audit 1e-11 lower", "audit above epsilon"):
             factor = changes["epsilon"]
             audit["epsilon"] = (epsilon if factor > 1 else certificate["audit"]["epsilon"]) * factor
         yield name, certificate | {"audit": audit}
@@ -567,6 +646,14 @@ def _set(name: str, value: Any) -> Callable[[Archive], None]:
     return change
 
 
+def _state(file: Archive, factor: float) -> None:
+    """State what the multipliers prove, times a factor."""
+    problem = mechanism("euclidean").problem
+    proved = dual_bound(problem, *proof("euclidean"))
+    bound, loss = proved * factor, file.certificate["loss"]
+    file.certificate |= {"lower_bound": bound, "gap": (loss - bound) / bound}
+
+
 PROOFS: dict[str, Callable[[Archive], None]] = {
     "multipliers doubled": _set("bound_multipliers", lambda a: a * 2),
     "multipliers 0": _set("bound_multipliers", lambda a: a * 0),
@@ -580,6 +667,7 @@ PROOFS: dict[str, Callable[[Archive], None]] = {
     "a bound above what it proves": lambda file: file.certificate.update(
         lower_bound=file.certificate["loss"], gap=0.0
     ),
+    "a bound a little above what it proves": lambda file: _state(file, 1 + 1e-5),
     "more pairs announced": lambda file: file.certificate.update(bound_pairs=10**9),
     "pairs announced as a text": lambda file: file.certificate.update(bound_pairs="132"),
     "no pairs announced": lambda file: file.certificate.pop("bound_pairs"),
@@ -591,6 +679,8 @@ def _zips(base: Archive) -> Iterator[tuple[str, bytes]]:
     parts = [(f"arrays/{name}.npy", npy(array)) for name, array in base.arrays.items()]
     certificate = ("certificate.json", json.dumps(base.certificate).encode())
     yield "no certificate", base.sealed(parts)
+    wrong = json.dumps(base.certificate | {"sha256": "0" * 64}).encode()
+    yield "the certificate's sum is wrong", base.sealed([("certificate.json", wrong), *parts])
     yield (
         "a member missing",
         Archive(base.certificate, {k: v for k, v in base.arrays.items() if k != "prior"}).bytes(),

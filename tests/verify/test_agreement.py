@@ -8,6 +8,7 @@ from pathlib import Path
 
 import forging
 import pytest
+from helpers import KINDS
 from second_checker import checker, in_a_process
 
 import panda_mdp as pm
@@ -110,9 +111,24 @@ def test_a_bound_is_proved_stated_or_refused(tmp_path, capsys):
     assert "bound: " in (said := capsys.readouterr().out)
     assert "not proved" not in said
     path.write_bytes(forging.honest("euclidean", ".pmdp"))
+    assert pm.load(path).proof is None
     assert pm.load(path).details["bound_source"] == "stated in the file, not proved there"
     assert checker().main(str(path)) == 0
     assert "stated, not proved in this file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_optimal_saves_is_proved_by_both(kind, tmp_path, capsys):
+    """Bound and gap of the solver come back, proved, and are saved again with their proof."""
+    made = pm.optimal(forging.mechanism(kind).problem, gap=0.01)
+    path = made.save(tmp_path / "table.pmdp")
+    loaded = pm.load(path)
+    assert (loaded.lower_bound, loaded.gap) == (made.lower_bound, made.gap)
+    assert made.gap <= 0.01
+    assert loaded.details["bound_source"] == "proved by the file's multipliers"
+    for again in (path, loaded.save(tmp_path / "again.pmdp")):
+        assert checker().main(str(again)) == 0
+        assert f"bound: {made.lower_bound!r}, proved in this file" in capsys.readouterr().out
 
 
 def test_what_is_written_can_be_read(tmp_path, monkeypatch, capsys):

@@ -68,6 +68,7 @@ class Pruned(Rebuilt):
             problem=problem,
             weights=weights,
             lower_bound=bound,
+            proof=None,
             stages=(("prune", self.seconds), *mechanism.stages),
             details={
                 **mechanism.details,

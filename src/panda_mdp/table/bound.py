@@ -1,31 +1,74 @@
-"""The lower bound that multipliers prove, whoever found them."""
+"""The lower bound that multipliers prove, whoever computed them.
+
+For multipliers l >= 0 of the constraints z_xy <= g z_x'y, g an upper bound on exp(epsilon d), every
+table z that is epsilon-mDP has
+
+    sum p_x c_xy z_xy  >=  sum_x min_y h_xy,
+    h_xy = p_x c_xy + sum over pairs (x, .) of l_y - sum over pairs (., x) of g l_y,
+
+because the products l (z_xy - g z_x'y) are not positive and rows sum to 1. It holds for every l, so
+it does not matter which solver they come from or how far that solver got.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import sparse
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import ProblemError
 from panda_mdp.problem import Problem
 
 UNIT_ROUNDOFF = 2.0**-53
 LIBRARY_ERROR = 1e-15
 """Of the exponential function: 4 ulp, and the roundings around it."""
+SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
+MOST_MULTIPLIERS = 1 << 20
+"""Numbers of a proof that is kept with a table: checking more of them exactly takes minutes."""
 
 
-def dual_bound(problem: Problem, pairs: IntArray, multipliers: FloatArray) -> float:
-    """A lower bound on the loss of every mechanism of `problem`.
+@dataclass(frozen=True, eq=False)
+class BoundProof(Rebuilt):
+    """Multipliers and the lower bound that they prove; computed here, never taken from outside."""
 
-    `pairs`, shape (E, 2), are records (x, x'), `multipliers`, shape (E, m), numbers l >= 0 that
-    belong to z_xy <= g z_x'y with g = exp(epsilon d(x, x')). Weak duality: every such table has
+    problem: Problem
+    pairs: IntArray
+    """(E, 2) records (x, x')."""
+    multipliers: FloatArray
+    """(E, m) of z_xy <= exp(epsilon d(x, x')) z_x'y, not negative."""
+    value: float = field(init=False)
+    """No epsilon-mDP table of the problem loses less: what a reader must come to at least."""
 
-        sum p_x c_xy z_xy  >=  sum_x min_y h_xy,
-        h_xy = p_x c_xy + sum over pairs (x, .) of l_y - sum over pairs (., x) of g l_y,
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pairs", frozen(self.pairs))
+        object.__setattr__(self, "multipliers", frozen(self.multipliers))
+        # Twice the allowance: exponentials of other machines differ in their last digit.
+        least = dual_bound(self.problem, self.pairs, self.multipliers, allowance=2.0)
+        object.__setattr__(self, "value", least)
 
-    because l (z_xy - g z_x'y) is not positive and rows sum to 1. Evaluated in float64: g is rounded
-    up, and a sum of n terms of sizes s_k loses (n + 8) 2^-53 sum s_k before the minimum.
+    def __repr__(self) -> str:
+        return f"BoundProof({self.value:.6g} {self.problem.loss_unit}, {len(self.pairs)} pairs)"
+
+    @classmethod
+    def made(cls, problem: Problem, pairs: IntArray, multipliers: FloatArray) -> BoundProof | None:
+        """The proof without the pairs that it does not use; None where it is too long to keep."""
+        used = (multipliers > 0).any(axis=1)
+        if int(used.sum()) * multipliers.shape[1] > MOST_MULTIPLIERS:
+            return None
+        return cls(problem, pairs[used], multipliers[used])
+
+
+def dual_bound(
+    problem: Problem, pairs: IntArray, multipliers: FloatArray, *, allowance: float = 1.0
+) -> float:
+    """A lower bound on the loss of every mechanism of `problem`: that of the module's head.
+
+    `pairs`, shape (E, 2), are records (x, x'), `multipliers`, shape (E, m), not negative. -inf
+    where numbers leave the range of float64. `allowance`, from 1, is how many times the error of
+    rounding is subtracted.
     """
     ends = np.asarray(pairs)
     if ends.size and not (ends.min() >= 0 and ends.max() < problem.size):
@@ -35,17 +78,58 @@ def dual_bound(problem: Problem, pairs: IntArray, multipliers: FloatArray) -> fl
         msg = "the bound's multipliers are finite and not negative; these are not"
         raise ProblemError(msg)
     metric = problem.domain.metric
-    reach = problem.epsilon * metric.pairs(ends[:, 0], ends[:, 1])
+    length = metric.pairs(ends[:, 0], ends[:, 1])
+    growths = growth(problem.epsilon, length, metric.relative_error)
+    with np.errstate(invalid="ignore", over="ignore"):
+        reduced = reduced_from_below(problem.weighted_loss, ends, growths, multipliers, allowance)
+    return total_from_below(reduced.min(axis=1))
+
+
+def growth(epsilon: float, length: FloatArray, relative_error: float) -> FloatArray:
+    """Upper bounds on exp(epsilon d): a looser constraint keeps bounds rigorous."""
+    error = relative_error + 3 * LIBRARY_ERROR
     with np.errstate(over="ignore"):
-        growth = np.exp(reach * (1 + metric.relative_error + 3 * LIBRARY_ERROR))
-        growth *= 1 + LIBRARY_ERROR
-        reduced, size = problem.weighted_loss.copy(), problem.weighted_loss.copy()
-        down = growth[:, None] * multipliers
-    for sums, sign in ((reduced, -1.0), (size, 1.0)):
-        np.add.at(sums, ends[:, 0], multipliers)
-        np.add.at(sums, ends[:, 1], sign * down)
-    terms = np.bincount(ends.ravel(), minlength=problem.size) + 8.0
-    with np.errstate(invalid="ignore"):
-        least = (reduced - UNIT_ROUNDOFF * terms[:, None] * size).min(axis=1)
-    total = math.fsum(least) if np.isfinite(least).all() else -math.inf
-    return total - 2 * UNIT_ROUNDOFF * abs(total) if math.isfinite(total) else -math.inf
+        return np.asarray(np.exp(epsilon * length * (1 + error)) * (1 + LIBRARY_ERROR))
+
+
+def reduced_from_below(
+    cost: FloatArray,
+    pairs: IntArray,
+    growths: FloatArray,
+    multipliers: FloatArray,
+    allowance: float = 1.0,
+) -> FloatArray:
+    """h of the module's head less what rounding may have added, (records, m).
+
+    A sum of n terms of sizes s_k errs by (n + 8) 2^-53 sum s_k, products and `cost` included, and
+    where they nearly vanish by a smallest float for each.
+    """
+    reduced, size = reduced_costs(cost, pairs, growths, multipliers)
+    terms = allowance * (np.bincount(pairs.ravel(), minlength=len(cost)) + 8.0)[:, None]
+    return np.asarray(reduced - terms * (UNIT_ROUNDOFF * size + SMALLEST))
+
+
+def reduced_costs(
+    cost: FloatArray, pairs: IntArray, growths: FloatArray, multipliers: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """h of the module's head, and the sum of the sizes of its terms; both (records, m)."""
+    shape, column = (len(cost), len(pairs)), np.arange(len(pairs))
+    up = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], column)), shape=shape)
+    down = sparse.csr_array((growths, (pairs[:, 1], column)), shape=shape)
+    reduced = cost + (up - down) @ multipliers
+    size = np.abs(cost) + (up + down) @ multipliers
+    return np.asarray(reduced), np.asarray(size)
+
+
+def total_from_below(values: FloatArray) -> float:
+    """The sum of some numbers, rounded down; no bound where they are no numbers.
+
+    `math.fsum` is the exact sum rounded once.
+    """
+    if not np.isfinite(values).all():
+        return -math.inf
+    try:
+        total = math.fsum(values)
+    except OverflowError:
+        return -math.inf
+    return total - 2 * UNIT_ROUNDOFF * abs(total)

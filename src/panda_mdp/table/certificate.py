@@ -200,12 +200,17 @@ def restore_outputs(
     claims = certificate.get("reports") or {"kind": "records", "labels": None}
     if claims["kind"] == "records":
         return Outputs.of(arrays["outputs"], domain)
+    if claims["kind"] not in ("places", "labels"):
+        msg = f"outputs of kind {claims['kind']!r}; this library knows records, places and labels"
+        raise FileFormatError(msg)
     if claims["kind"] == "places":
-        return Outputs.at(arrays["output_lat"], arrays["output_lon"], claims["labels"])
-    if claims["kind"] == "labels":
-        return Outputs.labels(claims["labels"])
-    msg = f"outputs of kind {claims['kind']!r}; this library knows records, places and labels"
-    raise FileFormatError(msg)
+        made = Outputs.at(arrays["output_lat"], arrays["output_lon"], claims["labels"])
+    else:
+        made = Outputs.labels(claims["labels"])
+    if not np.array_equal(arrays["outputs"], made.codes):
+        msg = "outputs that are no records are numbered from 0 on; the file is damaged"
+        raise FileFormatError(msg)
+    return made
 
 
 def output_arrays(reports: Outputs) -> dict[str, npt.NDArray[Any]]:

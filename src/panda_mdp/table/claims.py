@@ -21,8 +21,9 @@ from panda_mdp.table.certificate import PHASED_VERSION
 
 TOLERANCE = 1e-9
 """Of stated losses and rates, relative: float64 sums differ that much between machines."""
-RATE_TOLERANCE = 1e-12
-"""Of a stated rate times the distance of its pair: what logarithms may differ by."""
+RATE_TOLERANCE = 1e-13
+"""Of a stated rate times the distance of its pair: what two machines' logarithms may differ by.
+The audit adds more than that to the exact rate, so what is stated is never below the exact one."""
 UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 128
 """A file may unpack to 256 MiB and 128 bytes for each of its own, whatever it says."""
 KINDS = {
@@ -151,13 +152,27 @@ def check_bound(certificate: Mapping[str, Any], loss: float) -> float | None:
     if not abs(loss - stated) <= TOLERANCE * max(abs(stated), 1e-300) or stated < 0:
         msg = f"the certificate claims a loss of {stated!r}; the weights give {loss!r}"
         raise FileFormatError(msg)
-    if certificate["lower_bound"] is None:
-        return None
-    bound = real(certificate, "lower_bound")
-    if bound > loss * (1 + TOLERANCE):
+    bound = None if certificate["lower_bound"] is None else real(certificate, "lower_bound")
+    if bound is not None and bound > loss * (1 + TOLERANCE):
         msg = f"the certificate's lower bound, {bound!r}, is above the loss, {loss!r}"
         raise FileFormatError(msg)
+    stated_gap, gap = certificate["gap"], _gap(bound, loss)
+    same = stated_gap == gap
+    if isinstance(stated_gap, float) and isinstance(gap, float):
+        same = abs(stated_gap - gap) <= 4 * TOLERANCE * (1 + gap)
+    if not same:
+        msg = f"the gap of this loss and bound is {gap!r}; the certificate says {stated_gap!r}"
+        raise FileFormatError(msg)
     return bound
+
+
+def _gap(bound: float | None, loss: float) -> float | str | None:
+    """What a certificate says of the gap."""
+    if bound is None:
+        return None
+    if loss <= bound:
+        return 0.0
+    return (loss - bound) / bound if bound > 0 else "infinite"
 
 
 def check_stated(certificate: Mapping[str, Any]) -> None:
@@ -174,9 +189,11 @@ def check_stated(certificate: Mapping[str, Any]) -> None:
 def check_audit(
     certificate: Mapping[str, Any], verdict: Audit, domain: Domain, outputs: IntArray
 ) -> None:
-    """Refuse a stated audit that is not the one of the weights, up to rounding.
+    """Refuse a stated audit that is not the one of the weights.
 
-    The worst pair need not be the same, since several may attain the rate.
+    It may be larger by what the sums of two machines differ by, but smaller by no more than their
+    logarithms do: a rate that the table exceeds is not stated. The worst pair need not be the same,
+    since several may attain the rate.
     """
     stated = certificate["audit"]
     x, x2, y = stated["worst"]
@@ -185,15 +202,15 @@ def check_audit(
         raise FileFormatError(msg)
     rate, pairs = real(stated, "epsilon"), whole(stated, "pairs", 1)
     distance = domain.distance(x, x2)
-    near = min(verdict.distance, distance) if x != x2 else 0.0
+    rounding = RATE_TOLERANCE / verdict.distance if verdict.epsilon > 0 else 0.0
     same = (
         stated["holds"] is True
         and pairs == verdict.pairs
-        and near > 0
+        and x != x2
         and type(y) is int
         and y in outputs
         and abs(real(stated, "distance") - distance) <= TOLERANCE * distance
-        and abs(rate - verdict.epsilon) <= TOLERANCE * verdict.epsilon + RATE_TOLERANCE / near
+        and verdict.epsilon - rounding <= rate <= verdict.epsilon * (1 + TOLERANCE) + rounding
     )
     if not same:
         msg = (

@@ -34,6 +34,7 @@ from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
 from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose, choose_rows
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Label, check_record, check_records
+from panda_mdp.table.bound import BoundProof
 from panda_mdp.table.pmdp.encode import encode, write
 from panda_mdp.table.sparse import floored_loss
 
@@ -60,6 +61,8 @@ class Table(Rebuilt):
     stages: tuple[tuple[str, float], ...] = ()
     """What was done, and the seconds that it took."""
     details: Mapping[str, Any] = field(default_factory=dict)
+    proof: BoundProof | None = None
+    """Multipliers that prove the lower bound, where the method has them and they are short."""
     audit: Audit = field(init=False)
     """How private the weights are over all pairs of records."""
     backend: InitVar[Backend | None] = None
@@ -75,6 +78,7 @@ class Table(Rebuilt):
             problem.domain, problem.outputs, self.weights, problem.epsilon, backend
         )
         set_(self, "audit", verdict)
+        self._check_proof()
 
     @classmethod
     def from_matrix(
@@ -150,8 +154,12 @@ class Table(Rebuilt):
         lower_bound: float | None = None,
         stages: tuple[tuple[str, float], ...] | None = None,
         details: Mapping[str, Any] | None = None,
+        proof: BoundProof | None = None,
     ) -> Self:
-        """The same problem and weights, and so the same audit, with other things said of them."""
+        """The same problem and weights, and so the same audit, with other things said of them.
+
+        Another lower bound needs another proof: the one at hand is not kept for it.
+        """
         new = object.__new__(type(self))
         for part in fields(self):
             object.__setattr__(new, part.name, getattr(self, part.name))
@@ -161,7 +169,10 @@ class Table(Rebuilt):
                 object.__setattr__(new, name, value)
         if details is not None:
             object.__setattr__(new, "details", MappingProxyType(dict(details)))
+        if proof is not None or lower_bound is not None:
+            object.__setattr__(new, "proof", proof)
         new._check_bound()
+        new._check_proof()
         return new
 
     def with_details(self, **details: Any) -> Self:
@@ -172,6 +183,17 @@ class Table(Rebuilt):
         bound = self.lower_bound
         if bound is not None and math.isnan(bound):
             msg = f"the lower bound is {bound}; it must be a number, or None where there is none"
+            raise PrivacyError(msg)
+
+    def _check_proof(self) -> None:
+        proof, bound = self.proof, self.lower_bound
+        if proof is None:
+            return
+        if proof.problem is not self.problem:
+            msg = "the proof of the lower bound is of another problem"
+            raise PrivacyError(msg)
+        if bound is None or bound > proof.value:
+            msg = f"the lower bound is {bound!r}, and its multipliers prove {proof.value!r}"
             raise PrivacyError(msg)
 
     @sealed

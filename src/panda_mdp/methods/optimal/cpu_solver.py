@@ -7,14 +7,17 @@ import numpy as np
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.compute.numba.bound import least_reduced_costs
 from panda_mdp.compute.numba.pdhg import run
-from panda_mdp.methods.optimal.dual import total_from_below
+from panda_mdp.methods.optimal.dual import proof_of, total_from_below
 from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, incidence
+from panda_mdp.table.bound import BoundProof
 
 LEAST_BLOCK = 32
 BLOCK_ENTRIES = 1 << 15
 """Entries of the table in a block, so that its edges stay in the cache."""
 
 LEAST_BLOCKS = 16
+READ_MULTIPLIERS = 1 << 22
+"""Multipliers of a graph among which those of a proof are looked for."""
 ROWS_AT_ONCE = 64
 
 
@@ -110,6 +113,18 @@ class CpuSolver(Halpern):
                 self.unit,
             )
         )
+
+    def proof(self) -> BoundProof | None:
+        """The multipliers of `bound`, read off as its kernel does."""
+        if 2 * self._u[:, 0].size > READ_MULTIPLIERS:
+            return None
+        sides = self._u.astype(np.float64) * self._inverse[self.ends]
+        first, second = sides[:, 0], sides[:, 1]
+        growth = self.growth_above[:, None]
+        read = [np.minimum(first, -second / growth), np.minimum(second, -first / growth)]
+        # No number counts as none.
+        multipliers = self.unit * np.stack([np.fmax(0.0, side) for side in read])
+        return proof_of(self.problem, self.graph, multipliers)
 
 
 def block_size(records: int, outputs: int) -> int:

@@ -1,34 +1,90 @@
-"""The rigorous lower bound of any multipliers, in float64 with NumPy and SciPy.
+"""Rigorous lower bounds on the optimum of a problem, in float64 with NumPy and SciPy.
 
-For multipliers l >= 0 of the constraints z_i <= g z_j, g an upper bound on exp(epsilon d), every
-table z that is epsilon-mDP has
-
-    sum p_x c_xy z_xy  >=  sum_x min_y h_xy,    h_xy = p_x c_xy + sum (l_xj - g l_jx) over edges,
-
-because the products l (z_i - g z_j) are not positive and rows sum to 1. It holds for every l, so
-it does not matter which solver they come from or how far that solver got.
+`table.bound` has the bound of any multipliers; here it is asked over the edges of a constraint
+graph, both ways, and beside it stand the bounds that need no multipliers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
-from scipy import sparse
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.problem import Problem
+from panda_mdp.table import bound
+from panda_mdp.table.bound import LIBRARY_ERROR, UNIT_ROUNDOFF, BoundProof, total_from_below
 
-UNIT_ROUNDOFF = 2.0**-53
-LIBRARY_ERROR = 1e-15
-"""Of the exponential function: 4 ulp, and the roundings around it."""
+__all__ = [
+    "LIBRARY_ERROR",
+    "UNIT_ROUNDOFF",
+    "boxed_bound",
+    "centre_bound",
+    "centre_proof",
+    "dual_bound",
+    "free_bound",
+    "free_proof",
+    "growth",
+    "middle",
+    "proof_of",
+    "proved",
+    "reduced_costs",
+    "reduced_from_below",
+    "total_from_below",
+]
+WORTH = 0.01
+"""Of the gap: what a bound may give away for a proof."""
 
 
 def growth(problem: Problem, graph: Graph) -> FloatArray:
-    """Upper bounds on exp(epsilon d) of the edges: a looser constraint keeps bounds rigorous."""
-    error = problem.domain.metric.relative_error + 3 * LIBRARY_ERROR
-    return np.asarray(np.exp(problem.epsilon * graph.length * (1 + error)) * (1 + LIBRARY_ERROR))
+    """Upper bounds on exp(epsilon d) of the edges."""
+    return bound.growth(problem.epsilon, graph.length, problem.domain.metric.relative_error)
+
+
+def both_ways(ends: IntArray) -> IntArray:
+    """The edges as pairs (i, j), then as (j, i): (2 E, 2)."""
+    return np.concatenate([ends, ends[:, ::-1]])
+
+
+def proof_of(problem: Problem, graph: Graph, multipliers: FloatArray) -> BoundProof | None:
+    """What multipliers (2, E, m) of a graph prove, in the form that a file holds."""
+    flat = multipliers.reshape(-1, problem.outputs_count)
+    return BoundProof.made(problem, both_ways(graph.ends), flat)
+
+
+def centre_proof(problem: Problem, centre: int) -> BoundProof | None:
+    """`centre_bound` by multipliers: record x lends the centre all that it costs itself."""
+    others = np.delete(np.arange(problem.size), centre)
+    pairs = np.stack([np.full(len(others), centre), others], axis=1)
+    metric = problem.domain.metric
+    length = metric.pairs(pairs[:, 0], pairs[:, 1])
+    growths = bound.growth(problem.epsilon, length, metric.relative_error)
+    return BoundProof.made(problem, pairs, problem.weighted_loss[others] / growths[:, None])
+
+
+def free_proof(problem: Problem) -> BoundProof | None:
+    """`free_bound`, which needs no multipliers."""
+    none = np.empty((0, problem.outputs_count))
+    return BoundProof.made(problem, np.empty((0, 2), dtype=np.int64), none)
+
+
+def proved(
+    bound: float, loss: float, gap: float, proofs: Iterable[BoundProof | None]
+) -> tuple[float, BoundProof | None]:
+    """The bound to state for a loss, and its proof: the best one that gives next to nothing away.
+
+    What is proved may fall short of `bound` by a hundredth of the gap that was asked for, and must
+    not make a gap that is reached one that is not; otherwise `bound` stays, without a proof.
+    """
+    best = max((p for p in proofs if p is not None), key=lambda p: p.value, default=None)
+    if best is None or not best.value >= bound - WORTH * gap * abs(bound):
+        return bound, None
+    stated = min(bound, best.value)
+    if loss - bound <= gap * bound and not loss - stated <= gap * stated:
+        return bound, None
+    return stated, best
 
 
 def dual_bound(problem: Problem, graph: Graph, multipliers: FloatArray) -> float:
@@ -89,37 +145,16 @@ def centre_bound(problem: Problem, centre: int) -> float:
 
 
 def reduced_from_below(problem: Problem, graph: Graph, multipliers: FloatArray) -> FloatArray:
-    """h of the module's head less what rounding may have added, (records, m)."""
-    growths = growth(problem, graph)
-    reduced, size = reduced_costs(problem.weighted_loss, graph.ends, growths, multipliers)
-    terms = 2.0 * np.bincount(graph.ends.ravel(), minlength=problem.size) + 8.0
-    return np.asarray(reduced - UNIT_ROUNDOFF * terms[:, None] * size)
+    """Reduced costs less what rounding may have added, (records, m)."""
+    growths, flat = growth(problem, graph), multipliers.reshape(-1, problem.outputs_count)
+    return bound.reduced_from_below(
+        problem.weighted_loss, both_ways(graph.ends), np.tile(growths, 2), flat
+    )
 
 
 def reduced_costs(
     cost: FloatArray, ends: IntArray, growths: FloatArray, multipliers: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """h of the module's head, and the sum of the sizes of its terms; both (records, m)."""
-    edges = np.arange(len(ends))
-    own = np.concatenate([ends[:, 0], ends[:, 1]])
-    other = np.concatenate([ends[:, 1], ends[:, 0]])
-    column = np.concatenate([edges, edges + len(ends)])
-    shape = (len(cost), 2 * len(ends))
-    both = np.concatenate([growths, growths])
-    flat = multipliers.reshape(shape[1], cost.shape[1])
-    up = sparse.csr_array((np.ones(shape[1]), (own, column)), shape=shape)
-    down = sparse.csr_array((both, (other, column)), shape=shape)
-    reduced = cost + (up - down) @ flat
-    size = np.abs(cost) + (up + down) @ flat
-    return np.asarray(reduced), np.asarray(size)
-
-
-def total_from_below(values: FloatArray) -> float:
-    """The sum of some numbers, rounded down; no bound where they are no numbers.
-
-    `math.fsum` is the exact sum rounded once.
-    """
-    if not np.isfinite(values).all():
-        return -math.inf
-    total = math.fsum(values)
-    return total - 2 * UNIT_ROUNDOFF * abs(total)
+    """Reduced costs of edges with multipliers (2, E, m), and the sizes of their terms."""
+    flat = multipliers.reshape(-1, cost.shape[1])
+    return bound.reduced_costs(cost, both_ways(ends), np.tile(growths, 2), flat)

@@ -25,6 +25,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.problem import Problem
+from panda_mdp.table.bound import BoundProof
 
 CHECK = 40
 ROW_PULL = 5.0
@@ -86,6 +87,10 @@ class Halpern(ABC):
     @abstractmethod
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
+
+    def proof(self) -> BoundProof | None:
+        """What `bound` rests on, in the form that a file holds; None where it cannot be had."""
+        return None
 
     def extend(self, graph: Graph) -> None:
         """Constrain the edges of `graph` as well; what was reached so far is kept."""

@@ -173,6 +173,9 @@ class Lifted:
             self._build(table, reach(self.problem, self.graph, WIDER * self.reached.nats))
         return found
 
+    def proof(self) -> None:
+        """None: multipliers of nodes are not those of records."""
+
 
 def localised(problem: Problem, graph: Graph) -> Reach | None:
     """The reach of a problem for which lifting pays, else None."""

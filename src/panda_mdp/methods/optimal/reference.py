@@ -25,7 +25,7 @@ from panda_mdp.compute.highs import (
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError, PrivacyError, SolverError
 from panda_mdp.methods.loss_exponential import loss_exponential
-from panda_mdp.methods.optimal.dual import dual_bound, free_bound
+from panda_mdp.methods.optimal.dual import dual_bound, free_bound, free_proof, proof_of, proved
 from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
@@ -35,6 +35,8 @@ from panda_mdp.table.release import release
 Pairs = Literal["graph", "all"]
 TIGHTENING = 5e-6
 """HiGHS's tables are accurate, so the closure needs little room for what normalising leaves."""
+PROOF_GAP = 1e-6
+"""A hundredth of it is what the bound may give away for a proof."""
 
 
 def solve_highs(
@@ -105,13 +107,14 @@ class _Run:
         )
         self._stage("graph")
         answer, stopped = self._answer(graph)
-        bound = free_bound(problem)
+        bound, proofs = free_bound(problem), [free_proof(problem)]
         if answer is not None and answer.prices is not None:
             edges = answer.prices[problem.size :]
             scale = cost_scale(problem.weighted_loss)
             exponent = problem.epsilon * graph.length
             prices = multipliers(edges * scale, exponent, problem.outputs_count)
             bound = max(bound, dual_bound(problem, graph, prices))
+            proofs.append(proof_of(problem, graph, prices))
             self._stage("bound")
         details = {
             "backend": "highs",
@@ -124,9 +127,11 @@ class _Run:
             "highs_objective": self._objective(answer),
         }
         best = self._best(answer, details)
+        bound, proof = proved(bound, best.loss, PROOF_GAP, proofs)
         return best.with_facts(
             method="optimal, HiGHS",
             lower_bound=bound,
+            proof=proof,
             stages=tuple(self.stages),
             details={**best.details, **details},
         )

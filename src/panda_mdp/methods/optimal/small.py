@@ -30,7 +30,16 @@ from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.loss_exponential import loss_exponential
-from panda_mdp.methods.optimal.dual import boxed_bound, centre_bound, free_bound, growth
+from panda_mdp.methods.optimal.dual import (
+    boxed_bound,
+    centre_bound,
+    centre_proof,
+    free_bound,
+    free_proof,
+    growth,
+    proof_of,
+    proved,
+)
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.progress import Progress
 from panda_mdp.methods.optimal.starts import one_row
@@ -83,16 +92,21 @@ class SmallLp:
         self.began = self.mark = time.perf_counter()
         problem = self.problem
         self.free = free_bound(problem)
-        self.bound = max(self.free, *(centre_bound(problem, x) for x in range(problem.size)))
+        centres = [centre_bound(problem, x) for x in range(problem.size)]
+        self.bound = max(self.free, *centres)
+        best = int(np.argmax(centres))
+        self.proofs = [free_proof(problem), centre_proof(problem, best)]
         self.best = release(problem, one_row(problem), method="optimal")
         self._spent("audit")
         try:
             stopped = self._loop()
         except KeyboardInterrupt:
             stopped = Stopped.INTERRUPTED
+        bound, proof = proved(self.bound, self.best.loss, self.gap, self.proofs)
         return self.best.with_facts(
             method="optimal",
-            lower_bound=self.bound,
+            lower_bound=bound,
+            proof=proof,
             stages=tuple(self.seconds.items()),
             details={
                 **self.best.details,
@@ -144,6 +158,8 @@ class SmallLp:
         table, multipliers, iterations = answer
         self.iterations += iterations
         self.bound = max(self.bound, boxed_bound(problem, graph, multipliers, most * INFLATED))
+        if np.isfinite(multipliers).all():
+            self.proofs.append(proof_of(problem, graph, multipliers))
         self._spent("bound")
         self._certify(table)
         return True

@@ -13,15 +13,24 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.optimal.backends import Engine
-from panda_mdp.methods.optimal.dual import centre_bound, free_bound, middle
+from panda_mdp.methods.optimal.dual import (
+    centre_bound,
+    centre_proof,
+    free_bound,
+    free_proof,
+    middle,
+    proved,
+)
 from panda_mdp.methods.optimal.enrich import missing_pairs
 from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
-from panda_mdp.methods.optimal.halpern import CHECK
+from panda_mdp.methods.optimal.halpern import CHECK, Halpern
+from panda_mdp.methods.optimal.lifted import Lifted
 from panda_mdp.methods.optimal.progress import Progress
 from panda_mdp.methods.optimal.starts import one_row, warm_start
 from panda_mdp.methods.remap import remap
 from panda_mdp.privacy.repair import estimate, repair
 from panda_mdp.problem import Problem
+from panda_mdp.table.bound import MOST_MULTIPLIERS, BoundProof
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import floor_row, release
 
@@ -69,6 +78,8 @@ class Solve:
     """Whether that is known: what runs for the first time may have been compiled meanwhile."""
     markup: float = MARKUP
     """What the whole repair costs beyond the estimate, as a share of its gap, when last seen."""
+    proof: BoundProof | None = None
+    """Of `bound`, where the solver has one."""
     closure: Closure | None = None
     candidate: FloatArray | None = None
 
@@ -114,7 +125,7 @@ class Solve:
                     solver.advance(CHECK)
             self.iterations, self.edges = solver.iterations, solver.graph.count
             with _Stage(self, "bound"):
-                self.bound = max(self.bound, solver.bound())
+                self._raise_bound(solver)
             matrix = self.candidate = solver.matrix()
             with _Stage(self, "repair"):
                 first = self._estimate(matrix)
@@ -147,6 +158,11 @@ class Solve:
             if idle >= PATIENCE:
                 self._certify(matrix)
                 return Stopped.PRECISION_REACHED
+
+    def _raise_bound(self, solver: Halpern | Lifted) -> None:
+        bound = solver.bound()
+        if bound > self.bound:
+            self.bound, self.proof = bound, solver.proof()
 
     def _estimate(self, matrix: FloatArray) -> float:
         """The loss after one round of the repair, and from its time what a whole one takes."""
@@ -243,12 +259,17 @@ class Solve:
             self.progress(Progress(spent, self.iterations, self._loss(), self.bound, self.edges))
 
     def _result(self, stopped: Stopped) -> Mechanism:
-        best = self.best
+        best, problem = self.best, self.problem
         if best is None:
             raise KeyboardInterrupt
+        proofs = [self.proof]
+        if problem.loss.size <= MOST_MULTIPLIERS and self.proof is None:
+            proofs = [free_proof(problem), centre_proof(problem, middle(problem))]
+        bound, proof = proved(self.bound, best.loss, self.gap, proofs)
         return best.with_facts(
             method="optimal",
-            lower_bound=self.bound,
+            lower_bound=bound,
+            proof=proof,
             stages=tuple(self.seconds.items()),
             details={
                 **best.details,

@@ -29,7 +29,7 @@ from panda_mdp.errors import (
 )
 from panda_mdp.problem import Problem
 from panda_mdp.table import claims
-from panda_mdp.table.bound import dual_bound
+from panda_mdp.table.bound import BoundProof, dual_bound
 from panda_mdp.table.certificate import (
     FORMAT,
     PHASED_VERSION,
@@ -320,8 +320,19 @@ def _rebuild(
     bound = claims.check_bound(certificate, table.loss)
     if bound is None:
         return table
-    source = _bound_source(bound, problem, arrays)
-    return table.with_facts(lower_bound=bound).with_details(bound_source=source)
+    if "bound_pairs" not in arrays:
+        source = "stated in the file, not proved there"
+        return table.with_facts(lower_bound=bound).with_details(bound_source=source)
+    pairs, multipliers = arrays["bound_pairs"], arrays["bound_multipliers"]
+    proved = dual_bound(problem, pairs, multipliers)
+    if not bound <= proved:
+        msg = f"the lower bound is {bound!r}, and its multipliers prove {proved!r}"
+        raise FileFormatError(msg)
+    proof = BoundProof(problem, pairs, multipliers)
+    # What was stated on another machine may lie within rounding of what is proved on this one.
+    bound = min(bound, proof.value)
+    table = table.with_facts(lower_bound=bound, proof=proof)
+    return table.with_details(bound_source="proved by the file's multipliers")
 
 
 def _floored(arrays: Mapping[str, npt.NDArray[Any]]) -> FlooredRows:
@@ -347,16 +358,6 @@ def restore_problem(
         loss_unit=str(certificate["loss_unit"]),
         prior_source=str(certificate["prior_source"]),
     )
-
-
-def _bound_source(bound: float, problem: Problem, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    if "bound_pairs" not in arrays:
-        return "stated in the file, not proved there"
-    proved = dual_bound(problem, arrays["bound_pairs"], arrays["bound_multipliers"])
-    if not bound <= proved:
-        msg = f"the lower bound is {bound!r}, and its multipliers prove {proved!r}"
-        raise FileFormatError(msg)
-    return "proved by the file's multipliers"
 
 
 def array(members: Mapping[str, bytes], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -6,6 +6,7 @@ A `.pmdp` file is a zip archive of `certificate.json` and `.npy` arrays (never p
     arrays/<metric>.npy    the domain: lat and lon, vectors, or distances
     arrays/weights.npy     K x m integers, rows summing to 2^62: what is audited and sampled
     arrays/loss.npy  arrays/prior.npy  arrays/outputs.npy  [arrays/nodes.npy]
+    [arrays/bound_pairs.npy  arrays/bound_multipliers.npy]  what proves the lower bound
 
 A table over a floor (version 3) has floor, starts, columns and values in place of weights, and no
 loss.npy where the loss is the distance, which the domain gives.
@@ -38,6 +39,7 @@ from panda_mdp.table.claims import most_unpacked
 from panda_mdp.table.sparse import is_distance
 
 if TYPE_CHECKING:
+    from panda_mdp.table.bound import BoundProof
     from panda_mdp.table.mechanism import Mechanism
 
 SUFFIX = ".pmdp"
@@ -46,15 +48,31 @@ SUFFIX = ".pmdp"
 SEAL = b"panda-mdp sha256 "
 SEAL_LENGTH = len(SEAL) + 64
 CERTIFICATE = "certificate.json"
+LONGEST = 2
+"""Times the length that a file has without the proof of its bound."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def encode(mechanism: Mechanism) -> bytes:
-    """The bytes of a mechanism's file."""
+    """The bytes of a mechanism's file.
+
+    The proof of the lower bound goes with it unless that makes the file more than twice as long.
+    """
+    plain = _encoded(mechanism, None)
+    if mechanism.proof is None:
+        return plain
+    proving = _encoded(mechanism, mechanism.proof)
+    return proving if len(proving) <= LONGEST * len(plain) else plain
+
+
+def _encoded(mechanism: Mechanism, proof: BoundProof | None) -> bytes:
     contents, certificate = arrays(mechanism), describe(mechanism)
     if isinstance(mechanism.weights, FlooredRows):
         certificate["stored"] = mechanism.weights.stored
         certificate["losses"] = "given" if "loss" in contents else "distance"
+    if proof is not None:
+        certificate["bound_pairs"] = len(proof.pairs)
+        contents |= {"bound_pairs": proof.pairs, "bound_multipliers": proof.multipliers}
     return pack(certificate, contents)
 
 
