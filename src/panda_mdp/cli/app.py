@@ -166,11 +166,18 @@ def audit(
     json: Json = None,
 ) -> None:
     """Audit a saved mechanism over all pairs of records. Exit code 1 where it does not hold."""
+    from panda_mdp.cli.phased import show_audit
     from panda_mdp.cli.tables import facts
     from panda_mdp.privacy.audit import audit as audit_table
-    from panda_mdp.table.pmdp.decode import at_path, examine
+    from panda_mdp.table.pmdp.decode import at_path, examine, is_phased
 
     check_target(json)
+    if is_phased(file):
+        if epsilon is not None:
+            msg = "a file of PAnDA is audited against its own epsilon and delta"
+            raise typer.BadParameter(msg, param_hint="--epsilon")
+        show_audit(file, json)
+        return
     with working("auditing all pairs"):
         table = at_path(file, examine)
         verdict = table.audit if epsilon is None else audit_table(table, epsilon)
@@ -203,10 +210,14 @@ def audit(
 @app.command()
 def info(file: MechanismFile, json: Json = None) -> None:
     """Show a saved mechanism's certificate. Checksums are verified, the audit is not repeated."""
+    from panda_mdp.cli.phased import show_info
     from panda_mdp.cli.tables import facts
-    from panda_mdp.table.pmdp.decode import read_certificate
+    from panda_mdp.table.pmdp.decode import is_phased, read_certificate
 
     check_target(json)
+    if is_phased(file):
+        show_info(file, json)
+        return
     certificate = read_certificate(file)
     domain, verdict = certificate["domain"], certificate["audit"]
     bound = certificate["lower_bound"]

@@ -43,7 +43,8 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
     if not ranked:
         msg = "no method gave a private table in its time; the lines above say why"
         raise SolverError(msg)
-    shown = [ranked[0]] if len(ranked) == 1 else [_baseline(ranked), ranked[0]]
+    phased = [o for o in outcomes if o.marginal is not None and o.holds]
+    shown = [_baseline(ranked), *phased[:1], *(ranked[:1] if len(ranked) > 1 else [])]
     with working("drawing"):
         save_figure(draw_side_by_side(city, draw.tasks, shown), folder / "map.png")
         save_figure(draw_losses(outcomes, best_bound(outcomes)), folder / "chart.png")

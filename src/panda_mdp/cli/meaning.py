@@ -47,10 +47,20 @@ def explain(
     The place is read from standard input, never from the arguments. What is said of one place is
     as secret as the place: mind where it is written.
     """
+    from panda_mdp.cli.phased import explained
     from panda_mdp.meaning.explain import explain as explanation_of
-    from panda_mdp.table.pmdp.decode import load
+    from panda_mdp.panda.file.decode import load_panda
+    from panda_mdp.table.pmdp.decode import is_phased, load
 
     check_target(html)
+    if is_phased(file):
+        if record or html is not None:
+            msg = "a file of PAnDA is explained as a whole, in words"
+            raise typer.BadParameter(msg)
+        with working("auditing both phases"):
+            lines = explained(load_panda(file))
+        typer.echo("\n".join(lines))
+        return
     with working("auditing and measuring"):
         mechanism = load(file)
         domain = mechanism.problem.domain

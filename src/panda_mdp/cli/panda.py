@@ -56,8 +56,9 @@ def panda(
     """Run both phases of PAnDA for simulated users on a city, account for them and draw them.
 
     Balls by default, candidates that are the same for everybody with --candidates, the best of a
-    search with --calibrate. Writes results.json and pictures. Users' records are drawn from the
-    city with the seed: nothing here is anybody's, and nothing is for release.
+    search with --calibrate. Writes results.json, pictures, and panda.pmdp, which holds nothing of
+    the users and with which `panda-mdp perturb` runs both phases for others. The users' records are
+    drawn from the city with the seed: they are nobody's, and their reports are not for release.
     """
     from panda_mdp.city.draw import draw_problem, find_city
     from panda_mdp.cli.tables import facts
@@ -105,6 +106,8 @@ def panda(
         verdict = audit_panda(run)
     rows = _facts(run, verdict.holds, verdict.violation, time.perf_counter() - clock)
     out.mkdir(parents=True, exist_ok=True)
+    with working("saving what is public"):
+        run.save(out / "panda.pmdp")
     with working("drawing"):
         pictures = _pictures(run, where, frontier, out)
     output_console().print(facts(f"PAnDA on {city}", list(rows.items())))
@@ -112,7 +115,9 @@ def panda(
         _print_frontier(frontier, problem.size, problem.loss_unit or "")
     result = {**rows, "frontier": [] if frontier is None else _rows(frontier, problem.size)}
     write_json(out / "results.json", result)
-    output_console().print(f"Wrote {', '.join([*pictures, 'results.json'])} to {out}.")
+    output_console().print(
+        f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."
+    )
     if not verdict.holds:
         raise typer.Exit(1)
 

@@ -14,6 +14,7 @@ import typer
 
 from panda_mdp.cli.frame import check_target, output_console, progress_console, write_json
 from panda_mdp.errors import MethodError
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
@@ -91,10 +92,12 @@ def perturb(
     which end up in shell histories and process lists. Prints the reported places only (indices
     where records are not places). A place that is snapped to its nearest record is covered up to
     the snap limit: epsilon (d + 2 limit). Each further report of the same place spends epsilon
-    again, unless --key repeats draws.
+    again, unless --key repeats draws. A table of PAnDA runs Phase I first: for every line, or once
+    for each person, period and place where --person names one.
     """
+    from panda_mdp.panda.file.decode import load_panda
     from panda_mdp.table.certificate import Expected
-    from panda_mdp.table.pmdp.decode import load
+    from panda_mdp.table.pmdp.decode import is_phased, load
 
     if context.args or (rows is not None and not rows.exists()):
         msg = (
@@ -107,7 +110,8 @@ def perturb(
     if (rows is None) != (out is None):
         msg = "FILE and --out go together; without both, lines are read from standard input"
         raise typer.BadParameter(msg)
-    mechanism = load(file, expected=Expected(at_most, unit, fingerprint))
+    read = load_panda if is_phased(file) else load
+    mechanism = read(file, expected=Expected(at_most, unit, fingerprint))
     if rows is None or out is None:
         _perturb_lines(mechanism, snap_limit, json)
         return
@@ -158,7 +162,7 @@ def key(
     output_console().print(f"{file} is made; only its owner can read it")
 
 
-def _perturb_lines(mechanism: Mechanism, snap_limit: float, json: Path | None) -> None:
+def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: Path | None) -> None:
     domain = mechanism.problem.domain
     answers = [report(mechanism, read_record(domain, snap_limit, sys.stdin))]
     typer.echo(answers[0].text)
@@ -185,7 +189,7 @@ def read_record(domain: Domain, snap_limit: float, stream: TextIO) -> int:
     return _record(domain, snap_limit, _line(stream) or "", 1)
 
 
-def report(mechanism: Mechanism, record: int) -> Report:
+def report(mechanism: Mechanism | PandaTable, record: int) -> Report:
     """Draw with the operating system's generator; a place where outputs are places."""
     domain, outputs = mechanism.problem.domain, mechanism.problem.reports
     output = mechanism.sample(record)

@@ -57,7 +57,9 @@ def solve(
     ('--records all' takes all). Prints what the table means.
     """
     from panda_mdp.city.draw import find_city
+    from panda_mdp.cli.phased import explained
     from panda_mdp.cli.tables import facts
+    from panda_mdp.panda.panda_table import PandaTable
 
     check_target(out)
     check_target(json)
@@ -73,6 +75,12 @@ def solve(
     mechanism = _run(problem, method, gap, time_limit or None)
     mechanism.save(out)
     console = output_console()
+    if isinstance(mechanism, PandaTable):
+        for line in explained(mechanism):
+            console.print(line, soft_wrap=True)
+        console.print(f"saved to {out}; panda-mdp perturb {out} runs both phases", soft_wrap=True)
+        write_json(json, _phased_row(out, method, mechanism))
+        return
     console.print(facts(str(out), meaning(mechanism)))
     write_json(
         json,
@@ -89,6 +97,21 @@ def solve(
             "seconds": mechanism.seconds,
         },
     )
+
+
+def _phased_row(out: Path, method: str, table: Any) -> dict[str, Any]:
+    return {
+        "file": str(out),
+        "method": method,
+        "records": table.problem.size,
+        "outputs": table.problem.outputs_count,
+        "epsilon": table.epsilon,
+        "delta": table.delta,
+        "violation": table.account.violation,
+        "download": table.download,
+        "loss": table.loss,
+        "unit": table.problem.loss_unit,
+    }
 
 
 def _problem(
@@ -132,8 +155,8 @@ def _run(problem: Any, name: str, gap: float, limit: float | None) -> Any:
 
     (method,) = choose_methods([name])
     if isinstance(method, PhasedMethod):
-        msg = f"{method.label} has two phases and gives no single table; run panda-mdp panda CITY"
-        raise typer.BadParameter(msg, param_hint="--method")
+        with working(f"running {method.label}"):
+            return method.table(problem, limit)
     console = progress_console()
     if method.function is not optimal or method.options:
         with working(f"running {method.label}"):

@@ -7,6 +7,7 @@ of a record in a period are the same draw, in every process and on every retry.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from panda_mdp.city.read.network import need
 from panda_mdp.errors import BudgetError, InvalidInputError, NotForReleaseError, SnapError
 from panda_mdp.frames.key import DrawKey, Words
 from panda_mdp.frames.summary import FrameSummary
-from panda_mdp.privacy.sampler import thresholds
+from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import BitSource, SystemBits, thresholds
 from panda_mdp.space.snapping import check_limit, snap_places
 from panda_mdp.table.mechanism import Mechanism
 
@@ -44,18 +47,22 @@ class Sampler:
     unit: str
     table: bytes
     """A name of the table, which keys are derived for."""
+    phases: PandaTable | None = None
+    """Phase I, where the thresholds are PAnDA's."""
+    delta: float = 0.0
 
     @classmethod
-    def of(cls, mechanism: Mechanism) -> Sampler:
+    def of(cls, mechanism: Mechanism | PandaTable) -> Sampler:
         """The sampler of a mechanism: nothing without a guarantee gets this far."""
-        if not isinstance(mechanism, Mechanism):
+        if not isinstance(mechanism, Mechanism | PandaTable):
             msg = f"{type(mechanism).__name__} has no guarantee; perturb needs a Mechanism"
             raise NotForReleaseError(msg)
         problem = mechanism.problem
         domain = problem.domain
         outputs = problem.reports
         placed = [np.zeros(0) if part is None else part for part in (outputs.lat, outputs.lon)]
-        called = np.frombuffer(repr(outputs.names).encode(), dtype=np.uint8)
+        law = repr(mechanism.scheme.selection) if isinstance(mechanism, PandaTable) else ""
+        called = np.frombuffer((repr(outputs.names) + law).encode(), dtype=np.uint8)
         name = digest(mechanism.weights, outputs.codes, *placed, called) + domain.fingerprint
         return cls(
             thresholds=np.array([thresholds(row) for row in mechanism.weights]),
@@ -64,7 +71,14 @@ class Sampler:
             epsilon=problem.epsilon,
             unit=domain.unit,
             table=bytes.fromhex(name),
+            phases=mechanism if isinstance(mechanism, PandaTable) else None,
+            delta=mechanism.delta if isinstance(mechanism, PandaTable) else 0.0,
         )
+
+    @property
+    def size(self) -> int:
+        """Records that are covered."""
+        return len(self.thresholds) if self.phases is None else self.phases.problem.size
 
     def __repr__(self) -> str:
         records, outputs = self.thresholds.shape
@@ -73,7 +87,7 @@ class Sampler:
     def places(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
         """An independent draw for every place: one compiled loop where there is a grid."""
         check_limit(limit)
-        if self.grid is None:
+        if self.grid is None or self.phases is not None:
             return self.records(self.snapped(lat, lon, limit))
         from panda_mdp.frames.kernel import draw_places
 
@@ -88,12 +102,60 @@ class Sampler:
             raise SnapError(msg)
         return snap_places(self.metric, self.grid, lat, lon, limit).record
 
-    def records(self, records: IntArray, words: Words | None = None) -> IntArray:
-        """A draw for every record, with fresh bits or those given; OUTSIDE stays."""
+    def records(
+        self, records: IntArray, words: Words | None = None, rows: IntArray | None = None
+    ) -> IntArray:
+        """A draw for every record, with fresh bits or those given; OUTSIDE stays.
+
+        PAnDA's Phase I, where there is one, is run for each of them, unless `rows` says what it
+        led to.
+        """
         from panda_mdp.frames.kernel import draw_records
 
         bits = _system_words(len(records)) if words is None else words
-        return np.asarray(draw_records(records, self.thresholds, bits))
+        used = records
+        if self.phases is not None:
+            used = self._selected(records, SystemBits()) if rows is None else rows
+        return np.asarray(draw_records(used, self.thresholds, bits))
+
+    def shared(self, records: IntArray, group: IntArray, seeds: list[bytes]) -> IntArray | None:
+        """Phase I once for each group and record: the rows that they report from."""
+        if self.phases is None:
+            return None
+        width = np.int64(self.size)
+        rows = np.full(len(records), OUTSIDE, dtype=np.int64)
+        covered = np.flatnonzero(records >= 0)
+        different, which = np.unique(group[covered] * width + records[covered], return_inverse=True)
+        chosen = np.empty(len(different), dtype=np.int64)
+        for k, pair in enumerate(different.tolist()):
+            seed = seeds[pair // width] + int(pair % width).to_bytes(8, "little")
+            chosen[k] = self._selected(np.array([pair % width]), DerivedBits(seed))[0]
+        rows[covered] = chosen[which.reshape(-1)]
+        return rows
+
+    def _selected(self, records: IntArray, bits: BitSource) -> IntArray:
+        rows = np.full(len(records), OUTSIDE, dtype=np.int64)
+        covered = records >= 0
+        if self.phases is not None and covered.any():
+            rows[covered] = self.phases.draw_rows(records[covered], bits)
+        return rows
+
+
+class DerivedBits:
+    """Bits that follow from a secret seed of 256 bits and more, by SHAKE-256."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed, self._used = seed, 0
+
+    def __repr__(self) -> str:
+        return "DerivedBits(<hidden>)"
+
+    def integers(self, count: int) -> IntArray:
+        """Integers in [0, 2^62), other ones at every call."""
+        self._used += 1
+        state = hashlib.shake_256(self._seed + self._used.to_bytes(8, "little"))
+        raw = np.frombuffer(state.digest(8 * count), dtype="<u8")
+        return (raw & np.uint64(TOTAL - 1)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -144,6 +206,8 @@ class Drawer:
         self.summary = summary if summary is not None else FrameSummary()
         self.summary.epsilon, self.summary.unit = sampler.epsilon, sampler.unit
         self.summary.keyed = key is not None
+        self.summary.delta = sampler.delta
+        self.summary.phased = sampler.phases is not None
         # Names for people in the summary: of the key, or of this process alone.
         self._names = key or DrawKey.fresh()
         self._seen: dict[bytes, set[int]] = {}
@@ -183,7 +247,9 @@ class Drawer:
 
             key = self.key.draw_key(self.sampler.table)
             words = keyed_words(key, nonces, group, records, CONSTANTS)
-        drawn = self.sampler.records(records, words)
+        secret = self._names.draw_key(self.sampler.table + b"selection").tobytes()
+        selected = self.sampler.shared(records, group, [secret + n.tobytes() for n in nonces])
+        drawn = self.sampler.records(records, words, selected)
         held = self._spend(group, [nonce.tobytes() for nonce in nonces], records)
         drawn[held] = HELD
         return drawn
@@ -197,7 +263,7 @@ class Drawer:
         return self.sampler.snapped(rows.lat, rows.lon, self.limit)
 
     def _checked(self, records: IntArray) -> IntArray:
-        covered = (records >= 0) & (records < len(self.sampler.thresholds))
+        covered = (records >= 0) & (records < self.sampler.size)
         return np.where(covered, records, OUTSIDE)
 
     def _spend(self, group: IntArray, names: list[bytes], records: IntArray) -> IntArray:
@@ -205,7 +271,7 @@ class Drawer:
         covered = np.flatnonzero(records >= 0)
         if self.key is None:
             return self._spend_rows(group, names, covered)
-        width = np.int64(len(self.sampler.thresholds))
+        width = np.int64(self.sampler.size)
         different, first, which = np.unique(
             group[covered] * width + records[covered], return_index=True, return_inverse=True
         )

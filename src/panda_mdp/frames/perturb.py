@@ -14,6 +14,7 @@ from panda_mdp.errors import BudgetError, InvalidInputError, SnapError
 from panda_mdp.frames.drawing import HELD, OUTSIDE, Drawer, Rows, Sampler
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.frames.summary import FrameSummary
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.table.mechanism import Mechanism
 
 Frame = TypeVar("Frame")
@@ -51,7 +52,7 @@ class Reports:
     names: tuple[Any, ...] | None = None
 
     @classmethod
-    def of(cls, mechanism: Mechanism) -> Reports:
+    def of(cls, mechanism: Mechanism | PandaTable) -> Reports:
         """The outputs of a mechanism; records are called as the domain calls them."""
         domain, outputs = mechanism.problem.domain, mechanism.problem.reports
         if outputs.records is None:
@@ -79,7 +80,7 @@ class Reports:
 
 def perturb(
     frame: Frame,
-    mechanism: Mechanism,
+    mechanism: Mechanism | PandaTable,
     *,
     lat: str = "lat",
     lon: str = "lon",
@@ -109,6 +110,10 @@ def perturb(
     says what becomes of the guarantee). A period is an hour, day, week or month (UTC) of the column
     `time`, or what the column `period` says, or everything. `budget` is the most epsilon, per unit
     of distance, of a person in a period. `summary` collects what happened.
+
+    A `PandaTable` runs Phase I first: for every row, or with `person` once for each person, period
+    and place, whose rows share the selection. It is not released; (epsilon, delta) holds for each
+    row, and n rows cost at most n times both.
     """
     perturber = Perturber(
         mechanism,
@@ -127,7 +132,7 @@ class Perturber:
 
     def __init__(
         self,
-        mechanism: Mechanism,
+        mechanism: Mechanism | PandaTable,
         columns: Columns,
         *,
         limit: float = 0.5,

@@ -17,6 +17,9 @@ class FrameSummary:
     unit: str = ""
     limit_km: float | None = None
     keyed: bool = False
+    delta: float = 0.0
+    phased: bool = False
+    """Whether PAnDA's Phase I ran before the reports."""
     rows: int = 0
     reported: int = 0
     outside: int = 0
@@ -32,6 +35,7 @@ class FrameSummary:
     def add(self, other: FrameSummary) -> None:
         """Take in what became of rows that were drawn elsewhere, of other people or of none."""
         self.epsilon, self.unit, self.keyed = other.epsilon, other.unit, other.keyed
+        self.delta, self.phased = other.delta, other.phased
         self.limit_km = other.limit_km
         self.rows += other.rows
         self.reported += other.reported
@@ -73,6 +77,12 @@ class FrameSummary:
             text.append(
                 f"every row is an independent draw of {each}: a person in n rows spends n times "
                 "that; name the person's column (person=) to see and bound it"
+            )
+        if self.phased:
+            shared = "once for each person, period and place, whose rows share it"
+            text.append(
+                f"Phase I was drawn {shared if self.draws else 'for every row'}; epsilon holds "
+                f"for each row except with probability {self.delta:g}, and both add up over rows"
             )
         if self.limit_km is not None:
             text.append(

@@ -22,7 +22,6 @@ from panda_mdp.plot.style import (
     new_figure,
     plain_axes,
 )
-from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.survey.runs import Outcome
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 def draw_side_by_side(city: City, tasks: IntArray, shown: Sequence[Outcome]) -> Figure:
     """Where the report for one central record may lie, one panel per method."""
-    drawn = [o for o in shown if o.weights is not None]
+    drawn = [o for o in shown if o.reports is not None]
     problem = drawn[0].problem
     lat, lon = places_of(problem.domain, city)
     plane = plane_of(lat, lon)
@@ -43,7 +42,7 @@ def draw_side_by_side(city: City, tasks: IntArray, shown: Sequence[Outcome]) -> 
         color=INK,
     )
     # One scale for all panels: a circle twice as large is twice as likely in any of them.
-    areas = circle_areas(np.stack([np.asarray(o.weights)[record] / float(TOTAL) for o in drawn]))
+    areas = circle_areas(np.stack([np.asarray(o.reports)[record] for o in drawn]))
     panels = np.atleast_1d(figure.subplots(1, len(drawn)))
     for axes, outcome, area in zip(panels, drawn, areas, strict=True):
         draw_streets(axes, nodes, city.u, city.v)

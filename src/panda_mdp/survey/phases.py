@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.options import Options
-from panda_mdp.panda.schemes.scheme import Scheme
+from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.panda.schemes.ball_scheme import BallScheme
 from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
 from panda_mdp.problem import Problem
@@ -16,51 +18,60 @@ CENTRE_SHARE = 0.3
 GAP = 0.02
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Phases:
-    """What a scheme gives: no single table, so neither weights nor an attacker's figures."""
+    """What both phases give: no single table of records, so no attacker's figures."""
 
     loss: float
     """Expected, over the prior, the draws and the reports."""
     audited_epsilon: float
     holds: bool
     note: str
+    marginal: FloatArray
+    """Pr[report | record], both phases summed: for pictures, it has no file of its own."""
+
+    @classmethod
+    def of(cls, table: PandaTable) -> Phases:
+        """What a table of PAnDA keeps and costs; it exists only where its guarantee holds."""
+        note = (
+            f"epsilon holds but for delta {table.delta:g}; a user downloads "
+            f"{table.download:.0%} of the table"
+        )
+        return cls(table.loss, _audited(table), holds=True, note=note, marginal=table.marginal)
 
 
-def panda_ball(problem: Problem, time_limit: float | None = None, delta: float = 1e-2) -> Phases:
+def panda_ball(
+    problem: Problem, time_limit: float | None = None, delta: float = 1e-2
+) -> PandaTable:
     """Both phases with balls: a private centre, the ball's rows, a report from the own row."""
     options = Options(gap=GAP, time_limit=time_limit)
-    scheme = BallAnchors(CENTRE_SHARE * problem.epsilon).scheme(problem, delta, options)
-    return _measured(scheme, scheme.law.mechanism.audit.epsilon + scheme.mechanism.audit.epsilon)
+    selection = BallAnchors(CENTRE_SHARE * problem.epsilon)
+    return PandaTable.of(selection.scheme(problem, delta, options))
 
 
 def panda_candidates(
     problem: Problem, time_limit: float | None = None, delta: float = 1e-7
-) -> Phases:
+) -> PandaTable:
     """Both phases with a public quarter of the records as anchors of everybody."""
     count = max(1, problem.size // 4)
     selection = BernoulliAnchors.alike(problem.domain, count, delta)
     options = Options(gap=GAP, time_limit=time_limit)
-    return _measured(selection.scheme(problem, delta, options), problem.epsilon)
+    return PandaTable.of(selection.scheme(problem, delta, options))
 
 
 def panda_logistic(
     problem: Problem, time_limit: float | None = None, delta: float = 1e-7
-) -> Phases:
+) -> PandaTable:
     """Both phases with the paper's gentlest decay and everything accounted for: mostly refused."""
     options = Options(gap=GAP, time_limit=time_limit)
     scheme = BernoulliAnchors("logistic").scheme(problem, delta, options)
     if scheme.failure is not None:
         msg = f"does not fit: {str(scheme.failure).split('. ')[0]}"
         raise MethodError(msg)
-    return _measured(scheme, problem.epsilon)
+    return PandaTable.of(scheme)
 
 
-def _measured(scheme: Scheme, epsilon: float) -> Phases:
-    account = scheme.account()
-    holds = account is not None and account.violation <= scheme.delta
-    share = scheme.expected_anchors / scheme.problem.size
-    note = (
-        f"epsilon holds but for delta {scheme.delta:g}; a user downloads {share:.0%} of the table"
-    )
-    return Phases(scheme.expected_loss(), epsilon, holds, note if holds else "no guarantee")
+def _audited(table: PandaTable) -> float:
+    if isinstance(table.scheme, BallScheme):
+        return table.selection_epsilon + table.scheme.mechanism.audit.epsilon
+    return table.epsilon

@@ -19,6 +19,7 @@ from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.remap import remap
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.problem import Problem
 from panda_mdp.survey.phases import Phases, panda_ball, panda_candidates, panda_logistic
 from panda_mdp.table.mechanism import Table
@@ -62,14 +63,18 @@ class PhasedMethod:
 
     name: str
     label: str
-    function: Callable[[Problem, float | None], Phases]
+    function: Callable[[Problem, float | None], PandaTable]
     paper: str | None = None
     demo_seconds: float = 10.0
     timed: bool = True
 
+    def table(self, problem: Problem, time_limit: float | None = None) -> PandaTable:
+        """Both phases, to be saved and run."""
+        return self.function(problem, time_limit)
+
     def run(self, problem: Problem, time_limit: float | None = None) -> Phases:
         """What the two phases cost and keep."""
-        return self.function(problem, time_limit)
+        return Phases.of(self.table(problem, time_limit))
 
 
 AnyMethod = Method | PhasedMethod

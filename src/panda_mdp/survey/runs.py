@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.processes import NoAnswer, Worker, forget_peak, peak_mb
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import attack
+from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.phases import Phases
@@ -50,6 +51,15 @@ class Outcome:
     failed: bool = False
     """Whether the method ended with an error that is not an answer about the input."""
     weights: IntArray | None = None
+    marginal: FloatArray | None = None
+    """Pr[report | record] where two phases have no single table."""
+
+    @property
+    def reports(self) -> FloatArray | None:
+        """Pr[report | record], K x m, however it comes about."""
+        if self.weights is None:
+            return self.marginal
+        return np.asarray(np.asarray(self.weights) / float(TOTAL))
 
     def row(self) -> dict[str, Any]:
         """The object that goes into JSON."""
@@ -108,7 +118,7 @@ def _measured(method: AnyMethod, problem: Problem, limit: float | None) -> dict[
     seconds = time.perf_counter() - start
     peak = peak_mb()
     if isinstance(table, Phases):
-        return {**asdict(table), "seconds": seconds, "peak_mb": peak}
+        return {**vars(table), "seconds": seconds, "peak_mb": peak}
     seen = attack(table, radii=())
     notes = []
     stopped = str(table.details.get("stopped", ""))

@@ -203,7 +203,7 @@ FORGED = {
     "a centre moved": ("common", swap("centres", 0, 11), "centre|ball|probability|violation|loss"),
     "rows swapped": ("common", swap("weights", 0, 9), "contradict"),
     "rows outside swapped": ("common", swap_far("outside_weights"), "different rows|loss"),
-    "rows outside that tell": ("common", point_mass, "different rows|exceed|contradict"),
+    "rows outside that tell": ("common", point_mass, "no mean of the records"),
     "a smaller radius": ("common", claim("selection.radius", scaled(0.7)), "contradict|different"),
     "a smaller delta": ("common", claim("delta", 1e-5), "contradict"),
     "no delta": ("common", claim("delta", 0.0), "contradict"),

@@ -148,6 +148,13 @@ def _balls(problem: Problem, delta: float, stated: Mapping[str, Any], given: Arr
     if stated["outside"] == "common":
         outside = given["outside_weights"]
         check_weights(outside, (len(centres), problem.outputs_count))
+        # Beyond what the rows of records reach, accounts of large domains would not cover it.
+        low, high = given["weights"].min(axis=0), given["weights"].max(axis=0)
+        if (outside < low - problem.outputs_count).any() or (
+            outside > high + problem.outputs_count
+        ).any():
+            msg = "a row outside a ball is no mean of the records' rows"
+            raise FileFormatError(msg)
         firsts = [int(some[0]) for some in law.groups]
         if any((outside[some] != outside[some[0]]).any() for some in law.groups):
             msg = "two centres have the same ball and different rows outside"

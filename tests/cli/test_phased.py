@@ -1,0 +1,120 @@
+"""PAnDA on the command line: a city to a file, and what the other commands make of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import panda_mdp as pm
+from panda_mdp.cli import app
+
+SMALL = ["--records", "40", "--outputs", "8", "--epsilon", "1"]
+
+
+def call(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("panda")
+    done = call("panda", "synthetic", *SMALL, "--users", "3", "--seed", "4", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "epsilon 1 per km, delta 0.01" in done.stdout
+    return out
+
+
+def test_panda_writes_a_file_that_others_run(folder: Path) -> None:
+    assert {"results.json", "panda.pmdp", "anchors.png"} <= {p.name for p in folder.iterdir()}
+    table = pm.load_panda(folder / "panda.pmdp")
+    result = json.loads((folder / "results.json").read_text())
+    assert result["holds"] == "yes"
+    assert f"{table.loss:.4f} km" in result["expected loss"]
+
+
+def test_candidates_and_the_frontier(tmp_path: Path) -> None:
+    done = call("panda", "synthetic", *SMALL, "--candidates", "10", "--out", tmp_path / "some")
+    assert done.exit_code == 0, done.output
+    assert pm.load_panda(tmp_path / "some" / "panda.pmdp").download == pytest.approx(0.25, abs=0.01)
+    done = call("panda", "synthetic", *SMALL, "--calibrate", "--out", tmp_path / "best")
+    assert done.exit_code in (0, 1), done.output
+    if done.exit_code == 0:
+        assert (tmp_path / "best" / "frontier.png").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--delta", "0"], ["--users", "0"], ["--seed", "-1"], ["--centre", "7"]]
+)
+def test_what_cannot_be_is_refused_in_a_line(wrong: list[str], tmp_path: Path) -> None:
+    done = call("panda", "synthetic", *SMALL, *wrong, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+def test_info_audit_and_explain_speak_of_both_phases(folder: Path, tmp_path: Path) -> None:
+    file = folder / "panda.pmdp"
+    info = call("info", file, "--json", tmp_path / "info.json")
+    assert info.exit_code == 0, info.output
+    for words in ("delta", "anchors per user", "a ball of", "two phases"):
+        assert words in info.stdout
+    assert json.loads((tmp_path / "info.json").read_text())["delta"] == 0.01
+    audit = call("audit", file, "--json", tmp_path / "audit.json")
+    assert audit.exit_code == 0, audit.output
+    verdict = json.loads((tmp_path / "audit.json").read_text())
+    assert 0 < verdict["violation"] <= verdict["delta"]
+    assert verdict["pairs"] == 40 * 39 // 2
+    assert call("audit", file, "--epsilon", "2").exit_code == 2
+    said = call("explain", file)
+    assert said.exit_code == 0, said.output
+    assert "except with probability 0.01" in said.stdout
+    assert "downloads" in said.stdout
+    assert call("explain", file, "--record", stdin="1\n").exit_code == 2
+    verify = call("verify", file)
+    assert verify.exit_code == 2
+    attack = call("attack", file)
+    assert attack.exit_code == 2
+    assert "load_panda" in attack.stderr
+
+
+def test_perturb_draws_anchors_for_each_line(folder: Path) -> None:
+    table = pm.load_panda(folder / "panda.pmdp")
+    done = call("perturb", folder / "panda.pmdp", stdin="3\n17\n3\n")
+    assert done.exit_code == 0, done.output
+    places = {f"{lat!r},{lon!r}" for lat, lon in zip(*_outputs(table), strict=True)}
+    assert len(done.stdout.splitlines()) == 3
+    assert set(done.stdout.splitlines()) <= places
+    assert call("perturb", folder / "panda.pmdp", "--at-most", "0.5", stdin="3\n").exit_code == 2
+
+
+def _outputs(table: pm.PandaTable) -> tuple[list[float], list[float]]:
+    domain, chosen = table.problem.domain, table.problem.outputs
+    return domain.lat[chosen].tolist(), domain.lon[chosen].tolist()
+
+
+def test_perturb_shares_a_selection_within_a_person(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rows = tmp_path / "rows.csv"
+    lines = [f"{user},{place}" for user in "ab" for place in (3, 3, 9)]
+    rows.write_text("user,place\n" + "\n".join(lines) + "\n")
+    options = ["--record", "place", "--person", "user", "-o", tmp_path / "out.csv"]
+    done = call("perturb", folder / "panda.pmdp", rows, *options)
+    assert done.exit_code == 0, done.output
+    assert "once for each person, period and place" in " ".join(done.stdout.split())
+    assert "except with probability 0.01" in " ".join(done.stdout.split())
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 7
+
+
+def test_solve_writes_the_file_too(tmp_path: Path) -> None:
+    out = tmp_path / "solved.pmdp"
+    done = call(
+        "solve", "synthetic", *SMALL, "--method", "panda-candidates", "-o", out,
+        "--json", tmp_path / "solved.json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    row = json.loads((tmp_path / "solved.json").read_text())
+    assert row["loss"] == pytest.approx(pm.load_panda(out).loss)
+    assert np.isclose(row["download"], 0.25, atol=0.01)

@@ -1,0 +1,70 @@
+"""Frames through a table of PAnDA: Phase I first, shared by the rows of a person and place."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import panda_mdp as pm
+from panda_mdp.frames.drawing import OUTSIDE, DerivedBits, Sampler
+from panda_mdp.panda.options import Options
+
+pd = pytest.importorskip("pandas")
+KEY = pm.DrawKey(b"k" * 32)
+
+
+@pytest.fixture(scope="module", params=["balls", "candidates"])
+def table(request, domain: pm.Domain) -> pm.PandaTable:
+    outputs = [0, 3, 6, 9]
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 1.0)
+    selection = pm.BallAnchors(0.5)
+    if request.param == "candidates":
+        selection = pm.BernoulliAnchors("exponential", 0.9, 0.0, radius=20.0, candidates=[0, 4, 8])
+    return pm.PandaTable.of(selection.scheme(problem, 0.3, Options()))
+
+
+def test_reports_have_the_law_of_both_phases(table: pm.PandaTable) -> None:
+    people = 1_200
+    frame = pd.DataFrame({"user": range(people), "place": 4})
+    expected = people * table.marginal[4]
+    spread = np.sqrt(expected * (1 - table.marginal[4]))
+    for options in ({}, {"person": "user"}, {"person": "user", "key": pm.DrawKey.fresh()}):
+        reported = pm.perturb(frame, table, record="place", **options)["reported_lat"]
+        seen = [np.isclose(reported, lat).sum() for lat in (41.9, 41.93, 41.96, 41.99)]
+        assert (np.abs(seen - expected) <= 5 * spread + 1).all()
+
+
+def test_rows_of_a_person_and_place_share_phase_one(table: pm.PandaTable) -> None:
+    sampler = pickle.loads(pickle.dumps(Sampler.of(table)))
+    records = np.tile(np.arange(10), 40)
+    records[7] = OUTSIDE
+    group = np.repeat(np.arange(40), 10) // 2
+    seeds = [bytes([k]) * 44 for k in range(20)]
+    rows = sampler.shared(records, group, seeds)
+    assert rows is not None
+    assert rows[7] == OUTSIDE
+    for g, x in {(g, x) for g, x in zip(group, records, strict=True) if x >= 0}:
+        assert len(set(rows[(group == g) & (records == x)])) == 1
+    assert len({tuple(rows[group == g]) for g in range(1, 20)}) > 1
+    again = sampler.shared(records[20:], group[20:], seeds)
+    assert np.array_equal(again, rows[20:])
+
+
+def test_with_a_key_both_phases_repeat(table: pm.PandaTable) -> None:
+    frame = pd.DataFrame({"user": np.repeat(np.arange(30), 2), "place": 4})
+    summary = pm.FrameSummary()
+    options = {"record": "place", "person": "user", "key": KEY}
+    first = pm.perturb(frame, table, summary=summary, **options)
+    assert (first["reported_lat"] == pm.perturb(frame, table, **options)["reported_lat"]).all()
+    assert (first["reported_lat"].to_numpy().reshape(30, 2).std(axis=1) == 0).all()
+    assert "once for each person, period and place" in str(summary)
+    assert f"except with probability {table.delta:g}" in str(summary)
+
+
+def test_derived_bits_differ_at_every_call() -> None:
+    bits = DerivedBits(b"s" * 32)
+    assert not set(bits.integers(50)) & set(bits.integers(50))
+    assert list(DerivedBits(b"s" * 32).integers(9)) == list(DerivedBits(b"s" * 32).integers(9))
+    assert "s" * 32 not in repr(bits)
