@@ -40,11 +40,13 @@ from panda_mdp.panda.simulate.trajectory import observed_trajectory, trajectory
 from panda_mdp.panda.simulate.users import reoptimise
 from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
+from panda_mdp.privacy.continuous import ContinuousAudit
 from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.snapping import Snap
 from panda_mdp.table.certificate import Expected
+from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.inspect import Unverified, inspect
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Simulation
 from panda_mdp.table.pmdc.archive import load_compact, save_compact
@@ -61,8 +63,10 @@ __all__ = [
     "Choice",
     "City",
     "CompactTable",
+    "ContinuousAudit",
     "Domain",
     "DrawKey",
+    "EverywhereMechanism",
     "Expected",
     "Explanation",
     "FrameSummary",

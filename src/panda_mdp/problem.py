@@ -78,7 +78,10 @@ class Problem(Rebuilt):
         set_(self, "loss", frozen(_check_loss(self.loss, size, len(self.outputs))))
         set_(self, "epsilon", check_epsilon(self.epsilon))
         uniform = self.prior is None
-        set_(self, "prior", frozen(_check_prior(self.prior, size)))
+        mesh = self.domain.mesh
+        # Over an area people are where it was drawn, not on the mesh's rim nor in holes.
+        given = mesh.inside / mesh.inside.sum() if uniform and mesh is not None else self.prior
+        set_(self, "prior", frozen(_check_prior(given, size)))
         if not self.prior_source:
             set_(self, "prior_source", "uniform" if uniform else "given")
         if self.loss_unit is None:

@@ -26,12 +26,14 @@ from panda_mdp.space.checks import (
     place_keys,
     refuse_few,
 )
+from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
     Euclidean,
     Haversine,
     Matrix,
     Metric,
+    haversine_km,
 )
 from panda_mdp.space.snapping import Snap, Snaps, grid_of, snap_place, snap_places
 from panda_mdp.space.tiles import Tiles, tile
@@ -70,6 +72,8 @@ class Domain(Rebuilt):
     """For `merge=True`: the domain's record of each record that was given."""
     labels: tuple[Label, ...] | None = None
     """What each record is called: a word, an age, the name of a zone."""
+    mesh: Mesh | None = None
+    """For `from_area`: the triangles whose vertices the records are."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.metric, Metric):
@@ -92,6 +96,18 @@ class Domain(Rebuilt):
             if values is not None and len(values) != self.size:
                 msg = f"{len(values)} {name} for {self.size} records; give one per record"
                 raise DomainError(msg)
+        if self.mesh is not None:
+            self._check_mesh(self.mesh)
+
+    def _check_mesh(self, mesh: Mesh) -> None:
+        """The records are the vertices of the mesh, in their order."""
+        lat, lon = mesh.places
+        if len(lat) == self.size and self.geographic:
+            apart = haversine_km(self.lat, self.lon, lat, lon)
+            if apart.max() <= AGREEMENT_KM:
+                return
+        msg = "the records are not the vertices of the mesh; Domain.from_area makes both"
+        raise DomainError(msg)
 
     def _changed(self, **changes: Any) -> Self:
         """This domain with other fields, and a metric that is known to be one."""
@@ -178,6 +194,28 @@ class Domain(Rebuilt):
         return cls(Matrix(table[np.ix_(keep, keep)], unit), merged=mapping)
 
     @classmethod
+    def from_area(
+        cls, area: Any, spacing: float | None = None, epsilon: float | None = None
+    ) -> Domain:
+        """The vertices of a mesh of equilateral triangles over an area, under distance in km.
+
+        `area` is (south, west, north, east) in degrees, a list of corners (lat, lon), a list of
+        such rings (the first outside, the others holes), a GeoJSON polygon or what has a
+        `__geo_interface__`, or what has `lat` and `lon` (traces, places) to be covered.
+        `spacing` is the triangles' side in km, 0.2 / epsilon where only `epsilon` (per km) is
+        given. The mesh covers the convex hull of the area, so that between any two of its
+        points the shortest way lies in it: `optimal(..., everywhere=True)` is private for all of
+        them. Where no prior is given people are in the area itself, and not in its holes. The mesh
+        is public, and so is whatever it was made around.
+
+        >>> Domain.from_area((41.89, 12.48, 41.91, 12.51), spacing=0.5)
+        Domain(45 records, haversine, km)
+        """
+        mesh = mesh_over(area, spacing, epsilon)
+        lat, lon = mesh.places
+        return cls(Haversine(lat, lon), mesh=mesh)
+
+    @classmethod
     def from_graph(
         cls,
         city: RoadNetwork,
@@ -249,7 +287,7 @@ class Domain(Rebuilt):
         nodes = None if self.nodes is None else self.nodes[chosen]
         labels = None if self.labels is None else tuple(self.labels[k] for k in chosen.tolist())
         metric = self.metric.take(chosen)
-        return self._changed(metric=metric, nodes=nodes, labels=labels, merged=None)
+        return self._changed(metric=metric, nodes=nodes, labels=labels, merged=None, mesh=None)
 
     def with_nodes(self, nodes: IntArray) -> Domain:
         """The same domain, remembering the city's node of each record."""

@@ -38,6 +38,7 @@ def optimal(
     attacker: Name | None = None,
     limit: float | None = None,
     radius: float | None = None,
+    everywhere: bool = False,
 ) -> Mechanism:
     """The table of least expected loss among all epsilon-mDP tables, to a certified gap.
 
@@ -65,6 +66,10 @@ def optimal(
     first one's, on the CPU, and certified too: `details["second"]`. `attacker` and `limit` ask for
     the least loss at which that attacker gains at most `limit`.
 
+    `everywhere` is for domains of `Domain.from_area`: the result is an `EverywhereMechanism`,
+    private for every point of the area and not for the vertices alone, whose `sample_at(lat, lon)`
+    draws at the point; its lower bound is that of all mechanisms that are (docs/everywhere.md).
+
     >>> from panda_mdp import Domain
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
     >>> problem = Problem(domain, [0, 1, 2], abs(domain.distances()), epsilon=1.0)
@@ -81,6 +86,13 @@ def optimal(
     if backend not in ("auto", "cpu", "jax", "highs"):
         msg = f"backend is {backend!r}; it must be 'auto', 'cpu', 'jax' or 'highs'"
         raise MethodError(msg)
+    if everywhere:
+        if backend == "highs" or initial is not None or then or attacker:
+            msg = "everywhere=True takes neither backend='highs' nor initial, then or attacker"
+            raise MethodError(msg)
+        from panda_mdp.methods.everywhere.everywhere import Everywhere
+
+        return Everywhere(problem, gap, backend, devices, time_limit, progress).run()
     start_table = None if initial is None else _check_initial(problem, initial)
     if (attacker is None) != (limit is None) or (attacker is not None and then is not None):
         msg = "attacker and limit belong together, and exclude then: give both, or then, or none"

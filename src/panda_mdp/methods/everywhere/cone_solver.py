@@ -1,0 +1,103 @@
+"""The first-order method with a bound on the gradient in every triangle."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.compute.numba.cones import cone, run
+from panda_mdp.methods.optimal.cpu_solver import squared_distance
+from panda_mdp.methods.optimal.halpern import (
+    ROW_PULL,
+    SMALLEST,
+    START_WEIGHT,
+    Halpern,
+    incidence,
+)
+from panda_mdp.problem import Problem
+
+
+class ConeSolver(Halpern):
+    """min sum p c z over tables whose triangles lie in the cone of a slope (numba/cones.py)."""
+
+    def __init__(
+        self, problem: Problem, corners: IntArray, slope: float, start: FloatArray
+    ) -> None:
+        self.problem, self.corners = problem, corners
+        self.weight = START_WEIGHT
+        self.iterations = 0
+        self.residual = math.inf
+        cost = problem.weighted_loss
+        self.unit = float(cost.mean()) or 1.0
+        scale = np.sqrt(np.maximum(start, SMALLEST))
+        scale /= scale.mean()
+        self.scale_sums = scale.sum(axis=1)
+        self.shape = cone(slope)  # type: ignore[no-untyped-call]
+        self.start, self.slot = incidence(corners, problem.size)
+        self.degree = np.diff(self.start)
+        self._begin(cost, scale, start)
+        self._connect(corners)
+        self._restart()
+
+    def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
+        self._cost = np.ascontiguousarray(cost / self.unit, dtype=np.float32)
+        self._scale = np.ascontiguousarray(scale, dtype=np.float32)
+        self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
+        self._mu = np.zeros(len(z), dtype=np.float32)
+        self._x0, self._mu0 = self._x.copy(), self._mu.copy()
+        self._mid = np.empty_like(self._x)
+
+    def _connect(self, source: IntArray) -> None:
+        self._u = np.zeros((len(source), 3, self._x.shape[1]), dtype=np.float32)
+        self._u0 = self._u.copy()
+
+    def _anchor(self) -> None:
+        self._x0[...], self._mu0[...], self._u0[...] = self._x, self._mu, self._u
+
+    def _iterate(self, steps: int, since: int) -> float:
+        moved = np.zeros(3)
+        run(
+            steps,
+            since,
+            self._x,
+            self._x0,
+            self._mid,
+            self._mu,
+            self._mu0,
+            self._u,
+            self._u0,
+            self._cost,
+            self._scale,
+            self.corners,
+            self.start,
+            self.slot,
+            self.shape,
+            np.float32(self.weight),
+            np.float32(self.weight * ROW_PULL),
+            (self.weight * ROW_PULL / self.scale_sums).astype(np.float32),
+            moved,
+        )
+        return float(moved.sum())
+
+    def _travel(self) -> tuple[float, float]:
+        step = self._x - self._x0
+        stiff = self.degree[:, None] + ROW_PULL * self._scale
+        rise = (self._mu - self._mu0).astype(np.float64)
+        row = float(rise**2 @ self.scale_sums) / ROW_PULL
+        primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
+        return primal, squared_distance(self._u, self._u0) + row
+
+    def matrix(self) -> FloatArray:
+        """The current table: non-negative, rows near 1, gradients nearly within the bound."""
+        return np.asarray(np.maximum(self._x, 0) * self._scale, dtype=np.float64)
+
+    def bound(self) -> float:
+        """About the least loss of tables that keep the slope, from the current multipliers."""
+        largest = self._scale[self.corners].max(axis=1)
+        shares = self._u / largest[:, None, :]
+        reduced = self._cost.astype(np.float64)
+        for corner in range(3):
+            np.add.at(reduced, self.corners[:, corner], shares[:, corner])
+        return float(self.unit * reduced.min(axis=1).sum())

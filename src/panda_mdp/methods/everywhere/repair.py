@@ -1,0 +1,97 @@
+"""From a table whose gradients nearly fit to one that fits in every triangle.
+
+Columns are raised until every triangle keeps its bound (compute/numba/raising.py) and rows
+normalised, in turn; where that leaves a triangle open its bound is tightened a little. What is then
+still open is closed by mixing in a table that is private along the sides of triangles at so small
+an epsilon that it keeps every bound with room: tables that keep them form a convex set.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.numba.raising import raise_columns
+from panda_mdp.privacy.continuous import triangle_rates
+from panda_mdp.privacy.repair import repair
+from panda_mdp.problem import Problem
+from panda_mdp.space.mesh import Mesh
+from panda_mdp.table.release import floor_row
+
+TIGHTENING = 1e-3
+ROUNDS, FREE_ROUNDS = 80, 20
+"""Rounds in all, and those before bounds are tightened."""
+GAIN = 0.5
+"""Of what a triangle exceeds its bound by: how much the bound is tightened for the next round."""
+SWEEPS, SETTLED = 1_000, 1e-6
+MARGIN = 1e-6
+"""What is left of epsilon for quantising to integers."""
+ROOM = (0.92, 0.8, 0.6)
+"""Shares of the largest epsilon along sides at which the table that is mixed in is private."""
+SHARES = 14
+
+
+class MeshRepair:
+    """Repairs tables of one problem."""
+
+    def __init__(self, problem: Problem, mesh: Mesh, closure: Closure) -> None:
+        self.problem, self.mesh, self.closure = problem, mesh, closure
+        self.limits = problem.epsilon / mesh.stretch
+        """Of the rate in the plane, by triangle."""
+
+    def excess(self, matrix: FloatArray) -> FloatArray:
+        """Rates over their limits, (T, m)."""
+        rates = triangle_rates(matrix[self.mesh.triangles], self.mesh.spacing)
+        return np.asarray(rates / self.limits[:, None])
+
+    def fits(self, matrix: FloatArray) -> bool:
+        """Whether all rates are within their limits, with room for quantising."""
+        return bool(self.excess(matrix).max() <= 1 - MARGIN)
+
+    def run(self, matrix: FloatArray) -> FloatArray:
+        """A table near `matrix` that fits."""
+        rows = matrix / matrix.sum(axis=1, keepdims=True)
+        rows = self._raised(rows)
+        return rows if self.fits(rows) else self._mixed(rows)
+
+    def _raised(self, rows: FloatArray) -> FloatArray:
+        mesh = self.mesh
+        columns = np.ascontiguousarray(rows.T)
+        tight = np.full((columns.shape[0], len(mesh.triangles)), TIGHTENING)
+        sides = self.limits * mesh.spacing
+        for count in range(ROUNDS):
+            raise_columns(
+                columns, mesh.triangles, 1.5 * (sides * (1 - tight)) ** 2, SETTLED, SWEEPS
+            )
+            columns /= columns.sum(axis=0)
+            over = self.excess(columns.T).T - (1 - MARGIN)
+            if over.max() <= 0:
+                break
+            if count >= FREE_ROUNDS:
+                tight = np.minimum(tight + GAIN * np.maximum(over, 0.0), 0.5)
+        return np.ascontiguousarray(columns.T)
+
+    def _mixed(self, rows: FloatArray) -> FloatArray:
+        nats = float(self.limits.min()) * self.mesh.spacing
+        # Values 1, e^t and e^t are the worst that sides allow: a gradient of 2 (e^t - 1) / sqrt(3).
+        along = math.log1p(math.sqrt(0.75) * nats) / self.mesh.spacing
+        for share in ROOM:
+            floor = floor_row(self.problem, rows)
+            safe = repair(self.closure, rows, along * share, floor=floor).matrix
+            if self.fits(safe):
+                return self._least_mix(rows, safe)
+        mean = np.broadcast_to(self.problem.prior @ rows, rows.shape)
+        return self._least_mix(rows, mean)
+
+    def _least_mix(self, rows: FloatArray, safe: FloatArray) -> FloatArray:
+        low, high = 0.0, 1.0
+        for _ in range(SHARES):
+            middle = (low + high) / 2
+            if self.fits((1 - middle) * rows + middle * safe):
+                high = middle
+            else:
+                low = middle
+        return np.asarray((1 - high) * rows + high * safe)

@@ -1,0 +1,150 @@
+"""Areas as people give them: a box, a polygon with holes, GeoJSON, or places to be covered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.errors import DomainError
+from panda_mdp.space.checks import check_places
+
+SIDE_POINTS = 32
+"""Points along each side of a box: sides along a parallel are no great circles."""
+CIRCLE_POINTS = 12
+FORMS = (
+    "give (south, west, north, east), a list of (lat, lon) corners, a list of such rings (the "
+    "first outside, the others holes), a GeoJSON polygon, or what has lat and lon to be covered"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Area:
+    """Rings of (lat, lon) in degrees under the even-odd rule; or bare places to lie around."""
+
+    rings: tuple[FloatArray, ...]
+    places: bool = False
+
+    @property
+    def corners(self) -> FloatArray:
+        """All points of all rings, (n, 2)."""
+        return np.concatenate(self.rings)
+
+
+def read_area(area: Any) -> Area:
+    """An `Area` of any of the forms that are understood, or `DomainError`."""
+    if hasattr(area, "__geo_interface__"):
+        area = area.__geo_interface__
+    if isinstance(area, Mapping):
+        return Area(_geojson(area))
+    if hasattr(area, "chunks"):
+        return Area((_covered([(fixes.lat, fixes.lon) for fixes in area.chunks()]),), places=True)
+    if hasattr(area, "lat") and hasattr(area, "lon"):
+        return Area((_covered([(area.lat, area.lon)]),), places=True)
+    try:
+        numbers = [np.asarray(part, dtype=np.float64) for part in area]
+    except (TypeError, ValueError) as error:
+        msg = f"the area is a {type(area).__name__} that holds no numbers; {FORMS}"
+        raise DomainError(msg) from error
+    if len(numbers) == 4 and all(part.ndim == 0 for part in numbers):
+        return Area((_box(*(float(part) for part in numbers)),))
+    if numbers and all(part.shape == (2,) for part in numbers):
+        return Area((_ring(np.stack(numbers), 0),))
+    if numbers and all(part.ndim == 2 and part.shape[1] == 2 for part in numbers):
+        return Area(tuple(_ring(part, k) for k, part in enumerate(numbers)))
+    msg = f"the area has {len(numbers)} parts of shapes {[p.shape for p in numbers[:4]]}; {FORMS}"
+    raise DomainError(msg)
+
+
+def _covered(parts: list[tuple[Any, Any]]) -> FloatArray:
+    none = np.empty(0)
+    lat = np.concatenate([none, *(np.atleast_1d(np.asarray(a, np.float64)) for a, _ in parts)])
+    lon = np.concatenate([none, *(np.atleast_1d(np.asarray(b, np.float64)) for _, b in parts)])
+    if len(lat) != len(lon) or not len(lat):
+        msg = f"{len(lat)} latitudes and {len(lon)} longitudes to cover; give one of each per place"
+        raise DomainError(msg)
+    check_places(lat, lon)
+    return np.stack([lat, lon], axis=1)
+
+
+def _box(south: float, west: float, north: float, east: float) -> FloatArray:
+    box = (south, west, north, east)
+    corners = np.array([[south, west], [north, east]])
+    check_places(corners[:, 0], corners[:, 1])
+    width = east - west if east >= west else east - west + 360
+    if not (north > south and width > 0):
+        msg = f"the box {box} is empty; it is (south, west, north, east) in degrees"
+        raise DomainError(msg)
+    along = np.linspace(0, 1, SIDE_POINTS)
+    lat = np.concatenate([np.full(SIDE_POINTS, south), np.full(SIDE_POINTS, north)])
+    lon = west + width * np.concatenate([along, along[::-1]])
+    return np.stack([lat, np.where(lon > 180, lon - 360, lon)], axis=1)
+
+
+def _ring(ring: FloatArray, number: int) -> FloatArray:
+    check_places(ring[:, 0], ring[:, 1])
+    if len(np.unique(ring, axis=0)) < 3:
+        msg = f"ring {number} of the area has fewer than three different corners; it is no polygon"
+        raise DomainError(msg)
+    # A ring that ends where it began says it once.
+    return ring[:-1] if np.array_equal(ring[0], ring[-1]) else ring
+
+
+def _geojson(geometry: Mapping[str, Any]) -> tuple[FloatArray, ...]:
+    kind = geometry.get("type")
+    if kind == "Feature":
+        return _geojson(geometry["geometry"])
+    if kind == "FeatureCollection":
+        return tuple(ring for part in geometry["features"] for ring in _geojson(part))
+    if kind not in ("Polygon", "MultiPolygon"):
+        msg = f"a GeoJSON {kind!r} is no area; give a Polygon or a MultiPolygon"
+        raise DomainError(msg)
+    polygons = [geometry["coordinates"]] if kind == "Polygon" else geometry["coordinates"]
+    rings = [ring for polygon in polygons for ring in polygon]
+    # GeoJSON has longitudes first.
+    return tuple(
+        _ring(np.asarray(ring, dtype=np.float64)[:, 1::-1], k) for k, ring in enumerate(rings)
+    )
+
+
+def around(points: FloatArray, margin: float) -> FloatArray:
+    """Points on circles of at least `margin` around each corner of the hull of `points`."""
+    angles = 2 * np.pi * np.arange(CIRCLE_POINTS) / CIRCLE_POINTS
+    circle = margin / np.cos(np.pi / CIRCLE_POINTS) * np.stack([np.cos(angles), np.sin(angles)], 1)
+    return np.asarray((convex_hull(points)[:, None, :] + circle).reshape(-1, 2))
+
+
+def convex_hull(points: FloatArray) -> FloatArray:
+    """Corners of the convex hull, counterclockwise (Andrew's chain); fewer than three if flat."""
+    ordered = np.unique(points, axis=0).tolist()
+    if len(ordered) < 3:
+        return np.array(ordered)
+    halves = []
+    for chain in (ordered, ordered[::-1]):
+        half: list[list[float]] = []
+        for x, y in chain:
+            while len(half) > 1 and _turn(half[-2], half[-1], x, y) <= 0:
+                half.pop()
+            half.append([x, y])
+        halves += half[:-1]
+    return np.array(halves)
+
+
+def _turn(first: list[float], second: list[float], x: float, y: float) -> float:
+    return (second[0] - first[0]) * (y - first[1]) - (second[1] - first[1]) * (x - first[0])
+
+
+def within(points: FloatArray, rings: tuple[FloatArray, ...]) -> BoolArray:
+    """Which points lie in the rings by the even-odd rule, all in one plane."""
+    odd = np.zeros(len(points), dtype=np.bool_)
+    x, y = points[:, 0], points[:, 1]
+    for ring in rings:
+        for (x1, y1), (x2, y2) in zip(ring, np.roll(ring, -1, axis=0), strict=True):
+            if y1 == y2:
+                continue
+            crosses = (y1 > y) != (y2 > y)
+            odd ^= crosses & (x < x1 + (y - y1) * ((x2 - x1) / (y2 - y1)))
+    return odd

@@ -1,0 +1,139 @@
+"""Tables that are private for every point of an area, and draw at the point."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import FloatArray, frozen
+from panda_mdp.base.sealing import sealed
+from panda_mdp.compute.backend import Backend
+from panda_mdp.errors import PrivacyError, SnapError
+from panda_mdp.privacy.continuous import ContinuousAudit, audit_mesh
+from panda_mdp.privacy.quantise import BITS, TOTAL
+from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
+from panda_mdp.space.mesh import UNITS, WEIGHT_BITS, Located, Mesh, check_covered
+from panda_mdp.space.snapping import degrees
+from panda_mdp.table.mechanism import Mechanism, Simulation, Table
+
+
+class EverywhereMechanism(Mechanism):
+    """A table over a mesh that is epsilon-mDP for every two points p, q of the mesh's area:
+
+        z(y|p) <= exp(epsilon (d(p, q) + 2 r)) z(y|q),
+
+    d the great-circle distance in km and r = `everywhere.resolution_km`, under a micrometre at
+    usual spacings: what whole weights and float64 may move a point by. The constructor computes
+    both audits, over all pairs of vertices and over every point, and refuses anything else.
+    The problem's prior and loss are those of points that draw at random vertices, so `loss` is the
+    expected loss over points.
+    """
+
+    def __post_init__(self, backend: Backend | None) -> None:
+        super().__post_init__(backend)
+        self._check_everywhere()
+
+    def _check_everywhere(self) -> None:
+        if not self.everywhere.holds:
+            msg = f"{self.everywhere.shortfall}; optimal(problem, everywhere=True) makes one"
+            raise PrivacyError(msg)
+
+    @classmethod
+    def of(cls, mechanism: Mechanism) -> Self:
+        """The same table, where it is private at every point; its audit is not made twice."""
+        new = object.__new__(cls)
+        for part in fields(mechanism):
+            object.__setattr__(new, part.name, getattr(mechanism, part.name))
+        new._check_everywhere()
+        return new
+
+    @property
+    def mesh(self) -> Mesh:
+        """The triangles over the area."""
+        mesh = self.problem.domain.mesh
+        if mesh is None:
+            msg = "the table's domain has no mesh; Domain.from_area makes one"
+            raise PrivacyError(msg)
+        return mesh
+
+    @cached_property
+    def everywhere(self) -> ContinuousAudit:
+        """How private the weights are over all pairs of points of the area."""
+        problem = self.problem
+        return audit_mesh(self.mesh, problem.outputs, self.weights, problem.epsilon)
+
+    def __repr__(self) -> str:
+        return (
+            f"EverywhereMechanism({self._summary()}, at every point {self.everywhere.epsilon:.6g})"
+        )
+
+    @sealed
+    def sample_at(self, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Any:
+        """Draw an output at a place, or one at each of many places, in degrees.
+
+        A vertex of the place's triangle is drawn with its barycentric weight, a whole number of
+        2^-30, and then an output of its row, both with the operating system's generator. Places
+        outside the area are refused. Each further draw at the same place spends epsilon again.
+        """
+        return draw_at(self, SystemBits(), lat, lon)
+
+    @sealed
+    def row_at(self, lat: float, lon: float) -> FloatArray:
+        """The probabilities of the outputs at a place, m of them."""
+        located = _located(self, lat, lon)
+        rows = self.weights[located.vertices[0]] / float(TOTAL)
+        return frozen(located.weights[0] / float(UNITS) @ rows)
+
+    @sealed
+    def simulate(self, seed: int) -> PointSimulation:
+        """A seeded twin for experiments. Its draws are predictable: it is not for release."""
+        plain = super().simulate(seed)
+        return PointSimulation(self, plain._bits)
+
+
+class PointSimulation(Simulation):
+    """A seeded `EverywhereMechanism`, for experiments. NOT FOR RELEASE."""
+
+    @sealed
+    def sample_at(self, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Any:
+        """Draw as `EverywhereMechanism.sample_at` does, with the seeded generator."""
+        return draw_at(self.table, self._bits, lat, lon)
+
+
+def draw_vertices(located: Located, bits: BitSource) -> npt.NDArray[np.int64]:
+    """A vertex for each point, with its whole weight out of 2^30."""
+    uniform = bits.integers(len(located.vertices)) >> (BITS - WEIGHT_BITS)
+    first, second = located.weights[:, 0], located.weights[:, :2].sum(axis=1)
+    corner = (uniform >= first).astype(np.int64) + (uniform >= second)
+    return np.take_along_axis(located.vertices, corner[:, None], axis=1)[:, 0]
+
+
+def draw_at(table: Table, bits: BitSource, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Any:
+    """Outputs drawn at places: a random vertex, then its row."""
+    located = _located(table, lat, lon)
+    columns = choose_rows(table.weights, draw_vertices(located, bits), bits)
+    reports = table.problem.reports.report(columns)
+    if np.ndim(lat) > 0:
+        return reports
+    single = reports[0]
+    return int(single) if isinstance(single, np.integer) else single
+
+
+def _located(table: Table, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Located:
+    mesh = table.problem.domain.mesh
+    if mesh is None:
+        msg = "this table has no mesh and draws for records: snap the place first"
+        raise SnapError(msg)
+    if np.ndim(lat) == 0 and np.ndim(lon) == 0:
+        lat, lon = np.reshape(lat, 1), np.reshape(lon, 1)
+    north, east = degrees(lat, "lat"), degrees(lon, "lon")
+    if north.shape != east.shape:
+        msg = f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
+        raise SnapError(msg)
+    located = mesh.locate(north, east)
+    check_covered(located)
+    return located

@@ -1,0 +1,202 @@
+"""Tables for every point: private there, better than solving again at a smaller epsilon."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import panda_mdp as pm
+from panda_mdp.compute.numba.cones import cone, project
+from panda_mdp.compute.numba.raising import raise_columns
+from panda_mdp.errors import MethodError, PrivacyError, SnapError
+from panda_mdp.methods.everywhere.lower_bound import lowered
+from panda_mdp.methods.everywhere.spread import spread
+from panda_mdp.privacy.continuous import triangle_rates
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.space.metrics import haversine_km
+
+BOX = (41.89, 12.48, 41.91, 12.505)
+
+
+def ask(spacing=0.4, epsilon=0.5, box=BOX):
+    domain = pm.Domain.from_area(box, spacing=spacing)
+    outputs = np.flatnonzero(domain.mesh.inside)[::3]
+    return pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), epsilon)
+
+
+@pytest.fixture(scope="module")
+def mechanism():
+    return pm.optimal(ask(), everywhere=True)
+
+
+def places(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(BOX[0], BOX[2], count), rng.uniform(BOX[1], BOX[3], count)
+
+
+def test_both_audits_hold_and_the_gap_is_certified(mechanism):
+    assert isinstance(mechanism, pm.EverywhereMechanism)
+    assert mechanism.audit.holds
+    assert mechanism.everywhere.holds
+    assert 0.9 * mechanism.epsilon < mechanism.everywhere.epsilon <= mechanism.epsilon
+    assert 0 < mechanism.lower_bound <= mechanism.loss
+    assert mechanism.gap < 0.08
+
+
+def test_rows_at_points_keep_epsilon(mechanism):
+    lat, lon = places(120)
+    logs = np.log([mechanism.row_at(a, b) for a, b in zip(lat, lon, strict=True)])
+    apart = haversine_km(lat[:, None], lon[:, None], lat, lon)
+    apart += 2 * mechanism.everywhere.resolution_km
+    spread_ = np.abs(logs[:, None] - logs).max(axis=2)
+    assert (spread_ <= mechanism.epsilon * apart * (1 + 1e-9)).all()
+
+
+def test_draws_at_a_point_follow_its_row(mechanism):
+    lat, lon = 41.9012, 12.4931
+    row = mechanism.row_at(lat, lon)
+    count = 60_000
+    simulation = mechanism.simulate(seed=5)
+    drawn = simulation.sample_at(np.full(count, lat), np.full(count, lon))
+    columns = np.searchsorted(mechanism.problem.outputs, drawn)
+    seen = np.bincount(columns, minlength=len(row)) / count
+    assert np.abs(seen - row).max() < 5 * np.sqrt(row.max() / count)
+    assert mechanism.sample_at(lat, lon) in mechanism.problem.outputs
+    assert mechanism.sample_at([lat, lat], [lon, lon]).shape == (2,)
+
+
+def test_a_place_outside_is_refused_and_not_named(mechanism):
+    for place in ((45.4642, 9.19), (12.4931, 41.9012), (np.nan, 12.5), ("x", 1)):
+        with pytest.raises(SnapError) as caught:
+            mechanism.sample_at(*place)
+        assert "45.4642" not in str(caught.value)
+        assert caught.value.__traceback__.tb_next.tb_next is None, "no frame saw the place"
+
+
+def test_the_loss_is_the_mean_over_points(mechanism):
+    """The linear form equals a fine quadrature of loss over points, to quadrature's precision."""
+    problem = ask()
+    mesh = problem.domain.mesh
+    count = 30
+    a, b = np.meshgrid(np.arange(count), np.arange(count))
+    lower = a + b < count
+    upper = a + b < count - 1
+    bary = np.concatenate(
+        [
+            np.stack([a[lower] + 1 / 3, b[lower] + 1 / 3], axis=1),
+            np.stack([a[upper] + 2 / 3, b[upper] + 2 / 3], axis=1),
+        ]
+    )
+    bary = np.column_stack([bary, count - bary.sum(axis=1)]) / count
+    total = 0.0
+    for corners in mesh.triangles:
+        density = bary @ problem.prior[corners] / 2
+        cost = bary @ problem.loss[corners]
+        chance = bary @ mechanism.matrix[corners]
+        total += (density[:, None] * cost * chance).sum() / len(bary)
+    assert mechanism.loss == pytest.approx(total, rel=1e-3)
+    assert spread(problem).prior.sum() == pytest.approx(1.0)
+
+
+def test_the_price_is_below_solving_again():
+    """What the plain optimum misses is met at less than the price of a smaller epsilon."""
+    problem = spread(ask(spacing=0.2, epsilon=1.0))
+    mesh = problem.domain.mesh
+    nats = problem.epsilon * mesh.spacing
+    plain = pm.optimal(problem, backend="cpu")
+    rates = triangle_rates(plain.matrix[mesh.triangles], mesh.spacing)
+    assert rates.max() > 1.1 * problem.epsilon, "the vertices' optimum is not private between them"
+    smaller = problem.epsilon * np.log1p(np.sqrt(0.75) * nats) / nats * (1 - 1e-6)
+    again = pm.optimal(problem.with_epsilon(smaller), backend="cpu")
+    here = pm.optimal(ask(spacing=0.2, epsilon=1.0), everywhere=True)
+    assert here.everywhere.holds
+    assert plain.lower_bound * (1 - 0.01) < here.loss < again.loss
+
+
+def test_the_bound_lies_below_a_mechanism_that_is_no_mesh(mechanism):
+    """The planar Laplace law of points, cut to cells, is private everywhere and beaten by none."""
+    problem = ask()
+    assert (lowered(problem, problem.domain.mesh) <= problem.loss.max()).all()
+    exponential = pm.exponential(spread(problem))
+    assert mechanism.lower_bound < exponential.loss
+
+
+def test_projection_on_the_cone_is_the_nearest_point():
+    slope = 0.15
+    shape = cone(slope)
+    rng = np.random.default_rng(0)
+    inside = np.sort(1 + 0.2 * rng.normal(size=(4_000, 3)), axis=1)
+    size = np.linalg.norm(inside - inside.mean(axis=1, keepdims=True), axis=1)
+    inside = inside[(size <= slope * inside.min(axis=1)) & (inside.min(axis=1) > 0)]
+    assert len(inside) > 50
+    for v in np.sort(rng.normal(size=(60, 3)), axis=1).astype(np.float32):
+        near = np.array(project(*v, shape), dtype=np.float64)
+        off = np.linalg.norm(near - near.mean())
+        assert off <= slope * near.min() + 1e-5
+        rays = inside * np.maximum((inside @ v) / (inside**2).sum(axis=1), 0)[:, None]
+        least = np.linalg.norm(rays - v, axis=1).min()
+        # The round cones lie within the true ones by slope^2 / 3 of their width.
+        assert np.linalg.norm(near - v) <= least + slope**3 * np.linalg.norm(v) + 1e-4
+
+
+def test_raising_ends_within_the_bound_and_lowers_nothing():
+    mesh = ask().domain.mesh
+    rng = np.random.default_rng(2)
+    columns = rng.uniform(0, 1, (3, len(mesh.vertices)))
+    columns[0, :-1] = 0.0
+    raised = columns.copy()
+    nats = 0.2
+    bound = np.full((3, len(mesh.triangles)), 1.5 * nats**2)
+    assert raise_columns(raised, mesh.triangles, bound, 1e-12, 2_000) > 0
+    assert (raised >= columns).all()
+    assert raised.max() <= columns.max()
+    rates = triangle_rates(raised.T[mesh.triangles], 1.0)
+    assert rates.max() <= nats * (1 + 1e-9)
+
+
+def test_a_table_that_is_private_at_vertices_alone_is_refused():
+    problem = spread(ask())
+    plain = pm.optimal(problem, backend="cpu")
+    with pytest.raises(PrivacyError, match="at every point"):
+        pm.EverywhereMechanism.of(plain)
+    with pytest.raises(PrivacyError, match="at every point"):
+        pm.EverywhereMechanism(problem, plain.weights, "given")
+
+
+def test_a_changed_weight_is_refused(mechanism):
+    weights = mechanism.weights.copy()
+    vertex = int(np.flatnonzero(mechanism.mesh.interior)[0])
+    moved = weights[vertex, 0] // 4
+    weights[vertex, 0] -= moved
+    weights[vertex, 1] += moved
+    assert weights[vertex].sum() == TOTAL
+    with pytest.raises(PrivacyError):
+        replace(mechanism, weights=weights, backend=None)
+
+
+def test_what_cannot_be_asked():
+    problem = ask()
+    with pytest.raises(MethodError, match="spacing="):
+        pm.optimal(problem.with_epsilon(4.0), everywhere=True)
+    with pytest.raises(MethodError, match="highs"):
+        pm.optimal(problem, backend="highs", everywhere=True)
+    plain = pm.Domain.from_points([41.9, 41.91, 41.92], [12.5, 12.5, 12.5])
+    with pytest.raises(MethodError, match="from_area"):
+        pm.optimal(pm.Problem(plain, [0], pm.distance_loss(plain, [0]), 1.0), everywhere=True)
+    rim = np.zeros(problem.size)
+    rim[0] = 1.0
+    with pytest.raises(MethodError, match="rim"):
+        pm.optimal(replace(problem, prior=rim), everywhere=True)
+
+
+def test_a_time_limit_still_gives_a_private_table():
+    hurried = pm.optimal(ask(), everywhere=True, time_limit=0.01)
+    assert hurried.everywhere.holds
+
+
+def test_pickles_by_being_audited_again(mechanism):
+    again = pickle.loads(pickle.dumps(mechanism))
+    assert again.everywhere.epsilon == mechanism.everywhere.epsilon
