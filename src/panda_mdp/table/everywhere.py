@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, frozen
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.sealing import sealed
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError, SnapError
@@ -63,8 +64,11 @@ class EverywhereMechanism(Mechanism):
     @cached_property
     def everywhere(self) -> ContinuousAudit:
         """How private the weights are over all pairs of points of the area."""
-        problem = self.problem
-        return audit_mesh(self.mesh, problem.outputs, self.weights, problem.epsilon)
+        problem, weights = self.problem, self.weights
+        if isinstance(weights, FlooredRows):
+            msg = "a table for every point has whole rows, an array, and not rows over a floor"
+            raise PrivacyError(msg)
+        return audit_mesh(self.mesh, problem.outputs, weights, problem.epsilon)
 
     def __repr__(self) -> str:
         return (
