@@ -13,6 +13,7 @@ from panda_mdp.cli.frame import Frame, check_target, output_console, working, wr
 from panda_mdp.cli.meaning import attack, epsilon, explain
 from panda_mdp.cli.panda import panda
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
+from panda_mdp.cli.publish import publish
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import serve, token
 from panda_mdp.cli.solve import draw_map, prior, solve
@@ -38,6 +39,7 @@ app.command()(prior)
 app.command("map")(draw_map)
 app.command()(panda)
 app.command()(reproduce)
+app.command()(publish)
 app.command()(serve)
 app.command()(token)
 app.command()(verify)

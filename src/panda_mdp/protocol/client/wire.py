@@ -91,13 +91,19 @@ class Wire:
         client = self._with_token() if own else self._public
         return _parsed(answer, self._send(client, "GET", self.path(*parts), None))
 
-    def post(self, answer: type[M], message: Message, *parts: str) -> M:
+    def post(self, answer: type[M] | TypeAdapter[T], message: Message, *parts: str) -> Any:
         """POST a message with the token. Ids make it safe to send again what got lost."""
         if not isinstance(message, Message):
             msg = f"a {type(message).__name__} is no message; only messages.py travels"
             raise ProtocolError(msg)
         body = message.model_dump_json(exclude_none=True).encode()
-        found: M = _parsed(answer, self._send(self._with_token(), "POST", self.path(*parts), body))
+        return _parsed(answer, self._send(self._with_token(), "POST", self.path(*parts), body))
+
+    def upload(self, answer: type[M], data: bytes, *parts: str) -> M:
+        """POST a file with the token, as it is; for operators."""
+        url = self.path(*parts)
+        sent = self._send(self._with_token(), "POST", url, data, "application/octet-stream")
+        found: M = _parsed(answer, sent)
         return found
 
     @contextmanager
@@ -130,8 +136,15 @@ class Wire:
             self._own = self._make({"Authorization": f"Bearer {self._token}"})
         return self._own
 
-    def _send(self, client: httpx.Client, method: str, url: str, body: bytes | None) -> bytes:
-        headers = {} if body is None else {"Content-Type": "application/json"}
+    def _send(
+        self,
+        client: httpx.Client,
+        method: str,
+        url: str,
+        body: bytes | None,
+        kind: str = "application/json",
+    ) -> bytes:
+        headers = {} if body is None else {"Content-Type": kind}
         pause = FIRST_PAUSE_S
         for attempt in range(1, ATTEMPTS + 1):
             try:
