@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 import panda_mdp as pm
 from panda_mdp.cli import app
 
-CSV = (
-    "name,lat,lon,kind\nTorre,{lat},{lon},landmark\nVia Prova,{lat},{lon},\nElsewhere,1,1,street\n"
-)
+CSV = """name,lat,lon,kind
+Torre,{lat},{lon},landmark
+Via Prova,{lat},{lon},
+Elsewhere,1,1,street
+"""
 
 
 def test_a_table_a_map_and_a_notice_by_one_command(

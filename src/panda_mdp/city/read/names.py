@@ -1,8 +1,8 @@
 """Names of streets and landmarks, for people who look for a place on a map.
 
 From OSMnx's `.graphml` (names of edges), OpenStreetMap extracts (names of roads, and of what many
-people know: stations, churches, museums), or a `.csv` with columns name, lat, lon and optionally kind.
-A street's name stands at the middle of its longest piece; longer streets come first.
+people know: stations, churches, museums), or a `.csv` with columns name, lat, lon and, if wanted,
+kind. A street's name stands at the middle of its longest piece; longer streets come first.
 """
 
 from __future__ import annotations
