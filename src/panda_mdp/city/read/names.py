@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
+import numpy as np
+
 from panda_mdp.city.read.network import need
 from panda_mdp.errors import FileFormatError
 from panda_mdp.space.metrics import haversine_km
@@ -113,7 +115,7 @@ def _graphml_pieces(path: Path) -> Iterable[Piece]:
                 elif values.get("name"):
                     ends = (places[element.get(end, "")] for end in ("source", "target"))
                     (lat, lon), (lat2, lon2) = ends
-                    km = float(haversine_km(lat, lon, lat2, lon2))
+                    km = _km(lat, lon, lat2, lon2)
                     yield _first(values["name"]), (lat + lat2) / 2, (lon + lon2) / 2, km
                 element.clear()
     except (ElementTree.ParseError, KeyError, ValueError) as error:
@@ -164,4 +166,8 @@ def _read_osm(path: Path) -> list[PlaceName]:
 
 
 def _length(places: list[Any]) -> float:
-    return float(sum(haversine_km(a.lat, a.lon, b.lat, b.lon) for a, b in pairwise(places)))
+    return sum(_km(a.lat, a.lon, b.lat, b.lon) for a, b in pairwise(places))
+
+
+def _km(lat: float, lon: float, lat2: float, lon2: float) -> float:
+    return float(haversine_km(lat, lon, np.array([lat2]), np.array([lon2]))[0])
