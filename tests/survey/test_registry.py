@@ -60,3 +60,22 @@ def test_wrong_names_list_the_right_ones() -> None:
         choose_methods(["magic"])
     with pytest.raises(MethodError, match="no method is named"):
         choose_methods([])
+
+
+def test_the_demo_shows_methods_that_show_something_of_their_own() -> None:
+    shown = [name for name, method in methods().items() if method.demo_seconds is not None]
+    assert {"exponential", "optimal", "panda"} <= set(shown)
+    assert not {"benders", "constopt", "optimal_highs"} & set(shown)
+
+
+def test_kernels_are_loaded_on_a_problem_that_reaches_them(problem: Problem) -> None:
+    from panda_mdp.compute.closure import SMALL_RECORDS
+    from panda_mdp.survey.runs import REHEARSED, _small
+
+    assert REHEARSED > SMALL_RECORDS
+    assert _small(problem).size == problem.size, "small problems need no more than themselves"
+    spots = np.random.default_rng(0).uniform(size=(700, 2))
+    domain = Domain.from_vectors(spots)
+    large = Problem(domain, [0, 1], domain.distances(None, [0, 1]), 1.0)
+    assert _small(large).size == REHEARSED
+    assert _small(large).domain.metric.kind == domain.metric.kind

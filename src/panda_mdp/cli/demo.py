@@ -10,7 +10,7 @@ from rich.console import Console
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.cli.frame import working, write_json
-from panda_mdp.cli.progress import run_all
+from panda_mdp.cli.progress import run_all, show_compiling
 from panda_mdp.cli.tables import best_bound, print_comparison
 from panda_mdp.errors import SolverError
 from panda_mdp.plot.comparison import draw_losses, draw_side_by_side
@@ -19,7 +19,7 @@ from panda_mdp.survey.registry import methods
 from panda_mdp.survey.runs import Outcome
 from panda_mdp.table.mechanism import Mechanism
 
-NODES, RECORDS, OUTPUTS, TASKS, EPSILON, SEED = 5000, 2000, 100, 1, 5.0, 0
+NODES, RECORDS, OUTPUTS, TASKS, EPSILON, SEED = 5000, 1000, 100, 1, 5.0, 0
 
 
 def run_demo(folder: Path, console: Console) -> list[Outcome]:
@@ -31,7 +31,8 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
         city = synthetic_city(NODES, SEED)
         draw = draw_problem(city, RECORDS, OUTPUTS, TASKS, EPSILON, SEED)
         problem = draw.problem
-    chosen = tuple(methods().values())
+    chosen = tuple(m for m in methods().values() if m.demo_seconds is not None)
+    show_compiling(chosen, problem)
     outcomes = list(run_all(chosen, problem, tuple(m.demo_seconds for m in chosen)))
     title = (
         f"Synthetic city: {RECORDS:,} records, {OUTPUTS} outputs, {TASKS} task, "

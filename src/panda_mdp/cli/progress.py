@@ -9,15 +9,37 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from panda_mdp.cli.frame import progress_console
 from panda_mdp.problem import Problem
 from panda_mdp.survey.registry import AnyMethod
-from panda_mdp.survey.runs import Outcome, run
+from panda_mdp.survey.runs import Outcome, compile_kernels, run
+
+COMPILING = "loading compiled loops; the first run on a machine compiles them, about a minute"
+
+
+def show_compiling(methods: tuple[AnyMethod, ...], problem: Problem) -> None:
+    """Compile before anything is measured, and say so: in a line, and in a bar on a terminal."""
+    progress_console().print(f"{COMPILING}.", soft_wrap=True)
+    with _bar() as bar:
+        task = bar.add_task("", total=len(methods))
+        for method in compile_kernels(methods, problem):
+            bar.update(task, description=f"compiling once: {method.label}")
+            bar.advance(task)
 
 
 def run_all(
     methods: tuple[AnyMethod, ...], problem: Problem, limits: tuple[float | None, ...]
 ) -> Iterator[Outcome]:
     """Run methods one after the other, with progress on standard error."""
+    with _bar() as bar:
+        task = bar.add_task("methods", total=len(methods))
+        for method, limit in zip(methods, limits, strict=True):
+            until = "" if limit is None else f" (at most {limit:g} s)"
+            bar.update(task, description=f"{method.label}{until}")
+            yield run(method, problem, limit)
+            bar.advance(task)
+
+
+def _bar() -> Progress:
     console = progress_console()
-    bar = Progress(
+    return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
@@ -27,10 +49,3 @@ def run_all(
         transient=True,
         disable=not console.is_terminal,
     )
-    with bar:
-        task = bar.add_task("methods", total=len(methods))
-        for method, limit in zip(methods, limits, strict=True):
-            until = "" if limit is None else f" (at most {limit:g} s)"
-            bar.update(task, description=f"{method.label}{until}")
-            yield run(method, problem, limit)
-            bar.advance(task)

@@ -36,6 +36,9 @@ def print_comparison(console: Console, outcomes: Sequence[Outcome], title: str) 
     best = min((o.loss for o in outcomes if o.loss is not None and o.holds), default=None)
     for outcome in outcomes:
         first = outcome.holds and outcome.loss == best
+        if outcome.loss is None:
+            table.add_row(outcome.method.label, "none", style="dim")
+            continue
         table.add_row(
             outcome.method.label,
             _number(outcome.loss, 4),

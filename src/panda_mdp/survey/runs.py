@@ -2,14 +2,15 @@
 
 A process of its own gives an honest peak of memory (the process's largest resident set while the
 method ran, interpreter and libraries included) and a limit that holds for any method. Compiled
-kernels are loaded on a tiny problem first, so seconds do not contain compilation.
+kernels are loaded on a small problem first, so neither seconds nor limits contain compilation;
+`compile_kernels` does that once for all methods, where somebody waits and wants to see why.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,9 @@ from panda_mdp.survey.registry import AnyMethod
 
 START_SECONDS = 180.0
 """Longest wait for a process to start, which on a first run includes compilation."""
+REHEARSED = 600
+"""Records of the problem that kernels are loaded on: fewer do not reach the compiled loops."""
+REHEARSAL_SECONDS = 2.0
 GRACE_SECONDS = 5.0
 """Beyond its limit a method that watches the clock itself may still audit what it has."""
 
@@ -79,6 +83,21 @@ class Outcome:
         }
 
 
+def compile_kernels(methods: Sequence[AnyMethod], problem: Problem) -> Iterator[AnyMethod]:
+    """Compile what the methods call, for the first run on a machine; each one as it begins.
+
+    Compiled loops stay on the disk: a later run loads them in seconds.
+    """
+    with Worker(_rehearsal) as worker:
+        for method in methods:
+            yield method
+            worker.answer((method, problem), START_SECONDS)
+
+
+def _rehearsal(request: tuple[AnyMethod, Problem]) -> Callable[[], None]:
+    return lambda: _rehearse(*request)
+
+
 def run(method: AnyMethod, problem: Problem, limit: float | None) -> Outcome:
     """Run one method in a fresh process and stop it where it exceeds its limit (seconds)."""
     allowed = None if limit is None else limit + (GRACE_SECONDS if method.timed else 0)
@@ -99,11 +118,16 @@ def run(method: AnyMethod, problem: Problem, limit: float | None) -> Outcome:
 def _prepared(request: tuple[AnyMethod, Problem, float | None]) -> Callable[[], dict[str, Any]]:
     """The method's run, its compiled kernels loaded."""
     method, problem, limit = request
-    # What goes wrong here goes wrong again in the run itself, where it is reported.
-    with contextlib.suppress(Exception):
-        method.run(_tiny(problem))
+    _rehearse(method, problem)
     forget_peak()
     return lambda: _measured(method, problem, limit)
+
+
+def _rehearse(method: AnyMethod, problem: Problem) -> None:
+    """Run a method on a small problem: its kernels are compiled, or loaded, afterwards."""
+    # What goes wrong here goes wrong again in the run itself, where it is reported.
+    with contextlib.suppress(Exception):
+        method.run(_small(problem), REHEARSAL_SECONDS)
 
 
 def _measured(method: AnyMethod, problem: Problem, limit: float | None) -> dict[str, Any]:
@@ -140,10 +164,10 @@ def _measured(method: AnyMethod, problem: Problem, limit: float | None) -> dict[
     }
 
 
-def _tiny(problem: Problem) -> Problem:
-    """A problem of a few records of the same kind, to load the compiled kernels on."""
+def _small(problem: Problem) -> Problem:
+    """A problem of the same kind with fewer records and outputs, to load the kernels on."""
     generator = np.random.default_rng(0)
-    spots = generator.uniform(0, 0.02, size=(24, 2))
+    spots = generator.uniform(0, 0.02, size=(min(REHEARSED, max(24, problem.size)), 2))
     if problem.domain.geographic:
         domain = Domain.from_points(spots[:, 0], spots[:, 1])
     elif problem.domain.metric.kind == "matrix":
