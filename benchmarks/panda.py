@@ -1,5 +1,6 @@
 """PAnDA where it pays: balls and candidate sets on Rome, and balls on a synthetic region.
 
+    python benchmarks/panda.py centres [--records 1000] [--delta 1e-2]
     python benchmarks/panda.py rome [--records 1000] [--epsilon 5] [--delta 1e-2] [--seed 9]
     python benchmarks/panda.py region [--records 300000] [--figure FILE]
 
@@ -13,17 +14,21 @@ with the whole table of a closed form: a table is not the point there, the downl
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import brentq
 
 import panda_mdp as pm
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.panda.options import Options
 from panda_mdp.panda.schemes.scheme import Scheme
+from panda_mdp.panda.selection.candidates import spread_out
+from panda_mdp.panda.selection.centres import BallLaw
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -43,11 +48,7 @@ def line(name: str, scheme: Scheme, begin: float) -> None:
 
 def rome(records: int, epsilon: float, delta: float, seed: int, candidates: bool) -> None:
     """Balls over shares of epsilon for the centre, and candidate sets."""
-    folder = Path(os.environ.get("PANDA_MDP_DATA", ROOT.parent / "shared" / "data"))
-    path = folder / "rome.npz"
-    if not path.exists():
-        sys.exit(f"rome.npz is not in {folder}; set PANDA_MDP_DATA to the folder of the road maps")
-    problem = draw_problem(pm.load_city(path), records, 100, 1, epsilon, seed).problem
+    problem = draw_problem(pm.load_city(rome_map()), records, 100, 1, epsilon, seed).problem
     best = pm.optimal(problem, 0.02, time_limit=120)
     print(
         f"Rome, K={records}, epsilon {epsilon:g} per km, delta {delta:g}, seed {seed}: whole table"
@@ -67,6 +68,38 @@ def rome(records: int, epsilon: float, delta: float, seed: int, candidates: bool
             line(f"{count} candidates", selection.scheme(problem, delta, options), begin)
 
 
+def centres(records: int, delta: float, seed: int) -> None:
+    """Least radius of each law of the centre, and the share of the table in its balls."""
+    problem = draw_problem(pm.load_city(rome_map()), records, 100, 1, 5.0, seed).problem
+    domain = problem.domain
+    print("| eps_1 /km | centres | law | exponent / eps_1 | radius | download | time |")
+    print("|---|---|---|---|---|---|---|")
+    for epsilon in (0.5, 1.0, 2.0):
+        least = brentq(lambda t: (1 + t) * np.exp(-t) - delta, 1e-6, 100) / epsilon
+        for count in sorted({min(256, records), min(1_000, records)}):
+            chosen = spread_out(domain, count)
+            for kind in ("exponential", "tightest"):
+                begin = time.perf_counter()
+                law = BallLaw.build(domain, chosen, epsilon, delta, kind)
+                share = law.expected_size(problem.prior) / records
+                part = float(law.mechanism.details["exponent"]) / epsilon
+                print(
+                    f"| {epsilon:g} | {count:,} | {kind} | {part:.2f} | {law.radius:.1f} km | "
+                    f"{share:.0%} | {time.perf_counter() - begin:.0f} s |",
+                    flush=True,
+                )
+        print(f"| {epsilon:g} | | least in the plane | 1 | {least:.1f} km | | |", flush=True)
+
+
+def rome_map() -> Path:
+    """Where Rome's road map is."""
+    folder = Path(os.environ.get("PANDA_MDP_DATA", ROOT.parent / "shared" / "data"))
+    path = folder / "rome.npz"
+    if not path.exists():
+        sys.exit(f"rome.npz is not in {folder}; set PANDA_MDP_DATA to the folder of the road maps")
+    return path
+
+
 def region_problem(records: int, epsilon: float = 5.0, seed: int = 0) -> pm.Problem:
     """Records in towns over 400 x 400 km, one of 100 places to report, the distance as loss."""
     rng = np.random.default_rng(seed)
@@ -80,71 +113,134 @@ def region_problem(records: int, epsilon: float = 5.0, seed: int = 0) -> pm.Prob
     return pm.Problem(domain, outputs, loss, epsilon, loss_unit="km")
 
 
-def region(records: int, delta: float, figure: Path | None) -> None:
-    """Download and loss of balls over what the centre may tell, with closed-form tables."""
-    problem = region_problem(records)
-    begin = time.perf_counter()
-    whole = pm.exponential(problem, tight=True)
-    print(f"region, K={records:,}, epsilon 5 per km, delta {delta:g}: whole table (exponential) ")
-    print(f"{whole.loss:.2f} km, {time.perf_counter() - begin:.0f} s\n")
-    print("| centre, per km | radius, km | download | loss, km | whole table | time |")
-    print("|---|---|---|---|---|---|")
-    found = []
-    for share in (0.1, 0.2, 0.4, 0.6):
-        begin = time.perf_counter()
-        scheme = pm.BallAnchors(share * problem.epsilon).scheme(problem, delta, Options())
-        scheme.__dict__["mechanism"] = pm.exponential(
-            problem.with_epsilon(scheme.left * (1 - 1e-12)), tight=True
-        )
-        part, loss = scheme.expected_anchors / records, scheme.expected_loss()
-        found.append((share * problem.epsilon, part, loss))
-        seconds = time.perf_counter() - begin
+def region(
+    records: int,
+    epsilon: float,
+    delta: float,
+    shares: list[float],
+    centres: int,
+    whole: bool,
+    out: Path | None,
+) -> None:
+    """Download and loss of balls over what the centre may tell, each table solved and certified.
+
+    The excess is what a table loses beyond reporting the nearest of the outputs, which nobody can
+    avoid. Saves a line of JSON after each step.
+    """
+    problem = region_problem(records, epsilon)
+    least = float(problem.prior @ problem.loss.min(axis=1))
+    options = Options(gap=0.05, time_limit=120)
+    print(f"region, K={records:,}, epsilon {epsilon:g} per km, delta {delta:g}: the nearest output")
+    print(f"is {least:.3f} km away on average; {centres} centres\n")
+    print("| centre, per km | radius, km | download | loss, km | excess, m | bound, m | time |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+
+    def note(told: float, radius: float, part: float, loss: float, bound: float, took: float):
+        excess, below = 1000 * (loss - least), 1000 * (max(bound, least) - least)
         print(
-            f"| {share * problem.epsilon:g} | {scheme.radius:.1f} | {part:.2%} | {loss:.2f} | "
-            f"{whole.loss:.2f} | {seconds:.0f} s |",
+            f"| {told:g} | {radius:.1f} | {part:.2%} | {loss:.4f} | {excess:.1f} | {below:.1f} | "
+            f"{took:.0f} s |",
             flush=True,
         )
-    if figure is not None:
-        draw(found, whole.loss, records, figure)
+        row = {
+            "records": records,
+            "epsilon": epsilon,
+            "delta": delta,
+            "centres": centres,
+            "told": told,
+            "radius": radius,
+            "download": part,
+            "loss": loss,
+            "least": least,
+            "bound": bound,
+            "seconds": took,
+        }
+        if out is not None:
+            with out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    chosen = spread_out(problem.domain, centres)
+    for share in shares:
+        begin = time.perf_counter()
+        selection = pm.BallAnchors(share * epsilon, delta, chosen)
+        law = selection.on(problem.domain)
+        took = time.perf_counter() - begin
+        print(f"  law of centres: {dict(law.mechanism.details)}, {took:.0f} s", flush=True)
+        scheme = selection.scheme(problem, delta, options)
+        if scheme.failure is not None:
+            raise scheme.failure
+        part, loss = scheme.expected_anchors / records, scheme.expected_loss()
+        bound = scheme.mechanism.lower_bound or 0.0
+        note(share * epsilon, scheme.radius, part, loss, bound, time.perf_counter() - begin)
+    if whole:
+        begin = time.perf_counter()
+        table = pm.optimal(problem, 0.05, time_limit=120)
+        note(0.0, np.inf, 1.0, table.loss, table.lower_bound or 0.0, time.perf_counter() - begin)
 
 
-def draw(found: list[tuple[float, float, float]], whole: float, records: int, path: Path) -> None:
-    """Two panels over what the centre may tell: download and loss."""
-    from panda_mdp.plot.style import BLUE, PALE, new_figure, plain_axes, save_figure
+def draw(files: list[Path], path: Path) -> None:
+    """Download and excess over what the centre may tell, one line for each number of records."""
+    from panda_mdp.plot.style import BLUE, ORANGE, new_figure, plain_axes, save_figure
 
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     figure = new_figure(8.4, 3.4)
     left, right = figure.subplots(1, 2)
-    told, shares, losses = (np.array(values) for values in zip(*found, strict=True))
-    left.plot(told, 100 * shares, "o-", color=BLUE)
-    left.set(ylabel="download, % of the table", title=f"{records:,} records over 400 x 400 km")
-    right.plot(told, losses, "o-", color=BLUE, label="ball")
-    right.axhline(whole, color=PALE, ls="--", label="whole table")
-    right.set(ylabel="expected loss, km")
-    right.set_ylim(bottom=0)
+    for size, colour in zip(sorted({row["records"] for row in rows}), (BLUE, ORANGE), strict=False):
+        some = sorted((r for r in rows if r["records"] == size), key=lambda r: r["told"])
+        balls = [row for row in some if row["told"] > 0]
+        told = [row["told"] for row in balls]
+        excess = [1000 * (row["loss"] - row["least"]) for row in balls]
+        left.plot(told, [100 * r["download"] for r in balls], "o-", color=colour, label=f"{size:,}")
+        right.plot(told, excess, "o-", color=colour, label=f"ball, {size:,} records")
+        for row in some:
+            if row["told"] == 0:
+                worth = 1000 * (row["loss"] - row["least"])
+                right.axhline(worth, color=colour, ls="--", label=f"whole table, {size:,}")
+    left.set(ylabel="download, % of the table", title="How much of the table a ball has")
+    left.legend(frameon=False, title="records")
+    right.set(ylabel="loss beyond the nearest output, m", title="What the report loses")
     right.legend(frameon=False)
     for axes in (left, right):
-        axes.set_xlabel("centre's epsilon, per km")
+        axes.set_xlabel("epsilon of the centre, per km (of 5)")
+        axes.set_ylim(bottom=0)
         plain_axes(axes)
-    left.set_ylim(bottom=0)
     save_figure(figure, path)
 
 
 def main() -> None:
     """Parse the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("rome", "region"))
+    parser.add_argument("what", choices=("rome", "centres", "region", "draw"))
     parser.add_argument("--records", type=int)
     parser.add_argument("--epsilon", type=float, default=5.0)
     parser.add_argument("--delta", type=float)
     parser.add_argument("--seed", type=int, default=9)
     parser.add_argument("--candidates", action="store_true")
+    parser.add_argument("--shares", type=float, nargs="*", default=[0.1, 0.2, 0.4])
+    parser.add_argument("--centres", type=int, default=256)
+    parser.add_argument("--no-whole", action="store_true")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rows", type=Path, nargs="*", default=[])
     parser.add_argument("--figure", type=Path)
     given = parser.parse_args()
+    delta = given.delta
     if given.what == "rome":
-        delta = 1e-2 if given.delta is None else given.delta
+        delta = 1e-2 if delta is None else delta
         rome(given.records or 1000, given.epsilon, delta, given.seed, given.candidates)
+    elif given.what == "centres":
+        centres(given.records or 1000, 1e-2 if delta is None else delta, given.seed)
+    elif given.what == "draw":
+        draw(given.rows, given.figure)
     else:
-        region(given.records or 300_000, 1e-7 if given.delta is None else given.delta, given.figure)
+        region(
+            given.records or 300_000,
+            given.epsilon,
+            1e-7 if delta is None else delta,
+            given.shares,
+            given.centres,
+            not given.no_whole,
+            given.out,
+        )
 
 
 if __name__ == "__main__":

@@ -259,7 +259,7 @@ def post_report(server: Standin, request: httpx.Request, name: str) -> httpx.Res
 
 def post_ball(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
     centre = json.loads(request.content)["centre"]
-    law = BallAnchors(server.epsilon_1, server.delta).on(server.table.domain)
+    law = BallAnchors(server.epsilon_1, server.delta, centre="exponential").on(server.table.domain)
     ball = law.ball(int(np.flatnonzero(law.centres == centre)[0]))
     weights = [[str(w) for w in row] for row in server.table.weights()[ball].tolist()]
     records, outputs = ball.tolist(), server.table.outputs.tolist()

@@ -121,7 +121,7 @@ def test_claimed_and_audited_guarantee_agree(problem, balls) -> None:
         assert found.selection_epsilon <= 2.0
         assert found.covered_epsilon <= 4.0
         assert found.covered_violations == 0
-        assert len(chosen) > 1
+        assert len(chosen) >= 1
     worst = 0.0
     for x in range(SIZE):
         for x2 in range(0, x, 7):

@@ -130,3 +130,25 @@ def test_a_run_is_confirmed_pair_by_pair() -> None:
     assert audit.claimed == pm.Guarantee(4.0, 1e-2, "km")
     nearest = pm.BallAnchors(1.6, 1e-2, outside="nearest").scheme(scheme.problem, 1e-2, Options())
     assert scheme.mechanism.loss < nearest.mechanism.loss
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_bound_without_compiled_code_is_never_below_the_account(monkeypatch, given) -> None:
+    scheme = scheme_on("plane", 1e-2)
+    everyone = np.arange(scheme.problem.size)
+    common = scheme._common if given else None
+    bounds = []
+    for radius in np.linspace(0.5, 4, 8) * scheme.law.radius:
+        law = scheme.law.with_radius(float(radius))
+        exact = scheme._boundary(law, everyone).violation
+        room = scheme.problem.epsilon - law.mechanism.audit.epsilon
+        bounds.append(scheme._plain(law, room, common).violation)
+        assert exact <= bounds[-1] * (1 + 1e-9) + 1e-15
+    assert bounds[0] > 0.5 > bounds[-1]
+
+
+def test_a_common_row_from_outside_the_rows_widens_the_bound() -> None:
+    scheme = scheme_on("plane", 1e-2)
+    foreign = scheme._common.copy()
+    foreign[:, 0] = 1
+    assert scheme._plain(scheme.law, 2.0, foreign).violation == 1.0

@@ -310,7 +310,7 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
     assert ready.client().get(f"/v1/domains/{made.domain}").json()["fingerprint"] == (
         DOMAIN.fingerprint
     )
-    law = pm.BallAnchors(2.0, 0.01).on(DOMAIN)
+    law = pm.BallAnchors(2.0, 0.01, centre="exponential").on(DOMAIN)
     first, second = ready.reporters(2)
     url = "/v1/deployments/ball/balls"
     ask = {"id": new_id(), "centre": int(law.centres[4])}

@@ -157,7 +157,7 @@ def test_balls_promise_twice_the_tables_epsilon_and_the_centres() -> None:
     path_bytes = compact(mechanism)
     facts = ball_facts(path_bytes, 2.0, 0.01, None)
     assert facts["epsilon"] == 5.0 and facts["delta"] == 0.01
-    law = pm.BallAnchors(2.0, 0.01).on(domain)
+    law = pm.BallAnchors(2.0, 0.01, centre="exponential").on(domain)
     assert facts["radius"] == law.radius and facts["centres"] == law.centres.tolist()
     table = read(path_bytes)
     for centre in facts["centres"][::7]:

@@ -21,6 +21,15 @@ def kernels(name: str) -> Any:
         raise MissingDependencyError(msg) from error
 
 
+def is_compiled(name: str) -> bool:
+    """Whether the module can be loaded: where a bound does without, it need not be."""
+    try:
+        kernels(name)
+    except MissingDependencyError:
+        return False
+    return True
+
+
 def coordinates_of(domain: Domain) -> tuple[int, FloatArray, IntArray]:
     """A domain's metric in the form that compiled loops take."""
     from panda_mdp.compute.numba.distance import coordinates

@@ -19,7 +19,7 @@ from panda_mdp.errors import (
     SurrogateError,
 )
 from panda_mdp.panda.accounts.budgets import BudgetShares
-from panda_mdp.panda.accounts.compiled import coordinates_of, kernels
+from panda_mdp.panda.accounts.compiled import coordinates_of, is_compiled, kernels
 from panda_mdp.panda.accounts.violation import Account, Enumeration, Spreads
 from panda_mdp.panda.anpo import AnchorTable, solver_of
 from panda_mdp.panda.options import Options
@@ -45,6 +45,8 @@ MOST_PAIRWISE = 9_000
 """Beyond this many records the account of balls is kept per record, not per pair."""
 SHARES = (1.0, 0.9, 0.8, 0.75, 0.7, 0.6, 0.5)
 """Shares of eps - eps_1 that a table with extended rows is tried at; 0.5 is always enough."""
+LOSS_ROWS = 4_096
+"""Records whose loss is summed at a time."""
 MOST_EXTENDED = 2_000
 """Every ball's extension is audited over all pairs, which is for domains of this size."""
 
@@ -282,11 +284,11 @@ class CommonBalls(BallScheme):
 
     def _keeps(self, law: BallLaw) -> bool:
         """Whether balls of a radius keep delta; a few records that do not are mostly enough."""
-        some = np.linspace(0, self.problem.size - 1, min(self.problem.size, 48)).astype(np.int64)
-        return all(
-            self._boundary(law, records).violation <= self.delta
-            for records in (some, np.arange(self.problem.size))
-        )
+        size = self.problem.size
+        looks = [np.arange(size)]
+        if size <= MOST_PAIRWISE:
+            looks.insert(0, np.linspace(0, size - 1, min(size, 48)).astype(np.int64))
+        return all(self._boundary(law, records).violation <= self.delta for records in looks)
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -327,6 +329,18 @@ class CommonBalls(BallScheme):
     def accounted(self) -> Account:
         return self.account()
 
+    def expected_loss(self) -> float:
+        problem, law, common = self.problem, self.law, self._common / float(TOTAL)
+        first = [int(centres[0]) for centres in law.groups]
+        total = 0.0
+        for begin in range(0, problem.size, LOSS_ROWS):
+            part = slice(begin, begin + LOSS_ROWS)
+            beyond = np.where(law.apart[part][:, first] > law.radius, law.chances(part), 0.0)
+            own = (1.0 - law.missed[part])[:, None] * self.mechanism.matrix[part]
+            losses = (problem.loss[part] * (own + beyond @ common)).sum(axis=1)
+            total += float(problem.prior[part] @ losses)
+        return total
+
     def account(self) -> Account:
         return self._boundary(self.law, np.arange(self.problem.size), self._common)
 
@@ -337,15 +351,17 @@ class CommonBalls(BallScheme):
         are upper bounds: distances are rounded down to a grid, and what the centre tells counts
         with its audited epsilon.
         """
-        compiled = kernels("balls")
         mechanism, domain = self.mechanism, self.problem.domain
         room = self.problem.epsilon - law.mechanism.audit.epsilon
         if mechanism.audit.epsilon > room or room <= 0:
             return Account(1.0, (0, 1))
+        if self.problem.size > MOST_PAIRWISE:
+            plain = self._plain(law, room, common)
+            if plain.violation <= self.delta or not is_compiled("balls"):
+                return plain
+        compiled = kernels("balls")
         first = [int(centres[0]) for centres in law.groups]
-        chance = np.stack(
-            [law.mechanism.weights[:, some].sum(axis=1) / float(TOTAL) for some in law.groups]
-        )
+        chance = np.ascontiguousarray(law.chances(slice(None)).T)
         common = self.common(law) if common is None else common
         if ((common == 0) & mechanism.weights.any(axis=0)).any():
             return Account(1.0, (0, 1))
@@ -395,6 +411,36 @@ class CommonBalls(BallScheme):
         )
         k = int(worst.argmax())
         return Account(float(worst[k]) * (1 + 1e-12), (int(chosen[k]), int(partner[k])))
+
+    def _plain(self, law: BallLaw, room: float, common: IntArray | None) -> Account:
+        """A bound that needs only the largest log-ratio S within a column, any row to any other.
+
+        The common row is a mean of rows (one that was given is compared with them), so it differs
+        from any by at most S, and a pair farther than S / room is never violated. A nearer one is
+        violated only where x is outside the ball or within S / room of its edge.
+        """
+        least, most = self._columns
+        if common is not None:
+            least, most = (
+                np.minimum(least, common.min(axis=0)),
+                np.maximum(most, common.max(axis=0)),
+            )
+        used = most > 0
+        # Rounding a mean to integers moves it by a few units.
+        low, high = least[used].astype(np.float64) - 4, most[used].astype(np.float64) + 4
+        if low.min() < 4:
+            return Account(1.0, (0, 1))
+        spread = (float(np.log(high / low).max()) + 1e-9) / room * (1 + 1e-9)
+        beyond = law.with_radius(law.radius * (1 - 4e-9) - spread).missed
+        x = int(beyond.argmax())
+        y = x - 1 if x else 1
+        return Account(float(beyond[x]) * (1 + 1e-12), (x, y))
+
+    @cached_property
+    def _columns(self) -> tuple[IntArray, IntArray]:
+        """The least and the largest weight of every column."""
+        weights = np.asarray(self.mechanism.weights)
+        return weights.min(axis=0), weights.max(axis=0)
 
 
 class ExtendedBalls(BallScheme):

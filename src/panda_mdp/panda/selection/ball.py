@@ -1,6 +1,6 @@
 """Ball anchors: all records within a radius of a centre that is drawn privately.
 
-The centre c is drawn by the exponential mechanism, which is eps_1-mDP by audit. The anchors are all
+The centre c is drawn by a law that is eps_1-mDP by audit (`centre_laws`). The anchors are all
 records within r of c. The centre determines the anchors, so releasing them costs eps_1. One table
 serves every user and every ball; what a record outside its ball does is the scheme's
 (`panda.schemes.ball_scheme`).
@@ -9,7 +9,7 @@ serves every user and every ball; what a record outside its ball does is the sch
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,6 +25,7 @@ from panda_mdp.panda.schemes.ball_scheme import (
     NearestBalls,
 )
 from panda_mdp.panda.selection.candidates import spread_out
+from panda_mdp.panda.selection.centre_laws import CentreLaw
 from panda_mdp.panda.selection.centres import BallLaw
 from panda_mdp.panda.selection.law import surrogates
 from panda_mdp.privacy.quantise import TOTAL
@@ -32,8 +33,10 @@ from panda_mdp.privacy.sampler import BitSource, SystemBits
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain, check_indices
 
-MOST_CENTRES = 256
+FEWEST_CENTRES, MOST_CENTRES = 256, 1_024
 """Larger domains use this many public centres, spread out, unless others are given."""
+CENTRE_WORK = 2e9
+"""Pairs of records times centres that an audit of the centres should look at."""
 
 DELTA = 1e-7
 """How often a ball may miss its record where nothing says otherwise."""
@@ -46,12 +49,14 @@ _SCHEMES: dict[str, type[BallScheme]] = {
 
 @dataclass(frozen=True, eq=False)
 class BallAnchors(Rebuilt):
-    """Release all records within a radius of a centre drawn by the exponential mechanism.
+    """Release all records within a radius of a centre that is drawn privately.
 
     `epsilon` (eps_1, per unit of distance) is what the centre may tell, `delta` the largest
     probability that a user's own record is outside the ball; where it is None, the delta of the
-    run. `candidates` are the public centres: by default all records, or 256 that are spread out
-    where the domain is larger. The centres' exponent is raised until the audit meets epsilon.
+    run. `candidates` are the public centres: by default all records, or 256 to 1,024 that are
+    spread out where the domain is larger. `centre` is the law they are drawn by: the "tightest"
+    that the audit allows at epsilon, whose balls are the smallest, or the "exponential" mechanism,
+    its exponent raised until the audit meets epsilon.
 
     `outside` says what a record outside its ball does. "common": all report from one row of that
     ball, the table has eps - eps_1, and the account is kept for every pair. "nearest": the nearest
@@ -69,6 +74,7 @@ class BallAnchors(Rebuilt):
     delta: float | None = None
     candidates: IntArray | None = None
     outside: Literal["common", "nearest", "extend"] = "common"
+    centre: CentreLaw = "tightest"
     _laws: WeakKeyDictionary[Domain, BallLaw] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False
     )
@@ -79,6 +85,9 @@ class BallAnchors(Rebuilt):
             check_delta(self.delta)
         if self.outside not in _SCHEMES:
             msg = f"outside is {self.outside!r}; choose from {', '.join(_SCHEMES)}"
+            raise MethodError(msg)
+        if self.centre not in get_args(CentreLaw):
+            msg = f"centre is {self.centre!r}; choose from {', '.join(get_args(CentreLaw))}"
             raise MethodError(msg)
         if self.candidates is not None:
             chosen = np.unique(np.asarray(self.candidates, dtype=np.int64))
@@ -91,18 +100,22 @@ class BallAnchors(Rebuilt):
         centres = "" if self.candidates is None else f", {len(self.candidates)} centres"
         missed = "" if self.delta is None else f", delta={self.delta:g}"
         outside = "" if self.outside == "common" else f", outside={self.outside!r}"
-        return f"BallAnchors(epsilon={self.epsilon:g}{missed}{centres}{outside})"
+        law = "" if self.centre == "tightest" else f", centre={self.centre!r}"
+        return f"BallAnchors(epsilon={self.epsilon:g}{missed}{centres}{outside}{law})"
 
     def on(self, domain: Domain) -> BallLaw:
         """The law of centres on a domain, computed once."""
         if domain not in self._laws:
             if self.candidates is None:
-                centres = spread_out(domain, min(domain.size, MOST_CENTRES))
+                most = FEWEST_CENTRES
+                if self.centre == "tightest":
+                    work = int(CENTRE_WORK / domain.size**2)
+                    most = min(max(FEWEST_CENTRES, work), MOST_CENTRES)
+                centres = spread_out(domain, min(domain.size, most))
             else:
                 centres = check_indices(self.candidates, domain.size, "candidates", MethodError)
-            self._laws[domain] = BallLaw.build(
-                domain, centres, self.epsilon, DELTA if self.delta is None else self.delta
-            )
+            missed = DELTA if self.delta is None else self.delta
+            self._laws[domain] = BallLaw.build(domain, centres, self.epsilon, missed, self.centre)
         return self._laws[domain]
 
     def scheme(self, problem: Problem, delta: float, options: Options) -> BallScheme:

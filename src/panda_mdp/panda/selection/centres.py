@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.exponential import exponential
+from panda_mdp.panda.selection.centre_laws import CentreLaw, draw_law, radius_for
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import BitSource, choose
 from panda_mdp.problem import Problem
@@ -31,13 +30,19 @@ class BallLaw:
     """Per record, the exact probability that it is outside its own ball; at most delta."""
 
     @classmethod
-    def build(cls, domain: Domain, centres: IntArray, epsilon: float, delta: float) -> BallLaw:
-        """Raise the centres' exponent until the audit meets epsilon, and find the radius."""
-        apart = distances_to(domain, centres)
-        problem = Problem(domain, centres, apart, epsilon)
-        mechanism = exponential(problem, tight=True)
-        radius, missed = radius_for(apart, np.asarray(mechanism.weights), delta)
-        return cls(domain, frozen(centres), mechanism, radius, frozen(missed))
+    def build(
+        cls,
+        domain: Domain,
+        centres: IntArray,
+        epsilon: float,
+        delta: float,
+        kind: CentreLaw = "tightest",
+    ) -> BallLaw:
+        """The law of centres that the audit allows at epsilon, and the radius that delta asks."""
+        problem = Problem(domain, centres, distances_to(domain, centres), epsilon)
+        mechanism = draw_law(problem, delta, kind)
+        radius, missed = radius_for(mechanism.problem.loss, np.asarray(mechanism.weights), delta)
+        return cls(domain, frozen(mechanism.problem.outputs), mechanism, radius, frozen(missed))
 
     def missing(self, delta: float) -> BallLaw:
         """The same centres with the least radius that misses every record with at most delta."""
@@ -64,6 +69,14 @@ class BallLaw:
         inside = np.packbits(self.apart <= self.radius, axis=0)
         _, group = np.unique(inside, axis=1, return_inverse=True)
         return tuple(np.flatnonzero(group == g) for g in range(int(group.max()) + 1))
+
+    def chances(self, records: slice) -> FloatArray:
+        """Pr[ball | record] for some records and every group of equal balls, (n, groups)."""
+        order = np.concatenate(self.groups)
+        starts = np.cumsum([0, *(len(some) for some in self.groups[:-1])])
+        weights = np.asarray(self.mechanism.weights)[records]
+        counts = np.add.reduceat(weights[:, order], starts, axis=1)
+        return np.asarray(counts / float(TOTAL))
 
     def ball(self, centre: int) -> IntArray:
         """Records within the radius of a centre (by position), ascending."""
@@ -92,22 +105,6 @@ class BallLaw:
     def centres_of(self, anchors: IntArray) -> IntArray:
         """Positions of the centres whose ball is exactly this set."""
         return self.groups[self.group_of(anchors)]
-
-
-def radius_for(apart: FloatArray, weights: IntArray, delta: float) -> tuple[float, FloatArray]:
-    """The least radius with Pr[d(x, c) > radius] <= delta for every record, and that probability.
-
-    Exact: the probabilities are integers over 2^62, summed as integers from the far side.
-    """
-    allowed = int(Fraction(delta) * TOTAL)
-    order = np.argsort(-apart, axis=1, kind="stable")
-    beyond = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
-    # The first centre, from the far side, that must stay inside.
-    first = (beyond > allowed).argmax(axis=1)
-    ranked = np.take_along_axis(apart, order, axis=1)
-    radius = float(ranked[np.arange(len(apart)), first].max())
-    missed = np.where(apart > radius, weights, 0).sum(axis=1)
-    return radius, np.asarray(missed / float(TOTAL))
 
 
 def distances_to(domain: Domain, centres: IntArray) -> FloatArray:

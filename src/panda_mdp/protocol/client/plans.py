@@ -155,6 +155,7 @@ class BallPlan(Plan):
             epsilon=info.epsilon_1,
             delta=info.delta,
             candidates=None if info.candidates is None else np.array(info.candidates),
+            centre="exponential",
         )
         unit = domain.unit
         own = compose(

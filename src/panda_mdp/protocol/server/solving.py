@@ -102,7 +102,8 @@ def _ball_law(
 
 def _balls(epsilon_1: float, delta: float, candidates: list[int] | None) -> BallAnchors:
     chosen = None if candidates is None else np.array(candidates, dtype=np.int64)
-    return BallAnchors(epsilon_1, delta, chosen)
+    # Clients compute the law for themselves, on any machine: the one that needs no fit.
+    return BallAnchors(epsilon_1, delta, chosen, centre="exponential")
 
 
 def decimal_rows(weights: IntArray) -> list[list[str]]:
