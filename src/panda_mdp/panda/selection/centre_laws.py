@@ -102,7 +102,8 @@ class _Pilot:
     def of(cls, problem: Problem) -> _Pilot:
         domain = problem.domain
         some = np.unique(np.linspace(0, domain.size - 1, PILOT).astype(np.int64))
-        near, apart = (part[some] for part in domain.neighbours(min(NEIGHBOURS, domain.size - 1)))
+        near, apart = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
+        near, apart = near[some], apart[some]
         records, at = np.unique(np.concatenate([some, near.ravel()]), return_inverse=True)
         first, second = np.repeat(at[: len(some)], near.shape[1]), at[len(some) :]
         use = apart.ravel() > 0
