@@ -2,13 +2,14 @@
 
     python benchmarks/panda.py centres [--records 1000] [--delta 1e-2]
     python benchmarks/panda.py rome [--records 1000] [--epsilon 5] [--delta 1e-2] [--seed 9]
-    python benchmarks/panda.py region [--records 300000] [--figure FILE]
+    python benchmarks/panda.py region [--records 300000] [--out LINES]
+    python benchmarks/panda.py draw --rows LINES --figure FILE
 
 Rome's road map is read from ../shared/data beside the repository, or from the folder named by
 PANDA_MDP_DATA: 100 outputs, one task, the travel loss, a uniform prior. Prints the exact expected
 loss, the download and what the upload tells, each certified, beside the whole table's loss.
-`region` scatters records over 400 x 400 km in towns, reports one of 100 of them, and compares balls
-with the whole table of a closed form: a table is not the point there, the download is.
+`region` scatters records over 400 x 400 km in towns and reports one of 100 of them; `draw` makes
+the figure of its lines.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
 import panda_mdp as pm
 from panda_mdp.city.draw import draw_problem
@@ -100,82 +103,134 @@ def rome_map() -> Path:
     return path
 
 
-def region_problem(records: int, epsilon: float = 5.0, seed: int = 0) -> pm.Problem:
-    """Records in towns over 400 x 400 km, one of 100 places to report, the distance as loss."""
+def region_places(records: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Records in 400 towns of Pareto size over 400 x 400 km, and 100 of them to report."""
     rng = np.random.default_rng(seed)
     towns = rng.random((400, 2)) * 400
     size = rng.pareto(1.2, len(towns)) + 1
     home = rng.choice(len(towns), records, p=size / size.sum())
     places = towns[home] + rng.normal(size=(records, 2)) * 4
-    domain = pm.Domain.from_vectors(places, unit="km")
-    outputs = rng.choice(records, 100, replace=False)
-    loss = domain.distances(np.arange(records), outputs)
-    return pm.Problem(domain, outputs, loss, epsilon, loss_unit="km")
+    return places, places[rng.choice(records, 100, replace=False)]
 
 
-def region(
-    records: int,
-    epsilon: float,
-    delta: float,
-    shares: list[float],
-    centres: int,
-    whole: bool,
-    out: Path | None,
-) -> None:
-    """Download and loss of balls over what the centre may tell, each table solved and certified.
+class Lattice:
+    """Centres on a square lattice of the plane: p(c|x) = exp(-a sqrt(d(x, c)^2 + h^2)) / Z(x).
 
-    The excess is what a table loses beyond reporting the nearest of the outputs, which nobody can
-    avoid. Saves a line of JSON after each step.
+    The logarithm of a term has slope at most a. Z repeats from cell to cell; with k the largest
+    slope of log Z the law is (a + k)-mDP at all places of the plane, so for any records. k is the
+    largest slope on a fine grid of a cell, plus what it can change between grid points: the
+    second derivative of log Z is at most a / h + a^2.
     """
-    problem = region_problem(records, epsilon)
-    least = float(problem.prior @ problem.loss.min(axis=1))
-    options = Options(gap=0.05, time_limit=120)
-    print(f"region, K={records:,}, epsilon {epsilon:g} per km, delta {delta:g}: the nearest output")
-    print(f"is {least:.3f} km away on average; {centres} centres\n")
-    print("| centre, per km | radius, km | download | loss, km | excess, m | bound, m | time |")
-    print("|---|---|---|---|---|---|---|", flush=True)
 
-    def note(told: float, radius: float, part: float, loss: float, bound: float, took: float):
-        excess, below = 1000 * (loss - least), 1000 * (max(bound, least) - least)
-        print(
-            f"| {told:g} | {radius:.1f} | {part:.2%} | {loss:.4f} | {excess:.1f} | {below:.1f} | "
-            f"{took:.0f} s |",
-            flush=True,
-        )
+    fine = 64
+    reach = 60
+
+    def __init__(self, epsilon: float) -> None:
+        self.epsilon, self.step, self.rounding = epsilon, 1 / epsilon, 1.25 / epsilon
+        side = self.step * np.arange(-self.reach, self.reach + 1)
+        self.points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+        # By symmetry a quarter of a cell is enough; everything is within `near` of the grid.
+        side = self.step * (np.arange(self.fine // 2) + 0.5) / self.fine
+        self.grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+        self.near = self.step / self.fine * np.sqrt(0.5)
+        self.exponent = epsilon
+        for _ in range(4):
+            self.exponent = epsilon - self.slope()
+        # Solved to a trifle; what is left of it comes off.
+        self.exponent -= max(0.0, self.exponent + self.slope() - epsilon) * 2
+        self.spent = self.exponent + self.slope()
+
+    def terms(self, at: np.ndarray) -> np.ndarray:
+        """The weights of the lattice points around a place in the first cell, not normalised."""
+        apart = np.linalg.norm(self.points - at, axis=1)
+        return np.exp(-self.exponent * (np.hypot(apart, self.rounding) - self.rounding))
+
+    def slope(self) -> float:
+        largest = 0.0
+        for at in self.grid:
+            terms, offset = self.terms(at), at - self.points
+            length = np.hypot(np.linalg.norm(offset, axis=1), self.rounding)
+            slope = (terms / length) @ offset * self.exponent / terms.sum()
+            largest = max(largest, float(np.linalg.norm(slope)))
+        return largest + (self.exponent / self.rounding + self.exponent**2) * self.near
+
+    def radius(self, delta: float) -> float:
+        """A radius that misses a record with at most delta, wherever it is.
+
+        Between grid points the chance of any centre changes by exp(epsilon t), distances by t.
+        """
+        largest = 0.0
+        for at in self.grid:
+            terms = self.terms(at)
+            apart = np.linalg.norm(self.points - at, axis=1)
+            order = np.argsort(-apart)
+            beyond = np.cumsum(terms[order]) / terms.sum()
+            last = int((beyond > delta * np.exp(-self.epsilon * self.near)).argmax())
+            largest = max(largest, float(apart[order[last]]))
+        return largest + self.near
+
+    def draw(self, place: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A centre, with floating-point numbers: to measure downloads, not for release."""
+        cell = np.floor(place / self.step) * self.step
+        terms = self.terms(place - cell)
+        return cell + self.points[rng.choice(len(terms), p=terms / terms.sum())]
+
+
+def region(records: int, epsilon: float, delta: float, draws: int, out: Path | None) -> None:
+    """Download and loss of balls over what the centre may tell, beside the whole table.
+
+    Everything is in closed form: the lattice's law, and the exponential mechanism over the
+    outputs with a floor of 1e-8 as the table, whose columns then spread by at most log 1e10, so
+    that the radius is the lattice's plus log(1e10) / eps_2 (`CommonBalls`, the plain bound). Losses
+    are sums over all records; what is outside a ball, at most delta, counts with the largest loss.
+    Downloads are means over draws, with 1.96 standard errors.
+    """
+    places, outputs = region_places(records)
+    tree, rng = cKDTree(places), np.random.default_rng(1)
+    floor = 1e-8
+    print(f"region, K={records:,}, epsilon {epsilon:g} per km, delta {delta:g}\n")
+    print("| centre, per km | radius, km | download | loss, km | beyond the nearest output, m |")
+    print("|---|---|---|---|---|", flush=True)
+    for told in (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0):
+        left = epsilon - told
+        loss, least, farthest = 0.0, 0.0, 0.0
+        for begin in range(0, records, 20_000):
+            apart = cdist(places[begin : begin + 20_000], outputs)
+            near = apart.min(axis=1)
+            rows = np.exp(-left / 2 * (apart - near[:, None]))
+            rows = (1 - floor) * rows / rows.sum(axis=1, keepdims=True) + floor / len(outputs)
+            loss += float((rows * apart).sum()) / records
+            least += float(near.sum()) / records
+            farthest = max(farthest, float(apart.max()))
+        radius, share, error = np.inf, 1.0, 0.0
+        if told:
+            lattice = Lattice(told)
+            radius = lattice.radius(delta) + np.log(len(outputs) / floor) / left
+            some = rng.choice(records, draws, replace=False)
+            centres = np.stack([lattice.draw(places[x], rng) for x in some])
+            sizes = tree.query_ball_point(centres, radius, return_length=True) / records
+            share, error = float(sizes.mean()), 1.96 * float(sizes.std()) / draws**0.5
+            loss += delta * farthest
         row = {
             "records": records,
             "epsilon": epsilon,
             "delta": delta,
-            "centres": centres,
             "told": told,
             "radius": radius,
-            "download": part,
+            "download": share,
+            "error": error,
             "loss": loss,
             "least": least,
-            "bound": bound,
-            "seconds": took,
         }
+        spread = f" ± {error:.2%}" if told else ""
+        print(
+            f"| {told or 'whole table'} | {radius:.1f} | {share:.2%}{spread} | {loss:.3f} | "
+            f"{1000 * (loss - least):.0f} |",
+            flush=True,
+        )
         if out is not None:
             with out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-
-    chosen = spread_out(problem.domain, centres)
-    for share in shares:
-        begin = time.perf_counter()
-        selection = pm.BallAnchors(share * epsilon, delta, chosen)
-        law = selection.on(problem.domain)
-        took = time.perf_counter() - begin
-        print(f"  law of centres: {dict(law.mechanism.details)}, {took:.0f} s", flush=True)
-        scheme = selection.scheme(problem, delta, options)
-        if scheme.failure is not None:
-            raise scheme.failure
-        part, loss = scheme.expected_anchors / records, scheme.expected_loss()
-        bound = scheme.mechanism.lower_bound or 0.0
-        note(share * epsilon, scheme.radius, part, loss, bound, time.perf_counter() - begin)
-    if whole:
-        begin = time.perf_counter()
-        table = pm.optimal(problem, 0.05, time_limit=120)
-        note(0.0, np.inf, 1.0, table.loss, table.lower_bound or 0.0, time.perf_counter() - begin)
 
 
 def draw(files: list[Path], path: Path) -> None:
@@ -216,9 +271,7 @@ def main() -> None:
     parser.add_argument("--delta", type=float)
     parser.add_argument("--seed", type=int, default=9)
     parser.add_argument("--candidates", action="store_true")
-    parser.add_argument("--shares", type=float, nargs="*", default=[0.1, 0.2, 0.4])
-    parser.add_argument("--centres", type=int, default=256)
-    parser.add_argument("--no-whole", action="store_true")
+    parser.add_argument("--draws", type=int, default=1_000)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rows", type=Path, nargs="*", default=[])
     parser.add_argument("--figure", type=Path)
@@ -236,9 +289,7 @@ def main() -> None:
             given.records or 300_000,
             given.epsilon,
             1e-7 if delta is None else delta,
-            given.shares,
-            given.centres,
-            not given.no_whole,
+            given.draws,
             given.out,
         )
 
