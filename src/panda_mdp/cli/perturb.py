@@ -6,6 +6,7 @@ Neither a line nor anything derived from it appears in an error, a log or a trac
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -16,12 +17,17 @@ from panda_mdp.cli.frame import check_target, output_console, progress_console, 
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.domain import Domain
+from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 
 LINE_BYTES = 256
 """No place and no index is longer; what is, is refused before anything parses it."""
 PLACES_IN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """A place that somebody types as an argument must reach our refusal, which does not repeat it."""
+
+
+Place = Callable[[float, float], int]
+"""From a place to the record that reports for it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,8 @@ def perturb(
     A line is a place (`lat,lon`) or a record's index. Places are never taken from the arguments,
     which end up in shell histories and process lists. Prints the reported places only (indices
     where records are not places). A place that is snapped to its nearest record is covered up to
-    the snap limit: epsilon (d + 2 limit). Each further report of the same place spends epsilon
+    the snap limit: epsilon (d + 2 limit). A table for every point of an area
+    draws at the point, and nothing is snapped. Each further report of the same place spends epsilon
     again, unless --key repeats draws. A table of PAnDA runs Phase I first: for every line, or once
     for each person, period and place where --person names one.
     """
@@ -164,7 +171,13 @@ def key(
 
 def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: Path | None) -> None:
     domain = mechanism.problem.domain
-    answers = [report(mechanism, read_record(domain, snap_limit, sys.stdin))]
+
+    def place(lat: float, lon: float) -> int:
+        if isinstance(mechanism, EverywhereMechanism):
+            return mechanism.draw_vertex(lat, lon)
+        return domain.snap(lat, lon, snap_limit).record
+
+    answers = [report(mechanism, _first(domain, place, sys.stdin))]
     typer.echo(answers[0].text)
     number = 1
     # A person who types gives one place; a pipe gives as many as it has lines.
@@ -174,7 +187,7 @@ def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: P
             break
         number += 1
         if line:
-            answers.append(report(mechanism, _record(domain, snap_limit, line, number)))
+            answers.append(report(mechanism, _record(domain, place, line, number)))
             typer.echo(answers[-1].text)
     fields = [answer.fields for answer in answers]
     write_json(json, fields[0] if len(fields) == 1 else fields)
@@ -182,11 +195,15 @@ def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: P
 
 def read_record(domain: Domain, snap_limit: float, stream: TextIO) -> int:
     """The record of a line `lat,lon` or of a record's index; prompts where a person types."""
+    return _first(domain, lambda lat, lon: domain.snap(lat, lon, snap_limit).record, stream)
+
+
+def _first(domain: Domain, place: Place, stream: TextIO) -> int:
     if stream.isatty():
         what = "place as lat,lon or record's index" if domain.geographic else "record's index"
         sys.stderr.write(f"{what}: ")
         sys.stderr.flush()
-    return _record(domain, snap_limit, _line(stream) or "", 1)
+    return _record(domain, place, _line(stream) or "", 1)
 
 
 def report(mechanism: Mechanism | PandaTable, record: int) -> Report:
@@ -205,15 +222,15 @@ def report(mechanism: Mechanism | PandaTable, record: int) -> Report:
     return Report(f"{lat!r},{lon!r}", {"output": output, "lat": lat, "lon": lon})
 
 
-def _record(domain: Domain, snap_limit: float, line: str, number: int) -> int:
+def _record(domain: Domain, place: Place, line: str, number: int) -> int:
     rule = f"a record's index, a whole number in 0..{domain.size - 1}"
     if domain.geographic:
         rule = f"a place as lat,lon in degrees, or {rule}"
     parts = line.split(",")
     if domain.geographic and len(parts) == 2:
-        place = _degrees(parts)
-        if place is not None:
-            return domain.snap(place[0], place[1], snap_limit).record
+        degrees = _degrees(parts)
+        if degrees is not None:
+            return place(*degrees)
     elif len(parts) == 1 and line.isascii() and line.isdigit() and int(line) < domain.size:
         return int(line)
     which = "the line" if number == 1 else f"line {number}"

@@ -24,9 +24,11 @@ from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import BitSource, SystemBits, thresholds
 from panda_mdp.space.snapping import check_limit, snap_places
+from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
 from panda_mdp.table.mechanism import Mechanism
 
 if TYPE_CHECKING:
+    from panda_mdp.space.mesh import Mesh
     from panda_mdp.space.metrics import Haversine
     from panda_mdp.space.nearest import Grid
 
@@ -50,6 +52,8 @@ class Sampler:
     phases: PandaTable | None = None
     """Phase I, where the thresholds are PAnDA's."""
     delta: float = 0.0
+    mesh: Mesh | None = None
+    """Of a table that is private at every point: places draw at it and are not snapped."""
 
     @classmethod
     def of(cls, mechanism: Mechanism | PandaTable) -> Sampler:
@@ -73,6 +77,7 @@ class Sampler:
             table=bytes.fromhex(name),
             phases=mechanism if isinstance(mechanism, PandaTable) else None,
             delta=mechanism.delta if isinstance(mechanism, PandaTable) else 0.0,
+            mesh=mechanism.mesh if isinstance(mechanism, EverywhereMechanism) else None,
         )
 
     @property
@@ -87,7 +92,7 @@ class Sampler:
     def places(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
         """An independent draw for every place: one compiled loop where there is a grid."""
         check_limit(limit)
-        if self.grid is None or self.phases is not None:
+        if self.grid is None or self.phases is not None or self.mesh is not None:
             return self.records(self.snapped(lat, lon, limit))
         from panda_mdp.frames.kernel import draw_places
 
@@ -96,7 +101,10 @@ class Sampler:
         return np.asarray(drawn)
 
     def snapped(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
-        """Records of places."""
+        """Records of places: the nearest, or a random corner of the triangle over a mesh."""
+        if self.mesh is not None:
+            located = self.mesh.locate(lat, lon)
+            return np.where(located.inside, draw_vertices(located, SystemBits()), OUTSIDE)
         if self.metric is None:
             msg = "this table is not of places; name the column of records: record=..."
             raise SnapError(msg)
@@ -221,7 +229,7 @@ class Drawer:
             msg = "a key or a budget is per person; name the person's column: person=..."
             raise InvalidInputError(msg)
         self.summary.rows += len(rows)
-        if rows.lat is not None:
+        if rows.lat is not None and self.sampler.mesh is None:
             self.summary.limit_km = self.limit
         drawn = self._independent(rows) if rows.person is None else self._personal(rows)
         self.summary.outside += int((drawn == OUTSIDE).sum())

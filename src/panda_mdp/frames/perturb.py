@@ -151,6 +151,12 @@ class Perturber:
             msg = "periods, keys and budgets are per person; name the person's column: person=..."
             raise InvalidInputError(msg)
         self.sampler = Sampler.of(mechanism)
+        if key is not None and self.sampler.mesh is not None and columns.record is None:
+            msg = (
+                "a key repeats draws of a record, and this table draws at the point, at another "
+                "vertex each time; draw without key=..., or use a table that snaps"
+            )
+            raise InvalidInputError(msg)
         self.reports = Reports.of(mechanism)
         self.labels = mechanism.problem.domain.labels
         self.columns = columns

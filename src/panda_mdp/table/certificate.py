@@ -15,9 +15,11 @@ from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.plain import plain
 from panda_mdp.errors import FileFormatError, PrivacyError, ProblemError
 from panda_mdp.outputs import Outputs
+from panda_mdp.privacy.continuous import ContinuousAudit
 from panda_mdp.privacy.quantise import BITS
 from panda_mdp.problem import Problem, check_epsilon
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.mesh import Mesh
 from panda_mdp.version import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ SPARSE_VERSION = 3
 """Of files that store rows over a floor."""
 PHASED_VERSION = 4
 """Of PAnDA's tables: rows belong to anchors or to balls, which a first phase draws."""
+EVERYWHERE_VERSION = 5
+"""Of tables that are private at every point of an area: readers of others would snap places."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,51 @@ def describe_problem(problem: Problem) -> dict[str, Any]:
     }
 
 
+def mesh_of(mechanism: Mechanism) -> Mesh | None:
+    """The mesh of a table that is private at every point; None of any other."""
+    verdict = getattr(mechanism, "everywhere", None)
+    return mechanism.problem.domain.mesh if isinstance(verdict, ContinuousAudit) else None
+
+
+def describe_mesh(mesh: Mesh, verdict: ContinuousAudit, epsilon: float) -> dict[str, Any]:
+    """What a certificate says about every point of an area."""
+    return {
+        "mesh": {
+            "middle": list(mesh.middle),
+            "spacing": mesh.spacing,
+            "corners": len(mesh.area),
+        },
+        "everywhere": {
+            "holds": verdict.holds,
+            "epsilon": verdict.epsilon,
+            "worst": list(verdict.worst),
+            "triangles": verdict.triangles,
+            "resolution_km": verdict.resolution_km,
+        },
+        "snapping": (
+            "No place is snapped. A place draws at a vertex of its triangle with its barycentric "
+            "weight, a whole number of 2^-30. For all places p, p' of the area and all outputs y: "
+            f"z(y|p) <= exp({epsilon!r} (d(p, p') + {2 * verdict.resolution_km!r})) z(y|p')."
+        ),
+    }
+
+
+def restore_mesh(certificate: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Mesh:
+    """The mesh that a certificate describes, checked to cover its area."""
+    claims = certificate["mesh"]
+    north, east = claims["middle"]
+    return Mesh(
+        (float(north), float(east)),
+        float(claims["spacing"]),
+        arrays["mesh_vertices"],
+        arrays["mesh_area"],
+        arrays["mesh_inside"],
+    )
+
+
 def _version(mechanism: Mechanism) -> int:
+    if mesh_of(mechanism) is not None:
+        return EVERYWHERE_VERSION
     if isinstance(mechanism.weights, FlooredRows):
         return SPARSE_VERSION
     return VERSION if mechanism.problem.reports.kind == "records" else PLACED_VERSION

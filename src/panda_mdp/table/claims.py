@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import FileFormatError
 from panda_mdp.privacy.audit import Audit
+from panda_mdp.privacy.continuous import ContinuousAudit
 from panda_mdp.privacy.quantise import BITS
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.certificate import PHASED_VERSION
+from panda_mdp.table.certificate import EVERYWHERE_VERSION, PHASED_VERSION
 
 TOLERANCE = 1e-9
 """Of stated losses and rates, relative: float64 sums differ that much between machines."""
@@ -112,10 +113,17 @@ def shapes(certificate: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     if claims["nodes"]:
         found["nodes"] = (size,)
     reports = "records" if certificate.get("reports") is None else certificate["reports"]["kind"]
-    plain = "stored" not in certificate and certificate["version"] != PHASED_VERSION
+    other = (PHASED_VERSION, EVERYWHERE_VERSION)
+    plain = "stored" not in certificate and certificate["version"] not in other
     if plain and (reports == "records") != (certificate["version"] == 1):
         msg = f"outputs that are {reports} in a file of version {certificate['version']!r}"
         raise FileFormatError(msg)
+    if ("mesh" in certificate) != (certificate["version"] == EVERYWHERE_VERSION):
+        msg = f"a mesh belongs to version {EVERYWHERE_VERSION}, not {certificate['version']!r}"
+        raise FileFormatError(msg)
+    if "mesh" in certificate:
+        corners = whole(certificate["mesh"], "corners", 3)
+        found |= {"mesh_vertices": (size, 2), "mesh_area": (corners, 2), "mesh_inside": (size,)}
     if reports == "places":
         found |= {"output_lat": (count,), "output_lon": (count,)}
     return found
@@ -173,6 +181,24 @@ def _gap(bound: float | None, loss: float) -> float | str | None:
     if loss <= bound:
         return 0.0
     return (loss - bound) / bound if bound > 0 else "infinite"
+
+
+def check_everywhere(certificate: Mapping[str, Any], verdict: ContinuousAudit) -> None:
+    """Refuse a stated audit of every point that is not the one of the weights, up to rounding."""
+    stated = certificate["everywhere"]
+    rate, near = real(stated, "epsilon"), real(stated, "resolution_km")
+    same = (
+        stated["holds"] is True
+        and whole(stated, "triangles", 1) == verdict.triangles
+        and abs(near - verdict.resolution_km) <= TOLERANCE * verdict.resolution_km
+        and abs(rate - verdict.epsilon) <= TOLERANCE * verdict.epsilon
+    )
+    if not same:
+        msg = (
+            f"the certificate states a rate of {rate!r} at every point; the audit of its weights "
+            f"gives {verdict.epsilon!r}"
+        )
+        raise FileFormatError(msg)
 
 
 def check_stated(certificate: Mapping[str, Any]) -> None:

@@ -86,6 +86,12 @@ class EverywhereMechanism(Mechanism):
         return draw_at(self, SystemBits(), lat, lon)
 
     @sealed
+    def draw_vertex(self, lat: float, lon: float) -> int:
+        """A vertex of a place's triangle, drawn with its weight: the record that reports for it,
+        once. It is as secret as the place, and each report draws another."""
+        return int(draw_vertices(_located(self, lat, lon), SystemBits())[0])
+
+    @sealed
     def row_at(self, lat: float, lon: float) -> FloatArray:
         """The probabilities of the outputs at a place, m of them."""
         located = _located(self, lat, lon)

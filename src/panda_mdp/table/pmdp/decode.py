@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from panda_mdp.problem import Problem
 from panda_mdp.table import claims
 from panda_mdp.table.bound import BoundProof, dual_bound
 from panda_mdp.table.certificate import (
+    EVERYWHERE_VERSION,
     FORMAT,
     PHASED_VERSION,
     PLACED_VERSION,
@@ -38,14 +40,16 @@ from panda_mdp.table.certificate import (
     VERSION,
     Expected,
     restore_domain,
+    restore_mesh,
     restore_outputs,
 )
+from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, judged
 from panda_mdp.table.pmdp.encode import CERTIFICATE, SEAL, SEAL_LENGTH, checksum
 
 T = TypeVar("T")
 
-PLAIN = (VERSION, PLACED_VERSION, SPARSE_VERSION)
+PLAIN = (VERSION, PLACED_VERSION, SPARSE_VERSION, EVERYWHERE_VERSION)
 Shapes = Callable[[Mapping[str, Any]], dict[str, tuple[int, ...]]]
 """The arrays that belong to a certificate."""
 _INTEGERS = frozenset(
@@ -58,6 +62,8 @@ _INTEGERS = frozenset(
         "starts",
         "columns",
         "values",
+        "mesh_vertices",
+        "mesh_inside",
         "centres",
         "centre_weights",
         "outside_weights",
@@ -230,7 +236,7 @@ def _members(
     if version not in versions:
         msg = (
             f"format version {version!r}; this library reads versions {VERSION} to "
-            f"{PHASED_VERSION}: use the library that wrote it"
+            f"{EVERYWHERE_VERSION}: use the library that wrote it"
         )
         if version == PHASED_VERSION:
             msg = (
@@ -315,6 +321,9 @@ def _rebuild(
     )
     if not isinstance(table, Mechanism):
         return table
+    if "mesh" in certificate:
+        table = EverywhereMechanism.of(table)
+        claims.check_everywhere(certificate, table.everywhere)
     claims.check_audit(certificate, table.audit, domain, problem.outputs)
     claims.check_words(certificate, domain.unit)
     bound = claims.check_bound(certificate, table.loss)
@@ -348,6 +357,8 @@ def restore_problem(
 ) -> Problem:
     """The problem of a file: a metric, losses and a prior, each checked as any other."""
     domain = restore_domain(certificate["domain"], arrays)
+    if "mesh" in certificate:
+        domain = replace(domain, mesh=restore_mesh(certificate, arrays))
     outputs = restore_outputs(certificate, arrays, domain)
     return Problem(
         domain,

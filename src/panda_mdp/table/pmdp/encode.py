@@ -10,6 +10,7 @@ A `.pmdp` file is a zip archive of `certificate.json` and `.npy` arrays (never p
 
 A table over a floor (version 3) has floor, starts, columns and values in place of weights, and no
 loss.npy where the loss is the distance, which the domain gives.
+    [arrays/mesh_vertices.npy  arrays/mesh_area.npy  arrays/mesh_inside.npy]   every point's
 
 The archive's comment seals the file: it is the SHA-256 of every byte before it, so that a change
 anywhere is noticed, also in the parts of a zip archive that its own checks leave out. Both sums
@@ -34,11 +35,12 @@ import numpy.typing as npt
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.problem import Problem
-from panda_mdp.table.certificate import describe, output_arrays
+from panda_mdp.table.certificate import describe, describe_mesh, mesh_of, output_arrays
 from panda_mdp.table.claims import most_unpacked
 from panda_mdp.table.sparse import is_distance
 
 if TYPE_CHECKING:
+    from panda_mdp.privacy.continuous import ContinuousAudit
     from panda_mdp.table.bound import BoundProof
     from panda_mdp.table.mechanism import Mechanism
 
@@ -67,6 +69,15 @@ def encode(mechanism: Mechanism) -> bytes:
 
 def _encoded(mechanism: Mechanism, proof: BoundProof | None) -> bytes:
     contents, certificate = arrays(mechanism), describe(mechanism)
+    mesh = mesh_of(mechanism)
+    if mesh is not None:
+        verdict: ContinuousAudit = mechanism.everywhere  # type: ignore[attr-defined]
+        certificate |= describe_mesh(mesh, verdict, mechanism.epsilon)
+        contents |= {
+            "mesh_vertices": mesh.vertices,
+            "mesh_area": mesh.area,
+            "mesh_inside": mesh.inside,
+        }
     if isinstance(mechanism.weights, FlooredRows):
         certificate["stored"] = mechanism.weights.stored
         certificate["losses"] = "given" if "loss" in contents else "distance"
