@@ -131,13 +131,22 @@ def test_a_limit_that_bites_is_stated(city_file: Path, tmp_path: Path) -> None:
 def test_demo_writes_pictures_results_and_the_best_mechanism(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from panda_mdp.plot.comparison import draw_side_by_side
     from panda_mdp.survey.registry import choose_methods
 
     monkeypatch.setattr("panda_mdp.cli.demo.NODES", 300)
     monkeypatch.setattr("panda_mdp.cli.demo.RECORDS", 80)
     monkeypatch.setattr("panda_mdp.cli.demo.OUTPUTS", 10)
-    few = {m.name: m for m in choose_methods(["exponential", "loss_exponential"])}
+    names = ["exponential", "loss_exponential", "panda", "panda_logistic"]
+    few = {m.name: m for m in choose_methods(names)}
     monkeypatch.setattr("panda_mdp.cli.demo.methods", lambda: few)
+    drawn: list[str] = []
+
+    def side_by_side(city, tasks, shown):
+        drawn.extend(outcome.method.name for outcome in shown)
+        return draw_side_by_side(city, tasks, shown)
+
+    monkeypatch.setattr("panda_mdp.cli.demo.draw_side_by_side", side_by_side)
     result = call("demo", "--out", tmp_path / "new" / "folder", "--json", tmp_path / "rows.json")
     assert result.exit_code == 0, result.output
     folder = tmp_path / "new" / "folder"
@@ -146,8 +155,10 @@ def test_demo_writes_pictures_results_and_the_best_mechanism(
         assert (folder / picture).read_bytes().startswith(b"\x89PNG")
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert rows == json.loads((folder / "results.json").read_text())
+    assert [row["method"] for row in rows] == names[:3]
+    assert drawn == ["exponential", "panda", "loss_exponential"]
     best = pm.load(folder / "best.pmdp")
-    assert best.loss == pytest.approx(min(row["loss"] for row in rows), rel=1e-12)
+    assert best.loss == pytest.approx(min(row["loss"] for row in rows[:2]), rel=1e-12)
 
 
 def test_demo_without_matplotlib_names_the_extra(

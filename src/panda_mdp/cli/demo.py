@@ -44,8 +44,7 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
     if not ranked:
         msg = "no method gave a private table in its time; the lines above say why"
         raise SolverError(msg)
-    phased = [o for o in outcomes if o.marginal is not None and o.holds]
-    shown = [_baseline(ranked), *phased[:1], *(ranked[:1] if len(ranked) > 1 else [])]
+    shown = panels(outcomes, ranked)
     with working("drawing"):
         save_figure(draw_side_by_side(city, draw.tasks, shown), folder / "map.png")
         save_figure(draw_losses(outcomes, best_bound(outcomes)), folder / "chart.png")
@@ -56,6 +55,13 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
         f"Try: panda-mdp perturb {saved}, which asks for a place and draws a report", soft_wrap=True
     )
     return outcomes
+
+
+def panels(outcomes: list[Outcome], ranked: list[Outcome]) -> list[Outcome]:
+    """What the picture shows side by side: the exponential mechanism, PAnDA, the best table."""
+    phased = [o for o in outcomes if o.marginal is not None and o.holds]
+    first, best = _baseline(ranked), ranked[0]
+    return [first, *phased[:1], *([] if best is first else [best])]
 
 
 def _baseline(ranked: list[Outcome]) -> Outcome:

@@ -102,7 +102,7 @@ METHODS = (
 PHASED = (
     PhasedMethod("panda", "PAnDA, balls", panda_ball),
     PhasedMethod("panda_candidates", "PAnDA, candidates", panda_candidates),
-    PhasedMethod("panda_logistic", "PAnDA, logistic", panda_logistic),
+    PhasedMethod("panda_logistic", "PAnDA, logistic", panda_logistic, demo_seconds=None),
 )
 
 
