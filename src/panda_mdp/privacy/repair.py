@@ -69,7 +69,7 @@ def repair(
             (closure.rounds, ROUNDS),
             (closure.centred_rounds, CENTRED_ROUNDS),
         ):
-            z, count, done = _settle(closure, rounds(z, within), most, tightening * epsilon)
+            z, count, done = settle(closure, rounds(z, within), most, tightening * epsilon)
             total += count
             if done:
                 break
@@ -90,7 +90,7 @@ def _without(matrix: FloatArray, unused: BoolArray) -> FloatArray:
     return np.asarray(rest / rest.sum(axis=1, keepdims=True))
 
 
-def _settle(
+def settle(
     closure: Closure,
     rounds: Iterator[tuple[FloatArray, FloatArray]],
     most: int,

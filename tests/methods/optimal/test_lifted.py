@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import displacement_problem, random_domain
 
 from panda_mdp import optimal
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.optimal import backends, lifted
 from panda_mdp.methods.optimal.backends import JaxEngine
 from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.methods.optimal.lifted import WIDTH, Lifted, Nodes, reach
 from panda_mdp.methods.optimal.starts import warm_start
+from panda_mdp.privacy.audit import audit_weights
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +83,38 @@ def test_a_whole_solve_agrees_with_the_dense_one(town, dense, monkeypatch):
     assert mechanism.audit.holds
     assert mechanism.lower_bound <= dense.loss
     assert dense.lower_bound <= mechanism.loss <= 1.03 * dense.loss
+
+
+@pytest.mark.parametrize("loss", ["distance", "squares", "shuffled"])
+def test_on_the_cpu_the_table_is_sparse_and_agrees_with_highs(town, monkeypatch, loss):
+    """Any loss: outputs that are alike need not be near on the map."""
+    monkeypatch.setattr(lifted, "LEAST_OUTPUTS", 64)
+    monkeypatch.setattr(lifted, "WORTHWHILE", 1.0)
+    domain = town.domain.take(np.arange(70))
+    table = domain.distances()
+    if loss == "squares":
+        table = table**2
+    if loss == "shuffled":
+        table = table[:, np.random.default_rng(0).permutation(70)]
+    prior = np.random.default_rng(1).dirichlet(np.ones(70))
+    problem = replace(displacement_problem(domain, np.arange(70), town.epsilon, prior), loss=table)
+    exact = optimal(problem, backend="highs", pairs="all")
+    mechanism = optimal(problem, 0.03, "cpu")
+    assert isinstance(mechanism.weights, FlooredRows)
+    assert mechanism.details["stopped"] is Stopped.GAP_REACHED and mechanism.audit.holds
+    assert mechanism.audit == audit_weights(
+        domain, problem.outputs, np.asarray(mechanism.weights), problem.epsilon
+    )
+    assert mechanism.lower_bound <= exact.loss * (1 + 1e-9)
+    assert exact.lower_bound * (1 - 1e-9) <= mechanism.loss <= 1.03 * exact.loss
+    assert mechanism.details["stored"] < 70 * 70
+
+
+def test_an_interrupt_or_a_limit_leaves_a_certified_sparse_table(town, monkeypatch):
+    monkeypatch.setattr(lifted, "LEAST_OUTPUTS", 64)
+    monkeypatch.setattr(lifted, "WORTHWHILE", 1.0)
+    mechanism = optimal(town, 1e-9, "cpu", time_limit=1.0)
+    assert mechanism.audit.holds and mechanism.details["stopped"] is Stopped.TIME_LIMIT
 
 
 def _reach_of(nats):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.forks import threads_lost
@@ -15,6 +15,9 @@ from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import Halpern
 from panda_mdp.methods.optimal.lifted import Lifted, localised
 from panda_mdp.problem import Problem
+
+if TYPE_CHECKING:
+    from panda_mdp.methods.optimal.lifted_finish import LiftedFinish
 
 
 class Engine(ABC):
@@ -33,6 +36,14 @@ class Engine(ABC):
     @abstractmethod
     def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern | Lifted:
         """What iterates on the problem."""
+
+    def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
+        """What makes sparse tables of a lifted solver's; None where tables are dense."""
+        return None
+
+    def note(self) -> str:
+        """What will take its time before the first iteration; empty where nothing does."""
+        return ""
 
     def agree(self, decision: bool) -> bool:
         """A decision by the clock, made the same for all processes that solve together."""
@@ -62,10 +73,20 @@ class CpuEngine(Engine):
     def closure(self, problem: Problem) -> Closure:
         return Closure(problem.domain)
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern:
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern | Lifted:
         from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 
-        return CpuSolver(problem, graph, start)
+        reached = localised(problem, graph)
+        if reached is None:
+            return CpuSolver(problem, graph, start)
+        return Lifted(problem, graph, start, reached, CpuSolver)
+
+    def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
+        if not isinstance(solver, Lifted):
+            return None
+        from panda_mdp.methods.optimal.lifted_finish import LiftedFinish
+
+        return LiftedFinish(problem, self.audit)
 
 
 class JaxEngine(Engine):

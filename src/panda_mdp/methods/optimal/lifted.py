@@ -150,6 +150,22 @@ class Lifted:
         self.graph = self.graph.join(graph.ends, graph.length)
         self._inner.extend(self._nodes.lift(graph))
 
+    def grouped(self, order: IntArray) -> tuple[IntArray, BoolArray, FloatArray, float]:
+        """The outputs of every tile, -1 where one has fewer; which records, along `order`, it sees;
+        the current table on those nodes, and its loss."""
+        tiles, nodes = self.reached.tiles, self._nodes
+        again = np.zeros(tiles.shape, dtype=np.bool_)
+        for k in range(1, WIDTH):
+            again[:, k] = (tiles[:, :k] == tiles[:, k : k + 1]).any(axis=1)
+        z = np.asarray(self._inner.matrix())
+        loss = float((z * self._inner.problem.weighted_loss).sum())
+        for tile, k in np.argwhere(again).tolist():
+            here = nodes.tile == tile
+            first = int(np.argmax(tiles[tile] == tiles[tile, k]))
+            z[here, first] += z[here, k]
+        # Nodes lie tile by tile in the records' order in space.
+        return np.where(again, -1, tiles), self.reached.sees[:, order], z, loss
+
     def matrix(self) -> FloatArray:
         """The current table, K x m; 0 outside the nodes."""
         out = np.zeros(self.problem.loss.shape)

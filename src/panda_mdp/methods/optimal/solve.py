@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from panda_mdp.problem import Problem
 from panda_mdp.table.bound import MOST_MULTIPLIERS, BoundProof
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import floor_row, release
+
+if TYPE_CHECKING:
+    from panda_mdp.methods.optimal.lifted_finish import Candidate, LiftedFinish
 
 FIRST_CHECK = 120
 GROWTH = 1.4
@@ -81,7 +85,8 @@ class Solve:
     proof: BoundProof | None = None
     """Of `bound`, where the solver has one."""
     closure: Closure | None = None
-    candidate: FloatArray | None = None
+    candidate: FloatArray | Candidate | None = None
+    finish: LiftedFinish | None = None
 
     def run(self, initial: FloatArray | None = None) -> Mechanism:
         """Solve to the gap, or to the time limit, or until interrupted."""
@@ -91,7 +96,7 @@ class Solve:
         self.bound = max(free_bound(problem), centre_bound(problem, middle(problem)))
         try:
             stopped = self._loop(initial)
-            if stopped is not Stopped.GAP_REACHED and self.best is not None:
+            if stopped is not Stopped.GAP_REACHED and self.best and self.finish is None:
                 with _Stage(self, "audit"):
                     self._keep(remap(self.best))
         except KeyboardInterrupt:
@@ -116,6 +121,10 @@ class Solve:
             graph = build(problem.domain, problem.epsilon)
             start = warm_start(problem, graph) if initial is None else initial
             solver = self.engine.solver(problem, graph, start)
+            finish = self.finish = self.engine.finish(problem, solver)
+        note = self.engine.note()
+        if note and self.progress is not None:
+            self.progress(Progress(0.0, 0, self._loss(), self.bound, graph.count, note))
         target, idle = FIRST_CHECK, 0
         seen: list[tuple[int, float]] = []
         while True:
@@ -126,8 +135,12 @@ class Solve:
             self.iterations, self.edges = solver.iterations, solver.graph.count
             with _Stage(self, "bound"):
                 self._raise_bound(solver)
-            matrix = self.candidate = solver.matrix()
             with _Stage(self, "repair"):
+                if finish is not None and isinstance(solver, Lifted):
+                    matrix: FloatArray | Candidate = finish.candidate(solver)
+                else:
+                    matrix = solver.matrix()
+                self.candidate = matrix
                 first = self._estimate(matrix)
             guess = first + self.markup * max(0.0, first - self.bound)
             last = self._hurry()
@@ -150,7 +163,10 @@ class Solve:
                 limited = self.bound > 0 and risen < 0.25 * wanted
                 most = pairs_to_add(wanted / self.bound) if limited else 2
                 with _Stage(self, "graph"):
-                    more = missing_pairs(closure, solver.graph, matrix, problem.epsilon, most)
+                    if isinstance(matrix, np.ndarray):
+                        more = missing_pairs(closure, solver.graph, matrix, problem.epsilon, most)
+                    elif finish is not None:
+                        more = finish.missing(solver.graph, matrix, most)
                     if more.count:
                         solver.extend(more)
             moved = self._loss() < best_before * (1 - 1e-6) or risen > 1e-6 * self.bound
@@ -164,17 +180,21 @@ class Solve:
         if bound > self.bound:
             self.bound, self.proof = bound, solver.proof()
 
-    def _estimate(self, matrix: FloatArray) -> float:
+    def _estimate(self, matrix: FloatArray | Candidate) -> float:
         """The loss after one round of the repair, and from its time what a whole one takes."""
         if self.closure is None:
             return np.inf
         start = time.perf_counter()
-        table, floor = self._floored(matrix)
-        loss = self.problem.expected_loss(
-            estimate(self.closure, table, self.problem.epsilon, floor)
-        )
+        if isinstance(matrix, np.ndarray):
+            table, floor = self._floored(matrix)
+            loss = self.problem.expected_loss(
+                estimate(self.closure, table, self.problem.epsilon, floor)
+            )
+        elif self.finish is not None:
+            loss = self.finish.estimate(matrix)
         if self.best is None:
-            self.timed = self.certify_seconds > 0 or not self.engine.compiles
+            compiles = self.engine.compiles or self.finish is not None
+            self.timed = self.certify_seconds > 0 or not compiles
             self.certify_seconds = ESTIMATES_WORTH * (time.perf_counter() - start)
         return loss
 
@@ -190,7 +210,7 @@ class Solve:
         cheap = self.iterations >= 2 * self.certified_iterations
         return cheap and guess < 0.98 * self._loss()
 
-    def _certify(self, matrix: FloatArray, first: float = 0.0) -> None:
+    def _certify(self, matrix: FloatArray | Candidate, first: float = 0.0) -> None:
         """Repair a table, audit it on its integers, and keep it if it is the best so far.
 
         `first` is the loss after the repair's first round, where it is known.
@@ -198,14 +218,20 @@ class Solve:
         if self.closure is None:
             return
         start = time.perf_counter()
-        with _Stage(self, "repair"):
-            table, floor = self._floored(matrix)
-            repaired = repair(self.closure, table, self.problem.epsilon, floor=floor)
-        with _Stage(self, "audit"):
-            loss = self._offer(
-                repaired.matrix,
-                {"closure_rounds": repaired.rounds, "common_share": repaired.common_share},
-            )
+        if isinstance(matrix, np.ndarray):
+            with _Stage(self, "repair"):
+                table, floor = self._floored(matrix)
+                repaired = repair(self.closure, table, self.problem.epsilon, floor=floor)
+            with _Stage(self, "audit"):
+                loss = self._offer(
+                    repaired.matrix,
+                    {"closure_rounds": repaired.rounds, "common_share": repaired.common_share},
+                )
+        elif self.finish is not None:
+            with _Stage(self, "repair"):
+                mechanism = self.finish.certify(matrix)
+            self._keep(mechanism)
+            loss = mechanism.loss
         if first > self.bound:
             beyond = (loss - first) / (first - self.bound)
             self.markup = min(max(0.0, beyond), MOST_MARKUP)

@@ -1,0 +1,119 @@
+"""Closure and violated pairs of a table that is cut into groups of outputs, compiled.
+
+Group g holds the nodes groups[g] to groups[g + 1], at ascending positions along the domain's tiles;
+whatever is no node of a group is at the group's floor in it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from panda_mdp.compute.numba.compiling import njit
+from panda_mdp.compute.numba.distance import fill
+from panda_mdp.space.tiles import TILE
+
+
+@njit(cache=True, parallel=True)
+def covered(lifts, position, tile, groups, epsilon, kind, table, order, starts, between):
+    """Which positions some node of a group raises above the floor, (groups, K): those within
+    `lifts` nats of it."""
+    tiles = len(starts) - 1
+    count = len(groups) - 1
+    inside = np.zeros((count, starts[-1]), np.bool_)
+    for g in prange(count):
+        apart = np.empty(TILE)
+        for i in range(groups[g], groups[g + 1]):
+            if lifts[i] <= 0.0:
+                continue
+            for b in range(tiles):
+                if epsilon * between[tile[i], b] >= lifts[i]:
+                    continue
+                fill(kind, table, order, position[i], starts[b], starts[b + 1], apart)
+                for p in range(starts[b], starts[b + 1]):
+                    if epsilon * apart[p - starts[b]] < lifts[i]:
+                        inside[g, p] = True
+    return inside
+
+
+@njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
+def close_groups(
+    z, out, active, floor, epsilon, nats, most, least_gain, partner, gain, position, tile, groups,
+    kind, table, order, starts, between,
+):  # fmt: skip
+    """out_iy = max over the nodes j of i's group of z_jy exp(-epsilon d(i, j)), for active i; the
+    rows of the others are copied. Pairs beyond `nats` are left out.
+
+    With `most` > 0 nothing is closed: `partner` and `gain` (nodes, most) receive for every node the
+    partners from which it misses the most mass, sum_y max(0, z_jy exp(-epsilon d) - z_iy), where
+    that exceeds `least_gain`.
+    """
+    width = z.shape[1]
+    for g in prange(len(groups) - 1):
+        begin = groups[g]
+        end = groups[g + 1]
+        apart = np.empty(TILE)
+        lift = np.empty(end - begin)
+        cuts = np.empty(end - begin + 1, np.int64)
+        parts = 0
+        for i in range(begin, end):
+            highest = 0.0
+            for y in range(width):
+                highest = max(highest, z[i, y] / floor[g, y])
+            lift[i - begin] = np.log(highest)
+            if i == begin or tile[i] != tile[i - 1]:
+                cuts[parts] = i
+                parts += 1
+            if most == 0:
+                for y in range(width):
+                    out[i, y] = z[i, y]
+        cuts[parts] = end
+        high = np.zeros((parts, width))
+        low = np.full((parts, width), np.inf)
+        for a in range(parts):
+            for i in range(cuts[a], cuts[a + 1]):
+                for y in range(width):
+                    high[a, y] = max(high[a, y], z[i, y])
+                    low[a, y] = min(low[a, y], z[i, y])
+        for a in range(parts):
+            some = False
+            for i in range(cuts[a], cuts[a + 1]):
+                some = some or active[i]
+            if not some:
+                continue
+            own = tile[cuts[a]]
+            for b in range(parts):
+                other = tile[cuts[b]]
+                ratio = 0.0
+                for y in range(width):
+                    ratio = max(ratio, high[b, y] / low[a, y])
+                reach = min(np.log(ratio), nats)
+                if reach <= epsilon * between[own, other]:
+                    continue
+                for i in range(cuts[a], cuts[a + 1]):
+                    if not active[i]:
+                        continue
+                    fill(kind, table, order, position[i], starts[other], starts[other + 1], apart)
+                    for j in range(cuts[b], cuts[b + 1]):
+                        exponent = epsilon * apart[position[j] - starts[other]]
+                        if exponent >= reach or exponent >= lift[j - begin] or j == i:
+                            continue
+                        factor = np.exp(-exponent)
+                        source = z[j]
+                        if most == 0:
+                            row = out[i]
+                            for y in range(width):
+                                row[y] = max(row[y], factor * source[y])
+                            continue
+                        row = z[i]
+                        value = 0.0
+                        for y in range(width):
+                            value += max(0.0, factor * source[y] - row[y])
+                        if value > least_gain and value > gain[i, most - 1]:
+                            k = most - 1
+                            while k > 0 and gain[i, k - 1] < value:
+                                gain[i, k] = gain[i, k - 1]
+                                partner[i, k] = partner[i, k - 1]
+                                k -= 1
+                            gain[i, k] = value
+                            partner[i, k] = position[j]

@@ -1,0 +1,132 @@
+"""From an iterate on the lifted graph to a sparse table that is private over all pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.backend import Backend
+from panda_mdp.compute.closure import NEAR_NATS
+from panda_mdp.compute.lifted import Cut, LiftedClosure
+from panda_mdp.errors import PrivacyError
+from panda_mdp.methods.optimal.graph import MAX_EXPONENT, Graph, distinct
+from panda_mdp.methods.optimal.lifted import Lifted
+from panda_mdp.privacy.quantise import quantise_floored
+from panda_mdp.privacy.repair import ATTEMPTS, MARGIN, ROUNDS, TIGHTENING, settle
+from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism, judged
+
+FLOOR_COST = 1e-3
+"""Of the loss: what the floor may cost. The higher it is, the less is stored."""
+SLACK = 1e-3
+"""Share of epsilon that is left free, so that a compact file can round the table."""
+LEAST_GAIN = 3e-5
+SMALL_GAIN = 3e-6
+"""Of a row's mass, by which one group may miss a constraint before it is counted."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A table on the nodes of its closure."""
+
+    cut: Cut
+    z: FloatArray
+
+
+class LiftedFinish:
+    """Estimates, repairs and extends for one lifted solver."""
+
+    def __init__(self, problem: Problem, backend: Backend) -> None:
+        self.problem, self.backend = problem, backend
+        self.closure = LiftedClosure(problem.domain, problem.epsilon)
+        self._dear = problem.prior @ problem.loss
+
+    def candidate(self, solver: Lifted) -> Candidate:
+        """The solver's table over a floor, rows summing to 1."""
+        columns, sees, z, loss = solver.grouped(self.closure.order)
+        each = FLOOR_COST * loss / self.problem.outputs_count
+        floor = each / np.maximum(self._dear, each)
+        cut = self.closure.cut(columns, sees, z, floor)
+        return Candidate(cut, self.closure.begin(cut, sees, z))
+
+    def loss(self, cut: Cut, z: FloatArray) -> float:
+        """The expected loss of a table on nodes."""
+        columns = cut.columns[cut.group]
+        exists = columns >= 0
+        cost = self.problem.loss[cut.record[:, None], np.maximum(columns, 0)]
+        above = np.where(exists, (z - cut.floors[cut.group]) * cost, 0.0).sum(axis=1)
+        return float(self.problem.prior[cut.record] @ above + self._dear @ cut.floor)
+
+    def estimate(self, table: Candidate) -> float:
+        """The loss after one round of near pairs."""
+        within = self.problem.epsilon * (1 - SLACK)
+        z, _ = next(self.closure.settling(table.cut, table.z, within, NEAR_NATS))
+        return self.loss(table.cut, z)
+
+    def certify(self, table: Candidate) -> Mechanism:
+        """Close and scale until the audited rate is below epsilon, quantise and audit.
+
+        Where the rounds run out the closure is made tighter, and in the last resort the floor is
+        mixed in, as a row common to all records, which always ends.
+        """
+        cut, z = table.cut, table.z
+        epsilon = self.problem.epsilon * (1 - SLACK)
+        tightening, rounds, share = TIGHTENING, 0, 0.0
+        for _ in range(ATTEMPTS):
+            within = epsilon * (1 - tightening)
+            steps = self.closure.settling(cut, z, within)
+            z, count, _ = settle(self.closure, steps, ROUNDS, tightening * epsilon)
+            rounds += count
+            rate = self.closure.audited(cut, z)
+            if rate <= epsilon * (1 - MARGIN):
+                break
+            tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
+        while rate > epsilon * (1 - MARGIN) and share < 1:
+            share = max(1e-4, 2 * share)
+            cut, z = _mixed(cut, z, min(share, 0.999))
+            rate = self.closure.audited(cut, z)
+        rows = quantise_floored(cut.floor, *self.closure.rows(cut, z))
+        answer = judged(
+            self.problem,
+            rows,
+            "optimal",
+            details={
+                "closure_rounds": rounds,
+                "common_share": share,
+                "stored": rows.stored,
+                "stored_share": rows.stored / (rows.shape[0] * rows.shape[1]),
+            },
+            backend=self.backend,
+        )
+        if not isinstance(answer, Mechanism):
+            msg = f"optimal gave a table that is not private: {answer.audit.shortfall}"
+            raise PrivacyError(msg)
+        return answer
+
+    def missing(self, graph: Graph, table: Candidate, most: int) -> Graph:
+        """For every record the pairs outside the graph whose constraints the table breaks most."""
+        size = self.problem.size
+        pairs, mass = self.closure.broken(table.cut, table.z, NEAR_NATS, SMALL_GAIN)
+        large = mass > LEAST_GAIN
+        pairs, mass = pairs[large], mass[large]
+        along = np.lexsort((-mass, pairs[:, 0]))
+        pairs = pairs[along]
+        first = np.searchsorted(pairs[:, 0], np.arange(size))
+        rank = np.arange(len(pairs)) - first[pairs[:, 0]]
+        chosen = distinct(self.closure.order[pairs[rank < most]], size)
+        old = np.sort(graph.ends.min(axis=1) * size + graph.ends.max(axis=1))
+        new = chosen[~np.isin(chosen[:, 0] * size + chosen[:, 1], old)]
+        length = self.problem.domain.metric.pairs(new[:, 0], new[:, 1])
+        short = self.problem.epsilon * length <= MAX_EXPONENT
+        return Graph(np.ascontiguousarray(new[short]), length[short])
+
+
+def _mixed(cut: Cut, z: FloatArray, share: float) -> tuple[Cut, FloatArray]:
+    """The table with the share of a row that is common to all records: the floor, scaled."""
+    exists = (cut.columns >= 0)[cut.group]
+    floor = cut.floor * ((1 - share) + share / float(cut.floor.sum()))
+    common = share / float(cut.floor.sum()) * cut.floors[cut.group]
+    raised = Cut(cut.columns, cut.groups, cut.position, cut.record, floor)
+    return raised, np.where(exists, (1 - share) * z + common, 1.0)
