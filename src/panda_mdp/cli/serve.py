@@ -17,6 +17,7 @@ import typer
 from panda_mdp.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from panda_mdp.protocol.messages.types import Role
     from panda_mdp.protocol.server.app import Server
     from panda_mdp.protocol.server.settings import Settings
     from panda_mdp.protocol.server.store.database import Store
@@ -81,6 +82,9 @@ def serve(
     access_log: Annotated[
         bool, typer.Option(help="Log each request: method, route, status, milliseconds.")
     ] = True,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Log one JSON object per line.")
+    ] = False,
     log_addresses: Annotated[
         bool, typer.Option("--log-addresses", help="Put clients' addresses into the access log.")
     ] = False,
@@ -95,7 +99,7 @@ def serve(
     from panda_mdp.protocol.server.settings import Settings
     from panda_mdp.protocol.server.store.database import Store
 
-    _set_logs(log_level, access_log)
+    _set_logs(log_level, access_log, log_json)
     # Read by the worker processes' linear algebra: its threads would wait for each other, and
     # the solver has its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -123,7 +127,9 @@ def serve(
 
 
 def token(
-    role: Annotated[str, typer.Option(metavar="ROLE", help="admin or reporter.")] = "reporter",
+    role: Annotated[
+        str, typer.Option(metavar="ROLE", help="reporter, admin or monitor.")
+    ] = "reporter",
     database: Database = DEFAULT,
     label: Annotated[str, typer.Option(metavar="TEXT", help="A note for the list.")] = "",
     days: Annotated[
@@ -144,8 +150,9 @@ def token(
     from panda_mdp.protocol.server.failures import Failure
     from panda_mdp.protocol.server.store.database import Store
 
-    if role not in ("admin", "reporter"):
-        msg = f"{role!r} is not a role; give admin or reporter"
+    roles: dict[str, Role] = {"reporter": "reporter", "admin": "admin", "monitor": "monitor"}
+    if role not in roles:
+        msg = f"{role!r} is not a role; give reporter, admin or monitor"
         raise typer.BadParameter(msg, param_hint="--role")
     if not (days >= 0 and 1 <= count <= 10_000 and len(label) <= 200):
         msg = "days must not be negative, count is 1 to 10000, a label has up to 200 characters"
@@ -160,7 +167,7 @@ def token(
             typer.echo("revoked")
             return
         wanted = TokenRequest(
-            role="admin" if role == "admin" else "reporter",
+            role=roles[role],
             label=label,
             expires_in_s=86_400 * days or None,
             count=count,
@@ -207,14 +214,16 @@ def _initialise(store: Store, key: Path, new_key: bool) -> None:
         typer.echo(f"admin token, shown this once: {made.token}")
 
 
-def _set_logs(level: str, access: bool) -> None:
+def _set_logs(level: str, access: bool, as_json: bool) -> None:
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         msg = f"{level!r} is not a level; give debug, info, warning or error"
         raise typer.BadParameter(msg, param_hint="--log-level")
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    from panda_mdp.protocol.server.logs import TEXT, JsonLines
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter(TEXT))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("panda_mdp").setLevel(number)
     if not access:
         logging.getLogger("panda_mdp.access").setLevel(logging.WARNING)

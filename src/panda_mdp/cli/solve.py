@@ -27,8 +27,9 @@ def solve(
         typer.Option(metavar="COUNT", help="Records drawn from the map, or 'all'; up to 5000."),
     ] = "",
     outputs: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="Outputs drawn from the records; 100.")
-    ] = None,
+        str,
+        typer.Option(metavar="COUNT", help="Outputs drawn from the records, or 'all'; 100."),
+    ] = "",
     tasks: Annotated[
         int,
         typer.Option(metavar="COUNT", help="Travel loss to so many tasks; 0 for displacement."),
@@ -54,7 +55,8 @@ def solve(
     """Make a table for a map: the reports of least loss that are private, audited and saved.
 
     Of a map with up to 5,000 places all are records, of a larger one 5,000 drawn at random
-    ('--records all' takes all). Prints what the table means.
+    ('--records all' takes all). With '--outputs all' any of them may be reported. Prints what the
+    table means.
     """
     from panda_mdp.city.draw import find_city
     from panda_mdp.cli.phased import explained
@@ -117,7 +119,7 @@ def _phased_row(out: Path, method: str, table: Any) -> dict[str, Any]:
 def _problem(
     city: Any,
     records: str,
-    outputs: int | None,
+    outputs: str,
     tasks: int,
     epsilon: float,
     seed: int,
@@ -128,12 +130,21 @@ def _problem(
 
     count = count_of(records, len(city.sample_nodes(None)), RECORDS)
     size = len(city.sample_nodes(None)) if count is None else count
-    wanted = min(OUTPUTS, size) if outputs is None else outputs
+    wanted = size if outputs == "all" else _outputs_of(outputs, size)
     if tasks:
         problem = draw_problem(city, count, wanted, tasks, epsilon, seed).problem
     else:
         problem = draw_displacement(city, count, wanted, epsilon, seed)
     return problem if prior is None else load_prior(prior, problem.domain).on(problem)
+
+
+def _outputs_of(text: str, size: int) -> int:
+    if not text:
+        return min(OUTPUTS, size)
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= size:
+        msg = f"{text!r} is neither a whole number in 1..{size:,}, the records, nor 'all'"
+        raise typer.BadParameter(msg, param_hint="--outputs")
+    return int(text)
 
 
 def count_of(text: str, places: int, default: int) -> int | None:
@@ -164,6 +175,9 @@ def _run(problem: Any, name: str, gap: float, limit: float | None) -> Any:
     with console.status("solving") as status:
 
         def tell(now: Any) -> None:
+            if now.note:
+                console.print(now.note)
+                return
             status.update(
                 f"solving: loss {now.loss:.4g}, bound {now.lower_bound:.4g} {problem.loss_unit}, "
                 f"{now.seconds:.0f} s"

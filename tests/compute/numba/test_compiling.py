@@ -93,3 +93,17 @@ def test_shared_sources_are_all_that_distances_are_made_of():
         "metrics.py",
         "angular.py",
     }
+
+
+def test_says_whether_a_loop_was_compiled_before(tmp_path, monkeypatch):
+    from panda_mdp.compute.numba.compiling import on_disk
+
+    source = tmp_path / "loops.py"
+    source.write_text("from numba import njit\n\n\n@njit(cache=True)\ndef one(x):\n    return x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import loops
+
+    assert not on_disk(loops.one)
+    assert loops.one(3) == 3
+    assert on_disk(loops.one)
+    assert on_disk(len)

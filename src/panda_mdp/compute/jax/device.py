@@ -8,9 +8,11 @@ padded to a ladder of sizes, so that similar problems share one compilation. Eve
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
@@ -41,8 +43,33 @@ def precise() -> Any:
     return jax.enable_x64(True)
 
 
+def keep_compiled() -> None:
+    """Have JAX keep what it compiles on disk, unless it was told where or that it should not.
+
+    `JAX_COMPILATION_CACHE_DIR` names another folder; JAX_ENABLE_COMPILATION_CACHE=0 keeps nothing.
+    """
+    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+        return
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "panda-mdp" / "jax"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        # No home, or one that cannot be written to: compiled anew in every process, as before.
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    # Dozens of small functions are compiled: each takes less than the second JAX waits for.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def compiled_before() -> bool:
+    """Whether the folder of `keep_compiled` holds anything, of whatever shapes."""
+    folder = jax.config.jax_compilation_cache_dir
+    return bool(folder) and any(Path(folder).glob("*"))
+
+
 def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     """All devices in a row (of all processes, where JAX was initialised for several)."""
+    keep_compiled()
     return Mesh(np.asarray(jax.devices() if devices is None else list(devices)), (AXIS,))
 
 

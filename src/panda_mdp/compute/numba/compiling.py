@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numba
 
@@ -63,3 +64,16 @@ def njit(
         return compiled
 
     return decorate
+
+
+def on_disk(compiled: Any) -> bool:
+    """Whether a compiled loop of this version is on the disk, for whatever types.
+
+    True where that cannot be known: nothing is announced then.
+    """
+    try:
+        index = Path(compiled._cache.cache_path)
+        name = compiled._cache._cache_file._index_name
+    except AttributeError:
+        return True
+    return bool((index / name).exists())

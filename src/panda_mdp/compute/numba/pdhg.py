@@ -17,6 +17,12 @@ Records lie in spatial order. A thread takes a block of neighbours, moves their 
 the edges within the block, adding up what they will tell their ends in the next iteration: their
 multipliers, by far the most of all that is held, are read once, in order. The edges between
 blocks follow, and are gathered by the records.
+
+A record may be cut into several rows, each with some of its outputs (methods/optimal/lifted.py):
+only the sum over its outputs, and the price mu that keeps it at 1, is then taken over several rows.
+
+Both passes are functions of their own that are compiled once, and called by the parallel loops with
+whole blocks: inlined into those they took half a minute to compile.
 """
 
 from __future__ import annotations
@@ -26,11 +32,15 @@ from numba import njit, prange
 
 F = np.float32
 CHUNK = 32
+RECORDS = 1024
 
 
-@njit(inline="always", fastmath=True, error_model="numpy")
+@njit(cache=True, fastmath=True, error_model="numpy")
 def turn(
-    e,
+    which,
+    begin,
+    end,
+    tell,
     ends,
     growth,
     mid,
@@ -38,65 +48,140 @@ def turn(
     inverse,
     u,
     u0,
+    told,
     dual_step,
     keep,
     pull,
     measure,
-    vi,
-    vj,
-    g,
-    h,
-    first,
-    second,
 ):
-    """The dual step of one edge, all outputs; its squared movement where that is measured.
+    """The dual steps of the edges which[begin:end], all outputs; their squared movement where that
+    is measured. With `tell` the new multipliers are added to what their ends are told.
 
     The loops over outputs are many and short because each then has few enough streams for the
     compiler to prove them apart and vectorise; a row stays in the first-level cache meanwhile.
     """
-    outputs = len(vi)
-    i = ends[e, 0]
-    j = ends[e, 1]
-    grow = growth[e]
-    mid_i = mid[i]
-    mid_j = mid[j]
-    scale_i = scale[i]
-    scale_j = scale[j]
-    inverse_i = inverse[i]
-    inverse_j = inverse[j]
-    u_i = u[e, 0]
-    u_j = u[e, 1]
-    u0_i = u0[e, 0]
-    u0_j = u0[e, 1]
-    for y in range(outputs):
-        vi[y] = u_i[y] + dual_step * mid_i[y]
-    for y in range(outputs):
-        vj[y] = u_j[y] + dual_step * mid_j[y]
-    for y in range(outputs):
-        g[y] = grow * scale_j[y] * inverse_i[y]
-    for y in range(outputs):
-        h[y] = grow * scale_i[y] * inverse_j[y]
-    for y in range(outputs):
-        first[y] = max(vi[y] - g[y] * vj[y], F(0)) / (F(1) + g[y] * g[y])
-    for y in range(outputs):
-        second[y] = max(vj[y] - h[y] * vi[y], F(0)) / (F(1) + h[y] * h[y])
-    # At the apex of the cone the multiplier is all of v.
-    for y in range(outputs):
-        apex = (g[y] * vi[y] + vj[y] <= F(0)) & (vi[y] + h[y] * vj[y] <= F(0))
-        new = vi[y] if apex else first[y] - h[y] * second[y]
-        h[y] = vj[y] if apex else second[y] - g[y] * first[y]
-        vi[y] = new
-    square = F(0)
-    if measure:
+    outputs = mid.shape[1]
+    vi = np.empty(outputs, np.float32)
+    vj = np.empty(outputs, np.float32)
+    g = np.empty(outputs, np.float32)
+    h = np.empty(outputs, np.float32)
+    first = np.empty(outputs, np.float32)
+    second = np.empty(outputs, np.float32)
+    moved = 0.0
+    for k in range(begin, end):
+        e = which[k]
+        i = ends[e, 0]
+        j = ends[e, 1]
+        grow = growth[e]
+        mid_i = mid[i]
+        mid_j = mid[j]
+        scale_i = scale[i]
+        scale_j = scale[j]
+        inverse_i = inverse[i]
+        inverse_j = inverse[j]
+        u_i = u[e, 0]
+        u_j = u[e, 1]
+        u0_i = u0[e, 0]
+        u0_j = u0[e, 1]
         for y in range(outputs):
-            square += (vi[y] - u_i[y]) * (vi[y] - u_i[y])
+            vi[y] = u_i[y] + dual_step * mid_i[y]
         for y in range(outputs):
-            square += (h[y] - u_j[y]) * (h[y] - u_j[y])
-    for y in range(outputs):
-        u_i[y] = keep * (F(2) * vi[y] - u_i[y]) + pull * u0_i[y]
-    for y in range(outputs):
-        u_j[y] = keep * (F(2) * h[y] - u_j[y]) + pull * u0_j[y]
-    return square / dual_step
+            vj[y] = u_j[y] + dual_step * mid_j[y]
+        for y in range(outputs):
+            g[y] = grow * scale_j[y] * inverse_i[y]
+        for y in range(outputs):
+            h[y] = grow * scale_i[y] * inverse_j[y]
+        for y in range(outputs):
+            first[y] = max(vi[y] - g[y] * vj[y], F(0)) / (F(1) + g[y] * g[y])
+        for y in range(outputs):
+            second[y] = max(vj[y] - h[y] * vi[y], F(0)) / (F(1) + h[y] * h[y])
+        # At the apex of the cone the multiplier is all of v.
+        for y in range(outputs):
+            apex = (g[y] * vi[y] + vj[y] <= F(0)) & (vi[y] + h[y] * vj[y] <= F(0))
+            new = vi[y] if apex else first[y] - h[y] * second[y]
+            h[y] = vj[y] if apex else second[y] - g[y] * first[y]
+            vi[y] = new
+        if measure:
+            square = F(0)
+            for y in range(outputs):
+                square += (vi[y] - u_i[y]) * (vi[y] - u_i[y])
+            for y in range(outputs):
+                square += (h[y] - u_j[y]) * (h[y] - u_j[y])
+            moved += square / dual_step
+        for y in range(outputs):
+            u_i[y] = keep * (F(2) * vi[y] - u_i[y]) + pull * u0_i[y]
+        for y in range(outputs):
+            u_j[y] = keep * (F(2) * h[y] - u_j[y]) + pull * u0_j[y]
+        if tell:
+            told_i = told[i]
+            told_j = told[j]
+            for y in range(outputs):
+                told_i[y] += u_i[y]
+            for y in range(outputs):
+                told_j[y] += u_j[y]
+    return moved
+
+
+@njit(cache=True, fastmath=True, error_model="numpy")
+def move(
+    begin,
+    end,
+    x,
+    x0,
+    mid,
+    told,
+    totals,
+    mu,
+    owner,
+    u,
+    cost,
+    scale,
+    across_start,
+    across_slot,
+    primal_step,
+    row_pull,
+    keep,
+    pull,
+    measure,
+):
+    """The primal steps of rows begin to end: `x`, `mid` and the rows' `totals`; their squared
+    movement where that is measured."""
+    outputs = x.shape[1]
+    grad = np.empty(outputs, np.float32)
+    moved = 0.0
+    for i in range(begin, end):
+        price = mu[owner[i]]
+        stiff = primal_step[i]
+        cost_i = cost[i]
+        scale_i = scale[i]
+        x_i = x[i]
+        x0_i = x0[i]
+        mid_i = mid[i]
+        told_i = told[i]
+        for y in range(outputs):
+            grad[y] = scale_i[y] * (cost_i[y] - price) + told_i[y]
+        for y in range(outputs):
+            told_i[y] = F(0)
+        for k in range(across_start[i], across_start[i + 1]):
+            row = u[across_slot[k] >> 1, across_slot[k] & 1]
+            for y in range(outputs):
+                grad[y] += row[y]
+        for y in range(outputs):
+            tau = F(1) / (stiff + row_pull * scale_i[y])
+            mid_i[y] = F(2) * max(F(0), x_i[y] - tau * grad[y]) - x_i[y]
+        total = F(0)
+        for y in range(outputs):
+            total += scale_i[y] * mid_i[y]
+        totals[i] = total
+        if measure:
+            square = F(0)
+            for y in range(outputs):
+                change = mid_i[y] - x_i[y]
+                square += change * change * (stiff + row_pull * scale_i[y])
+            moved += 0.25 * square
+        for y in range(outputs):
+            x_i[y] = keep * mid_i[y] + pull * x0_i[y]
+    return moved
 
 
 @njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
@@ -107,6 +192,8 @@ def run(
     x,
     x0,
     mid,
+    told,
+    heard,
     mu,
     mu0,
     u,
@@ -114,14 +201,16 @@ def run(
     cost,
     scale,
     inverse,
-    start,
-    slot,
     ends,
-    by_first,
+    inside,
+    inside_start,
     across,
     across_start,
     across_slot,
     growth,
+    owner,
+    part_start,
+    part,
     primal_step,
     dual_step,
     row_pull,
@@ -132,111 +221,69 @@ def run(
 
     x, mu and u are updated in place. `moved` (3,) receives the squared, step-weighted movement of
     x, mu and u in the last iteration: the fixed-point residual. The step of entry (i, y) is
-    1 / (primal_step_i + row_pull D_iy), that of an edge `dual_step`, of a row sum `row_step_i`.
-    Edges are sorted by their first end, the lower one; those of record i begin at `by_first[i]`.
-    Records are taken in blocks of `block`; `across` are the edges between blocks, and
-    `across_start`, `across_slot` their slots (2 edge + side) by record, as `start` and `slot` are
-    those of all edges.
+    1 / (primal_step_i + row_pull D_iy), that of an edge `dual_step`, of a record's sum `row_step`.
+    Rows are taken in blocks of `block`; `inside` are the edges within blocks, those of block b from
+    `inside_start[b]` on, `across` the edges between blocks, and `across_start`, `across_slot` their
+    slots (2 edge + side) by row. Row i belongs to record `owner[i]`, whose rows are
+    part[part_start[r] : part_start[r + 1]]. `told` holds, between calls too, what the edges inside
+    tell their ends; unless they were `heard` it is added up first.
     """
-    records, outputs = x.shape
-    blocks = (records + block - 1) // block
-    edge_chunks = (len(across) + CHUNK - 1) // CHUNK
-    told = np.zeros((records, outputs), np.float32)
-    for i in prange(records):
-        told_i = told[i]
-        for k in range(start[i], start[i + 1]):
-            e = slot[k] >> 1
-            if ends[e, 0] // block == ends[e, 1] // block:
-                row = u[e, slot[k] & 1]
-                for y in range(outputs):
-                    told_i[y] += row[y]
-    move_x = np.zeros(blocks)
-    move_mu = np.zeros(blocks)
-    move_u = np.zeros(blocks)
-    move_across = np.zeros(edge_chunks)
-    for step in range(steps):
+    rows, outputs = x.shape
+    blocks = (rows + block - 1) // block
+    records = len(mu)
+    sums = (records + RECORDS - 1) // RECORDS
+    chunks = sums + (len(across) + CHUNK - 1) // CHUNK
+    totals = np.zeros(rows, np.float32)
+    squares = np.zeros((4, max(blocks, chunks)))
+    if not heard:
+        for i in range(rows):
+            told_i = told[i]
+            for y in range(outputs):
+                told_i[y] = F(0)
+        for k in range(2 * len(inside)):
+            told_i = told[ends[inside[k >> 1], k & 1]]
+            row = u[inside[k >> 1], k & 1]
+            for y in range(outputs):
+                told_i[y] += row[y]
+    # One parallel loop for both passes: each takes as long to compile as all that it calls.
+    for half in range(2 * steps):
+        step = half >> 1
         keep = F((done + step + 1.0) / (done + step + 2.0))
         pull = F(1) - keep
         measure = step == steps - 1
-        for b in prange(blocks):
-            grad = np.empty(outputs, np.float32)
-            vi = np.empty(outputs, np.float32)
-            vj = np.empty(outputs, np.float32)
-            g = np.empty(outputs, np.float32)
-            h = np.empty(outputs, np.float32)
-            first = np.empty(outputs, np.float32)
-            second = np.empty(outputs, np.float32)
-            square_x = 0.0
-            square_mu = 0.0
-            square_u = 0.0
-            last = min(records, (b + 1) * block)
-            for i in range(b * block, last):
-                price = mu[i]
-                stiff = primal_step[i]
-                cost_i = cost[i]
-                scale_i = scale[i]
-                x_i = x[i]
-                x0_i = x0[i]
-                mid_i = mid[i]
-                told_i = told[i]
-                for y in range(outputs):
-                    grad[y] = scale_i[y] * (cost_i[y] - price) + told_i[y]
-                for y in range(outputs):
-                    told_i[y] = F(0)
-                for k in range(across_start[i], across_start[i + 1]):
-                    row = u[across_slot[k] >> 1, across_slot[k] & 1]
-                    for y in range(outputs):
-                        grad[y] += row[y]
-                for y in range(outputs):
-                    tau = F(1) / (stiff + row_pull * scale_i[y])
-                    mid_i[y] = F(2) * max(F(0), x_i[y] - tau * grad[y]) - x_i[y]
-                total = F(0)
-                for y in range(outputs):
-                    total += scale_i[y] * mid_i[y]
-                if measure:
-                    square = F(0)
-                    for y in range(outputs):
-                        change = mid_i[y] - x_i[y]
-                        square += change * change * (stiff + row_pull * scale_i[y])
-                    square_x += 0.25 * square
-                    square_mu += row_step[i] * (F(1) - total) * (F(1) - total)
-                for y in range(outputs):
-                    x_i[y] = keep * mid_i[y] + pull * x0_i[y]
-                raised = price + row_step[i] * (F(1) - total)
-                mu[i] = keep * (F(2) * raised - price) + pull * mu0[i]
-            # No other block reads the multipliers of these edges.
-            for e in range(by_first[b * block], by_first[last]):
-                if ends[e, 1] < last:
-                    square_u += turn(
-                        e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
-                        measure, vi, vj, g, h, first, second,
-                    )  # fmt: skip
-                    for side in range(2):
-                        told_i = told[ends[e, side]]
-                        row = u[e, side]
-                        for y in range(outputs):
-                            told_i[y] += row[y]
-            move_x[b] = square_x
-            move_mu[b] = square_mu
-            move_u[b] = square_u
-        for chunk in prange(edge_chunks):
-            vi = np.empty(outputs, np.float32)
-            vj = np.empty(outputs, np.float32)
-            g = np.empty(outputs, np.float32)
-            h = np.empty(outputs, np.float32)
-            first = np.empty(outputs, np.float32)
-            second = np.empty(outputs, np.float32)
-            square_u = 0.0
-            for e in across[chunk * CHUNK : (chunk + 1) * CHUNK]:
-                square_u += turn(
-                    e, ends, growth, mid, scale, inverse, u, u0, dual_step, keep, pull,
-                    measure, vi, vj, g, h, first, second,
+        primal = half & 1 == 0
+        for k in prange(blocks if primal else chunks):
+            begin, end = 0, 0
+            if primal:
+                squares[0, k] = move(
+                    k * block, min(rows, (k + 1) * block), x, x0, mid, told, totals, mu, owner, u,
+                    cost, scale, across_start, across_slot, primal_step, row_pull, keep, pull,
+                    measure,
                 )  # fmt: skip
-            move_across[chunk] = square_u
-    moved[:] = 0.0
-    for b in range(blocks):
-        moved[0] += move_x[b]
-        moved[1] += move_mu[b]
-        moved[2] += move_u[b]
-    for chunk in range(edge_chunks):
-        moved[2] += move_across[chunk]
+                # No other block reads the multipliers of these edges.
+                begin, end = inside_start[k], inside_start[k + 1]
+            elif k >= sums:
+                begin = (k - sums) * CHUNK
+                end = min(len(across), begin + CHUNK)
+            else:
+                square = 0.0
+                for r in range(k * RECORDS, min(records, (k + 1) * RECORDS)):
+                    total = F(0)
+                    for i in range(part_start[r], part_start[r + 1]):
+                        total += totals[part[i]]
+                    short = F(1) - total
+                    square += row_step[r] * short * short
+                    raised = mu[r] + row_step[r] * short
+                    mu[r] = keep * (F(2) * raised - mu[r]) + pull * mu0[r]
+                squares[1, k] = square
+            turned = turn(
+                inside if primal else across, begin, end, primal, ends, growth, mid, scale, inverse,
+                u, u0, told, dual_step, keep, pull, measure,
+            )  # fmt: skip
+            squares[2 if primal else 3, k] = turned
+    for part_of in range(3):
+        moved[part_of] = 0.0
+    for k in range(squares.shape[1]):
+        moved[0] += squares[0, k]
+        moved[1] += squares[1, k]
+        moved[2] += squares[2, k] + squares[3, k]

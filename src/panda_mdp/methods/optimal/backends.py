@@ -70,6 +70,12 @@ class CpuEngine(Engine):
             )
             raise MethodError(msg)
 
+    def note(self) -> str:
+        from panda_mdp.compute.numba.compiling import on_disk
+        from panda_mdp.compute.numba.pdhg import run
+
+        return "" if on_disk(run) else "compiling once, about 10 s"
+
     def closure(self, problem: Problem) -> Closure:
         return Closure(problem.domain)
 
@@ -120,6 +126,11 @@ class JaxEngine(Engine):
             return JaxSolver(part, graph, start, self.mesh, owner)
 
         return Lifted(problem, graph, start, reached, make)
+
+    def note(self) -> str:
+        from panda_mdp.compute.jax.device import compiled_before
+
+        return "" if compiled_before() else "compiling once, about 20 s"
 
     def agree(self, decision: bool) -> bool:
         from panda_mdp.compute.jax.device import any_process

@@ -8,7 +8,9 @@ from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.compute.numba.bound import least_reduced_costs
 from panda_mdp.compute.numba.pdhg import run
 from panda_mdp.methods.optimal.dual import proof_of, total_from_below
+from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, incidence
+from panda_mdp.problem import Problem
 from panda_mdp.table.bound import BoundProof
 
 LEAST_BLOCK = 32
@@ -22,28 +24,43 @@ ROWS_AT_ONCE = 64
 
 
 class CpuSolver(Halpern):
-    """Iterates in float32 with outputs contiguous (kernels/pdhg.py)."""
+    """Iterates in float32 with outputs contiguous (compute/numba/pdhg.py).
+
+    Where records are cut into nodes (lifted.py), `owner` is the record of every node.
+    """
+
+    def __init__(
+        self, problem: Problem, graph: Graph, start: FloatArray, owner: IntArray | None = None
+    ) -> None:
+        self._owner = np.arange(problem.size) if owner is None else owner
+        self._part = np.argsort(self._owner, kind="stable")
+        self._part_start = np.concatenate([[0], np.cumsum(np.bincount(self._owner))])
+        super().__init__(problem, graph, start)
 
     def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
         self._cost64 = cost
+        self._row_sums = np.bincount(self._owner, self.scale_sums)
         self._cost = np.ascontiguousarray(cost / self.unit, dtype=np.float32)
         self._scale = scale.astype(np.float32)
         self._inverse = 1 / self._scale
         self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
-        self._mu = np.zeros(len(z), dtype=np.float32)
+        self._mu = np.zeros(len(self._part_start) - 1, dtype=np.float32)
         self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
         self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
-        self._mid = np.empty_like(self._x)
+        self._mid, self._told = np.empty_like(self._x), np.empty_like(self._x)
         self._records_at_once = block_size(len(z), z.shape[1])
 
     def _connect(self, source: IntArray) -> None:
         u = np.zeros((len(source), 2, self._x.shape[1]), dtype=np.float32)
         u[source >= 0] = self._u[source[source >= 0]]
-        self._u = u
+        self._u, self._heard = u, False
         self._growth = self.growth.astype(np.float32)
-        self._by_first = np.searchsorted(self.ends[:, 0], np.arange(len(self._x) + 1))
-        inside = self.ends // self._records_at_once
-        self._across = np.flatnonzero(inside[:, 0] != inside[:, 1])
+        block = self.ends // self._records_at_once
+        self._inside = np.flatnonzero(block[:, 0] == block[:, 1])
+        blocks = -(-len(self._x) // self._records_at_once)
+        # Edges are sorted by their first end.
+        self._inside_start = np.searchsorted(block[self._inside, 0], np.arange(blocks + 1))
+        self._across = np.flatnonzero(block[:, 0] != block[:, 1])
         self._across_start, slot = incidence(self.ends[self._across], len(self._x))
         self._across_slot = 2 * self._across[slot >> 1] + (slot & 1)
 
@@ -63,6 +80,8 @@ class CpuSolver(Halpern):
             self._x,
             self._x0,
             self._mid,
+            self._told,
+            self._heard,
             self._mu,
             self._mu0,
             self._u,
@@ -70,27 +89,30 @@ class CpuSolver(Halpern):
             self._cost,
             self._scale,
             self._inverse,
-            self.start,
-            self.slot,
             self.ends,
-            self._by_first,
+            self._inside,
+            self._inside_start,
             self._across,
             self._across_start,
             self._across_slot,
             self._growth,
+            self._owner,
+            self._part_start,
+            self._part,
             (self.weight * self.degree).astype(np.float32),
             np.float32(self.weight),
             np.float32(self.weight * ROW_PULL),
-            (self.weight * ROW_PULL / self.scale_sums).astype(np.float32),
+            (self.weight * ROW_PULL / self._row_sums).astype(np.float32),
             moved,
         )
+        self._heard = True
         return float(moved.sum())
 
     def _travel(self) -> tuple[float, float]:
         step = self._x - self._x0
         stiff = self.degree[:, None] + ROW_PULL * self._scale
         rise = (self._mu - self._mu0).astype(np.float64)
-        row = float(rise**2 @ self.scale_sums) / ROW_PULL
+        row = float(rise**2 @ self._row_sums) / ROW_PULL
         primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
         return primal, squared_distance(self._u, self._u0) + row
 
@@ -101,7 +123,11 @@ class CpuSolver(Halpern):
 
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
-        return total_from_below(
+        return total_from_below(self.least())
+
+    def least(self) -> FloatArray:
+        """The least reduced cost of every row, rounding errors subtracted."""
+        return np.asarray(
             least_reduced_costs(
                 self._cost64,
                 self._u,

@@ -16,6 +16,8 @@ class Progress:
     """Of the best table so far whose audit holds."""
     lower_bound: float
     edges: int
+    note: str = ""
+    """What takes its time apart from iterations, such as compiling for the first time."""
 
     @property
     def gap(self) -> float:

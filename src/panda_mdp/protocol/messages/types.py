@@ -56,7 +56,7 @@ Rows = Annotated[list[Row], Field(max_length=MOST_RECORDS)]
 Losses = Annotated[list[float], Field(max_length=MOST_OUTPUTS)]
 Unit = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[ -~]+$")]
 
-Role = Literal["admin", "reporter"]
+Role = Literal["admin", "reporter", "monitor"]
 ErrorCode = Literal[
     "unauthorised",
     "token_expired",

@@ -29,6 +29,7 @@ from panda_mdp.protocol.server.routes import (
     reports,
     rounds,
     tokens,
+    watch,
 )
 from panda_mdp.protocol.server.routes.common import NAME_PATTERN
 from panda_mdp.protocol.server.routes.pages import add_pages
@@ -45,6 +46,7 @@ _ROUTERS = (
     deployments.router,
     rounds.router,
     jobs.router,
+    watch.router,
 )
 
 
@@ -53,7 +55,7 @@ class Server:
 
     def __init__(self, context: Context, app: App) -> None:
         self.context = context
-        self._door: App = Gate(app, context.book, context.settings)
+        self._door: App = Gate(app, context.book, context.settings, context.metrics)
         if context.settings.cors_origins:
             # Outermost, so that refusals have its headers too.
             self._door = CORSMiddleware(
@@ -128,38 +130,40 @@ class _Reporting:
 
 
 async def _refused(request: Request, failure: Exception) -> Response:
-    return _response(failure if isinstance(failure, Failure) else INTERNAL)
+    return _response(request, failure if isinstance(failure, Failure) else INTERNAL)
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     errors = error.errors() if isinstance(error, RequestValidationError) else []
-    return _response(invalid(errors))
+    return _response(request, invalid(errors))
 
 
 async def _unfit(request: Request, error: Exception) -> Response:
     # The library's messages name public inputs only: an operator's domain, table or options.
-    return _response(Failure("invalid", str(error), "change the request accordingly"))
+    return _response(request, Failure("invalid", str(error), "change the request accordingly"))
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 400
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if status == 405:
-        return _response(Failure("method_not_allowed", "the path takes other methods", "", headers))
+        return _response(
+            request, Failure("method_not_allowed", "the path takes other methods", "", headers)
+        )
     if status == 404:
         return _response(
-            Failure("not_found", "there is no such path", "see /v1/openapi.json", headers)
+            request, Failure("not_found", "there is no such path", "see /v1/openapi.json", headers)
         )
-    return _response(Failure("invalid", "the request cannot be understood", "", headers))
+    return _response(request, Failure("invalid", "the request cannot be understood", "", headers))
 
 
 async def _unavailable(request: Request, error: Exception) -> Response:
-    return _response(failure_of(error))
+    return _response(request, failure_of(error))
 
 
 async def _mistaken(request: Request, error: Exception) -> Response:
     # Raised again afterwards, to the gate, which writes it into the log.
-    return _response(INTERNAL)
+    return _response(request, INTERNAL)
 
 
 _HANDLERS: dict[int | type[Exception], Handler] = {
@@ -172,6 +176,7 @@ _HANDLERS: dict[int | type[Exception], Handler] = {
 }
 
 
-def _response(failure: Failure) -> Response:
+def _response(request: Request, failure: Failure) -> Response:
+    request.scope["state"]["code"] = failure.code
     headers = {"cache-control": "no-store", **failure.headers}
     return Response(failure.body, failure.status, headers, "application/json")

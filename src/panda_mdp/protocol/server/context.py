@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.messages.catalogue import TableRef
@@ -13,6 +14,7 @@ from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.bodies import Room
 from panda_mdp.protocol.server.live import Cache, Live, LiveDeployments
+from panda_mdp.protocol.server.metrics import Metrics
 from panda_mdp.protocol.server.pool import Pool
 from panda_mdp.protocol.server.settings import Settings
 from panda_mdp.protocol.server.store.catalogue import table_file
@@ -38,6 +40,7 @@ class Context:
         self.pool = Pool()
         self.room = Room(settings.reporters_bytes)
         self.supervisor = Supervisor(store, key_path, self.live.forget, settings)
+        self.metrics = Metrics(self.writer, self.ready)
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -60,6 +63,13 @@ class Context:
     def _sign(self) -> None:
         with self.store.write() as connection:
             sign_all(connection, self.key)
+
+    def ready(self) -> bool:
+        """Whether reports can be stored now."""
+        try:
+            return self.writer.running and self.store.value("schema") is not None
+        except SQLAlchemyError:
+            return False
 
     async def deployment(self, name: str) -> Live:
         """A deployment as reports see it."""

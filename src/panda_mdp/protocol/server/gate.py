@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect
 
 from panda_mdp.protocol.server.auth import Token, TokenBook, parse, unauthorised
 from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.metrics import Metrics
 from panda_mdp.protocol.server.settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -32,6 +33,7 @@ access_log = logging.getLogger("panda_mdp.access")
 server_log = logging.getLogger("panda_mdp.server")
 
 MOST_BUCKETS = 100_000
+PROBES = frozenset({"/healthz", "/readyz"})
 PAGE = 64 << 10
 """A body of so many bytes counts as a request of its own."""
 NO_TOKEN = unauthorised("this needs a token, and the request has none")
@@ -81,9 +83,12 @@ class Buckets:
 class Gate:
     """Everything that happens before a route and after it."""
 
-    def __init__(self, app: App, book: TokenBook, settings: Settings) -> None:
+    def __init__(
+        self, app: App, book: TokenBook, settings: Settings, metrics: Metrics | None = None
+    ) -> None:
         self.app = app
         self.book = book
+        self.metrics = metrics
         self.settings = settings
         self._tokens = Buckets(settings.token_rate, settings.token_burst)
         self._addresses = Buckets(settings.address_rate, settings.address_burst)
@@ -99,6 +104,7 @@ class Gate:
             return
         began = time.perf_counter()
         status = 0
+        state = scope.setdefault("state", {})
 
         async def answer(message: MutableMapping[str, Any]) -> None:
             nonlocal status
@@ -110,23 +116,28 @@ class Gate:
         try:
             await self._serve(scope, receive, answer)
         except Failure as failure:
+            state["code"] = failure.code
             await refuse(failure, answer)
         except (ClientDisconnect, asyncio.CancelledError):
             status = 499
         except Exception as error:
             unexpected = failure_of(error)
+            state["code"] = unexpected.code
             if status == 0:
                 await refuse(unexpected, answer)
         finally:
-            state = scope.get("state", {})
             if "room" in state:
                 state["room"].give_back(state["taken"])
-            self._log(scope, status, time.perf_counter() - began)
+            self._note(scope, status, time.perf_counter() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in PROBES:
+            # Asked by machines all the time, from where everybody's requests may come too.
+            await self.app(scope, receive, send)
+            return
         token, failure = await self._who(scope)
         self._count(scope, token)
-        state = scope.setdefault("state", {})
+        state = scope["state"]
         state["token"], state["refusal"] = token, failure
         if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
             if token is None:
@@ -164,13 +175,22 @@ class Gate:
         else:
             _limit(self._addresses.take(_address(scope), now))
 
-    def _log(self, scope: Scope, status: int, seconds: float) -> None:
-        if not access_log.isEnabledFor(logging.INFO):
-            return
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request and log it."""
         # The template and never the path: names in a path could be anything.
         route = getattr(scope.get("route"), "path", "") or "-"
+        method, took = _method(scope), 1e3 * seconds
+        if self.metrics is not None:
+            self.metrics.request(method, route, status, seconds)
+            if "code" in scope["state"]:
+                self.metrics.refusal(scope["state"]["code"])
+        if not access_log.isEnabledFor(logging.INFO):
+            return
         address = f" {_address(scope)}" if self.settings.log_addresses else ""
-        access_log.info("%s %s %d %.1f ms%s", _method(scope), route, status, 1e3 * seconds, address)
+        fields = {"method": method, "route": route, "status": status, "ms": round(took, 1)}
+        access_log.info(
+            "%s %s %d %.1f ms%s", method, route, status, took, address, extra={"request": fields}
+        )
 
 
 def _length(scope: Scope) -> int:

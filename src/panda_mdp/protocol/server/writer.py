@@ -91,6 +91,7 @@ class ReportWriter:
         self._thread = threading.Thread(target=self._run, name="report writer", daemon=True)
         self.commits = 0
         self.stored = 0
+        self.failed = 0
 
     def start(self) -> None:
         """Begin to write."""
@@ -100,6 +101,16 @@ class ReportWriter:
         """Write what waits, then end."""
         self._queue.put(None)
         self._thread.join()
+
+    @property
+    def waiting(self) -> int:
+        """Reports that wait for the disk."""
+        return self._queue.qsize()
+
+    @property
+    def running(self) -> bool:
+        """Whether what is given to `write` will be looked at."""
+        return self._thread.is_alive()
 
     async def write(self, report: Report, quota: Quota | None = None) -> Outcome:
         """Store a report; returns once it is durable, or says that it is not."""
@@ -155,6 +166,7 @@ class ReportWriter:
             # Nothing of the batch is stored, and nobody is told otherwise.
             _log.error("a batch of %d reports was not stored: %s", len(batch), _name(error))
             outcomes = ["failed"] * len(batch)
+            self.failed += 1
             time.sleep(0.05)
         loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Outcome], Outcome]]] = {}
         for entry, outcome in zip(batch, outcomes, strict=True):

@@ -32,18 +32,19 @@ def context(request: Request) -> Context:
     return found
 
 
-def require(request: Request, role: Role) -> Token:
-    """The caller's token, which must have a role; asked for before anything of a body is read."""
+def require(request: Request, *roles: Role) -> Token:
+    """The caller's token, of one of the roles; asked for before anything of a body is read."""
     state = request.scope["state"]
     token: Token | None = state.get("token")
     if token is None:
         refusal: Failure | None = state.get("refusal")
         raise refusal or NO_TOKEN
-    if token.role != role:
+    if token.role not in roles:
+        wanted = " or ".join(roles)
         raise Failure(
             "forbidden",
-            f"this needs a token of role {role}, and the token has role {token.role}",
-            f"use a token that was made with role {role}",
+            f"this needs a token of role {wanted}, and the token has role {token.role}",
+            f"use a token that was made with role {wanted}",
         )
     return token
 
