@@ -21,6 +21,7 @@ from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.protocol.client import statements
 from panda_mdp.protocol.client.statements import Described
 from panda_mdp.protocol.ledger import ledger
+from panda_mdp.protocol.messages import merkle
 from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
@@ -34,8 +35,15 @@ from panda_mdp.protocol.messages.deployments import (
     Statement,
     TableDeployment,
 )
+from panda_mdp.protocol.messages.log import Log, LogHead
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
-from panda_mdp.protocol.messages.signing import SigningKey, rows_bytes, statement_bytes, table_bytes
+from panda_mdp.protocol.messages.signing import (
+    SigningKey,
+    head_bytes,
+    rows_bytes,
+    statement_bytes,
+    table_bytes,
+)
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 
 URL = "http://127.0.0.1:1"
@@ -78,6 +86,19 @@ class Standin:
     uploads: dict[str, list[int]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     round_state: str = "solved"
+    entries: list[bytes] = field(default_factory=list)
+    """The log."""
+
+    def publish(self, entry: bytes) -> None:
+        if entry not in self.entries:
+            self.entries.append(entry)
+
+    def log(self) -> Log:
+        leaves = [merkle.leaf_hash(entry) for entry in self.entries]
+        size, root, at = len(leaves), merkle.root_of(leaves).hex(), 1_800_000_000_000
+        signature = self.key.sign(head_bytes(size, root, at))
+        head = LogHead(size=size, root=root, at=at, signature=signature)
+        return Log(head=head, leaves=[leaf.hex() for leaf in leaves])
 
     @property
     def transport(self) -> httpx.MockTransport:
@@ -90,6 +111,7 @@ class Standin:
         signed = table_bytes(
             "city", self.version, sha256, len(data), domain.fingerprint, self.table.epsilon
         )
+        self.publish(signed)
         return TableInfo(
             name="city",
             version=self.version,
@@ -148,6 +170,7 @@ class Standin:
             **changes,
         }
         text = Statement(**said).model_dump_json()
+        self.publish(statement_bytes(info.name, text))
         signature = self.key.sign(statement_bytes(info.name, text))
         return info.model_copy(update={"statement": text, "signature": signature})
 
@@ -209,6 +232,10 @@ def get_service(server: Standin, request: httpx.Request) -> httpx.Response:
     return give(ServiceInfo(version="0", key=KeyInfo(id=public.id, public=public.base64)))
 
 
+def get_log(server: Standin, request: httpx.Request) -> httpx.Response:
+    return give(server.log())
+
+
 def get_deployments(server: Standin, request: httpx.Request) -> httpx.Response:
     return give(DeploymentList(deployments=[server.deployment("table"), server.deployment("ball")]))
 
@@ -248,7 +275,7 @@ def get_file(server: Standin, request: httpx.Request, name: str, version: str) -
 
 def post_report(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
     body = json.loads(request.content)
-    assert set(body) == {"id", "output"}
+    assert set(body) == {"id", "output"} | ({"table"} if name != "anchors" else set())
     before = server.reports.get(body["id"])
     if before is not None and before != body:
         return refuse(409, "conflict")
@@ -314,6 +341,7 @@ def get_rows(server: Standin, request: httpx.Request, name: str, number: str) ->
 
 ROUTES: tuple[tuple[str, Callable[..., httpx.Response]], ...] = (
     (r"", get_service),
+    (r"/log", get_log),
     (r"/deployments", get_deployments),
     (r"/deployments/([\w-]+)", get_deployment),
     (r"/domains/([\w-]+)", get_domain),

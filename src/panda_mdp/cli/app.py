@@ -15,7 +15,8 @@ from panda_mdp.cli.panda import panda
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
 from panda_mdp.cli.publish import publish
 from panda_mdp.cli.reproduce import reproduce
-from panda_mdp.cli.serve import serve, token
+from panda_mdp.cli.serve import invite, serve, token
+from panda_mdp.cli.signing import signing_app
 from panda_mdp.cli.solve import draw_map, prior, solve
 from panda_mdp.cli.verify import verify
 from panda_mdp.version import __version__
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 app.add_typer(city_app, name="city")
 app.add_typer(client_app, name="client")
+app.add_typer(signing_app, name="signing")
 for meaning in (attack, epsilon, explain):
     app.command()(meaning)
 app.command()(solve)
@@ -42,6 +44,7 @@ app.command()(reproduce)
 app.command()(publish)
 app.command()(serve)
 app.command()(token)
+app.command()(invite)
 app.command()(verify)
 
 Json = Annotated[

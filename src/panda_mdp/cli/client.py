@@ -339,10 +339,14 @@ def trust(
         str | None,
         typer.Option(metavar="BASE64", help="Pin this key, which you have from the operator."),
     ] = None,
+    forget_log: Annotated[
+        bool,
+        typer.Option("--forget-log", help="Begin the server's log anew: it was lost or restored."),
+    ] = False,
     folder: Folder = Path(HOME),
     plain_http: Plain = False,
 ) -> None:
-    """Show the pinned key of a server, or pin another one."""
+    """Show the pinned key of a server, pin another one, or take its log as it is now."""
     from panda_mdp.protocol.client.trust import Trust
     from panda_mdp.protocol.client.wire import Wire
     from panda_mdp.protocol.messages.signing import VerifyKey
@@ -354,11 +358,71 @@ def trust(
     pins = Trust(place)
     if key is not None:
         pins.pin_key(wire.origin, VerifyKey.from_base64(key))
+    if forget_log:
+        pins.forget_log(wire.origin)
     pinned = pins.key(wire.origin)
     if pinned is None:
         typer.echo(f"no key of {url} is pinned; the first one that it shows will be")
         return
     typer.echo(f"{pinned.id} {pinned.base64}")
+
+
+@client_app.command("enrol")
+def enrol(
+    url: Url,
+    token_file: Annotated[
+        Path, typer.Option(metavar="FILE", help="New file for the token, mode 0600.")
+    ],
+    plain_http: Plain = False,
+) -> None:
+    """Exchange an invitation, read from standard input, for a token of your own."""
+    from pydantic import ValidationError
+
+    from panda_mdp.protocol.client.wire import Wire
+    from panda_mdp.protocol.messages.service import EnrolRequest, TokenMade
+    from panda_mdp.protocol.messages.signing import write_private
+
+    if token_file.exists():
+        msg = f"{token_file} is there already; it may hold a token that is worth keeping"
+        raise InvalidInputError(msg)
+    try:
+        asked = EnrolRequest(code=sys.stdin.readline().strip())
+    except ValidationError:
+        msg = "standard input has no invitation, which looks like pmi_0123456789ab_..."
+        raise InvalidInputError(msg) from None
+    wire = Wire(url, allow_plain_http=plain_http)
+    try:
+        made: TokenMade = wire.post(TokenMade, asked, "enrol", own=False)
+    finally:
+        wire.close()
+    write_private(token_file, made.token.encode())
+    typer.echo(f"enrolled; the token is in {token_file}")
+
+
+@client_app.command("heads")
+def heads(
+    url: Url,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Lines of other people, one per head, to compare with."),
+    ] = None,
+    folder: Folder = Path(HOME),
+    plain_http: Plain = False,
+) -> None:
+    """Print the latest head of a server's log, a line to pass on; or compare with those of others.
+
+    Whoever was shown another log than you has a head that yours does not contain.
+    """
+    from panda_mdp.protocol.client.gossip import compare_heads, head_line
+
+    with _client(url, None, folder, plain_http) as client:
+        if compare is None:
+            log = client.log()
+            client.trust.pin_log(client.server, log.head)
+            typer.echo(head_line(log.head))
+            return
+        number = compare_heads(client, compare.read_text())
+    typer.echo(f"{number} heads are of the same log as yours")
 
 
 def read_sealed(plan: Plan) -> Record:

@@ -17,6 +17,7 @@ import typer
 from panda_mdp.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from panda_mdp.protocol.messages.keys import KeySheet
     from panda_mdp.protocol.messages.types import Role
     from panda_mdp.protocol.server.app import Server
     from panda_mdp.protocol.server.settings import Settings
@@ -52,9 +53,15 @@ def serve(
             metavar="FILE", help="The operator's key; beside a SQLite database by default."
         ),
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What the offline key says; `signing certify` writes it."
+        ),
+    ] = None,
     new_key: Annotated[
         bool,
-        typer.Option("--new-key", help="With --init: another key in place of one that is lost."),
+        typer.Option("--new-key", help="Accept another key than before; clients will refuse it."),
     ] = False,
     token_rate: Annotated[
         float, typer.Option(metavar="NUMBER", help="Requests per second of one token.")
@@ -121,9 +128,11 @@ def serve(
     store = Store.create(database) if init else Store.open(database)
     with store.claim():
         key_path = _key_path(store, key)
+        sheet = None if keys is None else _sheet(keys)
         if init:
             _initialise(store, key_path, new_key)
-        _run(create_app(store, key_path, settings), host, port, proxy, settings)
+        _check_key(store, key_path, sheet, new_key)
+        _run(create_app(store, key_path, settings, sheet), host, port, proxy, settings)
 
 
 def token(
@@ -176,6 +185,45 @@ def token(
             typer.echo(made.token)
 
 
+def invite(
+    database: Database = DEFAULT,
+    places: Annotated[
+        int, typer.Option(metavar="NUMBER", help="How many people may use one code.")
+    ] = 1,
+    count: Annotated[int, typer.Option(metavar="NUMBER", help="How many codes to make.")] = 1,
+    label: Annotated[str, typer.Option(metavar="TEXT", help="A note; not a person's name.")] = "",
+    days: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Days until it expires; 0 for never.")
+    ] = 30.0,
+    revoke: Annotated[
+        str, typer.Option(metavar="ID", help="Make the code of this id worthless; make none.")
+    ] = "",
+) -> None:
+    """Make invitations, one per line, shown this once: people exchange them for tokens themselves.
+
+    `panda-mdp client enrol` does. One code for many tells who enrolled least.
+    """
+    _check_installed()
+    from panda_mdp.protocol.server.store.database import Store
+    from panda_mdp.protocol.server.store.invitations import invite as make
+    from panda_mdp.protocol.server.store.invitations import revoke_invitation
+
+    many = 1 <= count <= 10_000 and 1 <= places <= 10_000_000
+    if not (many and days >= 0 and len(label) <= 200):
+        msg = "count is 1 to 10000, places 1 to 10000000, days not negative, a label up to 200 long"
+        raise typer.BadParameter(msg)
+    with Store.open(database) as store, store.write() as connection:
+        if revoke:
+            if not revoke_invitation(connection, revoke):
+                msg = "there is no invitation of this id, or it is revoked already"
+                raise InvalidInputError(msg)
+            typer.echo("revoked")
+            return
+        codes = [make(connection, places, label, days or None) for _ in range(count)]
+    for code in codes:
+        typer.echo(code)
+
+
 def _check_installed() -> None:
     try:
         import fastapi  # noqa: F401
@@ -200,11 +248,12 @@ def _initialise(store: Store, key: Path, new_key: bool) -> None:
     from panda_mdp.protocol.server.auth import TokenBook
 
     if not key.exists():
-        if store.value_count("tables") and not new_key:
+        if (store.value("operator") or store.value_count("tables")) and not new_key:
             msg = (
-                f"{key}: the operator's key is missing, and tables were signed with it; restore it "
-                "from a backup. --new-key makes another one, which every client refuses until its "
-                "user accepts it"
+                f"{key}: the operator's key is missing, and what is published was signed with it; "
+                "restore it from a backup, or certify another one with the offline key (`panda-mdp "
+                "signing certify`). --new-key makes one that every client refuses until its user "
+                "accepts it"
             )
             raise InvalidInputError(msg)
         SigningKey.create(key)
@@ -212,6 +261,42 @@ def _initialise(store: Store, key: Path, new_key: bool) -> None:
     if not book.count("admin"):
         made = book.make("admin", "first")[0]
         typer.echo(f"admin token, shown this once: {made.token}")
+
+
+def _sheet(path: Path) -> KeySheet:
+    from panda_mdp.protocol.messages.keys import KeySheet
+
+    if not path.exists():
+        msg = f"{path}: there is no such file; `panda-mdp signing certify --keys {path}` writes one"
+        raise InvalidInputError(msg)
+    return KeySheet.load(path)
+
+
+def _check_key(store: Store, path: Path, sheet: KeySheet | None, new_key: bool) -> None:
+    """Refuse a key that clients of this database would refuse."""
+    from panda_mdp.protocol.messages.keys import Keyring, follow
+    from panda_mdp.protocol.messages.signing import SigningKey, VerifyKey
+
+    key = SigningKey.load(path).public
+    operator = key if sheet is None else VerifyKey.from_base64(sheet.operator)
+    ring = Keyring.of(operator, [] if sheet is None else sheet.certificates)
+    if key not in ring.keys:
+        msg = (
+            f"{path}: the offline key has not certified key {key.id} for today; `panda-mdp signing "
+            "certify` does"
+        )
+        raise InvalidInputError(msg)
+    known = store.value("operator")
+    if known is not None and known != operator.base64 and not new_key:
+        before = VerifyKey.from_base64(known)
+        if sheet is None or follow(before, sheet.successions) != operator:
+            msg = (
+                f"{path}: what is published was signed for operator {before.id}, and this is "
+                f"{operator.id}, which clients refuse: use the key of before, or let it name its "
+                "successor (`panda-mdp signing succeed`). --new-key goes on all the same"
+            )
+            raise InvalidInputError(msg)
+    store.set_value("operator", operator.base64)
 
 
 def _set_logs(level: str, access: bool, as_json: bool) -> None:

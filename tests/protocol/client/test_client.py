@@ -129,10 +129,11 @@ def test_a_report_through_the_whole_table(server, client, table):
     assert answer.where == (table.domain.lat[answer.output], table.domain.lon[answer.output])
     assert not answer.repeated
     (body,) = bodies(server, "/reports")
-    assert body == {"id": body["id"], "output": answer.output}
+    assert body == {"id": body["id"], "table": plan.sha256, "output": answer.output}
     assert paths(server) == [
         "",
         "/deployments/table",
+        "/log",
         "/tables/city/1/file",
         "/deployments/table/reports",
     ]
@@ -430,8 +431,7 @@ def test_a_changed_file_is_refused_and_not_kept(server, client, tmp_path, table)
     broken = bytearray(server.path.read_bytes())
     broken[-40] ^= 1
     server.faults = [
-        lambda _: None,
-        lambda _: None,
+        *[lambda _: None] * 3,
         lambda _: httpx.Response(200, content=bytes(broken)),
     ]
     with pytest.raises(SignatureError, match="damaged or changed"):
@@ -467,6 +467,7 @@ def test_a_table_of_other_records_than_signed_is_refused(server, client, monkeyp
 
         fake = true[::-1]
         signed = table_bytes("city", 1, info.sha256, info.size_bytes, fake, info.epsilon)
+        server.publish(signed)
         return info.model_copy(update={"domain": fake, "signature": server.key.sign(signed)})
 
     monkeypatch.setattr(server, "info", other_domain)
@@ -547,7 +548,7 @@ def test_a_broken_download_is_resumed_where_it_broke(server, client, tmp_path):
             206, stream=Broken(data[1000:5000]), headers={"Content-Range": spread}
         )
 
-    server.faults = [lambda _: None, lambda _: None, first, second]
+    server.faults = [lambda _: None] * 3 + [first, second]
     client.plan("table")
     ranges = [dict(sent.headers).get("Range") for sent in server.sent if sent.url.endswith("/file")]
     assert ranges == [None, "bytes=1000-", "bytes=5000-"]
@@ -557,7 +558,7 @@ def test_a_download_that_never_ends_well_stops(server, client):
     def cut(_: httpx.Request) -> httpx.Response:
         raise httpx.ReadError("broken")
 
-    server.faults = [lambda _: None, lambda _: None] + [cut] * 50
+    server.faults = [lambda _: None] * 3 + [cut] * 50
     with pytest.raises(ConnectionLostError):
         client.plan("table")
 
@@ -567,7 +568,7 @@ def test_a_resumption_at_another_place_is_refused(server, client, tmp_path):
     folder.mkdir()
     (folder / f"{server.info().sha256}.part").write_bytes(server.path.read_bytes()[:100])
     wrong = httpx.Response(206, content=b"x", headers={"Content-Range": "bytes 0-0/1"})
-    server.faults = [lambda _: None, lambda _: None, lambda _: wrong]
+    server.faults = [lambda _: None] * 3 + [lambda _: wrong]
     with pytest.raises(ProtocolError, match="not at byte 100"):
         client.plan("table")
 
@@ -728,11 +729,11 @@ def test_a_balls_domain_must_be_the_tables(server, client, table):
     answer = json.loads(get_domain(server, httpx.Request("GET", URL), "city").content)
     other = pm.Domain.from_points(table.domain.lat[:-1], table.domain.lon[:-1])
     changed = answer | {"lat": answer["lat"][:-1], "lon": answer["lon"][:-1]}
-    server.faults = [lambda _: None, lambda _: None, lambda _: httpx.Response(200, json=changed)]
+    server.faults = [lambda _: None] * 3 + [lambda _: httpx.Response(200, json=changed)]
     with pytest.raises(ProtocolError, match="fingerprint"):
         client.plan("ball")
     honest = changed | {"fingerprint": other.fingerprint}
-    server.faults = [lambda _: None, lambda _: httpx.Response(200, json=honest)]
+    server.faults = [lambda _: None] * 2 + [lambda _: httpx.Response(200, json=honest)]
     with pytest.raises(ProtocolError, match="signed for"):
         client.plan("ball")
 

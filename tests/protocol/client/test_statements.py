@@ -179,6 +179,7 @@ def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path,
 
     def other() -> Any:
         signed = table_bytes("city", 1, info.sha256, info.size_bytes, info.domain, 1.0)
+        server.publish(signed)
         return info.model_copy(update={"epsilon": 1.0, "signature": server.key.sign(signed)})
 
     monkeypatch.setattr(server, "info", other)

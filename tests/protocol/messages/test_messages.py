@@ -66,8 +66,8 @@ def test_every_string_and_list_is_bounded(model):
     walk(model.model_json_schema())
 
 
-def test_a_report_holds_an_id_a_version_and_an_output_and_nothing_else():
-    assert set(ReportRequest.model_fields) == {"id", "version", "output"}
+def test_a_report_holds_an_id_its_table_and_an_output_and_nothing_else():
+    assert set(ReportRequest.model_fields) == {"id", "version", "table", "output"}
     assert set(BallRequest.model_fields) == {"id", "centre"}
     assert set(AnchorsRequest.model_fields) == {"id", "anchors"}
 

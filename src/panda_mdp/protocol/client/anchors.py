@@ -24,7 +24,8 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
     deployment_info,
 )
-from panda_mdp.protocol.messages.signing import VerifyKey, rows_bytes
+from panda_mdp.protocol.messages.keys import Keyring
+from panda_mdp.protocol.messages.signing import rows_bytes
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
 
@@ -69,7 +70,7 @@ class Rounds:
         return self._amend(entry, uploaded=True, version=number)
 
     def finish(
-        self, plan: AnchorsPlan, record: Record, entry: Entry, key: VerifyKey, wait_s: float
+        self, plan: AnchorsPlan, record: Record, entry: Entry, key: Keyring, wait_s: float
     ) -> Entry:
         """Wait for the round, check the rows, draw the output once."""
         entry = self.upload(plan, entry)

@@ -15,7 +15,8 @@ from panda_mdp.errors import ConnectionLostError, ProtocolError, SignatureError
 from panda_mdp.protocol.client.wire import Wire
 from panda_mdp.protocol.ledger.locking import file_lock
 from panda_mdp.protocol.messages.catalogue import TableInfo
-from panda_mdp.protocol.messages.signing import VerifyKey, table_bytes
+from panda_mdp.protocol.messages.keys import Keyring
+from panda_mdp.protocol.messages.signing import VerifyKey, table_entry
 from panda_mdp.table.pmdc.archive import load_compact
 from panda_mdp.table.pmdc.compact import CompactTable
 
@@ -23,12 +24,9 @@ RESUMPTIONS = 8
 LARGEST_FILE = 1 << 30
 
 
-def check_signature(info: TableInfo, key: VerifyKey) -> None:
+def check_signature(info: TableInfo, key: Keyring | VerifyKey) -> None:
     """Raise unless the operator signed this table's name, version, file and claim."""
-    signed = table_bytes(
-        info.name, info.version, info.sha256, info.size_bytes, info.domain, info.epsilon
-    )
-    key.verify(signed, info.signature)
+    key.verify(table_entry(info), info.signature)
 
 
 class TableCache:
@@ -37,7 +35,7 @@ class TableCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def get(self, wire: Wire, info: TableInfo, key: VerifyKey) -> CompactTable:
+    def get(self, wire: Wire, info: TableInfo, key: Keyring | VerifyKey) -> CompactTable:
         """The table, from disk or from the server, with an audit that this client made.
 
         Raises `SignatureError`, `FileFormatError` (damage, or an audit that does not hold) or

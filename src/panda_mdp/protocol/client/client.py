@@ -41,7 +41,7 @@ from panda_mdp.protocol.client.plans import (
 )
 from panda_mdp.protocol.client.record import Record
 from panda_mdp.protocol.client.statements import Described, check_domain, read_statement
-from panda_mdp.protocol.client.trust import Pin, Trust
+from panda_mdp.protocol.client.trust import Pin, Trust, place_in
 from panda_mdp.protocol.client.wire import Wire
 from panda_mdp.protocol.ledger.allowance import Allowance, excess
 from panda_mdp.protocol.ledger.books import Books, Entry
@@ -56,9 +56,16 @@ from panda_mdp.protocol.messages.deployments import (
     DeploymentList,
     deployment_info,
 )
+from panda_mdp.protocol.messages.keys import Keyring
+from panda_mdp.protocol.messages.log import Log
 from panda_mdp.protocol.messages.reports import ReportAccepted, ReportRequest
 from panda_mdp.protocol.messages.service import ServiceInfo
-from panda_mdp.protocol.messages.signing import VerifyKey, rows_bytes
+from panda_mdp.protocol.messages.signing import (
+    VerifyKey,
+    rows_bytes,
+    statement_bytes,
+    table_entry,
+)
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.certificate import Expected
@@ -112,7 +119,7 @@ class Client:
             transport=transport,
         )
         self._given = VerifyKey.from_base64(key) if isinstance(key, str) else key
-        self._key: VerifyKey | None = None
+        self._key: Keyring | None = None
         self._rounds = Rounds(self._wire, self.ledger)
 
     def __enter__(self) -> Self:
@@ -139,13 +146,18 @@ class Client:
         return self._wire.origin
 
     @property
-    def key(self) -> VerifyKey:
-        """The operator's key: given, pinned from before, or pinned now."""
+    def key(self) -> Keyring:
+        """The operator's key (given, pinned from before, or pinned now), and those it certifies."""
         if self._key is None:
             info: ServiceInfo = self._wire.get(ServiceInfo)
-            shown = VerifyKey.from_base64(info.key.public)
-            self._key = self.trust.check_key(self.server, shown, self._given)
+            self._key = self.trust.keyring(self.server, info, self._given)
         return self._key
+
+    def log(self) -> Log:
+        """The server's log, checked: signed, whole, and a continuation of the one seen before."""
+        log: Log = self._wire.get(Log, "log")
+        self.trust.check_log(self.server, log, self.key)
+        return log
 
     def deployments(self) -> list[Described]:
         """What the server offers. Nothing of it is checked yet."""
@@ -173,7 +185,9 @@ class Client:
             msg = "the server described another deployment than the one that was asked for"
             raise ProtocolError(msg)
         stated = read_statement(info, key)
-        self.trust.check_statement(self.server, stated)
+        log = self.log()
+        place = place_in(log, statement_bytes(name, info.statement), f"deployment {name}")
+        self.trust.check_statement(self.server, stated, place)
         # The user's own: a limit that a server could set would tell it, by silence, who is near.
         snap_km = self.ledger.allowance.snap_km
         plan: TablePlan | BallPlan | AnchorsPlan
@@ -183,7 +197,8 @@ class Client:
         else:
             pin = Pin(info.table.name, info.table.version, info.table.sha256)
             check_signature(info.table, key)
-            self.trust.check_version(self.server, name, pin, version, accept_update)
+            number = place_in(log, table_entry(info.table), f"table {info.table.name}")
+            self.trust.check_version(self.server, name, pin, version, accept_update, number)
             if isinstance(info, BallDeployment):
                 domain = self._domain(info.domain, info.table.domain)
                 plan = BallPlan.of(self.server, info, domain, snap_km)
@@ -196,8 +211,9 @@ class Client:
             expected.check(plan.domain, plan.cost.epsilon)
         self._check_cost(plan)
         if not isinstance(info, AnchorsDeployment):
-            self.trust.pin_version(self.server, name, pin)
-        self.trust.pin_statement(self.server, stated)
+            self.trust.pin_version(self.server, name, pin, number)
+        self.trust.pin_statement(self.server, stated, place)
+        self.trust.pin_log(self.server, log.head)
         return plan
 
     def report(
@@ -344,10 +360,12 @@ class Client:
         report, version = new_id(), plan.version
         if isinstance(plan, TablePlan):
             output = draws.draw_output(record, plan)
-            content = Drawn(report=report, version=version, output=output)
+            content = Drawn(report=report, version=version, table=plan.sha256, output=output)
         elif isinstance(plan, BallPlan):
             ball, centre = new_id(), draws.draw_centre(record, plan)
-            content = BallDrawn(report=report, version=version, ball=ball, centre=centre)
+            content = BallDrawn(
+                report=report, version=version, table=plan.sha256, ball=ball, centre=centre
+            )
         else:
             anchors = pack_anchors(draws.draw_anchors(record, plan), plan.domain.size)
             content = AnchorsDrawn(report=report, version=version, anchors=anchors)
@@ -394,7 +412,8 @@ class Client:
             raise ServerError(msg, code="wrong_version", status=409)
 
     def _send(self, entry: Entry) -> None:
-        message = ReportRequest(id=entry.drawn(Drawn).report, output=_output_of(entry))
+        drawn = entry.drawn(Drawn)
+        message = ReportRequest(id=drawn.report, table=drawn.table, output=_output_of(entry))
         answer = self._wire.post(
             ReportAccepted, message, "deployments", entry.deployment, "reports"
         )

@@ -64,6 +64,8 @@ class Plan:
     cost: Guarantee
     """What one release costs: everything that is sent about one record, anchors included."""
     snap_km: float
+    sha256: str | None = field(default=None, kw_only=True)
+    """Of the table that reports are drawn from, as the log has it; None for rounds of anchors."""
     made: float = field(default_factory=time.monotonic, kw_only=True)
     """When, on this process's clock."""
 
@@ -136,6 +138,7 @@ class TablePlan(Plan):
             outputs=table.outputs,
             cost=Guarantee(table.epsilon, 0.0, table.domain.unit),
             snap_km=snap_km,
+            sha256=info.table.sha256,
             table=table,
             weights=owned(table.weights()),
         )
@@ -175,6 +178,7 @@ class BallPlan(Plan):
             outputs=np.empty(0, dtype=np.int64),
             cost=cost,
             snap_km=snap_km,
+            sha256=info.table.sha256,
             law=selection.on(domain),
             epsilon_2=info.table.epsilon,
         )

@@ -18,6 +18,7 @@ from panda_mdp.protocol.messages.deployments import (
     Statement,
     TableDeployment,
 )
+from panda_mdp.protocol.messages.keys import Keyring
 from panda_mdp.protocol.messages.signing import VerifyKey, digest_of, statement_bytes
 from panda_mdp.space.domain import Domain
 
@@ -25,7 +26,7 @@ LATER = ("retention_days", "collector", "purpose", "until")
 Described = TableDeployment | BallDeployment | AnchorsDeployment
 
 
-def read_statement(info: Described, key: VerifyKey) -> Statement:
+def read_statement(info: Described, key: Keyring | VerifyKey) -> Statement:
     """The statement about a deployment; raises unless it is signed and says what `info` says."""
     key.verify(statement_bytes(info.name, info.statement), info.signature)
     try:

@@ -91,13 +91,16 @@ class Wire:
         client = self._with_token() if own else self._public
         return _parsed(answer, self._send(client, "GET", self.path(*parts), None))
 
-    def post(self, answer: type[M] | TypeAdapter[T], message: Message, *parts: str) -> Any:
+    def post(
+        self, answer: type[M] | TypeAdapter[T], message: Message, *parts: str, own: bool = True
+    ) -> Any:
         """POST a message with the token. Ids make it safe to send again what got lost."""
         if not isinstance(message, Message):
             msg = f"a {type(message).__name__} is no message; only messages.py travels"
             raise ProtocolError(msg)
         body = message.model_dump_json(exclude_none=True).encode()
-        return _parsed(answer, self._send(self._with_token(), "POST", self.path(*parts), body))
+        client = self._with_token() if own else self._public
+        return _parsed(answer, self._send(client, "POST", self.path(*parts), body))
 
     def upload(self, answer: type[M], data: bytes, *parts: str) -> M:
         """POST a file with the token, as it is; for operators."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from panda_mdp.errors import LedgerError
-from panda_mdp.protocol.messages.types import ClientId, Index, Message, Version
+from panda_mdp.protocol.messages.types import ClientId, Index, Message, Sha256, Version
 
 
 class Drawn(Message):
@@ -16,6 +16,8 @@ class Drawn(Message):
     report: ClientId
     """The id of the report, made with the draw, so that sending it again is safe."""
     version: Version
+    table: Sha256 | None = None
+    """The table's SHA-256; None for rounds of anchors, and where an earlier version drew."""
     output: Index | None = None
     """None until it is drawn."""
 

@@ -17,6 +17,7 @@ from panda_mdp.protocol.messages.types import (
     Label,
     Message,
     Probability,
+    Sha256,
     Version,
 )
 
@@ -24,12 +25,14 @@ from panda_mdp.protocol.messages.types import (
 class ReportRequest(Message):
     """POST /v1/deployments/{name}/reports: an output that was drawn, and nothing else.
 
-    A client that says no `version` has checked by itself that the table it drew from is in force:
-    nothing that a server could give to one user alone goes back to it.
+    `table` is the SHA-256 of the file that it was drawn from, as the log has it for everybody:
+    nothing that a server could give to one user alone goes back to it. Rounds of anchors have
+    none. `version` is what older clients said instead.
     """
 
     id: ClientId
     version: Version | None = None
+    table: Sha256 | None = None
     output: Index
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from panda_mdp.protocol.messages.keys import KeySheet
 from panda_mdp.protocol.messages.types import (
     MOST_TOKENS,
     Base64,
@@ -49,6 +50,9 @@ class ServiceInfo(Message):
     protocol: Literal[1] = 1
     version: Label
     key: KeyInfo
+    """The one that this server signs with."""
+    keys: KeySheet | None = None
+    """The operator's own key, where it is another one, and what it says about others."""
 
 
 class Health(Message):
@@ -95,6 +99,17 @@ class TokenMade(Message):
 
     def __repr__(self) -> str:
         return f"TokenMade(id={self.id!r}, role={self.role!r}, token=<hidden>)"
+
+    __str__ = __repr__
+
+
+class EnrolRequest(Message):
+    """POST /v1/enrol: an invitation's code, which whoever was invited has."""
+
+    code: Annotated[str, Field(pattern=r"^pmi_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$")]
+
+    def __repr__(self) -> str:
+        return "EnrolRequest(<hidden>)"
 
     __str__ = __repr__
 

@@ -4,6 +4,7 @@ A checksum finds damage; a signature says who published. What is signed names th
 a signature of one thing is never one of another:
 
     panda-mdp table 1\\n{name}\\n{version}\\n{sha256}\\n{size}\\n{domain}\\n{epsilon}\\n
+    panda-mdp log 1\\n{size}\\n{root}\\n{time}\\n
     panda-mdp deployment 1\\n{name}\\n{sha256 of the statement's text}\\n
     panda-mdp rows 1\\n{deployment}\\n{round or version}\\n{sha256 of the canonical JSON}\\n
 
@@ -27,6 +28,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from panda_mdp.errors import FileFormatError, SignatureError
+from panda_mdp.protocol.messages.catalogue import TableInfo
 
 ALGORITHM = "Ed25519"
 
@@ -60,7 +62,23 @@ def table_bytes(
         domain,
         repr(float(epsilon)),
     )
-    return _joined(lines)
+    return joined(lines)
+
+
+def table_entry(info: TableInfo) -> bytes:
+    """What is signed of a table, from what is said about it."""
+    return table_bytes(
+        info.name, info.version, info.sha256, info.size_bytes, info.domain, info.epsilon
+    )
+
+
+def head_bytes(size: int, root: str, at: int) -> bytes:
+    """What is signed of the log: its length, its root, and when.
+
+    >>> head_bytes(3, "ab", 12)
+    b'panda-mdp log 1\\n3\\nab\\n12\\n'
+    """
+    return joined(("panda-mdp log 1", str(int(size)), root, str(int(at))))
 
 
 def statement_bytes(name: str, text: str) -> bytes:
@@ -70,7 +88,7 @@ def statement_bytes(name: str, text: str) -> bytes:
     b'panda-mdp deployment 1\\nrome\\n44136fa355b3'
     """
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return _joined(("panda-mdp deployment 1", name, digest))
+    return joined(("panda-mdp deployment 1", name, digest))
 
 
 def digest_of(value: Any) -> str:
@@ -96,10 +114,11 @@ def rows_bytes(
         "weights": [[str(weight) for weight in row] for row in weights],
     }
     digest = hashlib.sha256(canonical_json(content)).hexdigest()
-    return _joined(("panda-mdp rows 1", deployment, str(int(version)), digest))
+    return joined(("panda-mdp rows 1", deployment, str(int(version)), digest))
 
 
-def _joined(lines: Sequence[str]) -> bytes:
+def joined(lines: Sequence[str]) -> bytes:
+    """Lines as they are signed, each ended by a line feed."""
     for line in lines:
         # A line break inside a field would let one statement pass for another.
         if not line.isascii() or not line.isprintable():

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route, Router
 
 from panda_mdp.errors import PandaError
+from panda_mdp.protocol.messages.keys import KeySheet
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.failures import Failure, invalid
 from panda_mdp.protocol.server.gate import INTERNAL, App, Gate, Receive, Scope, Send, failure_of
@@ -26,6 +27,7 @@ from panda_mdp.protocol.server.routes import (
     catalogue,
     deployments,
     jobs,
+    log,
     reports,
     rounds,
     tokens,
@@ -46,6 +48,7 @@ _ROUTERS = (
     deployments.router,
     rounds.router,
     jobs.router,
+    log.router,
     watch.router,
 )
 
@@ -77,9 +80,11 @@ class Server:
         await self._door(scope, receive, send)
 
 
-def create_app(store: Store, key: Path, settings: Settings | None = None) -> Server:
-    """A server of a store, signing with the key in a file."""
-    context = Context(store, key, settings or Settings())
+def create_app(
+    store: Store, key: Path, settings: Settings | None = None, sheet: KeySheet | None = None
+) -> Server:
+    """A server of a store, signing with the key in a file, which a sheet certifies."""
+    context = Context(store, key, settings or Settings(), sheet)
 
     @asynccontextmanager
     async def lifespan(app: Router) -> AsyncIterator[None]:

@@ -22,6 +22,7 @@ from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.actions import record_action
 from panda_mdp.protocol.server.store.database import Store, now_ms
+from panda_mdp.protocol.server.store.invitations import take_place
 from panda_mdp.protocol.server.store.schema import tokens, when
 
 MOST_CACHED = 200_000
@@ -125,8 +126,10 @@ class TokenBook:
         expires_in_s: float | None = None,
         count: int = 1,
         by: str = "",
+        code: str | None = None,
     ) -> list[TokenMade]:
-        """New tokens, with their secrets, which are not kept. `by` is the operator's token."""
+        """New tokens, with their secrets, which are not kept. `by` is the operator's token, `code`
+        an invitation that pays for them instead."""
         with self._lock:
             changes = self._changes
         made, rows, fresh, created = [], [], [], now_ms()
@@ -155,9 +158,12 @@ class TokenBook:
                 }
             )
         with self._store.write() as connection:
+            if code is not None:
+                take_place(connection, code)
             connection.execute(insert(tokens), rows)
-            target = made[0].id if count == 1 else f"{count} tokens"
-            record_action(connection, by, f"make {role} token", target, label)
+            if code is None:
+                target = made[0].id if count == 1 else f"{count} tokens"
+                record_action(connection, by, f"make {role} token", target, label)
         self._keep(fresh, changes)
         return made
 

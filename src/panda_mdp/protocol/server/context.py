@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.messages.catalogue import TableRef
+from panda_mdp.protocol.messages.keys import KeySheet
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.bodies import Room
@@ -29,10 +30,13 @@ _log = logging.getLogger("panda_mdp.server")
 class Context:
     """A server's parts. `start` and `stop` are called by the application."""
 
-    def __init__(self, store: Store, key_path: Path, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, key_path: Path, settings: Settings, sheet: KeySheet | None = None
+    ) -> None:
         self.store = store
         self.settings = settings
         self.key = SigningKey.load(key_path)
+        self.sheet = sheet
         self.book = TokenBook(store)
         self.files = Cache(settings.cached_bytes)
         self.live = LiveDeployments(store, self.files)

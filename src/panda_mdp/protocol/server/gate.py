@@ -33,6 +33,7 @@ access_log = logging.getLogger("panda_mdp.access")
 server_log = logging.getLogger("panda_mdp.server")
 
 MOST_BUCKETS = 100_000
+ENROL = "/v1/enrol"
 PROBES = frozenset({"/healthz", "/readyz"})
 PAGE = 64 << 10
 """A body of so many bytes counts as a request of its own."""
@@ -140,11 +141,11 @@ class Gate:
         state = scope["state"]
         state["token"], state["refusal"] = token, failure
         if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
-            if token is None:
-                # Nobody without a token changes anything.
+            if token is None and scope["path"] != ENROL:
+                # Nobody without a token, or an invitation to one, changes anything.
                 raise failure or NO_TOKEN
             length = _length(scope)
-            if length > PAGE and token.role == "reporter":
+            if token is not None and length > PAGE and token.role == "reporter":
                 # A long body counts as many short ones.
                 more = min(length / PAGE, self.settings.token_burst - 1)
                 _limit(self._tokens.take(token.id, time.monotonic(), more))

@@ -12,8 +12,9 @@ from cachetools import LRUCache
 from sqlalchemy import Connection, Row, select
 
 from panda_mdp.protocol.messages.catalogue import TableRef
+from panda_mdp.protocol.messages.reports import ReportRequest
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.catalogue import table_file, table_outputs
+from panda_mdp.protocol.server.store.catalogue import table_file, table_info, table_outputs
 from panda_mdp.protocol.server.store.database import Store, now_ms
 from panda_mdp.protocol.server.store.deployments import (
     Request,
@@ -42,10 +43,12 @@ class Live:
     users: frozenset[str] | None
     """Tokens that have rows in the round in force; None where everybody may report."""
     quota: Quota
+    table: str | None = None
+    """The SHA-256 of the table in force, which reports name."""
     ends_ms: int | None = None
     """When the last day of collecting is over."""
 
-    def problem(self, version: int | None, output: int, token: str) -> Failure | None:
+    def problem(self, report: ReportRequest, token: str) -> Failure | None:
         """Why a report is not accepted, or None."""
         if not self.open:
             return Failure("round_closed", "this deployment is closed", "ask the operator")
@@ -53,7 +56,8 @@ class Live:
             return Failure(
                 "round_closed", "the last day of this deployment is over", "ask the operator"
             )
-        if version not in (None, self.version) or not self.version:
+        old = report.table is not None and report.table != self.table
+        if report.version not in (None, self.version) or not self.version or old:
             return Failure(
                 "wrong_version",
                 f"reports are accepted for version {self.version} of this deployment"
@@ -68,7 +72,7 @@ class Live:
                 "were left out",
                 "take part in the next round",
             )
-        if output not in self.outputs:
+        if report.output not in self.outputs:
             return Failure(
                 "invalid",
                 "output: not one of the outputs of the version in force",
@@ -134,8 +138,18 @@ class LiveDeployments:
         ref = TableRef(name=table.table_name, version=table.table_version)
         outputs = self._table_outputs(connection, ref)
         wanted = request_of(row)
-        quota, ends = _quota(wanted), _ends_ms(wanted)
-        return Live(row.id, name, row.kind, row.open, row.version, outputs, None, quota, ends)
+        return Live(
+            id=row.id,
+            name=name,
+            kind=row.kind,
+            open=row.open,
+            version=row.version,
+            outputs=outputs,
+            users=None,
+            quota=_quota(wanted),
+            table=table_info(connection, ref).sha256,
+            ends_ms=_ends_ms(wanted),
+        )
 
     def _table_outputs(self, connection: Connection, ref: TableRef) -> frozenset[int]:
         key = f"{ref.name}/{ref.version}"

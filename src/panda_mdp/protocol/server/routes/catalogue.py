@@ -68,9 +68,9 @@ _RESUME = re.compile(r"bytes=(\d{1,15})-")
 @router.get("/v1", responses=gives(ServiceInfo, 200) | fails())
 async def service(request: Request) -> Response:
     """What this server is, and the operator's public key."""
-    key = context(request).key
-    info = KeyInfo(id=key.id, public=key.public.base64)
-    return answer(ServiceInfo(version=__version__, key=info))
+    here = context(request)
+    info = KeyInfo(id=here.key.id, public=here.key.public.base64)
+    return answer(ServiceInfo(version=__version__, key=info, keys=here.sheet))
 
 
 @router.get("/v1/health", responses=gives(Health, 200) | fails())

@@ -72,11 +72,11 @@ async def post_report(request: Request, name: NamePath) -> Response:
     here = context(request)
     message = await read_message(request, here, _REPORT)
     live = here.live.cached(name) or await here.deployment(name)
-    refusal = live.problem(message.version, message.output, token.id)
+    refusal = live.problem(message, token.id)
     if refusal is not None:
         # A worker may have put a round into force a moment ago.
         live = await run_in_threadpool(here.live.fetch, name)
-        refusal = live.problem(message.version, message.output, token.id)
+        refusal = live.problem(message, token.id)
     made = bytes.fromhex(message.id.replace("-", ""))
     version = live.version if message.version is None else message.version
     report = Report(live.id, made, token.id, version, message.output)

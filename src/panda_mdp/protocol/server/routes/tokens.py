@@ -11,11 +11,14 @@ from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.messages.service import (
     ActionList,
+    EnrolRequest,
     TokenList,
+    TokenMade,
     TokenRequest,
     TokensMade,
 )
 from panda_mdp.protocol.server.bodies import read_message
+from panda_mdp.protocol.server.gate import ENROL
 from panda_mdp.protocol.server.routes.common import (
     accepts,
     answer,
@@ -28,6 +31,7 @@ from panda_mdp.protocol.server.store.actions import latest_actions
 
 router = APIRouter()
 _REQUEST = TypeAdapter(TokenRequest)
+_ENROL = TypeAdapter(EnrolRequest)
 
 
 @router.post(
@@ -45,6 +49,20 @@ async def post_tokens(request: Request) -> Response:
         here.book.make, wanted.role, wanted.label, wanted.expires_in_s, wanted.count, token.id
     )
     return answer(TokensMade(tokens=made), 201)
+
+
+@router.post(
+    ENROL,
+    openapi_extra=accepts("EnrolRequest", _ENROL),
+    responses=gives(TokenMade, 201) | fails(403, 413),
+    status_code=201,
+)
+async def post_enrol(request: Request) -> Response:
+    """Exchange an invitation for a reporter's token, without one. It is shown this once."""
+    here = context(request)
+    wanted = await read_message(request, here, _ENROL)
+    made = await run_in_threadpool(here.book.make, "reporter", code=wanted.code)
+    return answer(made[0], 201)
 
 
 @router.get("/v1/tokens", responses=gives(TokenList, 200) | fails(401, 403))

@@ -30,6 +30,7 @@ from panda_mdp.protocol.messages.catalogue import (
 from panda_mdp.protocol.messages.signing import SigningKey, table_bytes
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import now_ms
+from panda_mdp.protocol.server.store.log import append
 from panda_mdp.protocol.server.store.schema import domains, tables, when
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.certificate import restore_domain
@@ -242,6 +243,7 @@ def store_table(
     facts, created = candidate.facts, now_ms()
     digest, size = hashlib.sha256(candidate.data).hexdigest(), len(candidate.data)
     signed = table_bytes(name, version, digest, size, facts["domain"], facts["epsilon"])
+    append(connection, key, signed)
     info = TableInfo(
         name=name,
         version=version,

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 
 from alembic.util import CommandError
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, create_engine, event, func, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -170,6 +170,15 @@ class Store:
             rows = connection.execute(select(schema.meta).where(schema.meta.c.key.in_(keys)))
             known = {str(row.key): str(row.value) for row in rows}
         return tuple(known.get(key) for key in keys)
+
+    def set_value(self, key: str, value: str) -> None:
+        """Write an entry of the table of settings."""
+        with self.write() as connection:
+            changed = connection.execute(
+                update(schema.meta).where(schema.meta.c.key == key).values(value=value)
+            ).rowcount
+            if not changed:
+                connection.execute(insert(schema.meta).values(key=key, value=value))
 
     def value_count(self, table: str) -> int:
         """How many rows one of this layout's tables has."""

@@ -245,16 +245,6 @@ heads = Table(
 )
 """What the operator signed about the log, at each of its lengths."""
 
-keys = Table(
-    "keys",
-    metadata,
-    Column("public", String(64), primary_key=True),
-    Column("certificate", Text, nullable=False),
-    Column("expires", BigInteger),
-    Column("created", BigInteger, nullable=False),
-)
-"""Public keys that sign for the operator, with what the offline key says about them."""
-
 invitations = Table(
     "invitations",
     metadata,

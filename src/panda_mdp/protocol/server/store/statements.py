@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert
+from sqlalchemy import Connection, Row, insert, select, update
 
+from panda_mdp.protocol.messages.catalogue import TableInfo
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeploymentRequest,
     BallDeploymentRequest,
     Statement,
     TableDeploymentRequest,
 )
-from panda_mdp.protocol.messages.signing import SigningKey, digest_of, statement_bytes
+from panda_mdp.protocol.messages.signing import (
+    SigningKey,
+    digest_of,
+    statement_bytes,
+    table_entry,
+)
 from panda_mdp.protocol.server.store.catalogue import (
     domain_row,
     table_file,
@@ -28,21 +34,23 @@ from panda_mdp.protocol.server.store.deployments import (
     latest_statement,
     request_of,
 )
-from panda_mdp.protocol.server.store.schema import statements
+from panda_mdp.protocol.server.store.log import append, complete
+from panda_mdp.protocol.server.store.schema import statements, tables
 
 
 def sign_deployment(connection: Connection, key: SigningKey, row: Row[Any]) -> None:
     """Sign what a deployment says now, unless the latest statement says the same."""
     stated = _statement(connection, row)
     before = latest_statement(connection, row.name)
+    text = stated.model_dump_json()
     if before is not None:
         known = Statement.model_validate_json(before.text)
-        signed = statement_bytes(row.name, before.text)
-        if known == stated.model_copy(update={"issued": known.issued}) and key.signed(
-            signed, before.signature
-        ):
-            return
-    text = stated.model_dump_json()
+        if known == stated.model_copy(update={"issued": known.issued}):
+            if key.signed(statement_bytes(row.name, before.text), before.signature):
+                return
+            # Another key signs the same words.
+            text = str(before.text)
+    append(connection, key, statement_bytes(row.name, text))
     connection.execute(
         insert(statements).values(
             name=row.name,
@@ -54,9 +62,19 @@ def sign_deployment(connection: Connection, key: SigningKey, row: Row[Any]) -> N
 
 
 def sign_all(connection: Connection, key: SigningKey) -> None:
-    """Sign every deployment that has no statement of this key: of an older layout, or re-keyed."""
-    for row in all_deployments(connection):
-        sign_deployment(connection, key, row)
+    """Sign what this key has not signed: of an older layout, or of a key that it replaces."""
+    for row in connection.execute(select(tables.c.name, tables.c.version, tables.c.info)).all():
+        info = TableInfo.model_validate_json(row.info)
+        if not key.signed(table_entry(info), info.signature):
+            again = {"signature": key.sign(table_entry(info)), "key_id": key.id}
+            connection.execute(
+                update(tables)
+                .where(tables.c.name == row.name, tables.c.version == row.version)
+                .values(info=info.model_copy(update=again).model_dump_json())
+            )
+    for deployment in all_deployments(connection):
+        sign_deployment(connection, key, deployment)
+    complete(connection, key)
 
 
 def _statement(connection: Connection, row: Row[Any]) -> Statement:

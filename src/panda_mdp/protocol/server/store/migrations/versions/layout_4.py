@@ -1,4 +1,4 @@
-"""Several servers on one database, the log, keys with certificates, invitations, retention."""
+"""Several servers on one database, the log, invitations, retention."""
 
 from __future__ import annotations
 
@@ -27,13 +27,6 @@ def upgrade() -> None:
         Column("root", String(64), nullable=False),
         Column("at", BigInteger, nullable=False),
         Column("signature", String(130), nullable=False),
-    )
-    op.create_table(
-        "keys",
-        Column("public", String(64), primary_key=True),
-        Column("certificate", Text, nullable=False),
-        Column("expires", BigInteger),
-        Column("created", BigInteger, nullable=False),
     )
     op.create_table(
         "invitations",
