@@ -15,7 +15,7 @@ from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
 from panda_mdp.space.domain import check_indices
 
 Solver = Literal["optimal", "benders", "highs"]
-Pairs = Literal["union", "own"]
+Pairs = Literal["union", "own", "public"]
 Budgets = Literal["certificate", "margin"]
 Weights = Literal["prior", "surrogate"]
 
@@ -47,8 +47,9 @@ class Options:
     delta_selection: float = 0.0
     """The part of delta for Phase I (delta_1), 0 in the paper."""
     pairs: Pairs = "union"
-    """Constrain all pairs of all users' anchors with one table, as the paper does, or only pairs
-    within a user's "own" set, one table each."""
+    """Constrain all pairs of all users' anchors with one table, as the paper does; only pairs
+    within a user's "own" set, one table each; or all candidates, whoever uploads what: a "public"
+    table that no upload can change."""
     weights: Weights = "prior"
     """Weigh anchors by the prior, as the paper does, or by how often they are a "surrogate"."""
     solver: Solver = "optimal"
@@ -62,8 +63,8 @@ class Options:
         if self.budgets not in ("certificate", "margin"):
             msg = f"budgets is {self.budgets!r}; choose 'certificate' or 'margin'"
             raise MethodError(msg)
-        if self.pairs not in ("union", "own"):
-            msg = f"pairs is {self.pairs!r}; choose 'union' or 'own'"
+        if self.pairs not in ("union", "own", "public"):
+            msg = f"pairs is {self.pairs!r}; choose 'union', 'own' or 'public'"
             raise MethodError(msg)
         if self.weights not in ("prior", "surrogate"):
             msg = f"weights is {self.weights!r}; choose 'prior' or 'surrogate'"

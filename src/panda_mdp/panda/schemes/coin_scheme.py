@@ -141,10 +141,12 @@ class CoinScheme(Scheme):
     def solve(self, sets: tuple[IntArray, ...], start: Start | None) -> tuple[AnchorTable, ...]:
         options = self.options
         union = np.unique(np.concatenate(sets))
+        if options.pairs == "public":
+            union = self.law.candidates
         budgets = self.plan_of(union).budgets
         importance = self.importance(union)
         tables = []
-        for chosen in (union,) if options.pairs == "union" else sets:
+        for chosen in sets if options.pairs == "own" else (union,):
             at = np.searchsorted(union, chosen if len(chosen) else union)
             table, _ = solve_anchors(
                 self.problem,
@@ -215,10 +217,12 @@ class CoinScheme(Scheme):
     def settled(
         self, sets: tuple[IntArray, ...], tables: tuple[AnchorTable, ...]
     ) -> AnchorTable | None:
-        """A table over all candidates, each in the sets of two users at least.
+        """A public table, or one over all candidates, each in the sets of two users at least.
 
         Whatever one user draws instead, the union, and with it the table, stays as it is.
         """
+        if self.options.pairs == "public":
+            return tables[0]
         counts = np.bincount(np.concatenate(sets), minlength=self.problem.size)
         if len(tables) == 1 and counts[self.law.candidates].min() >= 2:
             return tables[0]
