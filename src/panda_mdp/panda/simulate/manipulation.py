@@ -1,10 +1,10 @@
 """What users who upload adversarial anchors can do to the others: a bound that no upload exceeds.
 
 Nobody's guarantee depends on what others upload: budgets are fixed before anybody draws, every
-table keeps them, and the certificate asks for no more. The loss may. Let H be the anchors of the honest
-users, M what the others add, p the weights of anchors, c_a the losses of anchor a, z* the public
-table over all candidates. AnPO minimises sum over H + M of p_a c_a z_a, and z* is feasible for it,
-because all candidates constrain it. A table within a gap g of the least then has
+table keeps them, and the certificate asks for no more. The loss may. Let H be the anchors of the
+honest users, M what the others add, p the weights of anchors, c_a the losses of anchor a, z* the
+public table over all candidates. AnPO minimises the sum over H + M of p_a c_a z_a, and z* is
+feasible for it, because all candidates constrain it. A table within a gap g of the least then has
 
     sum_H p_a c_a z_a  <=  (1 + g) sum_{H + M} p_a c_a z*_a  -  sum_M p_a min_y c_a(y),
 
