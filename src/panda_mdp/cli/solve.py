@@ -212,9 +212,13 @@ def prior(
     traces: Annotated[Path, typer.Argument(metavar="TRACES", help="A trace file or folder.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Target, .npz.")],
     trace_format: Annotated[
-        str,
-        typer.Option("--format", metavar="NAME", help="csv, rome, tdrive, porto or geolife."),
-    ] = "csv",
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="csv, rome, tdrive, porto, geolife, gpx or geojson; else the file's name tells.",
+        ),
+    ] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(metavar="NUMBER", help="Make it private: epsilon for each person behind it."),

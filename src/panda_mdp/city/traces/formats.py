@@ -11,12 +11,19 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
 
-Format = Literal["rome", "tdrive", "porto", "geolife", "csv"]
-FORMATS: tuple[Format, ...] = ("rome", "tdrive", "porto", "geolife", "csv")
+Format = Literal["rome", "tdrive", "porto", "geolife", "csv", "gpx", "geojson"]
+FORMATS: tuple[Format, ...] = ("rome", "tdrive", "porto", "geolife", "csv", "gpx", "geojson")
+SUFFIXES: dict[str, Format] = {
+    ".gpx": "gpx",
+    ".geojson": "geojson",
+    ".json": "geojson",
+    ".plt": "geolife",
+}
+"""The format of a file whose name tells it; others are taken for `csv`."""
 GEOLIFE_HEADER_LINES = 6
 PORTO_STEP_S = 15.0
 NAMES = {
@@ -34,6 +41,16 @@ DOUBTFUL = frozenset({"uid", "id"})
 """Columns that name people in some files and number the rows in others."""
 NOBODY = frozenset({"", "na", "nan", "none", "null", "nil", "unknown", "-"})
 """What stands in a column of people where the person is not known."""
+
+
+PATTERNS: dict[Format, str] = {
+    "geolife": "*.plt",
+    "tdrive": "*.txt",
+    "rome": "*.txt",
+    "gpx": "*.gpx",
+    "geojson": "*.geojson",
+}
+"""The files of a format in a folder; `*.csv` for the others."""
 
 
 class BadLineError(ValueError):
@@ -60,7 +77,7 @@ def rome_line(line: str) -> Sequence[Fix]:
         msg = "not id;time;POINT(lat lon)"
         raise BadLineError(msg)
     lat, _, lon = point[6:-1].partition(" ")
-    return (_fix(user, time, lat, lon),)
+    return (make_fix(user, time, lat, lon),)
 
 
 def tdrive_line(line: str) -> Sequence[Fix]:
@@ -69,7 +86,7 @@ def tdrive_line(line: str) -> Sequence[Fix]:
     if len(parts) != 4:
         msg = f"{len(parts)} fields, not id,time,lon,lat"
         raise BadLineError(msg)
-    return (_fix(parts[0], parts[1], parts[3], parts[2]),)
+    return (make_fix(parts[0], parts[1], parts[3], parts[2]),)
 
 
 def geolife_line(user: str) -> LineParser:
@@ -80,7 +97,7 @@ def geolife_line(user: str) -> LineParser:
         if len(parts) != 7:
             msg = f"{len(parts)} fields, not lat,lon,0,altitude,days,date,time"
             raise BadLineError(msg)
-        return (_fix(user, f"{parts[5]} {parts[6]}", parts[0], parts[1]),)
+        return (make_fix(user, f"{parts[5]} {parts[6]}", parts[0], parts[1]),)
 
     return parse
 
@@ -111,7 +128,7 @@ def porto_line(header: str) -> LineParser:
             msg = "POLYLINE holds something else than [lon, lat]"
             raise BadLineError(msg)
         return [
-            _fix(fields[at_user], start + PORTO_STEP_S * k, lat, lon)
+            make_fix(fields[at_user], start + PORTO_STEP_S * k, lat, lon)
             for k, (lon, lat) in enumerate(places)
         ]
 
@@ -122,7 +139,7 @@ def csv_line(header: str, columns: dict[str, str] | None) -> LineParser:
     """Named columns; `columns` maps lat, lon, user and time to the file's own names."""
     delimiter = max(",;\t", key=header.count)
     names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
-    at = {kind: _find_column(kind, names, columns) for kind in NAMES}
+    at = {kind: column_of(kind, names, columns) for kind in NAMES}
     at_lat, at_lon, at_user, at_time = at["lat"], at["lon"], at["user"], at["time"]
     if at_lat is None or at_lon is None:
         msg = (
@@ -138,7 +155,7 @@ def csv_line(header: str, columns: dict[str, str] | None) -> LineParser:
             raise BadLineError(msg)
         user = "" if at_user is None else fields[at_user]
         time = "" if at_time is None else fields[at_time]
-        return (_fix(user, time, fields[at_lat], fields[at_lon]),)
+        return (make_fix(user, time, fields[at_lat], fields[at_lon]),)
 
     return parse
 
@@ -153,11 +170,13 @@ def doubtful_person(header: str, columns: dict[str, str] | None) -> str | None:
         return None
     delimiter = max(",;\t", key=header.count)
     names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
-    at = _find_column("user", names, None)
+    at = column_of("user", names, None)
     return names[at] if at is not None and names[at].lower() in DOUBTFUL else None
 
 
-def _find_column(kind: str, names: list[str], columns: dict[str, str] | None) -> int | None:
+def column_of(kind: str, names: list[str], columns: dict[str, str] | None) -> int | None:
+    """Where the column of `lat`, `lon`, `user` or `time` is: the one that was named, or a known
+    name; None where there is none."""
     given = (columns or {}).get(kind)
     if given is not None:
         if given not in names:
@@ -168,7 +187,8 @@ def _find_column(kind: str, names: list[str], columns: dict[str, str] | None) ->
     return next((lower.index(name) for name in NAMES[kind] if name in lower), None)
 
 
-def _fix(user: str, time: str | float, lat: str | float, lon: str | float) -> Fix:
+def make_fix(user: str, time: str | float, lat: Any, lon: Any) -> Fix:
+    """A position; raises where it is none."""
     try:
         north, east = float(lat), float(lon)
     except (ValueError, TypeError):
@@ -207,7 +227,7 @@ def files_of(path: Path, kind: Format) -> list[Path]:
         raise FileNotFoundError(msg)
     if not path.is_dir():
         return [path]
-    pattern = {"geolife": "*.plt", "tdrive": "*.txt", "rome": "*.txt"}.get(kind, "*.csv")
+    pattern = PATTERNS.get(kind, "*.csv")
     found = sorted(entry for entry in path.rglob(pattern) if entry.is_file())
     if not found:
         msg = f"{path} holds no {pattern} files"
@@ -235,7 +255,7 @@ def parser_of(
 
 def header_lines(kind: Format) -> int:
     """How many lines come before the data."""
-    return {"rome": 0, "tdrive": 0, "geolife": GEOLIFE_HEADER_LINES, "porto": 1, "csv": 1}[kind]
+    return {"geolife": GEOLIFE_HEADER_LINES, "porto": 1, "csv": 1}.get(kind, 0)
 
 
 def check_format(kind: str) -> None:

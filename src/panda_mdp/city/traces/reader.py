@@ -6,17 +6,20 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.city.traces import documents
 from panda_mdp.city.traces.formats import (
     NOBODY,
+    SUFFIXES,
     BadLineError,
     Fix,
     Format,
@@ -27,7 +30,7 @@ from panda_mdp.city.traces.formats import (
     parser_of,
     seconds,
 )
-from panda_mdp.errors import FileFormatError
+from panda_mdp.errors import FileFormatError, InvalidInputError
 
 CHUNK = 1 << 16
 SHOWN = 5
@@ -85,9 +88,16 @@ class Traces:
     path: Path
     format: Format
     columns: dict[str, str] | None = None
+    frame: Any = None
+    """A frame of data that is read instead of a file."""
 
     def __repr__(self) -> str:
-        return f"Traces({self.path.name}, {self.format})"
+        return f"Traces({self.name})"
+
+    @property
+    def name(self) -> str:
+        """What they are called in certificates."""
+        return "a frame" if self.frame is not None else f"{self.path.name} ({self.format})"
 
     def chunks(
         self,
@@ -113,6 +123,11 @@ class Traces:
             yield _pack(pending, people, times)
 
     def _fixes(self, report: TraceReport, progress: Progress | None) -> Iterator[Fix]:
+        if self.frame is not None:
+            yield from _counted(documents.frame(self.frame, self.columns), report, "the frame")
+            names = [str(n) for n in getattr(self.frame, "column_names", self.frame.columns)]
+            report.doubtful = doubtful_person(",".join(names), self.columns)
+            return
         files = files_of(self.path, self.format)
         total = sum(path.stat().st_size for path in files)
         done = 0
@@ -127,6 +142,14 @@ class Traces:
     ) -> Iterator[Fix]:
         skipped = header_lines(self.format)
         with path.open("rb") as raw, _unpacked(path, raw) as stream:
+            if self.format in ("gpx", "geojson"):
+                entries = (
+                    documents.gpx(stream, path)
+                    if self.format == "gpx"
+                    else documents.geojson(stream, path, self.columns)
+                )
+                yield from _counted(entries, report, path.name)
+                return
             header = [line.rstrip("\r\n").lstrip("\ufeff") for line in islice(stream, skipped)]
             parse = parser_of(path, self.format, header, self.columns)
             if self.format == "csv":
@@ -145,6 +168,19 @@ class Traces:
                     continue
                 report.fixes += len(found)
                 yield from found
+
+
+def _counted(
+    entries: Iterable[Fix | BadLineError], report: TraceReport, where: str
+) -> Iterator[Fix]:
+    """The positions; what is none is counted, and not shown: its place in the file is not known."""
+    for number, entry in enumerate(entries, start=1):
+        report.lines += 1
+        if isinstance(entry, BadLineError):
+            report.refuse(f"{where}, entry {number}", str(entry), "")
+            continue
+        report.fixes += 1
+        yield entry
 
 
 @contextmanager
@@ -175,8 +211,8 @@ def _pack(fixes: list[Fix], people: dict[str, int], times: bool) -> Fixes:
 
 
 def load_traces(
-    path: str | os.PathLike[str],
-    format: Format = "csv",
+    path: str | os.PathLike[str] | Any,
+    format: Format | None = None,
     *,
     columns: dict[str, str] | None = None,
 ) -> Traces:
@@ -184,10 +220,20 @@ def load_traces(
 
     Formats: `rome` (`id;time;POINT(lat lon)`), `tdrive` (`id,time,lon,lat`), `porto` (POLYLINE of
     `[lon, lat]`), `geolife` (`.plt`), `csv` (a header that names the columns; `columns` maps
-    `lat`, `lon`, `user`, `time` to the file's names). Files ending in `.gz` are unpacked on the
-    way.
+    `lat`, `lon`, `user`, `time` to the file's names), `gpx` (a person per file), `geojson` (points
+    and lines with a user and a time among their properties). Without a format the name tells it:
+    `.gpx`, `.geojson`, `.plt`, otherwise `csv`. Files ending in `.gz` are unpacked on the way. A
+    frame (pandas, GeoPandas, Polars, PyArrow) is taken as a file is.
     """
+    if not isinstance(path, str | os.PathLike):
+        if not hasattr(path, "columns"):
+            msg = f"traces are a {type(path).__name__}; give a file, a folder or a frame"
+            raise InvalidInputError(msg)
+        return Traces(Path(), "csv", columns, path)
+    where = Path(path)
+    if format is None:
+        bare = where.with_suffix("") if where.suffix == ".gz" else where
+        format = SUFFIXES.get(bare.suffix.lower(), "csv")
     check_format(format)
-    traces = Traces(Path(path), format, columns)
-    files_of(traces.path, format)
-    return traces
+    files_of(where, format)
+    return Traces(where, format, columns)

@@ -153,7 +153,7 @@ def count_visits(
         outside=outside,
         limit_km=limit_km,
         report=report,
-        source=source or f"traces {traces.path.name} ({traces.format})",
+        source=source or f"traces {traces.name}",
     )
 
 
