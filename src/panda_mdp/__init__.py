@@ -44,6 +44,7 @@ from panda_mdp.privacy.continuous import ContinuousAudit
 from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.embeddings import load_embeddings
 from panda_mdp.space.snapping import Snap
 from panda_mdp.table.certificate import Expected
 from panda_mdp.table.everywhere import EverywhereMechanism
@@ -106,6 +107,7 @@ __all__ = [
     "load",
     "load_city",
     "load_compact",
+    "load_embeddings",
     "load_panda",
     "load_places",
     "load_traces",

@@ -138,6 +138,19 @@ def test_labels_come_in_and_go_out():
     assert len(result) == 3 and set(result["reported"]) <= {30, 38}
 
 
+def test_numbers_are_snapped_to_the_nearest_value():
+    domain = pm.Domain.from_values(range(20, 60, 2), unit="years")
+    every = list(range(domain.size))
+    table = pm.exponential(pm.Problem(domain, every, domain.distances(), epsilon=40.0))
+    summary = pm.FrameSummary()
+    frame = pd.DataFrame({"age": [30.4, 57.6, 90.0, None]})
+    out = pm.perturb(frame, table, record="age", limit=1.0, outside="null", summary=summary)
+    assert out["reported"].tolist()[:2] == [30, 58]
+    assert out["reported"].isna().tolist() == [False, False, True, True]
+    assert "2 rows not covered beyond 1 years" in str(summary)
+    assert "(d + 2 years)" in str(summary)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_that_are_no_records_are_reported_where_they_are(kind, domain):
     """Zones beside the road: neither their index nor a record's place may be reported instead."""

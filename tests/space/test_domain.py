@@ -472,3 +472,35 @@ def test_values_are_records_called_by_themselves():
     for values in ([[1, 2]], ["a", "b"], [7, 7], [1.0, np.nan]):
         with pytest.raises(DomainError):
             Domain.from_values(values)
+
+
+class TestNearest:
+    @pytest.mark.parametrize("limit", [0.4, 3.0, 100.0])
+    def test_it_is_the_nearest_of_all(self, limit: float) -> None:
+        values = np.unique(np.random.default_rng(3).normal(0, 10, 40))
+        given = np.random.default_rng(4).normal(0, 20, 500)
+        found = Domain.from_values(values).nearest(given, limit)
+        every = np.abs(given[:, None] - values)
+        inside = every.min(axis=1) <= limit
+        assert np.array_equal(found.record, np.where(inside, every.argmin(axis=1), -1))
+        assert np.array_equal(found.distance[inside], every.min(axis=1)[inside])
+        assert inside.sum() > 0
+
+    def test_one_number_beyond_the_limit_is_an_error_that_does_not_name_it(self) -> None:
+        ages = Domain.from_values([30, 38, 50], unit="years")
+        assert ages.nearest(34.0, limit=4).record == 0
+        with pytest.raises(SnapError, match="years") as caught:
+            ages.nearest(77.125, limit=5)
+        assert "77" not in str(caught.value)
+        assert ages.nearest([np.nan, 50.0], limit=1).record.tolist() == [-1, 2]
+
+    def test_other_domains_have_no_numbers(self) -> None:
+        for domain in (
+            Domain.from_vectors([[0.0], [1.0]]),
+            Domain.from_vectors([[0.0], [1.0]]).with_labels(["a", "b"]),
+            Domain.from_vectors([[0.0], [1.0]]).with_labels([1, 0]),
+            Domain.from_points([0.0, 1.0], [0.0, 1.0]).with_labels([0, 1]),
+        ):
+            assert domain.values is None
+            with pytest.raises(DomainError, match="from_values"):
+                domain.nearest(0.0, limit=1.0)

@@ -174,6 +174,8 @@ class Rows:
     lon: FloatArray | None = None
     record: IntArray | None = None
     """Records; -1 where there is none."""
+    snapped: bool = False
+    """Whether the records are the nearest ones to the numbers that were given."""
     person: Sequence[Any] | None = None
     period: Sequence[Any] | None = None
     step: str = ""
@@ -229,8 +231,8 @@ class Drawer:
             msg = "a key or a budget is per person; name the person's column: person=..."
             raise InvalidInputError(msg)
         self.summary.rows += len(rows)
-        if rows.lat is not None and self.sampler.mesh is None:
-            self.summary.limit_km = self.limit
+        if (rows.lat is not None and self.sampler.mesh is None) or rows.snapped:
+            self.summary.limit = self.limit
         drawn = self._independent(rows) if rows.person is None else self._personal(rows)
         self.summary.outside += int((drawn == OUTSIDE).sum())
         self.summary.over_budget += int((drawn == HELD).sum())

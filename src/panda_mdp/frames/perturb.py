@@ -15,6 +15,7 @@ from panda_mdp.frames.drawing import HELD, OUTSIDE, Drawer, Rows, Sampler
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.frames.summary import FrameSummary
 from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.space.snapping import snap_values
 from panda_mdp.table.mechanism import Mechanism
 
 Frame = TypeVar("Frame")
@@ -100,8 +101,9 @@ def perturb(
     `frame` is a frame of pandas, GeoPandas, Polars (lazy too), PyArrow or DuckDB. Places are the
     columns `lat` and `lon` in degrees (a GeoPandas frame's own points), snapped to the nearest
     record within `limit` km; or `record` names a column of indices into the domain, of labels where
-    its records have labels. Columns `reported_lat` and `reported_lon`, and `reported` for labels or
-    indices, take the place of the true ones, which are
+    its records have labels, of numbers where the domain is `from_values`: those are snapped to the
+    nearest value within `limit`, in the domain's unit. Columns `reported_lat` and `reported_lon`,
+    and `reported` for labels or indices, take the place of the true ones, which are
     dropped unless `keep`; all others stay as they are. Rows beyond the limit or without a place are
     refused, dropped or null, as `outside` says; so are those that a budget holds back.
 
@@ -159,6 +161,7 @@ class Perturber:
             raise InvalidInputError(msg)
         self.reports = Reports.of(mechanism)
         self.labels = mechanism.problem.domain.labels
+        self.values = mechanism.problem.domain.values
         self.columns = columns
         self.limit, self.outside, self.keep = limit, outside, keep
         self.key, self.budget = key, budget
@@ -248,6 +251,7 @@ class Perturber:
         if columns.record is not None:
             return Rows(
                 record=self._records(frame[columns.record]),
+                snapped=self.values is not None,
                 person=person,
                 period=self._period(frame),
                 step=self._step,
@@ -261,7 +265,10 @@ class Perturber:
         )
 
     def _records(self, series: Any) -> IntArray:
-        """Records of a column: by their labels where they have some, else their indices."""
+        """Records of a column: nearest to its numbers, by their labels, or their indices."""
+        if self.values is not None:
+            given = numbers(series, series.name)
+            return snap_values(self.values, given, self.limit).record
         if self.labels is None:
             return whole_numbers(series)
         known = {label: k for k, label in enumerate(self.labels)}

@@ -15,7 +15,8 @@ class FrameSummary:
 
     epsilon: float = 0.0
     unit: str = ""
-    limit_km: float | None = None
+    limit: float | None = None
+    """How far a place or a number may be snapped, in the unit; None where records are given."""
     keyed: bool = False
     delta: float = 0.0
     phased: bool = False
@@ -36,7 +37,7 @@ class FrameSummary:
         """Take in what became of rows that were drawn elsewhere, of other people or of none."""
         self.epsilon, self.unit, self.keyed = other.epsilon, other.unit, other.keyed
         self.delta, self.phased = other.delta, other.phased
-        self.limit_km = other.limit_km
+        self.limit = other.limit
         self.rows += other.rows
         self.reported += other.reported
         self.outside += other.outside
@@ -62,7 +63,7 @@ class FrameSummary:
         """What happened, for people."""
         text = [f"{self.reported:,} of {self.rows:,} rows reported"]
         if self.outside:
-            where = "" if self.limit_km is None else f" beyond {self.limit_km:g} km"
+            where = "" if self.limit is None else f" beyond {self.limit:g} {self.unit}"
             text.append(f"{self.outside:,} rows not covered{where}")
         if self.over_budget:
             text.append(f"{self.over_budget:,} rows held back: their person's budget was spent")
@@ -84,10 +85,10 @@ class FrameSummary:
                 f"Phase I was drawn {shared if self.draws else 'for every row'}; epsilon holds "
                 f"for each row except with probability {self.delta:g}, and both add up over rows"
             )
-        if self.limit_km is not None:
+        if self.limit is not None:
             text.append(
-                f"places are snapped first: two at distance d are epsilon (d + "
-                f"{2 * self.limit_km:g} km)-indistinguishable"
+                f"rows are snapped first: two at distance d are epsilon (d + "
+                f"{2 * self.limit:g} {self.unit})-indistinguishable"
             )
         if self.keyed:
             text.append(

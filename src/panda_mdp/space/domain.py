@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import DomainError
+from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.angular import Angular, unit_vectors
 from panda_mdp.space.checks import (
     SMALLEST_DEGREES,
@@ -35,7 +35,14 @@ from panda_mdp.space.metrics import (
     Metric,
     haversine_km,
 )
-from panda_mdp.space.snapping import Snap, Snaps, grid_of, snap_place, snap_places
+from panda_mdp.space.snapping import (
+    Snap,
+    Snaps,
+    grid_of,
+    snap_place,
+    snap_places,
+    snap_values,
+)
 from panda_mdp.space.tiles import Tiles, tile
 
 if TYPE_CHECKING:
@@ -423,6 +430,48 @@ class Domain(Rebuilt):
         if np.ndim(lat) == 0 and np.ndim(lon) == 0:
             return snap_place(metric, lat, lon, limit)  # type: ignore[arg-type]
         return snap_places(metric, self.grid, lat, lon, limit)
+
+    @property
+    def values(self) -> FloatArray | None:
+        """The numbers that records are, ascending, in a domain `from_values`; else None."""
+        metric = self.metric
+        if self.labels is None or not isinstance(metric, Euclidean) or metric.vectors.shape[1] > 1:
+            return None
+        numbers = metric.vectors[:, 0]
+        same = all(isinstance(n, int | float) for n in self.labels) and np.array_equal(
+            numbers, np.array(self.labels, dtype=np.float64)
+        )
+        return numbers if same and (np.diff(numbers) > 0).all() else None
+
+    @overload
+    def nearest(self, value: float, limit: float) -> Snap: ...
+    @overload
+    def nearest(self, value: npt.ArrayLike, limit: float) -> Snaps: ...
+    @sealed
+    def nearest(self, value: npt.ArrayLike, limit: float) -> Snap | Snaps:
+        """The record nearest to a number, in a domain `from_values`; of many, for arrays.
+
+        As `snap` is for places: beyond `limit` (in the domain's unit) one number is an error, which
+        does not name it, and among many it has record -1.
+
+        >>> ages = Domain.from_values([30, 38, 50], unit="years")
+        >>> ages.labels[ages.nearest(36.5, limit=5).record]
+        38
+        """
+        values = self.values
+        if values is None:
+            msg = f"nearest needs a domain of numbers (from_values), and this is {self.metric.kind}"
+            raise DomainError(msg)
+        found = snap_values(values, np.atleast_1d(np.asarray(value, dtype=np.float64)), limit)
+        if np.ndim(value):
+            return found
+        if found.record[0] < 0:
+            msg = (
+                f"the number is more than the limit of {limit:g} {self.unit} from every record; "
+                "it is not covered by this domain"
+            )
+            raise SnapError(msg)
+        return Snap(int(found.record[0]), float(found.distance[0]))
 
     @cached_property
     def grid(self) -> Grid | None:

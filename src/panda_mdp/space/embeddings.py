@@ -50,8 +50,11 @@ class Embeddings:
         return {word: k for k, word in enumerate(self.words)}
 
     def domain(self, metric: Literal["euclidean", "angular"] = "angular") -> Domain:
-        """The words as a domain, by the angle between vectors or by their distance."""
-        return Domain.from_vectors(self.vectors, metric=metric)
+        """The words as a domain, by the angle between vectors or by their distance.
+
+        Records are called by their words.
+        """
+        return Domain.from_vectors(self.vectors, metric=metric).with_labels(self.words)
 
 
 def load_embeddings(

@@ -119,10 +119,24 @@ def _by_tree(metric: Haversine, lat: FloatArray, lon: FloatArray, limit: float) 
     return Snaps(record, np.where(inside, arc, np.inf))
 
 
+def snap_values(values: FloatArray, given: npt.ArrayLike, limit: float) -> Snaps:
+    """The records nearest to many numbers, of ascending values; the lower one of two as near."""
+    check_limit(limit)
+    numbers = np.asarray(given, dtype=np.float64)
+    if numbers.ndim != 1:
+        msg = f"the numbers have shape {numbers.shape}; give a flat list"
+        raise SnapError(msg)
+    middles = values[:-1] + np.diff(values) / 2
+    nearest = np.searchsorted(middles, numbers, side="left")
+    distance = np.abs(numbers - values[np.minimum(nearest, len(values) - 1)])
+    inside = distance <= limit
+    return Snaps(np.where(inside, nearest, -1), np.where(inside, distance, np.inf))
+
+
 def check_limit(limit: float) -> None:
-    """Refuse a limit that is not a positive number of km."""
+    """Refuse a limit that is not a positive number."""
     if not limit > 0:
-        msg = f"the snap limit is {limit!r} km; it must be positive"
+        msg = f"the snap limit is {limit!r}; it must be positive, in the unit of distances"
         raise SnapError(msg)
 
 

@@ -347,3 +347,14 @@ def test_a_full_device_is_said_in_words(monkeypatch):
     monkeypatch.setattr(loop.Solve, "run", broken)
     with pytest.raises(RuntimeError, match="something else"):
         optimal(grid(3), backend="cpu")
+
+
+def test_verbose_says_where_the_solve_stands(capsys):
+    rng = np.random.default_rng(0)
+    domain = Domain.from_points(41.8 + 0.1 * rng.random(120), 12.4 + 0.1 * rng.random(120))
+    outputs = np.arange(40)
+    problem = Problem(domain, outputs, domain.distances(None, outputs), 2.0)
+    mechanism = optimal(problem, gap=0.05, backend="cpu", verbose=True)
+    said = capsys.readouterr().err.splitlines()
+    assert said and all("gap" in line and "at least" in line for line in said)
+    assert f"loss {mechanism.loss:.3g}"[:9] in said[-1]

@@ -96,7 +96,7 @@ def cells(ids: Sequence[str]) -> Places:
     rings = [[(lon, lat) for lat, lon in h3.cell_to_boundary(str(cell))] for cell in ids]
     shapes = np.array([shapely.Polygon(ring) for ring in rings], dtype=object)
     domain = Domain.from_points(centres[:, 0], centres[:, 1])
-    return Places(domain, tuple(map(str, ids)), shapes)
+    return _named(domain, tuple(map(str, ids)), shapes)
 
 
 def _from_columns(columns: dict[str, list[Any]], name: str | None, source: str) -> Places:
@@ -156,4 +156,10 @@ def _distinct(
     merged = np.arange(len(lat)) if domain.merged is None else domain.merged
     first = np.unique(merged, return_index=True)[1]
     kept = None if shapes is None else shapes[first]
-    return Places(Domain.from_points(lat[first], lon[first]), tuple(names[k] for k in first), kept)
+    return _named(Domain.from_points(lat[first], lon[first]), tuple(names[k] for k in first), kept)
+
+
+def _named(domain: Domain, names: tuple[str, ...], shapes: Shapes | None) -> Places:
+    """Records are called by their names where no two have the same, and where they have any."""
+    distinct = len(set(names)) == len(names) and names[:1] != ("0",)
+    return Places(domain.with_labels(names) if distinct else domain, names, shapes)

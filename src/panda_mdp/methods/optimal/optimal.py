@@ -13,7 +13,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning, MethodError
 from panda_mdp.methods.optimal.backends import Engine, choose
-from panda_mdp.methods.optimal.progress import Progress
+from panda_mdp.methods.optimal.progress import Progress, tell
 from panda_mdp.methods.optimal.small import SmallLp, is_small
 from panda_mdp.methods.second.objectives import Name
 from panda_mdp.problem import Problem
@@ -30,6 +30,7 @@ def optimal(
     time_limit: float | None = None,
     initial: npt.ArrayLike | None = None,
     progress: Callable[[Progress], None] | None = None,
+    verbose: bool = False,
     pairs: Literal["graph", "all"] = "graph",
     algorithm: Literal["ipm", "simplex", "pdlp"] = "ipm",
     devices: Sequence[Any] | None = None,
@@ -58,7 +59,8 @@ def optimal(
     all by default, outputs split over them); "auto" solves small problems as one LP over all pairs
     (small.py) and takes accelerators for others where there are any; "highs" hands
     the same LP to HiGHS with `algorithm` over the graph or all `pairs` (reference, small cases).
-    `initial` is a K x m table to start from. Memory grows as (edges + records) x outputs.
+    `initial` is a K x m table to start from. `verbose` prints where the solve stands, each time
+    that `progress` is called with it. Memory grows as (edges + records) x outputs.
 
     Without `then` the loss alone is minimised. `then` names a second objective ("vulnerability",
     "located" within `radius`, "true_place", "error" or "least_protected", see
@@ -86,6 +88,7 @@ def optimal(
     if backend not in ("auto", "cpu", "jax", "highs"):
         msg = f"backend is {backend!r}; it must be 'auto', 'cpu', 'jax' or 'highs'"
         raise MethodError(msg)
+    progress = tell if verbose and progress is None else progress
     if everywhere:
         if backend == "highs" or initial is not None or then or attacker:
             msg = "everywhere=True takes neither backend='highs' nor initial, then or attacker"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 
@@ -23,3 +24,12 @@ class Progress:
     def gap(self) -> float:
         """Relative gap between the best certified loss and the lower bound."""
         return self.loss / self.lower_bound - 1 if self.lower_bound > 0 else math.inf
+
+
+def tell(step: Progress) -> None:
+    """One line on standard error."""
+    sys.stderr.write(
+        f"{step.seconds:6.1f} s  {step.iterations:6,} iterations  loss {step.loss:.6g}  "
+        f"at least {step.lower_bound:.6g}  gap {100 * step.gap:.2f} %\n"
+    )
+    sys.stderr.flush()
