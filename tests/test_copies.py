@@ -31,7 +31,13 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ball = pm.BallAnchors(0.5, delta=0.05)
     run = pm.panda(problem, [3, 4], ball, delta=0.1, seed=1)
     coins = pm.BernoulliAnchors("exponential", rate=0.5)
+    mesh = pm.Domain.from_area((41.88, 12.46, 41.90, 12.49), spacing=0.8)
+    places = list(range(0, mesh.size, 3))
+    area = pm.Problem(mesh, places, pm.distance_loss(mesh, places), 1.0)
+    anywhere = pm.optimal(area, gap=0.1, everywhere=True)
     made = [
+        anywhere,
+        anywhere.everywhere,
         city,
         domain,
         problem,
