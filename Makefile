@@ -23,6 +23,10 @@ LOWEST := tests/test_problem.py tests/test_prior.py tests/privacy/test_quantise.
   tests/city/test_synthetic.py tests/space/test_road.py tests/compute/test_highs.py \
   tests/cli/test_docs.py tests/cli/test_readme.py
 
+# The documentation's site, in out/site: links are checked, the gallery is drawn.
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --quiet --strict
+
 # Builds sdist and wheel, looks inside, and follows the README from the wheel on each Python that is here.
 release-check: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet build

@@ -1,0 +1,44 @@
+"""The pictures of docs/gallery.md, small and drawn in seconds.
+
+python .ci/gallery.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import panda_mdp as pm
+from panda_mdp import plot
+
+
+def draw_gallery(folder: Path) -> list[Path]:
+    """Draw everything; the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    city = pm.synthetic_city(nodes=2000, seed=0)
+    domain = city.domain(records=400, seed=0)
+    outputs = np.arange(60)
+    problem = pm.Problem(domain, outputs, pm.travel_loss(city, domain, outputs, [70]), epsilon=5.0)
+    table, plain = pm.loss_exponential(problem), pm.exponential(problem)
+    ages = pm.Domain.from_values(np.arange(18.0, 91.0), unit="year")
+    years = np.arange(ages.size)
+    old = pm.exponential(pm.Problem(ages, years, pm.distance_loss(ages, years), epsilon=0.3))
+    compared = {"exponential": pm.exponential, "loss exponential": pm.loss_exponential}
+    curves = plot.trade_off(problem, compared, (1.0, 2.0, 4.0, 8.0))
+    figures = {
+        "city": plot.draw_city(city, domain=domain),
+        "record": plot.draw_record(plain, 17, city=city),
+        "loss": plot.draw_expected_loss(table, city=city),
+        "local": plot.draw_local_epsilon(table, city=city),
+        "attacker": plot.draw_attacker_error(plain, city=city),
+        "privacy": plot.draw_privacy_loss({"exponential": plain, "loss exponential": table}),
+        "ages": plot.draw_privacy_loss({"exponential": old}),
+        "trade-off": plot.draw_trade_off(curves, unit="km", loss_unit="km"),
+    }
+    return [plot.save_figure(figure, folder / f"{n}.png") for n, figure in figures.items()]
+
+
+if __name__ == "__main__":
+    print(*draw_gallery(Path(sys.argv[1] if len(sys.argv) > 1 else "out/gallery")), sep="\n")

@@ -1,0 +1,69 @@
+"""Every block of Python in the documentation runs, top to bottom, page by page.
+
+A block is left out where the line above it says `<!-- not run: why -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import panda_mdp as pm
+from panda_mdp import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+BLOCK = re.compile(
+    r"(?P<mark><!-- not run: [^>]+ -->\n)?^```python\n(?P<code>.*?)^```", re.M | re.S
+)
+
+
+def program(text: str) -> str:
+    """The blocks of a page that run, one after the other."""
+    return "\n".join(found["code"] for found in BLOCK.finditer(text) if not found["mark"])
+
+
+RUN = [page for page in PAGES if program(page.read_text())]
+
+
+def test_a_mark_leaves_out_the_block_below_it_and_no_other() -> None:
+    page = "<!-- not run: why -->\n```python\na\n```\n\n```python\nb\n```\n"
+    assert program(page) == "b\n"
+
+
+def test_every_tutorial_has_code() -> None:
+    assert {page.stem for page in RUN} >= {"app", "trips", "research", "operator", "words"}
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program(page.read_text())],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_in_the_glossary_exist() -> None:
+    """`name`, `name(...)` and `Name.attribute` in the column of ours are names of the library."""
+    rows = [line.split("|") for line in (ROOT / "docs/glossary.md").read_text().splitlines()]
+    text = "|".join(row[2] for row in rows if len(row) > 3).replace("(...)", "")
+    subjects = {"domain": pm.Domain, "problem": pm.Problem, "mechanism": pm.Mechanism}
+    subjects |= {"audit": pm.Audit}
+    checked = 0
+    for name in re.findall(r"`([A-Za-z_]\w*(?:\.\w+)?)", text):
+        base, _, attribute = name.partition(".")
+        if attribute:
+            owner = subjects.get(base) or getattr(pm, base)
+            fields = getattr(owner, "__dataclass_fields__", {})
+            assert hasattr(owner, attribute) or attribute in fields, name
+        elif base[:1].isupper():
+            assert hasattr(pm, base) or hasattr(errors, base), name
+        else:
+            continue
+        checked += 1
+    assert checked > 15
