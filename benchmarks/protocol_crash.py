@@ -6,7 +6,9 @@
 opened, filled and solved; tables are asked for. The server is killed after random times (seeded;
 some kills fall into its start) and started again on the same database. After each kill the database
 is read from outside and must pass its integrity check; at the end the export must have every
-acknowledged report exactly once. `--postgresql` does it on a PostgreSQL that is started for it.
+acknowledged report exactly once. `--postgresql` does it on a PostgreSQL that is started for it;
+`--servers 3 --database-kills 10` with three servers on it, one of which is killed at a time, and
+with the database killed as well.
 Runs with other names are kept beside each other.
 """
 
@@ -36,6 +38,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "protocol"
 COLUMNS = {
     "kills": "kills",
     "kills_at_start": "while starting",
+    "servers": "servers",
+    "database_kills": "kills of the database",
     "acknowledged": "reports acknowledged",
     "lost": "lost",
     "twice": "counted twice",
@@ -72,6 +76,8 @@ def main() -> None:
     options.add_argument("--uptime", type=float, default=1.5, help="seconds between kills, mean")
     options.add_argument("--seconds", type=float, default=math.inf, help="stop killing after this")
     options.add_argument("--postgresql", action="store_true", help="on PostgreSQL, not SQLite")
+    options.add_argument("--servers", type=int, default=1, help="on one PostgreSQL")
+    options.add_argument("--database-kills", type=int, default=0, help="of PostgreSQL itself")
     options.add_argument("--name", default="run 1", help="of the run, in the table")
     options.add_argument("--docs", action="store_true", help="write into docs/reliability.md")
     options.add_argument("--report", action="store_true", help="only show what was measured")
@@ -81,7 +87,7 @@ def main() -> None:
     if not args.report:
         kind = "postgresql" if args.postgresql else "sqlite"
         began = time.perf_counter()
-        found = crash(kind, args.kills, args.seed, args.uptime, args.seconds)
+        found = crash(kind, args)
         print(f"{time.perf_counter() - began:.0f} s")
         with atomic_file(args.folder / f"crash-{kind}-{args.name}.json") as stream:
             stream.write(json.dumps(asdict(found), indent=1).encode())
@@ -99,14 +105,17 @@ def main() -> None:
         sys.exit("a promise was broken")
 
 
-def crash(kind: str, kills: int, seed: int, uptime: float, limit: float) -> Findings:
+def crash(kind: str, args: argparse.Namespace) -> Findings:
+    times = (args.kills, args.seed, args.uptime, args.seconds)
     with tempfile.TemporaryDirectory(prefix="crash-") as scratch:
         folder = Path(scratch)
         if kind == "sqlite":
-            return run_crashes(str(folder / "crash.db"), folder, kills, seed, uptime, limit)
+            return run_crashes(str(folder / "crash.db"), folder, *times)
         cluster = Postgres().start()
         try:
-            return run_crashes(cluster.database(), folder, kills, seed, uptime, limit)
+            return run_crashes(
+                cluster.database(), folder, *times, args.servers, cluster, args.database_kills
+            )
         finally:
             cluster.stop()
 

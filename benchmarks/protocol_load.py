@@ -9,7 +9,9 @@ the server is seen by everybody who fell into it. 10,000 tokens, 200 connections
 Then the same rate for ten seconds while 50 clients, in a third process, download a 5 MB table.
 Afterwards the export must have every acknowledged report exactly once and nothing else, the counts
 must add up, and the database must pass its integrity check. `--postgresql SECONDS` does the same on
-a PostgreSQL that is started for it.
+a PostgreSQL that is started for it, `--servers 3` with three servers on it. `--abuse` lets one
+token try every attack of `attacks/abusive.py` during the steady run; its reports are left
+out of the checks.
 
 Results: benchmarks/results/protocol/load-*.json, table.md and charts; `--docs` puts them into
 docs/reliability.md.
@@ -43,7 +45,9 @@ from panda_mdp.base.atomic import atomic_file
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path.insert(0, str(ROOT / "benchmarks/attacks"))
 
+from abusive import abuse  # noqa: E402
 from protocol_load_report import write_report  # noqa: E402
 from protocol_servers import Postgres, Running, small_domain  # noqa: E402
 from protocol_traffic import (  # noqa: E402
@@ -82,10 +86,12 @@ class Site:
 
     running: Running
     host: str
-    port: int
+    ports: list[int]
     tokens: list[str]
     outputs: list[int]
     sha256: str
+    abuser: str = ""
+    """The id of the token that tries everything."""
 
 
 def prepare(running: Running, table: bytes) -> Site:
@@ -100,7 +106,7 @@ def prepare(running: Running, table: bytes) -> Site:
     where = urlsplit(running.url)
     chosen = np.linspace(0, RECORDS - 1, OUTPUTS).astype(int).tolist()
     tokens = [entry["token"] for entry in made["tokens"]]
-    return Site(running, where.hostname or "", where.port or 0, tokens, chosen, info["sha256"])
+    return Site(running, where.hostname or "", [where.port or 0], tokens, chosen, info["sha256"])
 
 
 def _made(answer: httpx.Response) -> Any:
@@ -116,17 +122,39 @@ def due_times(rate: float, seconds: float, seed: int) -> np.ndarray:
 
 
 async def send_reports(site: Site, reports: list[Told], due: np.ndarray) -> Timed:
-    crowd = Crowd(site.host, site.port, CONNECTIONS)
-    await crowd.open()
+    """Reports in turn to all servers of a site."""
+    count = len(site.ports)
+    crowds = [Crowd(site.host, port, CONNECTIONS // count) for port in site.ports]
+    for crowd in crowds:
+        await crowd.open()
     # What is collected here would be counted as the server's latency.
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        return await crowd.run([report.request for report in reports], due, PATIENCE_S)
+        parts = await asyncio.gather(
+            *(
+                crowd.run([r.request for r in reports[k::count]], due[k::count], PATIENCE_S)
+                for k, crowd in enumerate(crowds)
+            )
+        )
+        return merged(parts, len(due))
     finally:
         gc.enable()
-        await crowd.close()
+        for crowd in crowds:
+            await crowd.close()
+
+
+def merged(parts: list[Timed], total: int) -> Timed:
+    """What the servers' shares add up to, in the order of the reports."""
+    count = len(parts)
+    fields = {}
+    for name in ("due", "answered", "status", "sent"):
+        first = getattr(parts[0], name)
+        fields[name] = np.empty(total, dtype=first.dtype)
+        for k, part in enumerate(parts):
+            fields[name][k::count] = getattr(part, name)
+    return Timed(**fields, began=min(part.began for part in parts))
 
 
 # Downloads
@@ -169,7 +197,7 @@ def beside_downloads(site: Site, reports: list[Told], due: np.ndarray, folder: P
     """Reports go on while everybody downloads."""
     into = folder / "downloads.json"
     start = time.time() + 2.0 + DOWNLOADS_AT_S
-    args = (site.host, site.port, CLIENTS, site.sha256, start, into)
+    args = (site.host, site.ports[0], CLIENTS, site.sha256, start, into)
     process = multiprocessing.get_context("spawn").Process(target=download_all, args=args)
     process.start()
     time.sleep(max(0.0, start - DOWNLOADS_AT_S - time.time()))
@@ -186,6 +214,7 @@ def check(site: Site, told: list[tuple[list[Told], Timed]]) -> Result:
     export = Export()
     with site.running.admin.stream("GET", "/v1/deployments/load/reports") as answer:
         export.add(answer.read())
+    own = {pair: n for pair, n in export.pairs.items() if pair[0] != site.abuser}
     accepted = {
         (report.user, report.output)
         for reports, timed in told
@@ -197,10 +226,8 @@ def check(site: Site, told: list[tuple[list[Told], Timed]]) -> Result:
         "accepted": len(accepted),
         "exported": sum(export.pairs.values()),
         "missing": len(accepted - export.pairs.keys()),
-        "repeated": sum(number > 1 for number in export.pairs.values()),
-        "not_sent": len(
-            export.pairs.keys() - {(r.user, r.output) for part, _ in told for r in part}
-        ),
+        "repeated": sum(number > 1 for number in own.values()),
+        "not_sent": len(own.keys() - {(r.user, r.output) for part, _ in told for r in part}),
         "counted": counts["reports"],
         "commits": len(export.at),
     }
@@ -257,14 +284,45 @@ def integrity(database: str) -> str:
     return str(found)
 
 
-def measure(kind: str, database: str, folder: Path, rate: float, seconds: float) -> Result:
+def most_memory_mb(pid: int) -> float:
+    """The most that a process has had in memory."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def start_abuse(site: Site, seconds: float) -> Any:
+    """A process in which one token tries everything."""
+    made = site.running.admin.post("/v1/tokens", json={"role": "reporter"}).json()["tokens"][0]
+    site.abuser = made["id"]
+    args = (site.host, site.ports[0], made["token"], "load", time.time() + seconds)
+    process = multiprocessing.get_context("spawn").Process(target=abuse, args=args)
+    process.start()
+    return process
+
+
+def measure(
+    kind: str,
+    database: str,
+    folder: Path,
+    rate: float,
+    seconds: float,
+    servers: int = 1,
+    abused: bool = False,
+) -> Result:
     """One database: steady reports, then reports beside downloads, then the checks."""
     # The defaults of `serve`, after what tests set.
     options = ("--token-rate", "50", "--address-rate", "50")
     disk = disk_ms(folder)
     running = Running(database, folder, *options).start()
+    fleet = [running]
     try:
         site = prepare(running, table_file(RESULTS))
+        for number in range(1, servers):
+            other = Running(database, folder, *options, log=f"server-{number}.log").start()
+            fleet.append(other)
+            site.ports.append(urlsplit(other.url).port or 0)
         due = due_times(rate, seconds, seed=1)
         beside = due_times(rate, BESIDE_S, seed=2)
         steady = make_reports(len(due), "load", site.tokens, site.outputs)
@@ -272,22 +330,30 @@ def measure(kind: str, database: str, folder: Path, rate: float, seconds: float)
         pid = running.process.pid if running.process is not None else 0
         print(f"{kind}: {len(due)} reports in {seconds:g} s ...", flush=True)
         used = processor_seconds(pid), time.process_time(), time.perf_counter()
+        abuser = start_abuse(site, seconds + 5) if abused else None
         timed = uvloop.run(send_reports(site, steady, due))
         spent = time.perf_counter() - used[2]
         shares = {
             "server": (processor_seconds(pid) - used[0]) / spent,
             "generator": (time.process_time() - used[1]) / spent,
         }
+        if abuser is not None:
+            abuser.join(60)
         print(f"{kind}: {CLIENTS} downloads beside {len(beside)} reports ...", flush=True)
         timed_beside, downloads = beside_downloads(site, more, beside, folder)
         checked = check(site, [(steady, timed), (more, timed_beside)])
+        memory = [most_memory_mb(one.process.pid) for one in fleet if one.process is not None]
     finally:
-        running.stop()
-    log = running.log.read_text()
+        for one in fleet:
+            one.stop()
+    log = "".join(one.log.read_text() for one in fleet)
     return {
         "kind": kind,
         "rate": rate,
         "seconds": seconds,
+        "servers": servers,
+        "abused": abused,
+        "memory_mb": memory,
         "tokens": TOKENS,
         "connections": CONNECTIONS,
         "machine": machine(),
@@ -322,6 +388,10 @@ def main() -> None:
     options.add_argument("--rate", type=float, default=1_000.0, help="reports per second")
     options.add_argument("--seconds", type=float, default=60.0, help="0 leaves SQLite out")
     options.add_argument("--postgresql", type=float, default=0.0, help="seconds on PostgreSQL")
+    options.add_argument("--servers", type=int, default=1, help="on one PostgreSQL")
+    options.add_argument(
+        "--abuse", action="store_true", help="one token tries everything meanwhile"
+    )
     options.add_argument("--docs", action="store_true", help="write into docs/reliability.md")
     options.add_argument("--report", action="store_true", help="only draw what was measured")
     options.add_argument("--folder", type=Path, default=RESULTS, help="where results go")
@@ -333,14 +403,16 @@ def main() -> None:
     if args.seconds and not args.report:
         with tempfile.TemporaryDirectory(dir=RESULTS) as scratch:
             here = Path(scratch)
-            found = measure("sqlite", str(here / "load.db"), here, args.rate, args.seconds)
+            database = str(here / "load.db")
+            found = measure("sqlite", database, here, args.rate, args.seconds, 1, args.abuse)
         keep(args.folder, found)
     if args.postgresql and not args.report:
         cluster = Postgres().start()
         try:
             with tempfile.TemporaryDirectory(dir=RESULTS) as scratch:
                 database = cluster.database()
-                found = measure("postgresql", database, Path(scratch), args.rate, args.postgresql)
+                times = (args.rate, args.postgresql, args.servers, args.abuse)
+                found = measure("postgresql", database, Path(scratch), *times)
         finally:
             cluster.stop()
         keep(args.folder, found)
@@ -350,6 +422,7 @@ def main() -> None:
 def keep(folder: Path, found: Result) -> None:
     with atomic_file(folder / f"load-{found['kind']}.json") as stream:
         stream.write(json.dumps(found, indent=1).encode())
+    print(json.dumps({key: found[key] for key in ("servers", "abused", "memory_mb")}))
     short = {key: found["steady"][key] for key in ("accepted_per_s", "latency_ms", "statuses")}
     print(json.dumps(short), json.dumps(found["processor_share"]))
     print(json.dumps(found["downloads"]), json.dumps(found["beside"]["latency_ms"]))
