@@ -18,7 +18,9 @@ from panda_mdp.methods.exponential import exponential
 from panda_mdp.methods.laplace import planar_laplace
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal.optimal import optimal
+from panda_mdp.methods.permute_and_flip import permute_and_flip
 from panda_mdp.methods.remap import remap
+from panda_mdp.methods.tight_constraints import tight_constraints
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.problem import Problem
 from panda_mdp.survey.phases import Phases, panda_ball, panda_candidates, panda_logistic
@@ -90,6 +92,8 @@ METHODS = (
     Method("planar_laplace_remap", "planar Laplace + remap", planar_laplace, remapped=True),
     Method("loss_exponential", "loss exponential", loss_exponential),
     Method("loss_exponential_tight", "loss exponential, tight", loss_exponential, options=_TIGHT),
+    Method("permute_and_flip", "permute and flip", permute_and_flip, demo_seconds=None),
+    Method("tight_constraints", "tight constraints", tight_constraints, demo_seconds=None),
     Method("constopt", "ConstOPT", constopt, "LP+EM", timed=True, demo_seconds=None),
     Method("coarse", "coarse grid", coarse, "LP+CA", timed=True),
     Method("benders", "Benders", benders, "LP+BD", timed=True, demo_seconds=None),
