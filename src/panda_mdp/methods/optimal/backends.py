@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.forks import threads_lost
-from panda_mdp.compute.backend import Backend, accelerator
+from panda_mdp.compute.backend import Backend, accelerator, default_backend
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import Halpern
 from panda_mdp.methods.optimal.lifted import Lifted, localised
+from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.problem import Problem
 
 if TYPE_CHECKING:
@@ -34,12 +35,17 @@ class Engine(ABC):
         """What closes tables of the problem over all pairs."""
 
     @abstractmethod
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern | Lifted:
-        """What iterates on the problem."""
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
+        """What iterates on the problem, from a table or a start of its own."""
 
     def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
-        """What makes sparse tables of a lifted solver's; None where tables are dense."""
-        return None
+        """What makes sparse tables of a lifted solver's, with numba; None where there is none, or
+        tables are dense."""
+        if not isinstance(solver, Lifted) or default_backend() != "numba":
+            return None
+        from panda_mdp.methods.optimal.lifted_finish import LiftedFinish
+
+        return LiftedFinish(problem, "numba")
 
     def note(self) -> str:
         """What will take its time before the first iteration; empty where nothing does."""
@@ -79,20 +85,13 @@ class CpuEngine(Engine):
     def closure(self, problem: Problem) -> Closure:
         return Closure(problem.domain)
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern | Lifted:
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
         from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 
         reached = localised(problem, graph)
         if reached is None:
-            return CpuSolver(problem, graph, start)
+            return CpuSolver(problem, graph, warm_start(problem, graph) if start is None else start)
         return Lifted(problem, graph, start, reached, CpuSolver)
-
-    def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
-        if not isinstance(solver, Lifted):
-            return None
-        from panda_mdp.methods.optimal.lifted_finish import LiftedFinish
-
-        return LiftedFinish(problem, self.audit)
 
 
 class JaxEngine(Engine):
@@ -115,12 +114,13 @@ class JaxEngine(Engine):
 
         return closure_for(problem.domain, self.mesh, problem.outputs_count)
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> Halpern | Lifted:
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
         reached = localised(problem, graph)
         if reached is None:
-            return JaxSolver(problem, graph, start, self.mesh)
+            first = warm_start(problem, graph) if start is None else start
+            return JaxSolver(problem, graph, first, self.mesh)
 
         def make(part: Problem, graph: Graph, start: FloatArray, owner: IntArray) -> JaxSolver:
             return JaxSolver(part, graph, start, self.mesh, owner)

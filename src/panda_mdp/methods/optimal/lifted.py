@@ -36,6 +36,8 @@ WORTHWHILE = 0.35
 NATS, MOST_NATS, WIDER = 10.0, 60.0, 1.5
 LIMITED = 1e-3
 """Of the bound: what the reach may take from it before it is made wider."""
+BLOCK_ENTRIES = 1 << 22
+"""Losses that are looked at together."""
 LANDMARKS = 16
 """Records by whose losses outputs are compared."""
 
@@ -51,6 +53,8 @@ class Reach:
     outside: FloatArray
     """Least p_x c_xy over the outputs that no node of record x holds; inf where it holds all."""
     nats: float
+    steepness: float = 0.0
+    """epsilon over a typical slope of the loss."""
 
     @property
     def share(self) -> float:
@@ -68,15 +72,18 @@ def reach(problem: Problem, graph: Graph, nats: float = NATS) -> Reach:
     ends = graph.ends[::step]
     slopes = np.abs(loss[ends[:, 0]] - loss[ends[:, 1]]) / graph.length[::step, None]
     typical = float(np.quantile(slopes, 0.9)) if graph.count else 0.0
-    cheapest = loss.min(axis=1)
-    limit = cheapest + nats * typical / problem.epsilon
     sees = np.empty((len(tiles), problem.size), dtype=np.bool_)
     outside = np.full(problem.size, np.inf)
-    for t, outputs in enumerate(tiles):
-        least = loss[:, outputs].min(axis=1)
-        sees[t] = least <= limit
-        outside = np.where(sees[t], outside, np.minimum(outside, least))
-    return Reach(tiles, sees, problem.prior * outside, nats)
+    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
+    for begin in range(0, problem.size, step):
+        rows = slice(begin, begin + step)
+        least = np.minimum.reduceat(loss[rows][:, order], starts[:-1], axis=1)
+        limit = least.min(axis=1) + nats * typical / problem.epsilon
+        inside = least <= limit[:, None]
+        sees[:, rows] = inside.T
+        outside[rows] = np.where(inside, np.inf, least).min(axis=1)
+    steepness = problem.epsilon / typical if typical > 0 else 0.0
+    return Reach(tiles, sees, problem.prior * outside, nats, steepness)
 
 
 class Nodes:
@@ -110,7 +117,8 @@ def node_problem(problem: Problem, reached: Reach, nodes: Nodes) -> Any:
         size=nodes.count,
         outputs_count=WIDTH,
         epsilon=problem.epsilon,
-        weighted_loss=problem.weighted_loss[nodes.record[:, None], columns],
+        weighted_loss=problem.prior[nodes.record, None]
+        * problem.loss[nodes.record[:, None], columns],
         domain=SimpleNamespace(tiles=tiles, metric=metric),
     )
 
@@ -119,23 +127,31 @@ class Lifted:
     """A solver of the whole problem that iterates on nodes; `make` builds the iteration."""
 
     def __init__(
-        self, problem: Problem, graph: Graph, start: FloatArray, reached: Reach, make: Any
+        self, problem: Problem, graph: Graph, start: FloatArray | None, reached: Reach, make: Any
     ) -> None:
         self.problem, self.graph, self._make = problem, graph, make
         self._before = 0
         self._build(start, reached)
 
-    def _build(self, start: FloatArray, reached: Reach) -> None:
+    def _build(self, start: FloatArray | None, reached: Reach) -> None:
         problem, graph = self.problem, self.graph
         self.reached = reached
         self._nodes = nodes = Nodes(problem, reached)
         columns = reached.tiles[nodes.tile]
         # An output that fills a tile up shares its mass with itself.
         same = (columns[:, :, None] == columns[:, None, :]).sum(axis=2)
-        table = start[nodes.record[:, None], columns] / same
-        self._inner = self._make(
-            node_problem(problem, reached, nodes), nodes.lift(graph), table, nodes.record
-        )
+        cut = node_problem(problem, reached, nodes)
+        if start is None:
+            # The warm start of the dense iteration, of which only the nodes are looked at.
+            cost = cut.weighted_loss / np.maximum(problem.prior[nodes.record, None], 1e-300)
+            least = np.full(problem.size, np.inf)
+            np.minimum.at(least, nodes.record, cost.min(axis=1))
+            rise = np.minimum((cost - least[nodes.record, None]) * reached.steepness / 2, 700.0)
+            table = np.exp(-rise) / same
+            table /= np.bincount(nodes.record, table.sum(axis=1))[nodes.record, None]
+        else:
+            table = start[nodes.record[:, None], columns] / same
+        self._inner = self._make(cut, nodes.lift(graph), table, nodes.record)
 
     @property
     def iterations(self) -> int:

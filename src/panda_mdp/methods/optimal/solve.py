@@ -27,7 +27,7 @@ from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
 from panda_mdp.methods.optimal.halpern import CHECK, Halpern
 from panda_mdp.methods.optimal.lifted import Lifted
 from panda_mdp.methods.optimal.progress import Progress
-from panda_mdp.methods.optimal.starts import one_row, warm_start
+from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.remap import remap
 from panda_mdp.privacy.repair import estimate, repair
 from panda_mdp.problem import Problem
@@ -119,8 +119,7 @@ class Solve:
             closure = self.closure = self.engine.closure(problem)
             build = all_pairs if self.all_pairs else constraint_graph
             graph = build(problem.domain, problem.epsilon)
-            start = warm_start(problem, graph) if initial is None else initial
-            solver = self.engine.solver(problem, graph, start)
+            solver = self.engine.solver(problem, graph, initial)
             finish = self.finish = self.engine.finish(problem, solver)
         note = self.engine.note()
         if note and self.progress is not None:

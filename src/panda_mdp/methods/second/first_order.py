@@ -19,6 +19,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import Graph
+from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.methods.second.bound import admissible
 from panda_mdp.methods.second.objectives import Objective
 from panda_mdp.problem import Problem
@@ -110,8 +111,9 @@ class Recorder(CpuEngine):
 
     made: TradeOff | None = None
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray) -> TradeOff:
-        self.made = TradeOff(problem, graph, start)
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> TradeOff:
+        first = warm_start(problem, graph) if start is None else start
+        self.made = TradeOff(problem, graph, first)
         return self.made
 
 
