@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from panda_mdp import exponential
 from panda_mdp.privacy.quantise import TOTAL, quantise
-from panda_mdp.privacy.sampler import SeededBits, SystemBits, choose, thresholds
+from panda_mdp.privacy.sampler import SeededBits, SystemBits, choose, choose_rows, thresholds
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,10 @@ def test_sampling_never_touches_floats():
     fresh.sample(2, 10)
     assert "matrix" not in vars(fresh)
     assert thresholds(fresh.weights[0]).dtype == np.int64
+
+
+def test_every_record_draws_from_its_own_row():
+    """Rows that are certain of one output each, asked for in any order, some more than once."""
+    certain = np.eye(5, dtype=np.int64) * TOTAL
+    rows = np.array([3, 0, 2, 0, 4, 1, 3, 3])
+    np.testing.assert_array_equal(choose_rows(certain, rows, SystemBits()), rows)

@@ -685,7 +685,9 @@ def _zips(base: Archive) -> Iterator[tuple[str, bytes]]:
         "a member missing",
         Archive(base.certificate, {k: v for k, v in base.arrays.items() if k != "prior"}).bytes(),
     )
-    yield "a member twice", _quietly(lambda: base.sealed([certificate, *parts, parts[0]]))
+    with zipfile.ZipFile(io.BytesIO(base.bytes())) as whole:
+        fitting = ("certificate.json", whole.read("certificate.json"))
+    yield "a member twice", _quietly(lambda: base.sealed([fitting, *parts, parts[0]]))
     yield "the certificate twice", _quietly(lambda: base.sealed([certificate, *parts, certificate]))
     extra = {"readme.txt": b"hello", "arrays/../weights.npy": b"", "/etc/passwd": b"root"}
     for name, data in extra.items():

@@ -69,6 +69,8 @@ def test_the_smallest_share_of_the_ladder_is_taken():
         [[0.5, 0.5], [np.nan, 0.5], [0.5, 0.5]],
         [[0.5, 0.5], [0.0, 0.0], [0.5, 0.5]],
         [[0.5, 0.5], [1.5, -0.5], [0.5, 0.5]],
+        # One percent beyond: a floor of 0.7 % would hide it.
+        [[0.6, 0.4], [0.6 / np.e * 0.99, 1 - 0.6 / np.e * 0.99], [0.5, 0.5]],
     ],
 )
 def test_what_is_not_private_is_refused(matrix):

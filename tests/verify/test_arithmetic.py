@@ -179,3 +179,27 @@ def test_the_source_is_short_and_alone():
             names.add(str(node.module).split(".")[0])
     assert names <= set(sys.stdlib_module_names)
     assert "eval" not in {getattr(node, "id", None) for node in ast.walk(ast.parse(text))}
+
+
+def test_no_weight_passes_that_is_one_unit_too_large():
+    """w = floor(e^d w') + 1, for weights of 60 bits: the factor is rounded down, never up."""
+    low = (1 << 62) // 5
+    for k in range(300):
+        apart = 0.3 + k / 1024
+        with mp.workdps(60):
+            high = int(mp.floor(mp.exp(mp.mpf(apart)) * low)) + 1
+        table = SimpleNamespace(kind="euclidean", size=2, values={"vectors": (0.0, apart)})
+        table.rows = [(high, 2**62 - high), (low, 2**62 - low)]
+        with pytest.raises(ValueError, match="is exceeded"):
+            verify.check_pairs(table, verify.Euclidean(table), 1.0)
+
+
+def test_places_so_near_that_the_sines_hardly_differ():
+    """1e-35 degrees: the error of the coordinates is what the two bounds differ by."""
+    table = SimpleNamespace(
+        kind="haversine", size=2, values={"lat": (0.0, 1e-35), "lon": (0.0, 0.0)}
+    )
+    metric = verify.Sphere(table)
+    with mp.workdps(DIGITS):
+        exact = mp.mpf(1e-35) * mp.pi / 180 * mp.mpf("6371.0088") * mp.mpf(2) ** Q
+        assert metric.exponent(0, 1, 1, 0) < exact < metric.exponent(0, 1, 1, 0, above=True)

@@ -1,7 +1,7 @@
 /** The parts of the audit's proof, one by one: each test fails where its part is left out. */
 
 import { expect, test, vi } from "vitest";
-import { audit, auditRecord, type Weights } from "../src/core/audit";
+import { audit, auditRecord, decodeAll, type Weights } from "../src/core/audit";
 import { utf8 } from "../src/core/bytes";
 import { Euclidean, Matrix, type Metric } from "../src/core/metric";
 import { verify } from "../src/core/signing";
@@ -105,4 +105,23 @@ test("a signature that cannot be checked is none", async () => {
     broken.mockRestore();
   }
   await verify(key.public, utf8(table.bytes), table.signature);
+});
+
+test("the verdict is against the epsilon that is claimed, not a larger one", async () => {
+  const metric = onLine([0, 1, 3]);
+  const weights = weightsOf([[0.5], [1.5], [1]]);
+  const { epsilon } = await audit(tableOf(metric, 1, 2), weights, options);
+  for (const [claimed, holds] of [[epsilon, true], [0.999 * epsilon, false]] as const) {
+    expect((await audit(tableOf(metric, 1, claimed), weights, options)).holds).toBe(holds);
+    expect(auditRecord(tableOf(metric, 1, claimed), weights, 0, []).holds).toBe(holds);
+  }
+});
+
+test("a weight of zero beside positive ones is noticed when the rows are decoded", async () => {
+  const rows = (high: number[]) => ({
+    size: 3, outputs: new Int32Array(2), blockCount: 1, order: Int32Array.from([0, 1, 2]),
+    block: async () => ({ count: 3, low: new Uint32Array(6), high: Uint32Array.from(high) }),
+  }) as unknown as CompactTable;
+  expect((await decodeAll(rows([1, 2, 1, 0, 1, 2]))).broken).toBe(1);
+  expect((await decodeAll(rows([1, 0, 1, 0, 1, 0]))).broken).toBe(-1);
 });

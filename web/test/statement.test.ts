@@ -130,3 +130,8 @@ test("what is signed about a deployment has Python's bytes", async () => {
   await verify(operator.public, data, signature);
   for (const wrong of refused) await expect(verify(operator.public, data, wrong)).rejects.toThrow("does not match");
 });
+
+test("a statement that somebody else signed is refused, whatever it says", async () => {
+  const other = await sign(await statementBytes("main", "something else"));
+  await expect(open(await described({ said: { signature: other } }))).rejects.toThrow(/signature/);
+});

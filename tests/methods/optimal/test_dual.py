@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -10,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from panda_mdp.methods.optimal.dual import dual_bound, growth, total_from_below
+from panda_mdp import Domain, Problem
+from panda_mdp.methods.optimal.dual import (
+    boxed_bound,
+    centre_bound,
+    dual_bound,
+    free_bound,
+    growth,
+    total_from_below,
+)
 from panda_mdp.methods.optimal.graph import Graph, all_pairs
 from panda_mdp.methods.optimal.reference import solve_highs
 
@@ -82,3 +93,41 @@ def test_without_edges_each_record_takes_its_cheapest_output():
 def test_total_from_below_survives_cancellation():
     assert total_from_below(np.array([1e16, 1.0, -1e16])) <= 1.0
     assert total_from_below(np.array([1e16, 1.0, -1e16])) >= 1.0 - 1e-15
+
+
+def test_total_from_below_is_below_where_the_exact_sum_is_rounded_up():
+    values = np.array([1.0, 2.0**-53 + 2.0**-60])
+    exact = sum(map(Fraction, values.tolist()), Fraction(0))
+    assert Fraction(math.fsum(values)) > exact
+    assert Fraction(total_from_below(values)) <= exact
+
+
+def test_a_product_that_nearly_vanishes_is_rounded_down():
+    domain = Domain.from_vectors([[0.0], [1.0]])
+    problem = Problem(domain, [0], [[5e-324], [0.0]], 1.0, prior=[0.75, 0.25])
+    exact = Fraction(0.75) * Fraction(5e-324)
+    assert Fraction(float(problem.weighted_loss[0, 0])) > exact
+    assert Fraction(free_bound(problem)) <= exact
+
+
+def test_the_bound_of_one_centre_subtracts_its_rounding():
+    """One large cost and thousands that are rounded up when they are added to it."""
+    size, tiny = 4096, (0.5 + 2.0**-10) * 2.0**-52
+    costs = np.full((size, 1), tiny)
+    costs[0] = 1.0625
+    domain = Domain.from_vectors(np.arange(float(size))[:, None])
+    problem = Problem(domain, [0], costs * size, 1e-30)
+    exact = Fraction(1.0625) + (size - 1) * Fraction(tiny)
+    assert Fraction(float(np.cumsum(problem.weighted_loss)[-1])) > exact * (1 + Fraction(1e-13))
+    assert exact * (1 - Fraction(1e-11)) <= Fraction(centre_bound(problem, 3)) <= exact
+
+
+def test_within_a_box_a_row_costs_what_filling_it_costs():
+    """Without multipliers: the cheapest outputs up to their boxes, and no more than that."""
+    domain = Domain.from_vectors([[0.0], [1.0]])
+    problem = Problem(domain, [0, 1], [[1.0, 3.0], [5.0, 2.0]], 1.0)
+    none = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
+    most = np.array([[0.25, 1.0], [1.0, 0.5]])
+    found = boxed_bound(problem, none, np.empty((2, 0, 2)), most)
+    exact = 0.5 * (0.25 * 1 + 0.75 * 3) + 0.5 * (0.5 * 2 + 0.5 * 5)
+    assert exact * (1 - 1e-14) <= found <= exact

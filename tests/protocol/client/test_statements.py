@@ -12,7 +12,10 @@ from protocol_standin import TOKEN, URL, Standin, anchors_deployment, give, with
 
 import panda_mdp as pm
 from panda_mdp.errors import PrivacyError, ProtocolError, SignatureError, SnapError
+from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client
+from panda_mdp.protocol.client.plans import parse_rows
+from panda_mdp.protocol.client.trust import Pin, Trust
 from panda_mdp.table.certificate import Expected
 
 KM = 1 / 111.2
@@ -188,3 +191,21 @@ def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path,
         pytest.raises(ProtocolError, match="not what its description says"),
     ):
         client.plan("table")
+
+
+def test_one_version_has_one_file_whatever_is_signed(tmp_path):
+    """The last of several checks, by itself: a pinned file is never replaced under its version."""
+    trust = Trust(tmp_path)
+    trust.pin_version("https://x", "main", Pin("city", 1, "a" * 64))
+    with pytest.raises(SignatureError, match="has another file than before"):
+        trust.check_version("https://x", "main", Pin("city", 1, "b" * 64), None, True)
+    trust.check_version("https://x", "main", Pin("city", 2, "b" * 64), None, True)
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_rows_of_a_message_sum_to_the_whole(off):
+    whole = [[str(TOTAL - 5), "5"], [str(TOTAL - 9), "9"]]
+    assert parse_rows(whole, 2, 2).sum(axis=1).tolist() == [TOTAL, TOTAL]
+    whole[1][1] = str(9 + off)
+    with pytest.raises(ProtocolError, match="does not sum to 2\\^62"):
+        parse_rows(whole, 2, 2)
