@@ -16,6 +16,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "compare_methods": {"records": 80, "epsilons": (2, 8), "seconds": 5},
     "choose_epsilon": {"records": 80, "epsilons": (1, 10)},
     "words": {"words": 60},
+    "everywhere": {"spacing": 0.25},
     "panda": {"records": 90, "seconds": 5},
     "road_metric": {"records": 90, "seconds": 5},
     "frames_on_workers": {"rows": 400},

@@ -192,6 +192,19 @@ def test_what_cannot_be_asked():
         pm.optimal(replace(problem, prior=rim), everywhere=True)
 
 
+def test_vertices_beyond_a_slanted_rim_are_private_too():
+    """Between two of them the shortest way may leave the mesh: triangles alone do not suffice."""
+    park = [(41.908, 12.476), (41.908, 12.497), (41.921, 12.501), (41.921, 12.472)]
+    lake = [(41.912, 12.484), (41.912, 12.490), (41.916, 12.491), (41.916, 12.483)]
+    domain = pm.Domain.from_area([park, lake], spacing=0.15)
+    outputs = np.flatnonzero(domain.mesh.inside)[::6]
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
+    answer = pm.optimal(problem, everywhere=True)
+    assert answer.audit.holds
+    assert answer.everywhere.holds
+    assert answer.gap < 0.15
+
+
 def test_a_time_limit_still_gives_a_private_table():
     hurried = pm.optimal(ask(), everywhere=True, time_limit=0.01)
     assert hurried.everywhere.holds

@@ -59,3 +59,14 @@ def raise_columns(columns, corners, bound, tolerance, sweeps):
                 break
     most = needed.max()
     return most if most <= sweeps else -1
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def raise_pairs(columns, ends, lent):
+    """Raise the lesser of each pair to `lent` (pairs,) of the other, in place, once."""
+    for y in prange(len(columns)):
+        z = columns[y]
+        for e in range(len(ends)):
+            i, j = ends[e, 0], ends[e, 1]
+            z[i] = max(z[i], lent[e] * z[j])
+            z[j] = max(z[j], lent[e] * z[i])

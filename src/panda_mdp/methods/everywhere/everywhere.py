@@ -134,7 +134,10 @@ class Everywhere:
             verdict = audit_mesh(self.mesh, problem.outputs, weights, problem.epsilon)
             if not verdict.holds:
                 continue
-            mechanism = EverywhereMechanism(problem, weights, "optimal, everywhere")
+            try:
+                mechanism = EverywhereMechanism(problem, weights, "optimal, everywhere")
+            except PrivacyError:
+                continue
             self._spent("quantise and audit")
             return mechanism.with_facts(
                 lower_bound=min(self.bound, mechanism.loss),
@@ -148,7 +151,7 @@ class Everywhere:
                     "resolution_km": verdict.resolution_km,
                 },
             )
-        msg = f"the table is not private at every point: {verdict.shortfall}"
+        msg = f"no floor makes the table private at every point; last: {verdict}"
         raise PrivacyError(msg)
 
     def _late(self) -> bool:

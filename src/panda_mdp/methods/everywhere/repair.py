@@ -1,9 +1,10 @@
 """From a table whose gradients nearly fit to one that fits in every triangle.
 
-Columns are raised until every triangle keeps its bound (compute/numba/raising.py) and rows
-normalised, in turn; where that leaves a triangle open its bound is tightened a little. What is then
-still open is closed by mixing in a table that is private along the sides of triangles at so small
-an epsilon that it keeps every bound with room: tables that keep them form a convex set.
+Columns are raised until every triangle keeps its bound (compute/numba/raising.py) and rows are
+normalised, in turn; vertices beyond the area, whose shortest ways may leave the mesh, are raised
+over pairs. Where that leaves a triangle open its bound is tightened a little. What is then still
+open is closed by mixing in a table that is private along the sides of triangles at so small an
+epsilon that it keeps every bound with room: tables that keep them form a convex set.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.spatial import cKDTree
 
-from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.closure import Closure
-from panda_mdp.compute.numba.raising import raise_columns
+from panda_mdp.compute.numba.raising import raise_columns, raise_pairs
+from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.continuous import triangle_rates
+from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
 from panda_mdp.space.mesh import Mesh
@@ -32,6 +36,7 @@ MARGIN = 1e-6
 ROOM = (0.92, 0.8, 0.6)
 """Shares of the largest epsilon along sides at which the table that is mixed in is private."""
 SHARES = 14
+NEAR_SIDES = 12
 
 
 class MeshRepair:
@@ -41,6 +46,25 @@ class MeshRepair:
         self.problem, self.mesh, self.closure = problem, mesh, closure
         self.limits = problem.epsilon / mesh.stretch
         """Of the rate in the plane, by triangle."""
+        self.pairs = self._outer_pairs()
+
+    def _outer_pairs(self) -> tuple[IntArray, FloatArray]:
+        """Pairs of vertices of which one is beyond the area, and by how much they may differ.
+
+        Far ones are seldom open, and left to the mixing.
+        """
+        mesh, domain = self.mesh, self.problem.domain
+        outer = np.flatnonzero(~mesh.covered)
+        if not len(outer):
+            return np.empty((0, 2), dtype=np.int64), np.empty(0)
+        tree = cKDTree(mesh.plane)
+        near = tree.query_ball_point(mesh.plane[outer], NEAR_SIDES * mesh.spacing)
+        ends = np.array(
+            [(x, y) for x, some in zip(outer, near, strict=True) for y in some if x != y]
+        )
+        ends = np.unique(np.sort(ends, axis=1), axis=0)
+        apart = domain.metric.pairs(ends[:, 0], ends[:, 1])
+        return ends, np.exp(-self.problem.epsilon * (1 - TIGHTENING) * apart)
 
     def excess(self, matrix: FloatArray) -> FloatArray:
         """Rates over their limits, (T, m)."""
@@ -48,8 +72,12 @@ class MeshRepair:
         return np.asarray(rates / self.limits[:, None])
 
     def fits(self, matrix: FloatArray) -> bool:
-        """Whether all rates are within their limits, with room for quantising."""
-        return bool(self.excess(matrix).max() <= 1 - MARGIN)
+        """Whether all rates are within their limits, with room for quantising, and all pairs."""
+        if self.excess(matrix).max() > 1 - MARGIN:
+            return False
+        problem = self.problem
+        weights = quantise(matrix)
+        return audit_weights(problem.domain, problem.outputs, weights, problem.epsilon).holds
 
     def run(self, matrix: FloatArray) -> FloatArray:
         """A table near `matrix` that fits."""
@@ -66,6 +94,7 @@ class MeshRepair:
             raise_columns(
                 columns, mesh.triangles, 1.5 * (sides * (1 - tight)) ** 2, SETTLED, SWEEPS
             )
+            raise_pairs(columns, *self.pairs)
             columns /= columns.sum(axis=0)
             over = self.excess(columns.T).T - (1 - MARGIN)
             if over.max() <= 0:
