@@ -10,6 +10,7 @@ epsilon that it keeps every bound with room: tables that keep them form a convex
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -58,7 +59,7 @@ class MeshRepair:
         if not len(outer):
             return np.empty((0, 2), dtype=np.int64), np.empty(0)
         tree = cKDTree(mesh.plane)
-        near = tree.query_ball_point(mesh.plane[outer], NEAR_SIDES * mesh.spacing)
+        near: Any = tree.query_ball_point(mesh.plane[outer], NEAR_SIDES * mesh.spacing)
         ends = np.array(
             [(x, y) for x, some in zip(outer, near, strict=True) for y in some if x != y]
         )
