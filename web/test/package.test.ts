@@ -131,6 +131,7 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
       });
     } else if (request.url === "/v1") answer({ version: "0", key });
     else if (request.url === "/v1/deployments") answer({ deployments: [deployment] });
+    else if (request.url === "/v1/log") answer({ error: { code: "not_found", message: "none" } }, 404);
     else response.end(file);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));

@@ -1,4 +1,5 @@
-import { beforeAll, beforeEach, expect, test } from "vitest";
+import { IDBFactory } from "fake-indexeddb";
+import { beforeAll, beforeEach, expect, test, vi } from "vitest";
 import { openSession } from "../src/core/session";
 import type { Api, Deployment, TableInfo } from "../src/core/api";
 import { type Bytes, sha256 } from "../src/core/bytes";
@@ -7,6 +8,8 @@ import {
   isOver, LEAST_PERIOD_S, limitsFrom, MOST_EPSILON, MOST_PERIOD_EPSILON, MOST_PERIOD_S, type Statement,
   statementBytes,
 } from "../src/core/statement";
+import { PrivacyError } from "../src/core/errors";
+import { Survey } from "../src/core/survey";
 import { CompactTable } from "../src/core/table";
 import { bytesOf, vectors } from "./vectors";
 
@@ -16,7 +19,7 @@ const store = {
   getItem: (name: string) => kept.get(name) ?? null,
   setItem: (name: string, value: string) => void kept.set(name, value),
 };
-const api = { tableFile: async () => file } as unknown as Api;
+const api = { tableFile: async () => file, log: async () => null, server: "here" } as unknown as Api;
 let secret: CryptoKey;
 let key: OperatorKey;
 let info: TableInfo;
@@ -101,6 +104,44 @@ test("the file's epsilon is the signed one", async () => {
   const half = info.epsilon / 2;
   await expect(open(await described({ info: { epsilon: half }, stated: { epsilon: half } })))
     .rejects.toThrow("not what the survey says");
+});
+
+test("the statement's epsilon is the file's, and what the server says is the statement's", async () => {
+  const half = info.epsilon / 2;
+  await expect(open(await described({ stated: { epsilon: half } }))).rejects.toThrow("not what the survey says");
+  const guarantee = { epsilon: info.epsilon, delta: 0, unit: "km" };
+  await expect(open(await described({ stated: { epsilon: half }, said: { guarantee } })))
+    .rejects.toThrow("other things");
+});
+
+test("a program refuses a signed table that is not private, or that it had no time to audit", async () => {
+  // The same weights with a smaller epsilon on the label.
+  const text = new TextDecoder("latin1").decode(file.subarray(0, -32));
+  const body = Uint8Array.from(text.replace('"epsilon":4.0', '"epsilon":3.0'), (c) => c.charCodeAt(0));
+  const forged = new Uint8Array([...body, ...new Uint8Array(await crypto.subtle.digest("SHA-256", body))]);
+  const right = await described();
+  const digest = await sha256(forged);
+  const wrong = await described({
+    info: { epsilon: 3, sha256: digest, size_bytes: forged.length },
+    stated: { epsilon: 3, table_sha256: digest },
+  });
+  const serving = (deployment: Deployment, bytes: Bytes) => vi.stubGlobal("fetch", async (url: URL) => {
+    if (url.href.endsWith("/log")) return Response.json({ error: { code: "not_found" } }, { status: 404 });
+    if (url.href.endsWith("/v1")) return Response.json({ version: "0", key });
+    return url.href.endsWith("/deployments") ? Response.json({ deployments: [deployment] }) : new Response(bytes);
+  });
+  const start = (auditSeconds: number) =>
+    Survey.open("https://panda.test", { store, factory: new IDBFactory(), auditSeconds });
+  try {
+    serving(wrong, forged);
+    await expect(start(60)).rejects.toThrow(PrivacyError);
+    kept.clear();
+    serving(right, file);
+    await expect(start(-1)).rejects.toThrow(PrivacyError);
+    expect((await start(60)).audited.complete).toBe(true);
+  } finally {
+    vi.unstubAllGlobals();
+  }
 });
 
 test("a past state is called one, and two statements about one version are noticed", async () => {

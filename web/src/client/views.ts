@@ -72,6 +72,7 @@ export function showCertificate(session: Session): void {
     [said.factRounding, said.factCost(percentWords(compact.loss_cost))],
     ["SHA-256", info.sha256],
     [said.factKey, key.public],
+    [said.factLog, session.log ? `${said.logGood(countWords(session.log.size))}: ${session.log.root}` : said.logNone],
     [said.factMade, new Date(info.created).toLocaleString(language())],
   ]);
 }

@@ -4,6 +4,7 @@ import type { Bytes } from "./bytes";
 import { sha256 } from "./bytes";
 import { FormatError, PandaError } from "./errors";
 import { keep, kept, keepOnly } from "./keep";
+import type { Log } from "./log";
 import type { OperatorKey, SignedTable } from "./signing";
 
 export interface TableInfo extends SignedTable {
@@ -110,8 +111,17 @@ export class Api {
 
   /** Streets for drawing, or null where the domain has none. */
   async streets(domain: string): Promise<Streets | null> {
+    return this.unlessMissing<Streets>(`domains/${encodeURIComponent(domain)}/streets`);
+  }
+
+  /** The operator's whole log, or null where there is none. */
+  async log(): Promise<Log | null> {
+    return this.unlessMissing<Log>("log");
+  }
+
+  private async unlessMissing<T>(path: string): Promise<T | null> {
     try {
-      return await this.json<Streets>(`domains/${encodeURIComponent(domain)}/streets`);
+      return await this.json<T>(path);
     } catch (error) {
       if (error instanceof ApiError && error.code === "not_found") return null;
       throw error;

@@ -6,7 +6,8 @@ import { FormatError, SignatureError } from "./errors";
 import { type KeyStore, pinnedKey } from "./keypin";
 import type { Charge } from "./ledger";
 import { type OperatorKey, tableBytes, verify } from "./signing";
-import { checkSeen, readStatement, type Statement } from "./statement";
+import { checkLog, type LogHead } from "./log";
+import { checkSeen, readStatement, type Statement, statementBytes } from "./statement";
 import { CompactTable } from "./table";
 
 export interface Session {
@@ -15,6 +16,8 @@ export interface Session {
   readonly table: CompactTable;
   readonly file: Bytes;
   readonly stated: Statement;
+  /** The head of the operator's log, which has the table and the statement; null without a log. */
+  readonly log: LogHead | null;
   readonly key: OperatorKey;
   /** Whether the key was seen for the first time, and so taken on trust. */
   readonly firstKey: boolean;
@@ -43,6 +46,9 @@ export async function openSession(
   if (info.key_id !== trusted.key.id) throw new SignatureError("otherKey");
   await verify(trusted.key.public, tableBytes(info), info.signature);
   const stated = await readStatement(trusted.key, deployment);
+  const log = await checkLog(api, trusted.key, store, [
+    tableBytes(info), await statementBytes(deployment.name, deployment.statement),
+  ]);
   const file = await api.tableFile(info, onProgress);
   const table = await CompactTable.read(file);
   const claims = [
@@ -56,7 +62,7 @@ export async function openSession(
   ];
   if (claims.includes(false)) throw new FormatError("otherTable");
   await checkSeen(store, stated);
-  return { deployment, info, table, file, stated, key: trusted.key, firstKey: trusted.first };
+  return { deployment, info, table, file, stated, log, key: trusted.key, firstKey: trusted.first };
 }
 
 /** What a report of this session is charged as. */

@@ -183,7 +183,9 @@ export const en = {
     + `a bound), and ${sampled} of all pairs drawn at random. The largest epsilon among them is ${found} per `
     + `km; ${claimed} is promised. Pairs farther apart were not all compared. Your own place is compared with `
     + "every other one before anything is drawn.",
-  logGood: (size: string) => `Entered in the operator's public log, which has ${size} entries and only grows`,
+  logGood: (size: string) => `table and survey are among its ${size} entries, and it continues what was seen here before; its head`,
+  logNone: "this server keeps none",
+  factLog: "Public log",
   factTable: "Table",
   factRecords: "Records",
   factPromised: "Promised",

@@ -183,7 +183,9 @@ export const it: Words = {
     + `dimostrate con un limite) e ${sampled} estratte a caso tra tutte. L'epsilon più grande è ${found} per km; `
     + `${claimed} è promesso. Le coppie più lontane non sono state confrontate tutte. Il tuo luogo viene confrontato `
     + "con ogni altro prima di estrarre.",
-  logGood: (size: string) => `Iscritto nel registro pubblico del gestore, che ha ${size} voci e può solo crescere`,
+  logGood: (size: string) => `tabella e indagine sono tra le sue ${size} voci, ed esso continua quello visto qui in precedenza; la testa`,
+  logNone: "questo server non ne ha",
+  factLog: "Registro pubblico",
   factTable: "Tabella",
   factRecords: "Luoghi",
   factPromised: "Promesso",

@@ -1,0 +1,92 @@
+/**
+ * The operator's public log: everything that was signed for good, in the order of signing. It is
+ * fetched whole, so that nobody's question tells which state was seen last.
+ *
+ *   leaf   SHA-256(0x00 || entry)        node   SHA-256(0x01 || left || right)      (RFC 6962)
+ */
+
+import type { Api } from "./api";
+import { type Bytes, hex } from "./bytes";
+import { SignatureError } from "./errors";
+import type { KeyStore } from "./keypin";
+import { joined, type OperatorKey, verify } from "./signing";
+
+export interface LogHead {
+  readonly size: number;
+  readonly root: string;
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly signature: string;
+}
+
+export interface Log {
+  readonly head: LogHead;
+  readonly leaves: readonly string[];
+}
+
+const SEEN = "panda-mdp.log";
+
+async function hashed(prefix: number, ...parts: Uint8Array[]): Promise<Bytes> {
+  const bytes = new Uint8Array(1 + parts.reduce((sum, part) => sum + part.length, 0));
+  bytes[0] = prefix;
+  let at = 1;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+}
+
+export async function leafHash(entry: Bytes): Promise<string> {
+  return hex(await hashed(0, entry));
+}
+
+/** The root over leaves, at least one: the largest power of two of them lies on the left. */
+export async function rootOf(leaves: readonly string[]): Promise<string> {
+  const full: { size: number; top: Bytes }[] = [];
+  for (const leaf of leaves) {
+    let part = { size: 1, top: Uint8Array.from(leaf.match(/../g) ?? [], (pair) => parseInt(pair, 16)) };
+    for (let last = full.at(-1); last?.size === part.size; last = full.at(-1)) {
+      full.pop();
+      part = { size: 2 * part.size, top: await hashed(1, last.top, part.top) };
+    }
+    full.push(part);
+  }
+  let top = full.pop()?.top ?? new Uint8Array();
+  for (let left = full.pop(); left; left = full.pop()) top = await hashed(1, left.top, top);
+  return hex(top);
+}
+
+export function headBytes({ size, root, at }: LogHead): Bytes {
+  return joined(["panda-mdp log 1", String(size), root, String(at)]);
+}
+
+/**
+ * Refuse a log that is not what its head says, is no continuation of the one seen before, or lacks
+ * an entry. Null where the server keeps none and none was seen.
+ */
+export async function checkLog(
+  api: Pick<Api, "log" | "server">, key: OperatorKey, store: KeyStore, entries: readonly Bytes[],
+): Promise<LogHead | null> {
+  const all = JSON.parse(store.getItem(SEEN) ?? "{}") as Record<string, LogHead>;
+  const before = all[api.server];
+  const log = await api.log();
+  if (!log) {
+    if (before) throw new SignatureError("logForked");
+    return null;
+  }
+  const { head, leaves } = log;
+  await verify(key.public, headBytes(head), head.signature);
+  if (leaves.length !== head.size || (await rootOf(leaves)) !== head.root) {
+    throw new SignatureError("logForked");
+  }
+  if (before && (head.size < before.size || (await rootOf(leaves.slice(0, before.size))) !== before.root)) {
+    throw new SignatureError("logForked");
+  }
+  const known = new Set(leaves);
+  for (const entry of entries) {
+    if (!known.has(await leafHash(entry))) throw new SignatureError("notLogged");
+  }
+  store.setItem(SEEN, JSON.stringify({ ...all, [api.server]: head }));
+  return head;
+}
