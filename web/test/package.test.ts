@@ -29,7 +29,7 @@ beforeAll(() => {
   for (const name of ["fake-indexeddb"]) {
     symlinkSync(join(WEB, "node_modules", name), join(folder, "node_modules", name));
   }
-}, 60_000);
+}, 120_000);
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 

@@ -24,7 +24,13 @@ from protocol_browser import (
     visit,
 )
 
-from panda_mdp.protocol.messages.signing import SigningKey, statement_bytes, table_bytes
+from panda_mdp.protocol.messages import merkle
+from panda_mdp.protocol.messages.signing import (
+    SigningKey,
+    head_bytes,
+    statement_bytes,
+    table_bytes,
+)
 
 
 @pytest.fixture(scope="module")
@@ -497,8 +503,8 @@ def test_what_was_changed_on_the_way_is_refused(browser: Browser, site: Site, wh
     context.close()
 
 
-def forged(site: Site) -> tuple[bytes, dict[str, Any]]:
-    """The same weights with a smaller epsilon on the label, signed by the operator all the same."""
+def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
+    """The same weights with a smaller epsilon on the label, signed and logged all the same."""
     old = (VECTORS / "city.pmdc").read_bytes()[:-32]
     body = old.replace(b'"epsilon":4.0', b'"epsilon":3.0', 1)
     assert body != old
@@ -516,17 +522,27 @@ def forged(site: Site) -> tuple[bytes, dict[str, Any]]:
         "statement": text,
         "signature": key.sign(statement_bytes(listed["name"], text)),
     }
-    return data, {"deployments": [listed]}
+    entries = (table_bytes(*(table[name] for name in names)), statement_bytes(listed["name"], text))
+    leaves = [merkle.leaf_hash(entry) for entry in entries]
+    root = merkle.root_of(leaves).hex()
+    head = {"size": 2, "root": root, "at": 1, "signature": key.sign(head_bytes(2, root, 1))}
+    log = {"head": head, "leaves": [leaf.hex() for leaf in leaves]}
+    return data, {"deployments": [listed]}, log
 
 
 def test_a_signed_table_that_is_not_private_is_refused(browser: Browser, site: Site) -> None:
-    data, listed = forged(site)
+    data, listed, log = forged(site)
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(SLOW_MS)
     page.route("**/v1/deployments", lambda route: route.fulfill(json=listed))
     page.route("**/file", lambda route: route.fulfill(body=data))
     page.goto(site.url)
+    # Signed for this visitor alone: the log that everybody sees does not have it.
+    page.wait_for_selector("#alarm:visible")
+    assert "not in the public log" in page.inner_text("#alarm")
+    page.route("**/v1/log", lambda route: route.fulfill(json=log))
+    page.reload()
     page.wait_for_selector('#check-signature[data-state="good"]')
     page.wait_for_selector('#check-audit[data-state="bad"]')
     assert "not as private as it says" in page.inner_text("#check-audit")
