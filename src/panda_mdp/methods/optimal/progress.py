@@ -28,8 +28,9 @@ class Progress:
 
 def tell(step: Progress) -> None:
     """One line on standard error."""
-    sys.stderr.write(
-        f"{step.seconds:6.1f} s  {step.iterations:6,} iterations  loss {step.loss:.6g}  "
-        f"at least {step.lower_bound:.6g}  gap {100 * step.gap:.2f} %\n"
+    where = (
+        f"{step.iterations:6,} iterations  loss {step.loss:.6g}  "
+        f"at least {step.lower_bound:.6g}  gap {100 * step.gap:.2f} %"
     )
+    sys.stderr.write(f"{step.seconds:6.1f} s  {step.note or where}\n")
     sys.stderr.flush()
