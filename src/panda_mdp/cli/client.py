@@ -477,7 +477,7 @@ def _limits(limits: Allowance) -> str:
 
 
 def _described(plan: Plan) -> list[tuple[str, object]]:
-    from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, TablePlan
+    from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, PandaPlan, TablePlan
 
     rows: list[tuple[str, object]] = [
         ("version", plan.version),
@@ -489,6 +489,13 @@ def _described(plan: Plan) -> list[tuple[str, object]]:
         rows += [
             ("audited here", f"epsilon {verdict.epsilon:.9g} over {verdict.pairs:,} pairs"),
             ("expected loss", f"{plan.table.loss:.6g} (as stated)"),
+        ]
+    elif isinstance(plan, PandaPlan):
+        account = plan.table.account
+        rows += [
+            ("audited here", f"violation at most {account.violation:.4g} over all pairs"),
+            ("both phases", f"run here; {plan.table.scheme.selection!r}"),
+            ("expected loss", f"{plan.table.loss:.6g} {plan.table.problem.loss_unit}"),
         ]
     elif isinstance(plan, BallPlan):
         rows += [

@@ -56,22 +56,26 @@ def publish(
 
     from panda_mdp.protocol.client.wire import Wire
     from panda_mdp.protocol.messages.catalogue import DomainInfo, DomainRequest, TableInfo, TableRef
-    from panda_mdp.protocol.messages.deployments import TableDeploymentRequest, deployment_info
+    from panda_mdp.protocol.messages.deployments import deployment_info, deployment_request
+    from panda_mdp.table.pmdp.decode import is_phased
 
     with working("reading the table and the map"):
         data, domain = file.read_bytes(), _records(file)
         streets = _streets(city, seed, names, domain) if city else None
     try:
         ref = TableRef(name=name, version=1)
-        wanted = TableDeploymentRequest(
-            kind="table",
-            name=name,
-            table=ref,
-            collector=collector,
-            purpose=purpose,
-            until=until or None,
-            reports_per_period=reports,
-            period_s=round(3600 * period),
+        phased = is_phased(file)
+        wanted = deployment_request.validate_python(
+            {
+                "kind": "panda" if phased else "table",
+                "name": name,
+                "table": ref,
+                "collector": collector,
+                "purpose": purpose,
+                "until": until or None,
+                "reports_per_period": reports,
+                "period_s": round(3600 * period),
+            }
         )
     except ValidationError as error:
         field = error.errors(include_input=False)[0]
@@ -105,11 +109,14 @@ def publish(
 
 def _records(file: Path) -> Domain | None:
     """The records of a table, where they are places."""
+    from panda_mdp.panda.file.decode import load_panda
     from panda_mdp.table.pmdc.archive import load_compact
-    from panda_mdp.table.pmdp.decode import at_path, examine
+    from panda_mdp.table.pmdp.decode import at_path, examine, is_phased
 
     if file.suffix == ".pmdc":
         domain = load_compact(file).domain
+    elif is_phased(file):
+        domain = load_panda(file).problem.domain
     else:
         domain = at_path(file, examine).problem.domain
     return domain if domain.metric.kind == "haversine" else None

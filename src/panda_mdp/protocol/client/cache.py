@@ -7,11 +7,15 @@ of records with the client's own distances. What was audited once is recognised 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
 from panda_mdp.errors import ConnectionLostError, ProtocolError, SignatureError
+from panda_mdp.panda.file.decode import load_panda
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.protocol.client.wire import Wire
 from panda_mdp.protocol.ledger.locking import file_lock
 from panda_mdp.protocol.messages.catalogue import TableInfo
@@ -36,6 +40,23 @@ class TableCache:
         self.folder = folder
 
     def get(self, wire: Wire, info: TableInfo, key: Keyring | VerifyKey) -> CompactTable:
+        """The plain table, from disk or from the server; see `file`."""
+        with self.file(wire, info, key, ".pmdc") as path:
+            return self._load(path, info)
+
+    def get_panda(self, wire: Wire, info: TableInfo, key: Keyring | VerifyKey) -> PandaTable:
+        """The table of PAnDA, every claim of which this client computed again; see `file`."""
+        with self.file(wire, info, key, ".pmdp") as path:
+            table = load_panda(path)
+        problem = table.problem
+        claims = (problem.domain.fingerprint, table.epsilon, problem.outputs_count, problem.size)
+        self._check(claims, info)
+        return table
+
+    @contextmanager
+    def file(
+        self, wire: Wire, info: TableInfo, key: Keyring | VerifyKey, suffix: str
+    ) -> Iterator[Path]:
         """The table, from disk or from the server, with an audit that this client made.
 
         Raises `SignatureError`, `FileFormatError` (damage, or an audit that does not hold) or
@@ -43,23 +64,27 @@ class TableCache:
         """
         check_signature(info, key)
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{info.sha256}.pmdc"
+        path = self.folder / f"{info.sha256}{suffix}"
         # Two processes that want the same table fetch it once.
         with file_lock(self.folder / f"{info.sha256}.lock", timeout_s=600.0):
             if not (path.exists() and _digest(path) == info.sha256):
                 self._fetch(wire, info, path)
-            return self._load(path, info)
+            yield path
 
     def _load(self, path: Path, info: TableInfo) -> CompactTable:
         table = load_compact(path)
         claims = (table.domain.fingerprint, table.epsilon, len(table.outputs), table.domain.size)
+        self._check(claims, info)
+        return table
+
+    @staticmethod
+    def _check(claims: tuple[str, float, int, int], info: TableInfo) -> None:
         if claims != (info.domain, info.epsilon, info.outputs, info.records):
             msg = (
                 f"table {info.name} version {info.version} is not what its description says: other "
                 "records, outputs or another epsilon; do not report, and tell the operator"
             )
             raise ProtocolError(msg)
-        return table
 
     def _fetch(self, wire: Wire, info: TableInfo, path: Path) -> None:
         """Download the whole file; what is there of an earlier attempt is not fetched again."""

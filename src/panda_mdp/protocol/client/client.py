@@ -27,6 +27,7 @@ from panda_mdp.errors import (
     NotForReleaseError,
     ProtocolError,
     ServerError,
+    SignatureError,
 )
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.client import draws
@@ -35,6 +36,7 @@ from panda_mdp.protocol.client.cache import TableCache, check_signature
 from panda_mdp.protocol.client.plans import (
     AnchorsPlan,
     BallPlan,
+    PandaPlan,
     Plan,
     TablePlan,
     domain_of,
@@ -54,6 +56,7 @@ from panda_mdp.protocol.messages.deployments import (
     BallRequest,
     BallRows,
     DeploymentList,
+    PandaDeployment,
     deployment_info,
 )
 from panda_mdp.protocol.messages.keys import Keyring
@@ -171,7 +174,7 @@ class Client:
         version: int | None = None,
         accept_update: bool = False,
         expected: Expected | None = None,
-    ) -> TablePlan | BallPlan | AnchorsPlan:
+    ) -> TablePlan | PandaPlan | BallPlan | AnchorsPlan:
         """Fetch a deployment whole and check it: key, signatures, pinned version, audit, cost.
 
         `version` asks for one version of the table. `accept_update` takes another version than
@@ -190,7 +193,7 @@ class Client:
         self.trust.check_statement(self.server, stated, place)
         # The user's own: a limit that a server could set would tell it, by silence, who is near.
         snap_km = self.ledger.allowance.snap_km
-        plan: TablePlan | BallPlan | AnchorsPlan
+        plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan
         if isinstance(info, AnchorsDeployment):
             domain = self._domain(info.domain, None)
             plan = AnchorsPlan.of(self.server, info, domain, snap_km)
@@ -202,6 +205,13 @@ class Client:
             if isinstance(info, BallDeployment):
                 domain = self._domain(info.domain, info.table.domain)
                 plan = BallPlan.of(self.server, info, domain, snap_km)
+            elif isinstance(info, PandaDeployment):
+                both = self.tables.get_panda(self._wire, info.table, key)
+                self._check_metric(both.problem.domain)
+                plan = PandaPlan.of(self.server, info, both, snap_km)
+                if (plan.cost.epsilon, plan.cost.delta) != (stated.epsilon, stated.delta):
+                    msg = "the file costs something else than its operator signed; do not report"
+                    raise SignatureError(msg)
             else:
                 table = self.tables.get(self._wire, info.table, key)
                 self._check_metric(table.domain)
@@ -218,7 +228,7 @@ class Client:
 
     def report(
         self,
-        plan: TablePlan | BallPlan | AnchorsPlan,
+        plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan,
         record: Record,
         *,
         accept_no_guarantee: bool = False,
@@ -312,7 +322,7 @@ class Client:
             raise BudgetError(msg)
 
     def _enter(
-        self, plan: TablePlan | BallPlan | AnchorsPlan, record: Record, accept: bool
+        self, plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan, record: Record, accept: bool
     ) -> Entry:
         """The entry of a record: found, or drawn and charged, in one exclusive transaction."""
         if plan.server != self.server:
@@ -334,7 +344,7 @@ class Client:
         with self.ledger.books() as books:
             memo = None
             # With fresh draws, only what has a second step is looked up, to be finished.
-            if books.allowance.repeats == "same" or not isinstance(plan, TablePlan):
+            if books.allowance.repeats == "same" or not isinstance(plan, TablePlan | PandaPlan):
                 memo = draws.memo_of(record, plan, books)
                 found = books.find(memo)
                 if found is not None and _still_valid(found, plan):
@@ -345,7 +355,7 @@ class Client:
 
     def _draw_and_charge(
         self,
-        plan: TablePlan | BallPlan | AnchorsPlan,
+        plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan,
         record: Record,
         books: Books,
         memo: bytes | None,
@@ -360,6 +370,9 @@ class Client:
         report, version = new_id(), plan.version
         if isinstance(plan, TablePlan):
             output = draws.draw_output(record, plan)
+            content = Drawn(report=report, version=version, table=plan.sha256, output=output)
+        elif isinstance(plan, PandaPlan):
+            output = draws.draw_both_phases(record, plan)
             content = Drawn(report=report, version=version, table=plan.sha256, output=output)
         elif isinstance(plan, BallPlan):
             ball, centre = new_id(), draws.draw_centre(record, plan)

@@ -15,7 +15,7 @@ from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.selection.law import surrogates
 from panda_mdp.privacy.sampler import SystemBits, choose
-from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, Plan, TablePlan
+from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, PandaPlan, Plan, TablePlan
 from panda_mdp.protocol.client.record import Record
 from panda_mdp.protocol.ledger.books import Books
 from panda_mdp.space.domain import Domain
@@ -35,6 +35,11 @@ def draw_output(record: Record, plan: TablePlan) -> int:
     """An output from the record's row of the whole table."""
     column = record.unseal(plan.domain.fingerprint, lambda index: _column(plan.weights[index]))
     return int(plan.outputs[column])
+
+
+def draw_both_phases(record: Record, plan: PandaPlan) -> int:
+    """An output by Phase I and Phase II of PAnDA, neither of which leaves this function."""
+    return int(record.unseal(plan.domain.fingerprint, plan.table.sample))
 
 
 def draw_centre(record: Record, plan: BallPlan) -> int:

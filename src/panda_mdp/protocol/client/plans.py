@@ -4,6 +4,7 @@ A plan is made from public things alone and before the record is known, so nothi
 for it can depend on the record. Its `cost` is the client's own reckoning, not the server's claim:
 
     table     epsilon of the table, audited over all pairs
+    panda     (epsilon, delta) of the file, both phases accounted for over all pairs
     ball      (epsilon_1 + 2 epsilon_2, delta): centres audited, radius exact, rows audited later
     anchors   (epsilon, delta) where the certificate over all pairs holds; otherwise no guarantee
 """
@@ -22,6 +23,7 @@ from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError, MethodError, ProtocolError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.options import Options
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
 from panda_mdp.panda.selection.centres import BallLaw
@@ -36,6 +38,7 @@ from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
     BallDeployment,
     BallRows,
+    PandaDeployment,
     RoundRows,
     SelectionInfo,
     TableDeployment,
@@ -141,6 +144,32 @@ class TablePlan(Plan):
             sha256=info.table.sha256,
             table=table,
             weights=owned(table.weights()),
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PandaPlan(Plan):
+    """Everyone has the whole file of PAnDA: both phases run here, and only the report is sent."""
+
+    table: PandaTable
+
+    @classmethod
+    def of(cls, server: str, info: PandaDeployment, table: PandaTable, snap_km: float) -> PandaPlan:
+        """The plan of a file that was verified: its cost is what this client computed."""
+        if table.problem.reports.records is None:
+            msg = "the outputs of this deployment are no records; reports here are"
+            raise ProtocolError(msg)
+        return cls(
+            server=server,
+            name=info.name,
+            version=info.version,
+            open=info.open,
+            domain=table.problem.domain,
+            outputs=table.problem.outputs,
+            cost=table.guarantee,
+            snap_km=snap_km,
+            sha256=info.table.sha256,
+            table=table,
         )
 
 

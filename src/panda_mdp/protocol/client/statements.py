@@ -15,6 +15,7 @@ from panda_mdp.protocol.messages.deployments import (
     Advice,
     AnchorsDeployment,
     BallDeployment,
+    PandaDeployment,
     Statement,
     TableDeployment,
 )
@@ -23,7 +24,7 @@ from panda_mdp.protocol.messages.signing import VerifyKey, digest_of, statement_
 from panda_mdp.space.domain import Domain
 
 LATER = ("retention_days", "collector", "purpose", "until")
-Described = TableDeployment | BallDeployment | AnchorsDeployment
+Described = TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment
 
 
 def read_statement(info: Described, key: Keyring | VerifyKey) -> Statement:

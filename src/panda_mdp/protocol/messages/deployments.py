@@ -104,6 +104,15 @@ class BallDeploymentRequest(Advice):
     snap_km: Annotated[float, Field(gt=0, le=20_000)] = 0.5
 
 
+class PandaDeploymentRequest(Advice):
+    """Everyone downloads a file of PAnDA and runs both phases alone; only the report is sent."""
+
+    kind: Literal["panda"]
+    name: Name
+    table: TableRef
+    snap_km: Annotated[float, Field(gt=0, le=20_000)] = 0.5
+
+
 class AnchorsDeploymentRequest(Advice):
     """The paper: rounds of anchor uploads, a table over their union, rows for everyone."""
 
@@ -123,7 +132,10 @@ class AnchorsDeploymentRequest(Advice):
 
 
 DeploymentRequest = Annotated[
-    TableDeploymentRequest | BallDeploymentRequest | AnchorsDeploymentRequest,
+    TableDeploymentRequest
+    | BallDeploymentRequest
+    | PandaDeploymentRequest
+    | AnchorsDeploymentRequest,
     Field(discriminator="kind"),
 ]
 
@@ -137,7 +149,7 @@ class Statement(Advice):
 
     statement: Literal["panda-mdp deployment 1"] = "panda-mdp deployment 1"
     name: Name
-    kind: Literal["table", "ball", "anchors"]
+    kind: Literal["table", "ball", "panda", "anchors"]
     version: Version
     issued: Count
     """Seconds since 1970; a later statement about the same deployment replaces this one."""
@@ -207,6 +219,17 @@ class BallDeployment(Deployed):
     guarantee: GuaranteeInfo
 
 
+class PandaDeployment(Deployed):
+    """GET /v1/deployments/{name}, kind panda: the file has everything, and proves `guarantee`."""
+
+    kind: Literal["panda"] = "panda"
+    table: TableInfo
+    selection: Literal["ball", "coins"]
+    selection_epsilon: Annotated[float, Field(ge=0)]
+    """What Phase I would tell if it were released; here it stays with the client."""
+    guarantee: GuaranteeInfo
+
+
 class AnchorsDeployment(Deployed):
     """GET /v1/deployments/{name}, kind anchors. `guarantee` is None where there is none."""
 
@@ -227,14 +250,18 @@ class AnchorsDeployment(Deployed):
 
 
 Deployment = Annotated[
-    TableDeployment | BallDeployment | AnchorsDeployment, Field(discriminator="kind")
+    TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment,
+    Field(discriminator="kind"),
 ]
 deployment_request: TypeAdapter[
-    TableDeploymentRequest | BallDeploymentRequest | AnchorsDeploymentRequest
+    TableDeploymentRequest
+    | BallDeploymentRequest
+    | PandaDeploymentRequest
+    | AnchorsDeploymentRequest
 ] = TypeAdapter(DeploymentRequest)
-deployment_info: TypeAdapter[TableDeployment | BallDeployment | AnchorsDeployment] = TypeAdapter(
-    Deployment
-)
+deployment_info: TypeAdapter[
+    TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment
+] = TypeAdapter(Deployment)
 
 
 class DeploymentList(Message):

@@ -10,6 +10,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, func, select
 
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.panda.file.decode import decode as decode_panda
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.reports import Estimate
 from panda_mdp.protocol.server.estimate import (
@@ -19,7 +20,7 @@ from panda_mdp.protocol.server.estimate import (
     estimate,
     table_observations,
 )
-from panda_mdp.protocol.server.store.catalogue import domain_row, read_table
+from panda_mdp.protocol.server.store.catalogue import domain_row, is_panda, read_table
 from panda_mdp.protocol.server.store.deployments import anchors_request, table_of_version
 from panda_mdp.protocol.server.store.rounds import (
     build_task,
@@ -98,6 +99,10 @@ def compute(inputs: TableInputs | AnchorsInputs) -> Estimate:
     if isinstance(inputs, TableInputs):
         tables = []
         for version, data in inputs.files:
+            if is_panda(data):
+                both = decode_panda(data)
+                tables.append((version, both.problem.outputs, both.marginal))
+                continue
             table = read_table(data)
             tables.append((version, table.outputs, np.asarray(table.weights()) / 2.0**62))
         return _message(estimate(table_observations(tables, inputs.rows)), number)

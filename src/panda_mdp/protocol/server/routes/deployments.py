@@ -17,6 +17,7 @@ from panda_mdp.protocol.messages.deployments import (
     Deployment,
     DeploymentList,
     DeploymentPatch,
+    PandaDeploymentRequest,
     deployment_request,
 )
 from panda_mdp.protocol.server.bodies import read_message
@@ -35,7 +36,12 @@ from panda_mdp.protocol.server.routes.common import (
 from panda_mdp.protocol.server.solving import ball_facts
 from panda_mdp.protocol.server.store import deployments as stored
 from panda_mdp.protocol.server.store.actions import record_action
-from panda_mdp.protocol.server.store.catalogue import domain_row, table_info
+from panda_mdp.protocol.server.store.catalogue import (
+    domain_row,
+    is_panda,
+    promise_of_panda,
+    table_info,
+)
 from panda_mdp.protocol.server.store.rounds import certify_request
 from panda_mdp.protocol.server.store.statements import sign_deployment
 
@@ -54,7 +60,7 @@ _GIVES: Responses = {
     status_code=201,
 )
 async def post_deployment(request: Request) -> Response:
-    """Open a deployment of kind table, ball or anchors.
+    """Open a deployment of kind table, ball, panda or anchors.
 
     An anchors deployment for which no guarantee can be certified is refused, unless
     `accept_no_guarantee` says that this is known; every answer about it then says so too.
@@ -94,9 +100,20 @@ async def _table_facts(here: Context, wanted: stored.Request, ref: TableRef) -> 
                 stored.domain_id_of(connection, info.domain)
 
     await run_in_threadpool(look)
+    data = await run_in_threadpool(here.file, ref)
+    phased = await run_in_threadpool(is_panda, data)
+    if phased != isinstance(wanted, PandaDeploymentRequest):
+        raise Failure(
+            "invalid",
+            "table: a table of PAnDA, whose rows belong to anchors or balls and not to records"
+            if phased
+            else "table: a plain table, which has no first phase",
+            "use kind panda" if phased else "use kind table or ball, or publish PandaResult.save's",
+        )
+    if phased:
+        return await run_in_threadpool(promise_of_panda, data)
     if not isinstance(wanted, BallDeploymentRequest):
         return {}
-    data = await run_in_threadpool(here.file, ref)
     return await here.pool.run(ball_facts, data, wanted.epsilon_1, wanted.delta, wanted.candidates)
 
 

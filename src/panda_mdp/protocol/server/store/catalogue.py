@@ -17,6 +17,9 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Row, func, insert, select
 
 from panda_mdp.errors import DomainError, FileFormatError
+from panda_mdp.panda.file.decode import decode as decode_panda
+from panda_mdp.panda.file.decode import peek
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.protocol.messages.catalogue import (
     DomainDetail,
     DomainInfo,
@@ -33,12 +36,12 @@ from panda_mdp.protocol.server.store.database import now_ms
 from panda_mdp.protocol.server.store.log import append
 from panda_mdp.protocol.server.store.schema import domains, tables, when
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.certificate import restore_domain
+from panda_mdp.table.certificate import PHASED_VERSION, restore_domain
 from panda_mdp.table.pmdc import layout
 from panda_mdp.table.pmdc.archive import decode as decode_compact
 from panda_mdp.table.pmdc.archive import encode as encode_compact
 from panda_mdp.table.pmdc.compact import CompactTable
-from panda_mdp.table.pmdp.decode import decode
+from panda_mdp.table.pmdp.decode import decode, version_of
 
 MICRODEGREES = 1e6
 _NAMES = TypeAdapter(list[PlaceName])
@@ -202,11 +205,49 @@ def examine(data: bytes) -> Candidate:
     """
     if data.startswith(layout.MAGIC):
         return Candidate(table_facts(decode_compact(data)), data)
+    if is_panda(data):
+        return Candidate(_panda_facts(decode_panda(data)), data)
     if data.startswith(b"PK"):
         compact = encode_compact(decode(data))
         return Candidate(table_facts(decode_compact(compact)), compact)
     msg = "the body is neither a .pmdp nor a .pmdc file; mechanism.save and pm.save_compact do"
     raise FileFormatError(msg)
+
+
+def is_panda(data: bytes) -> bool:
+    """Whether a file is a table of PAnDA."""
+    return data.startswith(b"PK") and version_of(data) == PHASED_VERSION
+
+
+def _panda_facts(table: PandaTable) -> dict[str, Any]:
+    problem = table.problem
+    if problem.reports.kind != "records":
+        msg = f"outputs are {problem.reports.kind}; reports of this service are records"
+        raise FileFormatError(msg)
+    return {
+        "domain": problem.domain.fingerprint,
+        "unit": problem.domain.unit,
+        "records": problem.size,
+        "outputs": problem.outputs_count,
+        "epsilon": table.epsilon,
+        "audited_epsilon": table.epsilon,
+        "loss": table.loss,
+        "lower_bound": None,
+        "gap": None,
+        "loss_cost": 0.0,
+    }
+
+
+def promise_of_panda(data: bytes) -> dict[str, Any]:
+    """What a stored file of PAnDA promises; it was verified when it was published."""
+    certificate, _ = peek(data)
+    return {
+        "epsilon": certificate["epsilon"],
+        "delta": certificate["delta"],
+        "unit": certificate["domain"]["unit"],
+        "selection": certificate["selection"]["kind"],
+        "selection_epsilon": certificate["account"]["selection_epsilon"],
+    }
 
 
 def table_facts(table: CompactTable) -> dict[str, Any]:
@@ -306,13 +347,16 @@ def read_table(data: bytes) -> CompactTable:
 
 def table_outputs(data: bytes) -> frozenset[int]:
     """The outputs of a stored table, which was audited when it was published."""
+    if is_panda(data):
+        return frozenset(peek(data)[1].tolist())
     header, sections = layout.unpack(data)
     return frozenset(layout.unpack_integers(sections["outputs"], header["outputs"]).tolist())
 
 
 def table_metric(data: bytes) -> str:
     """The kind of a stored table's metric."""
-    return str(layout.unpack(data)[0]["domain"]["kind"])
+    header = peek(data)[0] if is_panda(data) else layout.unpack(data)[0]
+    return str(header["domain"]["kind"])
 
 
 def plain(value: Mapping[str, Any]) -> str:

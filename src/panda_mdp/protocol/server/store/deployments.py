@@ -15,6 +15,8 @@ from panda_mdp.protocol.messages.deployments import (
     AnchorsDeploymentRequest,
     BallDeployment,
     BallDeploymentRequest,
+    PandaDeployment,
+    PandaDeploymentRequest,
     TableDeployment,
     TableDeploymentRequest,
     deployment_request,
@@ -32,8 +34,13 @@ from panda_mdp.protocol.server.store.schema import (
     when,
 )
 
-Request = TableDeploymentRequest | BallDeploymentRequest | AnchorsDeploymentRequest
-Described = TableDeployment | BallDeployment | AnchorsDeployment
+Request = (
+    TableDeploymentRequest
+    | BallDeploymentRequest
+    | PandaDeploymentRequest
+    | AnchorsDeploymentRequest
+)
+Described = TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment
 
 
 def find(connection: Connection, name: str) -> Row[Any]:
@@ -228,12 +235,20 @@ def describe(connection: Connection, row: Row[Any]) -> Described:
     if isinstance(request, TableDeploymentRequest):
         promised = GuaranteeInfo(epsilon=info.epsilon, delta=0.0, unit=info.unit)
         return TableDeployment(guarantee=promised, **shared)
+    promised = GuaranteeInfo(epsilon=facts["epsilon"], delta=facts["delta"], unit=facts["unit"])
+    if isinstance(request, PandaDeploymentRequest):
+        return PandaDeployment(
+            selection=facts["selection"],
+            selection_epsilon=facts["selection_epsilon"],
+            guarantee=promised,
+            **shared,
+        )
     return BallDeployment(
         domain=domain_id_of(connection, info.domain),
         epsilon_1=request.epsilon_1,
         delta=request.delta,
         candidates=request.candidates,
-        guarantee=GuaranteeInfo(epsilon=facts["epsilon"], delta=facts["delta"], unit=facts["unit"]),
+        guarantee=promised,
         **shared,
     )
 

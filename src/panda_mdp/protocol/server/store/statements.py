@@ -10,6 +10,7 @@ from panda_mdp.protocol.messages.catalogue import TableInfo
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeploymentRequest,
     BallDeploymentRequest,
+    PandaDeploymentRequest,
     Statement,
     TableDeploymentRequest,
 )
@@ -118,6 +119,8 @@ def _statement(connection: Connection, row: Row[Any]) -> Statement:
             "candidates": digest_of(request.candidates),
         }
         return Statement(**shared)
+    if isinstance(request, PandaDeploymentRequest):
+        return Statement(epsilon=facts["epsilon"], delta=facts["delta"], **shared)
     if not isinstance(request, TableDeploymentRequest):
         msg = f"a deployment of kind {row.kind} cannot be stated"
         raise TypeError(msg)
