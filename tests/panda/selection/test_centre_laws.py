@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import brentq
 
 import panda_mdp as pm
+from panda_mdp.panda.selection.candidates import central, spread_out
 from panda_mdp.panda.selection.centre_laws import draw_law, level_shares, radius_for
 from panda_mdp.privacy.quantise import TOTAL
 
@@ -82,3 +83,13 @@ def test_one_centre_and_unknown_laws() -> None:
     assert draw_law(problem, 1e-2, "tightest").weights.tolist() == [[int(TOTAL)]] * 4
     with pytest.raises(pm.errors.MethodError, match="choose from tightest"):
         pm.BallAnchors(1.0, centre="nearest")
+
+
+def test_central_records_stand_for_their_cells() -> None:
+    points = np.random.default_rng(5).normal(size=(120, 2)) * 4
+    domain = pm.Domain.from_vectors(points)
+    for count in (1, 7, 40, 120):
+        chosen = central(domain, count)
+        assert len(np.unique(chosen)) == count
+        spread = domain.distances(None, spread_out(domain, count)).min(axis=1).sum()
+        assert domain.distances(None, chosen).min(axis=1).sum() <= spread * (1 + 1e-12)

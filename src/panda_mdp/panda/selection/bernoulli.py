@@ -15,7 +15,7 @@ from panda_mdp.panda.accounts import leakage as leaks
 from panda_mdp.panda.accounts import quantiles
 from panda_mdp.panda.options import Options, check_delta
 from panda_mdp.panda.schemes.coin_scheme import CoinScheme
-from panda_mdp.panda.selection.candidates import covering_radius, spread_out
+from panda_mdp.panda.selection.candidates import central, covering_radius
 from panda_mdp.panda.selection.draws import binomial, flip, subset
 from panda_mdp.panda.selection.law import AnchorLaw, check_anchors, surrogate_law
 from panda_mdp.privacy.sampler import BitSource, SystemBits
@@ -102,12 +102,12 @@ class BernoulliAnchors:
 
     @classmethod
     def alike(cls, domain: Domain, count: int, delta: float) -> BernoulliAnchors:
-        """`count` public records that are spread out, each selected almost surely by everybody.
+        """`count` public records that stand for the others, selected almost surely by everybody.
 
         The set then tells nothing, and the nearest candidate is missing with at most delta / 4.
         With all records this is the whole table for everybody.
         """
-        chosen = spread_out(domain, count) if count < domain.size else None
+        chosen = central(domain, count) if count < domain.size else None
         reach = domain.diameter / 1_000
         if chosen is not None:
             reach = max(reach, 1.001 * covering_radius(domain, chosen))

@@ -1,4 +1,4 @@
-"""Public subsets of a domain: records that are far apart, chosen without any user's data."""
+"""Public subsets of a domain: records that cover it, chosen without any user's data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
+from panda_mdp.panda.selection.law import surrogates
 from panda_mdp.space.domain import Domain
+
+ROUNDS = 15
+"""How often medoids are moved."""
+MEMBERS = 512
+"""Records of a cell that may become its medoid."""
 
 
 def spread_out(domain: Domain, count: int) -> IntArray:
@@ -28,6 +34,35 @@ def spread_out(domain: Domain, count: int) -> IntArray:
         chosen.append(int(nearest.argmax()))
         np.minimum(nearest, _column(domain, chosen[-1]), out=nearest)
     return np.sort(np.array(chosen, dtype=np.int64))
+
+
+def central(domain: Domain, count: int) -> IntArray:
+    """`count` records that stand for the others, ascending: medoids of the cells around them.
+
+    Begins with `spread_out`, which minds the farthest record alone; then each is replaced by the
+    record of its cell with the least sum of distances to the others, as long as that moves any.
+    Public: a function of the domain.
+
+    >>> line = Domain.from_vectors([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
+    >>> central(line, 2).tolist()
+    [1, 4]
+    """
+    chosen = spread_out(domain, count)
+    for _ in range(ROUNDS if count < domain.size else 0):
+        cell = surrogates(domain, chosen)
+        order = np.argsort(cell, kind="stable")
+        cells = np.split(order, np.searchsorted(cell[order], np.arange(1, count)))
+        moved = np.sort([_medoid(domain, some) for some in cells])
+        if np.array_equal(moved, chosen):
+            break
+        chosen = moved
+    return chosen
+
+
+def _medoid(domain: Domain, records: IntArray) -> int:
+    """The record with the least sum of distances to the others, of a few hundred at most."""
+    some = records[:: max(1, len(records) // MEMBERS)]
+    return int(some[domain.distances(some, records).sum(axis=1).argmin()])
 
 
 def covering_radius(domain: Domain, chosen: IntArray) -> float:
