@@ -9,6 +9,7 @@ import panda_mdp as pm
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.options import Options
+from panda_mdp.panda.selection.candidates import covering_radius, spread_out
 
 SIZE = 40
 
@@ -124,5 +125,27 @@ def test_candidates_on_rome_lose_little(road_maps) -> None:
     found = pm.calibrate(problem, 1e-7, families=("candidates",), candidate_counts=(100,))
     run = pm.panda(problem, range(10), found.selection, 1e-7, relaxed=False)
     assert pm.audit_panda(run).holds
-    margin = pm.panda(problem, [0], found.selection, 1e-7, relaxed=False, budgets="margin")
-    assert found.loss < 0.7 * margin.scheme.expected_loss()
+    chosen = spread_out(problem.domain, 100)
+    reach = 1.001 * covering_radius(problem.domain, chosen)
+    spread = pm.BernoulliAnchors("exponential", 1 - 1e-7 / 4, 0.0, reach, candidates=chosen)
+    margin, certified = (
+        spread.scheme(problem, 1e-7, Options(budgets=budgets)).expected_loss()
+        for budgets in ("margin", "certificate")
+    )
+    assert certified < 0.7 * margin
+    assert found.loss < certified
+
+
+def test_rounds_look_between_the_shares_and_never_lose() -> None:
+    rng = np.random.default_rng(2)
+    domain = pm.Domain.from_vectors(rng.random((60, 2)) * 12, unit="km")
+    outputs = np.arange(4)
+    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 4.0)
+    few = {"families": ("ball",), "centre_shares": (0.2, 0.6)}
+    coarse = pm.calibrate(problem, 1e-2, rounds=0, **few)
+    fine = pm.calibrate(problem, 1e-2, rounds=2, **few)
+    assert len(coarse.tried) == 2
+    assert 2 < len(fine.tried) <= 8
+    assert fine.loss <= coarse.loss
+    assert {trial.selection.delta for trial in fine.tried} >= {1e-2, 2.5e-3}
+    assert all(trial.selection.delta <= 1e-2 for trial in fine.tried)

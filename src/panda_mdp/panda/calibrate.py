@@ -124,6 +124,7 @@ def calibrate(
     rates: Sequence[float] | None = None,
     radii: Sequence[float] | None = None,
     splits: Sequence[float] = (0.0, 0.5),
+    rounds: int = 1,
     gap: float = 0.02,
 ) -> Calibration:
     """What keeps (epsilon, delta), given what may be downloaded and what the upload may tell.
@@ -131,7 +132,9 @@ def calibrate(
     `most_anchors` bounds the rows that a user downloads on average, `most_selection_epsilon` what
     the upload alone may tell per unit of distance. Three families:
 
-    - "ball": a private centre, for `centre_shares` of epsilon; one table serves everybody;
+    - "ball": a private centre, for `centre_shares` of epsilon; then, `rounds` times, the shares
+      half-way from the best to its neighbours, and larger balls, which miss their record a
+      quarter as often; one table serves everybody;
     - "candidates": public candidate sets of `candidate_counts` records that are spread out,
       selected alike by everybody: the upload tells nothing;
     - "coins": the paper's decays, with `alphas`, `rates`, `radii` (fractions of the diameter by
@@ -150,10 +153,17 @@ def calibrate(
         raise MethodError(msg)
     tried: list[Trial] = []
     if "ball" in families:
-        for share in centre_shares:
-            ball = BallAnchors(share * problem.epsilon, delta)
+
+        def weigh(share: float, part: float) -> Trial:
+            ball = BallAnchors(share * problem.epsilon, part * delta)
             around = ball.scheme(problem, delta, Options(gap=gap))
-            tried.append(_weigh(around, ball.epsilon, most_anchors, most_selection_epsilon))
+            return _weigh(around, ball.epsilon, most_anchors, most_selection_epsilon)
+
+        balls = {(share, 1.0): weigh(share, 1.0) for share in sorted(set(centre_shares))}
+        for _ in range(rounds):
+            for setting in _between(balls):
+                balls[setting] = weigh(*setting)
+        tried += [balls[setting] for setting in sorted(balls)]
     counts = _counts(problem.size, candidate_counts)
     if "candidates" in families:
         for count in counts:
@@ -178,6 +188,22 @@ def calibrate(
         binding="" if frontier and not only else _binding(problem, delta, tried),
         tried=tuple(tried),
     )
+
+
+def _between(balls: dict[tuple[float, float], Trial]) -> list[tuple[float, float]]:
+    """Settings next to the best that is no whole table: (share of epsilon, part of delta).
+
+    Shares half-way to its neighbours, and balls that miss their record a quarter as often: they are
+    larger, and what is outside costs less. Three at most.
+    """
+    useful = [key for key, trial in balls.items() if trial.fits and not trial.degenerate]
+    if not useful:
+        return []
+    share, part = min(useful, key=lambda key: (balls[key].loss, key))
+    shares = sorted({key[0] for key in balls})
+    at = shares.index(share)
+    near = [(share + shares[k]) / 2 for k in (at - 1, at + 1) if 0 <= k < len(shares)]
+    return [*((other, part) for other in near), (share, part / 4)]
 
 
 def _counts(size: int, given: Sequence[int] | None) -> list[int]:
