@@ -55,6 +55,15 @@ def test_a_larger_map_is_drawn_from(tmp_path: Path) -> None:
     assert (table.problem.size, table.problem.outputs_count) == (5000, 100)
 
 
+def test_any_record_may_be_reported(town: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t.pmdp"
+    options = ["--records", "40", "--method", "exponential"]
+    assert call("solve", town, "-o", target, *options, "--outputs", "all").exit_code == 0
+    assert sorted(pm.load(target).problem.outputs.tolist()) == list(range(40))
+    for wrong in ("0", "41", "every", "²"):
+        assert call("solve", town, "-o", target, *options, "--outputs", wrong).exit_code == 2
+
+
 def test_travel_to_tasks(town: Path, tmp_path: Path) -> None:
     near, far = tmp_path / "near.pmdp", tmp_path / "far.pmdp"
     options = ["--records", "20", "--outputs", "5", "--method", "exponential"]
