@@ -17,6 +17,7 @@ from panda_mdp.plot.style import (
     PALETTE,
     VERMILION,
     draw_streets,
+    legend_below,
     map_axes,
     map_figure,
     new_figure,
@@ -67,7 +68,7 @@ def draw_anchors(run: PandaRun, user: int, *, city: City | None = None) -> Figur
         label="simulated record",
     )
     map_axes(axes, points)
-    axes.legend(loc="upper right", framealpha=0.95)
+    legend_below(axes)
     return figure
 
 

@@ -48,7 +48,7 @@ def draw_side_by_side(city: City, tasks: IntArray, shown: Sequence[Outcome]) -> 
         draw_streets(axes, nodes, city.u, city.v)
         draw_reports(axes, points[problem.outputs], area, points[record], points[tasks])
         map_axes(axes, nodes)
-        draw_reports_legend(axes)
+        draw_reports_legend(axes, area)
         axes.set_title(
             f"{outcome.method.label}\nexpected loss over all records "
             f"{outcome.loss:.3f} {problem.loss_unit}",

@@ -84,7 +84,8 @@ def draw_trade_off(
     plain_axes(axes)
     upper = axes.secondary_xaxis("top", functions=(_doubling, _doubling))
     upper.set_xticks([np.log(2) / tick for tick in ticks], [_length(t, unit) for t in ticks])
-    upper.set_xlabel("odds of two places change by less than a factor 2 within", color=PALE)
+    noun = "places" if unit == "km" else "records"
+    upper.set_xlabel(f"odds of two {noun} change by less than a factor 2 within", color=PALE)
     upper.tick_params(colors=PALE)
     upper.minorticks_off()
     axes.legend(frameon=False)
@@ -112,8 +113,14 @@ def draw_privacy_loss(
     for k, (name, table) in enumerate(named.items()):
         curve = privacy_loss_curve(table, reach=reach)
         colour = PALETTE[k % len(PALETTE)]
-        axes.plot(curve.distance, curve.largest, color=colour, linewidth=2, label=name)
-        axes.plot(curve.distance, curve.median, color=colour, linewidth=1.5, linestyle=":")
+        # Distances of ages are whole years: bins between them are empty, the line goes on.
+        seen = ~np.isnan(curve.largest)
+        at = curve.distance[seen]
+        axes.plot(at, curve.largest[seen], color=colour, linewidth=2, label=f"{name}: worst pair")
+        axes.plot(
+            at, curve.median[seen], color=colour, linewidth=1.5, linestyle=":",
+            label=f"{name}: median pair",
+        )  # fmt: skip
         sampled |= curve.sampled
         end = max(end, float(curve.distance[-1]))
     for epsilon in sorted({table.epsilon for table in named.values()}):
@@ -123,7 +130,7 @@ def draw_privacy_loss(
             color=INK,
             linewidth=1.5,
             linestyle="--",
-            zorder=1,
+            zorder=5,
             label=f"allowed: epsilon {epsilon:g} per {unit}",
         )
     axes.set_xlim(0, end)
@@ -133,8 +140,7 @@ def draw_privacy_loss(
     plain_axes(axes)
     pairs = "pairs of a sample of records" if sampled else "all pairs"
     axes.set_title(
-        f"{title or 'How well two records can be told apart'}\n"
-        f"solid: worst pair at that distance, dotted: median pair ({pairs})",
+        f"{title or 'How well two records can be told apart'}\nby their distance, over {pairs}",
         loc="left",
         color=INK,
     )

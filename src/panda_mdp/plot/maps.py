@@ -10,6 +10,7 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.city.city import City
 from panda_mdp.errors import MethodError
+from panda_mdp.meaning.words import distance_words
 from panda_mdp.plot.measures import expected_losses, local_epsilons, radius_of_share
 from panda_mdp.plot.places import Plane, output_places, places_of, plane_of
 from panda_mdp.plot.style import (
@@ -21,8 +22,10 @@ from panda_mdp.plot.style import (
     VERMILION,
     circle_areas,
     draw_streets,
+    legend_below,
     map_axes,
     map_figure,
+    round_length,
 )
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.table.mechanism import Table
@@ -32,7 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHARE = 0.8
-LEGEND_SIZES = (12, 80, 120, 60)
+PROBABILITY = "probability"
+LEGEND_AREA = 80.0
 
 
 def draw_city(city: City, *, domain: Domain | None = None, title: str = "") -> Figure:
@@ -53,7 +57,7 @@ def draw_city(city: City, *, domain: Domain | None = None, title: str = "") -> F
             zorder=3,
             label=f"{len(records):,} records",
         )
-        axes.legend(loc="upper right", framealpha=0.95)
+        legend_below(axes)
     map_axes(axes, nodes)
     return figure
 
@@ -86,17 +90,21 @@ def draw_record(
     told = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"
     radius = radius_of_share(table, row, SHARE) if problem.domain.geographic else None
     if radius is not None:
-        told += f", {SHARE:.0%} of reports within {radius:.3g} km"
+        where = f"within {distance_words(radius)}" if radius > 0 else "at the record itself"
+        told += f", {SHARE:.0%} of reports {where}"
     figure, axes = map_figure(points, f"{heading}, epsilon {_epsilon(table)}\n{told}")
     _draw_ground(axes, plane, city)
     goals = None if tasks is None else points[check_indices(tasks, problem.size, "tasks")]
     draw_reports(axes, reports, circle_areas(share), home, goals)
-    if radius is not None:
+    if radius:
         angle = np.linspace(0, 2 * np.pi, 200)
         ring = home + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        axes.plot(ring[:, 0], ring[:, 1], color=VERMILION, linewidth=1.2, linestyle="--", zorder=4)
+        axes.plot(
+            ring[:, 0], ring[:, 1], color=VERMILION, linewidth=1.2, linestyle="--", zorder=4,
+            label=f"holds {SHARE:.0%} of reports",
+        )  # fmt: skip
     map_axes(axes, points)
-    draw_reports_legend(axes)
+    draw_reports_legend(axes, circle_areas(share))
     return figure
 
 
@@ -117,7 +125,7 @@ def draw_reports(
         alpha=0.72,
         linewidth=0,
         zorder=3,
-        label="probability (area)",
+        label=PROBABILITY,
     )
     axes.scatter(
         home[0],
@@ -142,14 +150,18 @@ def draw_reports(
         )
 
 
-def draw_reports_legend(axes: Axes) -> None:
-    """What the marks of `draw_reports` mean, at sizes that fit a legend."""
+def draw_reports_legend(axes: Axes, areas: FloatArray) -> None:
+    """What the marks of `draw_reports` mean, and the percentage that a circle of some area is."""
     from matplotlib.collections import PathCollection
 
-    legend = axes.legend(loc="upper right", framealpha=0.95)
-    for handle, size in zip(legend.legend_handles, LEGEND_SIZES, strict=False):
-        if isinstance(handle, PathCollection):
-            handle.set_sizes([size])
+    # Probabilities sum to 1, so the sum of the areas is that of a certain report.
+    whole = float(areas.sum())
+    share = round_length(LEGEND_AREA / whole)
+    legend = legend_below(axes)
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+        if isinstance(handle, PathCollection) and text.get_text() == PROBABILITY:
+            handle.set_sizes([share * whole])
+            text.set_text(f"probability: this area is {100 * share:g} %")
 
 
 def draw_expected_loss(table: Table, *, city: City | None = None, title: str = "") -> Figure:
@@ -207,9 +219,14 @@ def draw_values(
             zorder=4,
             label="unbounded",
         )
-        axes.legend(loc="upper right", framealpha=0.95)
+        legend_below(axes)
     map_axes(axes, points)
-    bar = figure.colorbar(marks, ax=axes, shrink=0.72, pad=0.01, extend="both")
+    below, above = (values[finite] < low).any(), (values[finite] > high).any()
+    beyond = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}
+    extend = beyond[int(below), int(above)]
+    bar = figure.colorbar(marks, ax=axes, shrink=0.72, pad=0.01, extend=extend)
+    bar.formatter.set_useOffset(False)
+    bar.update_ticks()
     bar.set_label(label)
     bar.outline.set_visible(False)
     return figure
@@ -221,7 +238,8 @@ def _range(values: FloatArray) -> tuple[float, float]:
     if len(values) == 0:
         return 0.0, 1.0
     low, high = np.percentile(values, [1, 99])
-    return float(low), float(high) if high > low else float(low) + 1e-12
+    # Values that are all but equal get one colour, and a scale whose ticks can be read.
+    return float(low), max(float(high), float(low) + 0.01 * abs(float(low)) + 1e-12)
 
 
 def _draw_ground(axes: Axes, plane: Plane, city: City | None) -> None:

@@ -15,6 +15,7 @@ from panda_mdp.errors import InvalidInputError, MissingDependencyError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 # Okabe and Ito's palette, told apart by all kinds of colour vision.
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -118,6 +119,13 @@ def draw_streets(axes: Axes, nodes: FloatArray, u: Any, v: Any, *, strong: bool 
 def circle_areas(share: FloatArray) -> FloatArray:
     """Areas of circles in proportion to probabilities, the largest of them no blot."""
     return np.asarray(share * min(5000.0, 1600.0 / max(float(share.max()), 1e-300)))
+
+
+def legend_below(axes: Axes) -> Legend:
+    """A legend under the map: a long or thin city leaves no corner free."""
+    return axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, frameon=False, borderaxespad=0.2
+    )
 
 
 def plain_axes(axes: Axes) -> None:
