@@ -225,8 +225,7 @@ def draw_values(
     beyond = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}
     extend = beyond[int(below), int(above)]
     bar = figure.colorbar(marks, ax=axes, shrink=0.72, pad=0.01, extend=extend)
-    bar.formatter.set_useOffset(False)
-    bar.update_ticks()
+    bar.ax.ticklabel_format(axis="y", useOffset=False)
     bar.set_label(label)
     bar.outline.set_visible(False)
     return figure
