@@ -14,7 +14,7 @@ from panda_mdp import plot
 
 @pytest.fixture(scope="module")
 def thin() -> pm.Mechanism:
-    """A city that is long and thin, with outputs at every record: epsilon so large that all stay."""
+    """A long, thin city, outputs at every record, epsilon so large that nearly all stay."""
     rng = np.random.default_rng(0)
     along = np.sort(rng.uniform(0, 0.18, 60))
     domain = pm.Domain.from_points(40.7 + along, -74.0 + along * 0.7 + rng.uniform(0, 0.01, 60))
