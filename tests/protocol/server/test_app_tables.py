@@ -111,6 +111,22 @@ def test_a_compact_file_is_taken_as_it_is(server: Running, tmp_path: Path) -> No
     assert server.client().get("/v1/tables/compact/1/file").content == data
 
 
+def test_a_table_that_was_not_expected_is_refused(server: Running, tmp_path: Path) -> None:
+    table = pm.save_compact(small_table(small_domain()), tmp_path / "t.pmdc")
+    data = (tmp_path / "t.pmdc").read_bytes()
+
+    def post(**expected: float | str) -> httpx.Response:
+        return server.admin.post("/v1/tables/asked", content=data, headers=OCTETS, params=expected)
+
+    for wrong in ({"epsilon": 2.9}, {"unit": "m"}, {"fingerprint": "0" * 64}):
+        answer = post(**wrong)
+        assert error_of(answer) == (422, "invalid")
+        assert f"{next(iter(wrong))}: the table is not the expected one" in answer.text
+    assert error_of(server.client().get("/v1/tables/asked/1")) == (404, "not_found")
+    right = {"epsilon": 3.0, "unit": "km", "fingerprint": table.domain.fingerprint}
+    assert post(**right).status_code == 201
+
+
 def test_files_that_prove_nothing_are_refused(server: Running, tmp_path: Path) -> None:
     path = tmp_path / "t.pmdc"
     pm.save_compact(small_table(small_domain()), path)
