@@ -19,7 +19,18 @@ from protocol_standin import TOKEN, URL, Standin, give  # noqa: E402
 
 from panda_mdp.protocol import Allowance, Client  # noqa: E402
 
-__all__ = ["KM", "TOKEN", "URL", "Standin", "client", "deployed", "give", "new_id", "rogue"]
+__all__ = [
+    "KM",
+    "TOKEN",
+    "URL",
+    "Standin",
+    "client",
+    "deployed",
+    "give",
+    "new_id",
+    "rogue",
+    "small_domain",
+]
 KM = 1 / 111.2
 
 

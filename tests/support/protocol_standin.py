@@ -22,6 +22,7 @@ from panda_mdp.protocol.client import statements
 from panda_mdp.protocol.client.statements import Described
 from panda_mdp.protocol.ledger import ledger
 from panda_mdp.protocol.messages import merkle
+from panda_mdp.protocol.messages.balls import CompactBallRows, pack_rows
 from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
@@ -86,6 +87,7 @@ class Standin:
     uploads: dict[str, list[int]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     round_state: str = "solved"
+    compact_balls: bool = False
     entries: list[bytes] = field(default_factory=list)
     """The log."""
 
@@ -291,6 +293,23 @@ def post_ball(server: Standin, request: httpx.Request, name: str) -> httpx.Respo
     weights = [[str(w) for w in row] for row in server.table.weights()[ball].tolist()]
     records, outputs = ball.tolist(), server.table.outputs.tolist()
     signed = rows_bytes(name, server.version, "records", records, outputs, weights)
+    if server.compact_balls:
+        rows, floors = server.table.rows(ball)
+        order, blocks = pack_rows(server.table.domain, ball, rows, floors)
+        return give(
+            CompactBallRows(
+                version=server.version,
+                centre=centre,
+                records=order,
+                outputs=outputs,
+                floors=[str(floor) for floor in floors.tolist()],
+                blocks=blocks,
+                guarantee=GuaranteeInfo(epsilon=1.0, unit="km"),
+                signature=server.key.sign(signed),
+                key_id=server.key.id,
+            ),
+            201,
+        )
     return give(
         BallRows(
             version=server.version,

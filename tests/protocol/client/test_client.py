@@ -613,7 +613,7 @@ def test_a_ball(server, client, table):
     answer = client.report(plan, plan.record(3))
     assert answer.output in table.outputs
     (asked,) = bodies(server, "/balls")
-    assert set(asked) == {"id", "centre"}
+    assert set(asked) == {"id", "centre", "compact"}
     assert asked["centre"] in plan.law.centres
     assert client.report(plan, plan.record(3)).repeated
     assert client.ledger.balances()[0].spent.epsilon == 9.0

@@ -49,12 +49,12 @@ from panda_mdp.protocol.ledger.allowance import Allowance, excess
 from panda_mdp.protocol.ledger.books import Books, Entry
 from panda_mdp.protocol.ledger.drawn import AnchorsDrawn, BallDrawn, Drawn
 from panda_mdp.protocol.ledger.ledger import Ledger
+from panda_mdp.protocol.messages.balls import any_ball, plain_rows
 from panda_mdp.protocol.messages.catalogue import DomainDetail
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
     BallDeployment,
     BallRequest,
-    BallRows,
     DeploymentList,
     PandaDeployment,
     deployment_info,
@@ -397,8 +397,8 @@ class Client:
         content = entry.drawn(BallDrawn)
         if content.output is not None:
             return entry
-        message = BallRequest(id=content.ball, centre=content.centre)
-        rows = self._wire.post(BallRows, message, "deployments", plan.name, "balls")
+        message = BallRequest(id=content.ball, centre=content.centre, compact=True)
+        rows = plain_rows(self._wire.post(any_ball, message, "deployments", plan.name, "balls"))
         signed = rows_bytes(
             plan.name, rows.version, "records", rows.records, rows.outputs, rows.weights
         )

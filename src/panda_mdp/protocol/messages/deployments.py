@@ -275,6 +275,8 @@ class BallRequest(Message):
 
     id: ClientId
     centre: Index
+    compact: bool = False
+    """Whether the rows are to come as `CompactBallRows`."""
 
 
 class BallRows(Message):

@@ -108,12 +108,27 @@ def rows_bytes(
 
     `kind` is "anchors" for a round and "records" for a ball, `members` those.
     """
-    content = {
-        kind: [int(member) for member in members],
-        "outputs": [int(output) for output in outputs],
-        "weights": [[str(weight) for weight in row] for row in weights],
-    }
-    digest = hashlib.sha256(canonical_json(content)).hexdigest()
+    return rows_bytes_of(deployment, version, rows_digest(kind, members, outputs, weights))
+
+
+def rows_digest(
+    kind: Literal["anchors", "records"],
+    members: Sequence[int],
+    outputs: Sequence[int],
+    weights: Sequence[Sequence[str]],
+) -> str:
+    """The SHA-256 of some rows' canonical JSON."""
+    return digest_of(
+        {
+            kind: [int(member) for member in members],
+            "outputs": [int(output) for output in outputs],
+            "weights": [[str(weight) for weight in row] for row in weights],
+        }
+    )
+
+
+def rows_bytes_of(deployment: str, version: int, digest: str) -> bytes:
+    """What is signed of rows whose digest is known."""
     return joined(("panda-mdp rows 1", deployment, str(int(version)), digest))
 
 

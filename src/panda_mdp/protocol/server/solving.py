@@ -26,10 +26,14 @@ from panda_mdp.panda.selection.centres import BallLaw
 from panda_mdp.panda.selection.law import surrogates
 from panda_mdp.panda.simulate.users import Screen, distance_screen, median_screen
 from panda_mdp.problem import Problem
+from panda_mdp.protocol.messages.balls import pack_rows
 from panda_mdp.protocol.messages.catalogue import DistanceLoss, Loss, MatrixLoss
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
+from panda_mdp.protocol.messages.signing import rows_digest
 from panda_mdp.protocol.server.store.catalogue import read_table
 from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.table.pmdc.codec import Rows
+from panda_mdp.table.pmdc.compact import CompactTable
 
 NEAREST_SLACK = {"matrix": 4e-9}
 """How far d(x, s(x')) <= 2 d(x, x') may be off, relatively: see `panda.schemes.ball_scheme`."""
@@ -89,12 +93,44 @@ def ball_rows(
     return records.tolist(), outputs, decimal_rows(table[records])
 
 
+def compact_ball(
+    file: bytes, epsilon_1: float, delta: float, candidates: list[int] | None, centre: int
+) -> dict[str, Any]:
+    """The ball around a centre in blocks cut from the compact table, and what its signature is
+    over. The centre is one of the public ones."""
+    chosen = None if candidates is None else tuple(candidates)
+    outputs, _, law = _ball_law(file, epsilon_1, delta, chosen)
+    records = np.sort(law.ball(int(np.flatnonzero(law.centres == centre)[0])))
+    everything, floors = _stored_rows(file)
+    rows = everything.take(records)
+    order, blocks = pack_rows(law.domain, records, rows, floors)
+    weights = decimal_rows(rows.weights)
+    return {
+        "records": order,
+        "outputs": outputs,
+        "floors": [str(floor) for floor in floors.tolist()],
+        "blocks": blocks,
+        "digest": rows_digest("records", records.tolist(), outputs, weights),
+    }
+
+
+@lru_cache(maxsize=4)
+def _stored_rows(file: bytes) -> tuple[Rows, IntArray]:
+    table = _table(file)
+    return table.rows(np.arange(table.domain.size))
+
+
+@lru_cache(maxsize=4)
+def _table(file: bytes) -> CompactTable:
+    return read_table(file)
+
+
 @lru_cache(maxsize=4)
 def _ball_law(
     file: bytes, epsilon_1: float, delta: float, candidates: tuple[int, ...] | None
 ) -> tuple[list[int], IntArray | FlooredRows, BallLaw]:
     """Outputs, rows and centres: reading and auditing takes longer than cutting many balls."""
-    table = read_table(file)
+    table = _table(file)
     chosen = None if candidates is None else list(candidates)
     law = _balls(epsilon_1, delta, chosen).on(table.domain)
     return table.outputs.tolist(), table.weights(), law

@@ -161,6 +161,24 @@ class CompactTable(Rebuilt):
         block = self._decode(place // BLOCK_ROWS)
         return frozen(block.weights[place % BLOCK_ROWS])
 
+    def rows(self, records: IntArray) -> tuple[Rows, IntArray]:
+        """Some records' rows as they are stored, in the records' order, and the floors.
+
+        Only the blocks that hold them are decoded.
+        """
+        place = np.argsort(self._order)[records]
+        parts, places = [], []
+        for block in np.unique(place // BLOCK_ROWS):
+            mine = np.flatnonzero(place // BLOCK_ROWS == block)
+            parts.append(self._decode(int(block)).take(place[mine] % BLOCK_ROWS))
+            places.append(mine)
+        back = np.argsort(np.concatenate(places))
+        joined = (
+            np.concatenate([getattr(part, name) for part in parts])[back]
+            for name in ("weights", "raised", "bits", "rest")
+        )
+        return Rows(*joined), self._floors
+
     @staticmethod
     def _sparse(header: Mapping[str, Any]) -> bool:
         return "stored" in header

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, insert, select
 from starlette.concurrency import run_in_threadpool
 
+from panda_mdp.protocol.messages.balls import CompactBallRows
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import (
     AnchorsAccepted,
@@ -25,7 +26,7 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
     RoundUser,
 )
-from panda_mdp.protocol.messages.signing import rows_bytes
+from panda_mdp.protocol.messages.signing import rows_bytes, rows_bytes_of
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 from panda_mdp.protocol.server.bodies import read_message
 from panda_mdp.protocol.server.context import Context
@@ -41,7 +42,7 @@ from panda_mdp.protocol.server.routes.common import (
     gives,
     require,
 )
-from panda_mdp.protocol.server.solving import ball_rows, decimal_rows
+from panda_mdp.protocol.server.solving import ball_rows, compact_ball, decimal_rows
 from panda_mdp.protocol.server.store import rounds as stored
 from panda_mdp.protocol.server.store.actions import record_action
 from panda_mdp.protocol.server.store.catalogue import domain_row
@@ -138,12 +139,45 @@ async def post_ball(request: Request, name: NamePath) -> Response:
         return True
 
     new = await _write(here, keep)
-    key = f"ball/{deployment}/{version}/{wanted.centre}"
+    key = f"ball/{deployment}/{version}/{wanted.centre}/{wanted.compact}"
     body = here.files.peek(key)
-    if body is None:
+    if body is None and wanted.compact:
+        body = here.files.put(
+            key, await _compact(here, name, version, table, asked, wanted.centre, facts)
+        )
+    elif body is None:
         made = await _ball(here, name, version, table, asked, wanted.centre, facts)
         body = here.files.put(key, made.model_dump_json().encode())
     return Response(body, 201 if new else 200, {"cache-control": "no-store"}, JSON)
+
+
+async def _compact(
+    here: Context,
+    name: str,
+    version: int,
+    table: TableRef,
+    asked: BallDeploymentRequest,
+    centre: int,
+    facts: dict[str, float],
+) -> bytes:
+    data = await run_in_threadpool(here.file, table)
+    cut = await here.pool.run(
+        compact_ball, data, asked.epsilon_1, asked.delta, asked.candidates, centre
+    )
+    signed = rows_bytes_of(name, version, cut.pop("digest"))
+    ball = CompactBallRows(
+        version=version,
+        centre=centre,
+        guarantee=_promised(facts),
+        signature=here.key.sign(signed),
+        key_id=here.key.id,
+        **cut,
+    )
+    return ball.model_dump_json().encode()
+
+
+def _promised(facts: dict[str, float]) -> GuaranteeInfo:
+    return GuaranteeInfo(epsilon=facts["epsilon"], delta=facts["delta"], unit=str(facts["unit"]))
 
 
 async def _ball(
@@ -166,9 +200,7 @@ async def _ball(
         records=records,
         outputs=outputs,
         weights=weights,
-        guarantee=GuaranteeInfo(
-            epsilon=facts["epsilon"], delta=facts["delta"], unit=str(facts["unit"])
-        ),
+        guarantee=_promised(facts),
         signature=here.key.sign(signed),
         key_id=here.key.id,
     )

@@ -1,0 +1,52 @@
+"""What a ball costs the server, in digits and cut from the compact table, and how large it is.
+
+python benchmarks/attacks/large_balls.py [FILE.pmdc]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from stage import small_domain
+
+import panda_mdp as pm
+from panda_mdp.protocol.server.solving import ball_facts, ball_rows, compact_ball
+
+EPSILON_1, DELTA, RECORDS, OUTPUTS = 6.0, 1e-3, 1_500, 100
+
+
+def table() -> bytes:
+    """A table of a few square kilometres."""
+    domain = small_domain(RECORDS)
+    chosen = np.linspace(0, RECORDS - 1, OUTPUTS).astype(np.int64)
+    problem = pm.Problem(domain, chosen, pm.distance_loss(domain, chosen), 5.0)
+    path = Path(tempfile.mkdtemp()) / "table.pmdc"
+    pm.save_compact(pm.exponential(problem), path)
+    return path.read_bytes()
+
+
+def main() -> None:
+    data = Path(sys.argv[1]).read_bytes() if len(sys.argv) > 1 else table()
+    centres = ball_facts(data, EPSILON_1, DELTA, None)["centres"]
+    print(f"the table has {len(data):,} bytes")
+    for name, work in (("in digits", ball_rows), ("compact", compact_ball)):
+        # The first one in a process reads and audits the table.
+        work(data, EPSILON_1, DELTA, None, centres[0])
+        times, sizes = [], []
+        for centre in centres[:: max(1, len(centres) // 20)]:
+            began = time.process_time()
+            made = work(data, EPSILON_1, DELTA, None, centre)
+            times.append(1e3 * (time.process_time() - began))
+            sizes.append(len(json.dumps(made)))
+        print(
+            f"{name}: {np.median(times):.0f} ms of processor, {np.median(sizes):,.0f} bytes (medians)"
+        )
+
+
+if __name__ == "__main__":
+    main()
