@@ -43,9 +43,8 @@ def main() -> None:
             made = work(data, EPSILON_1, DELTA, None, centre)
             times.append(1e3 * (time.process_time() - began))
             sizes.append(len(json.dumps(made)))
-        print(
-            f"{name}: {np.median(times):.0f} ms of processor, {np.median(sizes):,.0f} bytes (medians)"
-        )
+        spent, size = np.median(times), np.median(sizes)
+        print(f"{name}: {spent:.0f} ms of processor, {size:,.0f} bytes (medians)")
 
 
 if __name__ == "__main__":
