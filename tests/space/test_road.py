@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from panda_mdp import (
@@ -20,6 +19,7 @@ from panda_mdp import (
     synthetic_city,
     travel_loss,
 )
+from panda_mdp.base.adjacency import adjacency
 from panda_mdp.city.travel import travel
 from panda_mdp.errors import CityError, DomainError
 from panda_mdp.methods.optimal.graph import constraint_graph
@@ -86,7 +86,7 @@ def test_generating_pairs_imply_all_pairs(city: City, records: int | None) -> No
     pairs = road(domain).generating_pairs
     weights = domain.metric.pairs(pairs[:, 0], pairs[:, 1])
     size = domain.size
-    graph = csr_array((weights, (pairs[:, 0], pairs[:, 1])), shape=(size, size))
+    graph = adjacency(pairs[:, 0], pairs[:, 1], size, weights)
     implied = shortest_path(graph, directed=False)
     np.testing.assert_allclose(implied, domain.distances(), rtol=1e-13, atol=1e-13)
     assert len(pairs) < size * (size - 1) / 4
