@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import geopandas as gpd
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -155,3 +156,26 @@ def test_all_lines_of_standard_input_are_answered(mechanism, tmp_path):
     refused = call("perturb", table, stdin="0\n41.98765,nonsense\n")
     assert refused.exit_code == 2 and refused.stderr.startswith("error: line 2 on standard input")
     assert "98765" not in refused.stderr
+
+
+def test_memory_does_not_grow_with_the_file(mechanism, tmp_path, monkeypatch):
+    rows = 20_000
+    monkeypatch.setattr(files, "ROWS", rows)
+    rng = np.random.default_rng(0)
+    part = pa.table(
+        {"lat": rng.uniform(41.89, 41.91, rows), "lon": rng.uniform(12.49, 12.51, rows)}
+    )
+    with parquet.ParquetWriter(tmp_path / "in.parquet", part.schema) as writer:
+        for _ in range(40):
+            writer.write_table(part)
+    held: list[int] = []
+    start = pa.total_allocated_bytes()
+    perturb_file(
+        Perturber(mechanism, Columns(), limit=5.0),
+        tmp_path / "in.parquet",
+        tmp_path / "out.parquet",
+        progress=lambda _: held.append(pa.total_allocated_bytes() - start),
+    )
+    assert len(held) == 40
+    # A batch has 0.3 MB in and 0.3 MB out; the file has 13 MB.
+    assert max(held) < 5_000_000

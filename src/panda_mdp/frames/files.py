@@ -101,7 +101,8 @@ def _parquet(
 ) -> None:
     from pyarrow import parquet
 
-    with parquet.ParquetFile(source) as file:
+    # What is buffered ahead stays until the end: memory would grow with the file.
+    with parquet.ParquetFile(source, pre_buffer=False) as file:
         notes = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"null"))
         placed = set(perturber.columns.true) <= set(file.schema_arrow.names)
         points = None if notes is None or placed else _Points(perturber, notes, source.name)
