@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from math import nextafter
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -12,10 +16,12 @@ from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.panda.accounts.budgets import PandaPlan
 from panda_mdp.panda.accounts.certificate import certify, pair_bound, ranked_candidates
 from panda_mdp.panda.accounts.composed import scan_pairs
-from panda_mdp.panda.accounts.violation import interval
+from panda_mdp.panda.accounts.violation import Account, interval
 from panda_mdp.panda.audit import violation
 from panda_mdp.panda.options import Clock, Options
+from panda_mdp.privacy.quantise import TOTAL
 
+audit_module = import_module("panda_mdp.panda.audit")
 LEAN = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -243,6 +249,58 @@ def test_an_overclaiming_run_is_not_confirmed() -> None:
     assert max(found.selection_epsilon for found in audit.sets) > 1.0
     assert audit.drawn.low > 0.3
     assert audit.drawn.certain <= audit.drawn.possible <= 60
+
+
+@pytest.mark.parametrize(
+    ("bound", "holds"), [(0.0, True), (0.1, True), (nextafter(0.1, 1), False), (None, False)]
+)
+def test_a_claim_holds_only_where_the_account_is_within_its_delta(bound, holds) -> None:
+    problem = problem_on(pm.Domain.from_vectors([[0.0], [1.0]]))
+    account = None if bound is None else Account(bound, (0, 1))
+    run = SimpleNamespace(
+        scheme=SimpleNamespace(account=lambda: account),
+        anchor_sets=(),
+        guarantee=pm.Guarantee(2.0, 0.1, problem.domain.unit),
+        problem=problem,
+        delta=0.1,
+    )
+    audit = pm.audit_panda(run)
+    assert audit.holds is holds
+    assert audit.violation == bound
+    run.guarantee = None
+    assert not pm.audit_panda(run).holds
+
+
+class Ones:
+    """Random words of ones alone: every coin fails."""
+
+    def integers(self, count: int) -> np.ndarray:
+        return np.full(count, TOTAL - 1)
+
+
+def test_an_empty_set_counts_as_a_violation() -> None:
+    problem = problem_on(pm.Domain.from_vectors([[0.0], [1.0], [2.0]]))
+    scheme = pm.BernoulliAnchors(radius=5.0).scheme(problem, 0.1, Options())
+    assert len(scheme.draw(0, Ones())) == 0
+    assert audit_module._beyond(scheme, None, 0, np.array([1, 2]), Ones()) == (True, True)
+
+
+def test_limits_count_certain_sets_below_and_possible_ones_above(monkeypatch) -> None:
+    """Ten draws of each record: all may exceed epsilon, none certainly; then all certainly."""
+    problem = problem_on(pm.Domain.from_vectors([[0.0], [1.0]]))
+    scheme = SimpleNamespace(
+        problem=problem,
+        settled=lambda sets, tables: None,
+        enumeration=lambda settled, pair: None,
+        pair_bound=lambda pair: 1.0,
+    )
+    run = SimpleNamespace(scheme=scheme, anchor_sets=(), tables=(), delta=0.1)
+    monkeypatch.setattr(audit_module, "_beyond", lambda *_: (False, True))
+    found = violation(run, 0, 1, draws=10)
+    assert (found.lower, found.upper) == (0.0, 1.0)
+    monkeypatch.setattr(audit_module, "_beyond", lambda *_: (True, True))
+    found = violation(run, 0, 1, draws=10)
+    assert (found.lower, found.upper) == (interval(10, 10, 0.99)[0], 1.0)
 
 
 def test_sampling_never_claims_to_see_small_probabilities() -> None:

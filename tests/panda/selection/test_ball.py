@@ -10,6 +10,7 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, PhaseOneCostError, ShortfallError
 from panda_mdp.panda.audit import violation
+from panda_mdp.panda.options import Options
 from panda_mdp.panda.schemes.ball_scheme import extend_rows
 from panda_mdp.panda.selection.centres import radius_for
 from panda_mdp.privacy.quantise import TOTAL
@@ -130,6 +131,18 @@ def test_claimed_and_audited_guarantee_agree(problem, balls) -> None:
             worst = max(worst, found.epsilon)
     assert worst <= 4.0
     assert audit.drawn.certain <= 200 * 0.05
+
+
+def test_a_table_with_the_whole_rest_does_not_pass_the_nearest_record(balls) -> None:
+    """x' uses a row at most 2 d from x: a table of eps - eps_1 would lose up to eps_1 + 2 eps_2."""
+    domain = pm.Domain.from_vectors([[0.0], [1.0], [2.0], [3.0]])
+    problem = pm.Problem(domain, [0, 3], domain.distances(None, [0, 3]), 4.0)
+    scheme = balls.scheme(problem, 0.01, Options())
+    assert scheme.account().violation == scheme.law.missed.max() <= 0.01
+    greedy = balls.scheme(problem, 0.01, Options())
+    vars(greedy)["mechanism"] = table = pm.optimal(problem.with_epsilon(greedy.left))
+    assert greedy.left / 2 < table.audit.epsilon <= greedy.left
+    assert greedy.account().violation == 1.0
 
 
 def test_the_extension_needs_no_delta(problem) -> None:

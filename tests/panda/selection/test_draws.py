@@ -31,6 +31,21 @@ def test_ones_counts_only_the_bits_that_were_asked_for() -> None:
         assert draws.ones(count, Script([0] * 10)) == 0
 
 
+def test_a_coin_succeeds_for_exactly_its_numerator_of_words() -> None:
+    """A coin of 3 / 2^62 succeeds for the words 0, 1 and 2, not for 3."""
+    probabilities = np.full(5, 3 * 2.0**-62)
+    found = draws.flip(probabilities, Script([0, 1, 2, 3, TOTAL - 1]))
+    assert found.tolist() == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize("numerator", [1, 2, 5, TOTAL // 2 + 2**10])
+def test_one_counted_coin_succeeds_for_exactly_its_numerator_of_words(numerator) -> None:
+    """The word bit by bit from the top: below the numerator it succeeds, to the last bit."""
+    for word in (0, numerator - 1, numerator, numerator + 1, TOTAL - 1):
+        bits = [(word >> level & 1) << (BITS - 1) for level in range(BITS - 1, -1, -1)]
+        assert draws.binomial(1, numerator / TOTAL, Script(bits)) == int(word < numerator)
+
+
 def test_binomial_is_exact_by_enumeration() -> None:
     """Probability 5/8: three levels of bits decide; all equally likely scripts are counted."""
     probability = 5 / 8
