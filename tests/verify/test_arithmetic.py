@@ -6,6 +6,7 @@ import ast
 import math
 import random
 import sys
+from fractions import Fraction
 from types import SimpleNamespace
 
 import mpmath as mp
@@ -203,3 +204,30 @@ def test_places_so_near_that_the_sines_hardly_differ():
     with mp.workdps(DIGITS):
         exact = mp.mpf(1e-35) * mp.pi / 180 * mp.mpf("6371.0088") * mp.mpf(2) ** Q
         assert metric.exponent(0, 1, 1, 0) < exact < metric.exponent(0, 1, 1, 0, above=True)
+
+
+@pytest.mark.parametrize("apart", [0.5, 1.0, 1.5, 3.0])
+def test_the_bound_on_the_loss_is_never_above_it(apart):
+    """A multiplier of 1 on output 0 of two records makes it min(0 + 1, 1) + min(50 - e^d, 50)."""
+    values = {"vectors": (0.0, apart), "bound_pairs": (0, 1), "bound_multipliers": (1.0, 0.0)}
+    table = SimpleNamespace(kind="euclidean", size=2, values=values, claims={"epsilon": 1.0})
+    costs = [[Fraction(0), Fraction(1)], [Fraction(50), Fraction(50)]]
+    bound = verify.lower_bound(table, verify.Euclidean(table), costs)
+    with mp.workdps(DIGITS):
+        exact = 51 - mp.exp(mp.mpf(apart))
+        assert 0 < exact - mp.mpf(bound.numerator) / bound.denominator < mp.mpf(2) ** -90
+
+
+@pytest.mark.parametrize(("stated", "right"), [(1.25, True), (1.0, False), (1.25 + 2e-9, False)])
+def test_a_stated_loss_is_summed_again(stated, right):
+    """1/4 of the mean of 0 and 4, and 3/4 of 1."""
+    table = SimpleNamespace(
+        claims={"loss": stated, "lower_bound": None, "gap": None},
+        rows=[(2**61, 2**61), (2**62, 0)],
+        values={"prior": (0.25, 0.75), "loss": (0.0, 4.0, 1.0, 8.0)},
+    )
+    if right:
+        verify.check_loss(table, None)
+    else:
+        with pytest.raises(ValueError, match="the loss is another one"):
+            verify.check_loss(table, None)

@@ -16,7 +16,7 @@ from panda_mdp.compute.numba.distance import (
     coordinates,
     fill,
 )
-from panda_mdp.space.metrics import Metric
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, SUM_TERMS, Euclidean, Metric
 from panda_mdp.space.triangles import broken_triangle
 
 
@@ -90,6 +90,32 @@ def test_matches_numpy_and_exact_distances(name):
         for j in range(i):
             exact = exact_distance(domain, int(order[i]), int(order[j]))
             assert abs(mp.mpf(float(got[i, j])) / exact - 1) <= error
+
+
+@pytest.mark.parametrize(("degrees", "kind"), [(7.5, LOCAL_HAVERSINE), (60.0, HAVERSINE)])
+def test_an_arc_of_a_meridian_has_its_length(degrees, kind):
+    """Its share of a circle; beyond 8 degrees the short series are no longer close enough."""
+    domain = Domain.from_points([-degrees / 2, degrees / 2], [0.0, 0.0])
+    got_kind, got = compiled(domain, np.arange(2))
+    assert got_kind == kind
+    with mp.workdps(50):
+        exact = mp.mpf(EARTH_RADIUS_KM) * mp.pi * degrees / 180
+        assert abs(mp.mpf(float(got[0, 1])) / exact - 1) <= domain.metric.relative_error
+
+
+def test_long_sums_lose_nothing():
+    """1 and 400 squares of 2^-54, each below half a unit in the last place of 1."""
+    vectors = np.zeros((2, 401 * SUM_TERMS))
+    vectors[1, ::SUM_TERMS] = 2.0**-27
+    vectors[1, 0] = 1.0
+    metric = Euclidean(vectors)
+    kind, table, along = coordinates(metric, np.arange(2))
+    out = np.empty(1)
+    fill(kind, table, along, 0, 1, 2, out)
+    with mp.workdps(50):
+        exact = mp.sqrt(1 + 400 * mp.mpf(2) ** -54)
+        for got in (out[0], metric.block(np.array([0]), np.array([1]))[0, 0]):
+            assert abs(mp.mpf(float(got)) / exact - 1) <= metric.relative_error
 
 
 @pytest.mark.parametrize("kind", KINDS)
