@@ -276,7 +276,7 @@ def read(data):
     compact = data.startswith(b"panda-mdp compact\n")
     table = (Compact if compact else Archive)(data)
     claims, domain = table.claims, table.claims["domain"]
-    other = {3: "rows over a floor", 4: "a table of PAnDA"}.get(claims["version"])
+    other = {3: "rows over a floor", 4: "a table of PAnDA", 5: "a mesh"}.get(claims["version"])
     need(other is None, f"{other}: `panda-mdp audit FILE` verifies it, this checker does not")
     reports = table.reports = (claims.get("reports") or {"kind": "records"})["kind"]
     form = f"panda-mdp {('mechanism', 'compact table')[compact]}", 2 - (reports == "records"), 62

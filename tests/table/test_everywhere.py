@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from second_checker import in_a_process
 from typer.testing import CliRunner
 
 import panda_mdp as pm
@@ -51,6 +52,11 @@ def test_a_file_comes_back_as_what_it_was(mechanism, tmp_path):
     assert again.sample_at(41.9, 12.49) in mechanism.problem.outputs
     words = pm.inspect(tmp_path / "area.pmdp").certificate["snapping"]
     assert "No place is snapped" in words
+    second = in_a_process(tmp_path / "area.pmdp")
+    assert second.returncode == 2
+    assert "a mesh: `panda-mdp audit FILE` verifies it" in second.stdout
+    audited = CliRunner().invoke(app, ["audit", str(tmp_path / "area.pmdp")])
+    assert audited.exit_code == 0, audited.output
 
 
 def test_an_honest_copy_is_read(mechanism):

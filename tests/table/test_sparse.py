@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from second_checker import in_a_process
 
 import panda_mdp as pm
 from panda_mdp.base import floored
@@ -138,6 +139,9 @@ def test_file_holds_what_is_stored(tmp_path: Path) -> None:
     table = Mechanism(PROBLEM, ROWS, "floored", lower_bound=0.01)
     table.save(tmp_path / "sparse.pmdp")
     again = pm.load(tmp_path / "sparse.pmdp")
+    second = in_a_process(tmp_path / "sparse.pmdp")
+    assert second.returncode == 2
+    assert "rows over a floor: `panda-mdp audit FILE` verifies it" in second.stdout
     assert isinstance(again.weights, FlooredRows)
     for name in ("floor", "starts", "columns", "values"):
         assert np.array_equal(getattr(again.weights, name), getattr(ROWS, name))

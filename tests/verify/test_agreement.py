@@ -142,6 +142,25 @@ def test_what_is_written_can_be_read(tmp_path, monkeypatch, capsys):
     assert second(path, capsys)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        (3, "rows over a floor: `panda-mdp audit FILE` verifies it, this checker does not"),
+        (4, "a table of PAnDA: `panda-mdp audit FILE` verifies it, this checker does not"),
+        (5, "a mesh: `panda-mdp audit FILE` verifies it, this checker does not"),
+        (6, "a foreign format"),
+    ],
+)
+def test_versions_that_it_does_not_check_are_named(version, reason, tmp_path, capsys):
+    """Not readable, never vouched for, though the rest of the file is honest and its sums fit."""
+    honest = next(sample for sample in forging.good() if sample.suffix == ".pmdp")
+    archive = forging.Archive.of(honest.data)
+    archive.certificate["version"] = version
+    path = tmp_path / "other.pmdp"
+    path.write_bytes(archive.bytes())
+    assert second(path, capsys) == (2, f"not readable: {reason}")
+
+
 def test_it_runs_alone(tmp_path):
     """Without site-packages, without the environment, from another folder."""
     done = in_a_process(next(forging.good()).write(tmp_path))

@@ -201,3 +201,29 @@ def test_keys_of_a_database(tmp_path: Path) -> None:
         _check_key(store, third, KeySheet.load(sheet), new_key=False)
         with pytest.raises(InvalidInputError, match="clients refuse"):
             _check_key(store, third, None, new_key=False)
+
+
+def test_serve_makes_another_key_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost key: refused without --new-key, made with it, and the operator's from then on."""
+    served: list[str] = []
+    monkeypatch.setattr("panda_mdp.protocol.server.app.create_app", lambda *_: None)
+    monkeypatch.setattr("panda_mdp.cli.serve._run", lambda *_: served.append("once"))
+    database, key = str(tmp_path / "panda.db"), tmp_path / "operator.key"
+    command = ("serve", "--init", "--database", database, "--key", key)
+    run(*command)
+    before = SigningKey.load(key).public
+    key.unlink()
+    refused = CliRunner().invoke(app, [str(word) for word in command])
+    assert refused.exit_code == 2
+    assert "--new-key makes one that every client refuses" in refused.output
+    assert not key.exists()
+    run(*command, "--new-key")
+    after = SigningKey.load(key).public
+    assert after != before
+    with Store.open(database) as store:
+        assert store.value("operator") == after.base64
+    run(*command)
+    assert SigningKey.load(key).public == after
+    assert len(served) == 3
