@@ -105,7 +105,7 @@ def test_round_trip_through_npz(tmp_path: Path) -> None:
 def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     path = line().save(tmp_path / "city.npz")
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(FileFormatError, match="damaged"):
+    with pytest.raises(FileFormatError, match="is damaged"):
         load_city(path)
     path.write_text("not an archive")
     with pytest.raises(FileFormatError, match=r"city\.npz"):

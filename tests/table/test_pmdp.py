@@ -352,7 +352,7 @@ class TestDamage:
             pm.load(path)
         for foreign in (b"[1, 2]", b'{"format": "other"}', b"null"):
             path.write_bytes(files.archive({"certificate.json": foreign}))
-            with pytest.raises(FileFormatError, match="foreign"):
+            with pytest.raises(FileFormatError, match="it is a foreign file"):
                 pm.load(path)
 
     def test_folder(self, tmp_path):
@@ -378,7 +378,7 @@ class TestForged:
         certificate["epsilon"] = 0.5
         text = json.dumps(certificate).encode()
         saved.write_bytes(files.archive({"certificate.json": text, **members}))
-        with pytest.raises(FileFormatError, match="checksum"):
+        with pytest.raises(FileFormatError, match="checksum of certificate and arrays"):
             pm.load(saved)
 
     def array(self, saved, name, change):

@@ -314,7 +314,7 @@ def test_a_missing_ledger_is_not_an_empty_one(ledger, tmp_path, clock):
     (tmp_path / LEDGER).unlink()
     with pytest.raises(LedgerError, match=r"ledger is missing.*start over"):
         Ledger.open(tmp_path, allowance(), clock=clock)
-    with pytest.raises(LedgerError, match="missing"):
+    with pytest.raises(LedgerError, match="ledger is missing"):
         charge(ledger)
     assert not (tmp_path / LEDGER).exists()
 
@@ -349,7 +349,7 @@ def test_a_damaged_ledger_is_refused(ledger, tmp_path, clock, damage):
     else:
         data[:16] = b"not a database.."
     path.write_bytes(data)
-    with pytest.raises(LedgerError, match="damaged"):
+    with pytest.raises(LedgerError, match="is damaged"):
         Ledger.open(tmp_path, clock=clock).balances()
 
 
