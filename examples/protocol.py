@@ -123,7 +123,14 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
     )
     # Parameters of the paper's selection that fit (epsilon, delta), by search.
     problem = pm.Problem(domain, outputs, loss, EPSILON)
-    found = pm.calibrate(problem, DELTA, decays=("exponential",), rates=(0.01,), gap=0.1)
+    found = pm.calibrate(
+        problem,
+        DELTA,
+        families=("candidates", "coins"),
+        decays=("exponential",),
+        rates=(0.01,),
+        gap=0.1,
+    )
     print(found)
     chosen = found.selection
     if not isinstance(chosen, pm.BernoulliAnchors):

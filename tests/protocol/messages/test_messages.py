@@ -68,7 +68,7 @@ def test_every_string_and_list_is_bounded(model):
 
 def test_a_report_holds_an_id_its_table_and_an_output_and_nothing_else():
     assert set(ReportRequest.model_fields) == {"id", "version", "table", "output"}
-    assert set(BallRequest.model_fields) == {"id", "centre"}
+    assert set(BallRequest.model_fields) == {"id", "centre", "compact"}
     assert set(AnchorsRequest.model_fields) == {"id", "anchors"}
 
 

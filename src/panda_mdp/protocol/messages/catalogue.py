@@ -32,7 +32,7 @@ from panda_mdp.protocol.messages.types import (
 class PlaceName(Message):
     """The name of a street or of a landmark, and where to write it, in degrees."""
 
-    name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\p{Cc}]+$")]
+    name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
     lat: Annotated[float, Field(ge=-90, le=90)]
     lon: Degrees
     kind: Literal["street", "landmark"] = "street"

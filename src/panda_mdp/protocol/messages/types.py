@@ -35,7 +35,7 @@ Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{4,128}={0,2}$", max_lengt
 Text = Annotated[str, Field(max_length=2_000)]
 Label = Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
 """Any text but NUL, which PostgreSQL does not store."""
-Line = Annotated[str, Field(max_length=600, pattern=r"^[^\p{Cc}]*$")]
+Line = Annotated[str, Field(max_length=600, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 """Words for people, on one line."""
 Day = Annotated[
     str, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$", max_length=10)
