@@ -18,7 +18,9 @@ test: $(VENV)/.dev check
 test-lowest: $(VENV)-lowest/.done
 	NUMBA_CACHE_DIR=$(VENV)-lowest/numba $(VENV)-lowest/bin/python -m pytest -q -n 2 -W ignore::DeprecationWarning \
 	  -p no:cacheprovider $(LOWEST)
-LOWEST := tests/test_problem.py tests/test_prior.py tests/privacy/test_quantise.py \
+# Typer 0.16 keeps the help of arguments elsewhere than today's, where one test looks for it.
+LOWEST := --deselect tests/cli/test_docs.py::test_command_and_options_have_help \
+  tests/test_problem.py tests/test_prior.py tests/privacy/test_quantise.py \
   tests/privacy/test_sampler.py tests/table/test_mechanism.py tests/city/test_city.py \
   tests/city/test_synthetic.py tests/compute/test_highs.py \
   tests/cli/test_docs.py tests/cli/test_readme.py \
