@@ -5,7 +5,7 @@ interactive map as one HTML file that needs nothing else.
 """
 
 from panda_mdp.plot.attackers import draw_attacker_error, draw_frontier, frontier
-from panda_mdp.plot.curves import Point, draw_privacy_loss, draw_trade_off, trade_off
+from panda_mdp.plot.curves import Point, draw_privacy_loss, draw_row, draw_trade_off, trade_off
 from panda_mdp.plot.html import write_map
 from panda_mdp.plot.maps import draw_city, draw_expected_loss, draw_local_epsilon, draw_record
 from panda_mdp.plot.measures import (
@@ -27,6 +27,7 @@ __all__ = [
     "draw_local_epsilon",
     "draw_privacy_loss",
     "draw_record",
+    "draw_row",
     "draw_trade_off",
     "expected_losses",
     "frontier",

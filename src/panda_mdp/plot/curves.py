@@ -10,8 +10,18 @@ import numpy as np
 
 from panda_mdp.errors import MethodError
 from panda_mdp.plot.measures import privacy_loss_curve
-from panda_mdp.plot.style import INK, MARKERS, PALE, PALETTE, new_figure, plain_axes
+from panda_mdp.plot.style import (
+    BLUE,
+    INK,
+    MARKERS,
+    PALE,
+    PALETTE,
+    VERMILION,
+    new_figure,
+    plain_axes,
+)
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import check_record
 from panda_mdp.table.mechanism import Table
 
 if TYPE_CHECKING:
@@ -168,3 +178,46 @@ def _length(epsilon: float, unit: str) -> str:
     if unit == "km" and distance < 1:
         return f"{1000 * distance:.0f} m"
     return f"{distance:.2g} {unit}"
+
+
+def draw_row(table: Table, record: int, *, most: int = 30, title: str = "") -> Figure:
+    """What is reported for a record that is no place: bars at the numbers of a domain
+    `from_values`, or the `most` likeliest outputs by their labels."""
+    problem = table.problem
+    domain, row = problem.domain, check_record(record, problem.size)
+    share = table.row(row)
+    names = output_labels(problem)
+    figure = new_figure(7.6, 4.6)
+    axes = figure.add_subplot()
+    plain_axes(axes)
+    called = str(row if domain.labels is None else domain.labels[row])
+    if domain.values is not None and problem.reports.records is not None:
+        at = domain.values[problem.outputs]
+        width = 0.9 * np.diff(np.sort(at)).min() if len(at) > 1 else 1.0
+        axes.bar(at, share, width=width, color=BLUE, label="reported")
+        axes.axvline(domain.values[row], color=VERMILION, linestyle="--", label=f"true: {called}")
+        axes.set_xlabel(f"reported [{domain.unit}]")
+        axes.set_ylabel("probability")
+    else:
+        chosen = np.argsort(-share, kind="stable")[:most]
+        ticks = np.arange(len(chosen))
+        axes.barh(ticks, share[chosen], color=BLUE, label="reported")
+        axes.set_yticks(ticks, [str(names[k]) for k in chosen])
+        axes.invert_yaxis()
+        axes.set_xlabel(f"probability; all others together {1 - share[chosen].sum():.0%}")
+    heading = title or f"What is reported for {called}: {table.method}"
+    figure.suptitle(f"{heading}\nepsilon {table.epsilon:g} per {domain.unit}", x=0.02, ha="left")
+    if axes.get_legend_handles_labels()[0] and domain.values is not None:
+        axes.legend(frameon=False)
+    return figure
+
+
+def output_labels(problem: Problem) -> Sequence[Any]:
+    """What outputs are called: their own names, or those of the records that they are."""
+    reports, labels = problem.reports, problem.domain.labels
+    if reports.names is not None:
+        return reports.names
+    if reports.records is None:
+        return range(problem.outputs_count)
+    chosen = [int(k) for k in reports.records]
+    return chosen if labels is None else [labels[k] for k in chosen]
