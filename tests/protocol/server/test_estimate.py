@@ -190,3 +190,17 @@ def test_reports_that_no_record_makes_tell_nothing():
     np.testing.assert_allclose(with_them, without)
     alone, _ = bayesian_update(table, np.array([[0.0, 0.0, 7.0]]))
     np.testing.assert_allclose(alone, 0.5)
+
+
+def test_what_no_record_makes_is_left_out_of_anchors_observations() -> None:
+    domain = pm.Domain.from_vectors(np.arange(4.0))
+    law = pm.BernoulliAnchors("exponential", 0.9, 0.5, 2.0).on(domain)
+    every = np.arange(4)
+    matrix = np.tile([1.0, 0.0], (4, 1))
+    possible = [{"a": [(0, 1)]}]
+    impossible = [{"a": [(1, 1)]}]
+    rounds = [([("a", every)], matrix, every, every)]
+    assert anchors_observations(law, rounds, possible).reports == 1
+    found = anchors_observations(law, rounds, impossible)
+    assert found.reports == 0
+    assert np.isfinite(estimate(found).share).all()

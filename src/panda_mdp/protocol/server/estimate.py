@@ -221,9 +221,14 @@ def anchors_observations(
             if len(chosen):
                 nearest = chosen[surrogates(law.domain, chosen)]
                 rows = matrix[row[np.searchsorted(union, nearest)]]
-                for column, count in told[name]:
-                    heard += count * np.log(rows[:, column])
-            parts.append(np.exp(log + heard - (log + heard).max()))
+                with np.errstate(divide="ignore"):
+                    for column, count in told[name]:
+                        heard += count * np.log(rows[:, column])
+            total = log + heard
+            if not np.isfinite(total.max()):
+                # No record makes this set and these reports: somebody has made them up.
+                continue
+            parts.append(np.exp(total - total.max()))
             users.append(name)
     names = {name: n for n, name in enumerate(sorted(set(users)))}
     return Observations(
