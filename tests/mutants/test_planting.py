@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
-from planting import ROOT, Bug, bugs
+from planting import ROOT, Bug, bugs, main, merged, sources
 
 BUGS = bugs()
 AREAS = {
@@ -42,3 +43,19 @@ def test_a_bug_without_its_place_is_an_error() -> None:
         with pytest.raises(ValueError, match="places"):
             gone.planted(text)
     assert gone.planted("an old one") == "an new one"
+
+
+def test_tables_of_two_machines_make_one_where_their_sources_are_the_same(tmp_path, capsys) -> None:
+    """What one machine could not run counts as not run, and another's verdict takes its place."""
+    names = [f"{bug.list}: {bug.name}" for bug in BUGS]
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    verdicts = dict.fromkeys(names, "killed") | {names[0]: "not run: No module named 'uvicorn'"}
+    first.write_text(json.dumps({"sources": sources(), "verdicts": verdicts}))
+    assert main(["--merge", str(first)]) == 1
+    assert "NOT RUN: NO MODULE NAMED 'UVICORN'" in capsys.readouterr().out
+    second.write_text(json.dumps({"sources": sources(), "verdicts": {names[0]: "killed"}}))
+    assert main(["--merge", str(first), str(second)]) == 0
+    assert f"all       {len(BUGS)} of {len(BUGS)} killed (100.0%)" in capsys.readouterr().out
+    second.write_text(json.dumps({"sources": "0" * 64, "verdicts": {names[0]: "killed"}}))
+    with pytest.raises(ValueError, match="other sources"):
+        merged([first, second])

@@ -1,18 +1,24 @@
 """Plant deliberate bugs, one at a time, and see whether the tests that ought to notice do.
 
-    python tests/support/planting.py [--workers N] [--lists privacy web] [--only WORDS]
+    python tests/support/planting.py [--workers N] [--table FILE] [--lists NAMES] [--only WORDS]
+    python tests/support/planting.py --merge FILE FILE ...
 
 Each `.toml` file of tests/mutants is a list of bugs: a file, a piece of it that occurs once, what
 stands there instead, and the tests that must then fail. The tests run in a copy of the tree, first
 as it is, where they must pass, then with the bug. A bug is killed where a test fails or does not
-end; a run that fails in any other way is an error, for it says nothing. Exit code 1 where more bugs
-survived than the share that is allowed, or where something did not run.
+end; a run that fails in any other way is an error, for it says nothing. Where a module or a program
+is missing, the bugs whose tests need it count as not run, by name. Tables of several machines are
+merged where they are of the same sources. Exit code 1 where more bugs survived than the share
+that is allowed, or where something did not run.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +41,10 @@ SURVIVORS = 0.05
 """Share of the bugs that may survive."""
 FAILED = 1
 """Exit code of pytest and vitest where tests ran and some failed."""
+NOT_RUN = "not run"
+MISSING = re.compile(
+    r"No module named '?[\w.]+'?|could not determine executable|npx canceled|Cannot find module"
+)
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,10 @@ class Copy:
             options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0"]
             command = [sys.executable, "-m", "pytest", *options, *tests]
             folder = self.root
+        missing = f"Cannot find module {command[0]}"
+        self.last = subprocess.CompletedProcess(command, 127, missing, "")
+        if shutil.which(command[0]) is None:
+            return 127
         try:
             self.last = subprocess.run(
                 command,
@@ -125,14 +139,22 @@ class Copy:
                 text=True,
             )
         except subprocess.TimeoutExpired:
+            self.last.stdout = f"did not end within {SECONDS} s"
             return None
         return self.last.returncode
 
     def try_bug(self, bug: Bug) -> str:
         """`killed`, `survived` or what went wrong."""
         if bug.tests not in self.passing:
-            if self.run(bug.tests) != 0:
+            code = self.run(bug.tests)
+            said = self.last.stdout + self.last.stderr
+            lacking = MISSING.search(said)
+            if code != 0 and lacking:
+                return f"{NOT_RUN}: {lacking[0]}"
+            if code != 0:
                 return "error without the bug"
+            if not re.search(r"\d+ passed", said):
+                return f"{NOT_RUN}: its tests are skipped here"
             self.passing.add(bug.tests)
         target = self.root / bug.file
         source = self.source / bug.file
@@ -148,17 +170,47 @@ class Copy:
         return {0: "survived", FAILED: "killed"}.get(code, f"error {code}")
 
 
+def sources() -> str:
+    """A sum over everything that bugs and tests are made of."""
+    state = hashlib.sha256()
+    for folder in ("src", "tests", "verify", "web/src", "web/test"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".ts", ".toml"):
+                state.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
+                state.update(path.read_bytes())
+    return state.hexdigest()
+
+
+def merged(tables: Sequence[Path]) -> list[tuple[Bug, str]]:
+    """The verdicts of several runs, those that ran first; `ValueError` for other sources."""
+    verdicts: dict[str, str] = {}
+    for path in tables:
+        table = json.loads(path.read_text())
+        if table["sources"] != sources():
+            msg = f"{path} is of other sources than these"
+            raise ValueError(msg)
+        for name, verdict in table["verdicts"].items():
+            if verdicts.get(name, NOT_RUN).startswith(NOT_RUN):
+                verdicts[name] = verdict
+    return [(bug, verdicts.get(f"{bug.list}: {bug.name}", NOT_RUN)) for bug in bugs()]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant bugs and see which tests notice.")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--lists", nargs="*")
     parser.add_argument("--only", help="bugs whose name holds these words")
+    parser.add_argument("--table", type=Path, help="where the verdicts go, as JSON")
+    parser.add_argument("--merge", nargs="+", type=Path, help="tables of runs, instead of a run")
     options = parser.parse_args(arguments)
+    if options.merge:
+        return report(merged(options.merge))
     planted = [bug for bug in bugs(options.lists) if (options.only or "") in bug.name]
     with tempfile.TemporaryDirectory() as folder:
         free: SimpleQueue[Copy] = SimpleQueue()
         # What is edited meanwhile does not mix with what is tested.
         pristine = Copy(Path(folder) / "pristine", ROOT).root
+        table = {"sources": sources(), "verdicts": {}}
         copies = [Copy(Path(folder) / str(k), pristine) for k in range(options.workers)]
         for copy in copies:
             free.put(copy)
@@ -173,6 +225,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 free.put(copy)
             spent = time.perf_counter() - start
             print(f"{bug.list:9s} {bug.name:68s} {spent:5.1f} s  {verdict}", flush=True)
+            table["verdicts"][f"{bug.list}: {bug.name}"] = verdict
+            if options.table:
+                options.table.write_text(json.dumps(table, indent=1))
             return bug, verdict
 
         with ThreadPoolExecutor(options.workers) as pool:
@@ -185,12 +240,18 @@ def report(judged: Sequence[tuple[Bug, str]]) -> int:
     print()
     for name in [*dict.fromkeys(bug.list for bug, _ in judged), "all"]:
         verdicts = [verdict for bug, verdict in judged if name in (bug.list, "all")]
+        idle = sum(verdict.startswith(NOT_RUN) for verdict in verdicts)
         killed = sum(verdict.startswith("killed") for verdict in verdicts)
-        print(f"{name:9s} {killed:3d} of {len(verdicts):3d} killed ({killed / len(verdicts):.1%})")
+        ran = len(verdicts) - idle
+        share = f"{killed / ran:.1%}" if ran else "none"
+        print(f"{name:9s} {killed:3d} of {ran:3d} killed ({share}), {idle:3d} NOT RUN")
     survived = [bug for bug, verdict in judged if verdict == "survived"]
     for bug in survived:
         print(f"survived: {bug.list}: {bug.name} ({bug.file})")
-    broken = any(verdict.startswith("error") for _, verdict in judged)
+    for bug, verdict in judged:
+        if verdict.startswith((NOT_RUN, "error")):
+            print(f"{verdict.splitlines()[0].upper()}: {bug.list}: {bug.name}")
+    broken = any(verdict.startswith((NOT_RUN, "error")) for _, verdict in judged)
     return int(broken or len(survived) > SURVIVORS * len(judged))
 
 
