@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from protocol_browser import VECTORS, Site, open_browser, open_site, violations, visit
 
 REPORTS = 60
@@ -161,6 +161,44 @@ def test_every_act_is_confirmed_done_and_recorded(browser: Browser, site: Site) 
             "publish table",
         ]
         assert at.complaints == []
+
+
+def test_acts_are_about_what_is_shown_and_old_answers_do_not_return(
+    browser: Browser, site: Site
+) -> None:
+    admin = site.server.admin
+    table = {"name": "city", "version": 1}
+    made = admin.post("/v1/deployments", json={"kind": "table", "name": "other", "table": table})
+    assert made.status_code == 201, made.text
+    with visit(browser, f"{site.url}/operator") as at:
+        page = at.page
+        enter(page, site)
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        # Everything that comes after the name is slow.
+        page.route("**/counts", hold)
+        page.click("#deployments button:has-text('other')")
+        expect(page.locator("#name")).to_have_text("other")
+        page.fill("#limit-reports", "8")
+        page.click("#limits-form button")
+        expect(page.locator("#confirm")).to_contain_text(
+            "Allow 8 reports per token and period in other"
+        )
+        page.click("#confirm-yes")
+        expect(page.locator("#deployments")).to_contain_text("version 2")
+        assert len(held) == 2
+        # The answer of the refresh before the act comes last.
+        held[1].continue_()
+        expect(page.locator("#figures")).to_contain_text("8")
+        held[0].continue_()
+        page.unroute("**/counts")
+        page.wait_for_timeout(300)
+        assert "8" in page.inner_text("#figures li:nth-child(5)")
+        assert admin.get("/v1/deployments/city").json()["reports_per_period"] == 3
+        assert admin.get("/v1/deployments/other").json()["reports_per_period"] == 8
 
 
 def test_maps_move_together(browser: Browser, site: Site) -> None:

@@ -52,9 +52,26 @@ export class Acts {
     by("made-save").addEventListener("click", () => this.save());
   }
 
-  /** Everything that can be acted upon, as it is now. */
-  async show(deployment: Deployment | null): Promise<void> {
+  /** What acts are about from now on: the deployment whose name the page shows, at the same moment. */
+  choose(deployment: Deployment | null): void {
+    const same = this.deployment?.name === deployment?.name;
     this.deployment = deployment;
+    by("acts-deployment").hidden = !deployment;
+    if (!deployment) return;
+    by("toggle").textContent = deployment.open ? "Close: take no more reports" : "Open: take reports again";
+    by("force-form").hidden = by("limits-form").hidden = deployment.kind === "anchors";
+    by("limits-period").textContent = `Reports per token and ${periodWords(deployment.period_s)}`;
+    // What somebody types is left alone, unless it was typed for another deployment.
+    const put = (id: string, value: string) => {
+      const field = by<HTMLInputElement>(id);
+      if (!same || document.activeElement !== field) field.value = value;
+    };
+    put("limit-reports", String(deployment.reports_per_period));
+    put("limit-until", deployment.until ?? "");
+  }
+
+  /** Lists of what can be acted upon, as they are now. */
+  async show(): Promise<void> {
     ({ tables: this.tables } = await this.api.admin<{ tables: TableInfo[] }>("tables", this.token));
     const options = () => this.tables.map((table) => make(
       "option", { value: `${table.name}/${table.version}` }, `${table.name}, version ${table.version}`,
@@ -64,17 +81,6 @@ export class Acts {
       const before = select.value;
       select.replaceChildren(...options());
       if (before) select.value = before;
-    }
-    by("acts-deployment").hidden = !deployment;
-    if (deployment) {
-      by("toggle").textContent = deployment.open ? "Close: take no more reports" : "Open: take reports again";
-      const fixed = deployment.kind === "anchors";
-      by("force-form").hidden = by("limits-form").hidden = fixed;
-      by("limits-period").textContent = `Reports per token and ${periodWords(deployment.period_s)}`;
-      const limit = by<HTMLInputElement>("limit-reports");
-      if (document.activeElement !== limit) limit.value = String(deployment.reports_per_period);
-      const until = by<HTMLInputElement>("limit-until");
-      if (document.activeElement !== until) until.value = deployment.until ?? "";
     }
     await this.showTokens(0);
     await this.showActions();
@@ -141,10 +147,6 @@ export class Acts {
     if (made) by<HTMLFormElement>("deploy-form").reset();
   }
 
-  private get path(): string {
-    return `deployments/${encodeURIComponent(this.deployment?.name ?? "")}`;
-  }
-
   private async toggle(): Promise<void> {
     const { deployment } = this;
     if (!deployment) return;
@@ -153,27 +155,32 @@ export class Acts {
       deployment.open
         ? "Reports are refused from now on, also those that wait on people's devices."
         : "Reports are taken again.",
-      "PATCH", this.path, { open: !deployment.open },
+      "PATCH", pathOf(deployment), { open: !deployment.open },
     );
   }
 
   private async force(): Promise<void> {
+    const { deployment } = this;
+    if (!deployment) return;
     const wanted = by<HTMLSelectElement>("force-table").value;
     await this.act(
-      `Put table ${wanted} into force for ${this.deployment?.name}?`,
+      `Put table ${wanted} into force for ${deployment.name}?`,
       "Everyone fetches and audits it anew, is asked whether to use it, and pays again for what was "
         + "drawn and not sent yet.",
-      "PATCH", this.path, { table: ref(wanted) },
+      "PATCH", pathOf(deployment), { table: ref(wanted) },
     );
   }
 
   private async limit(): Promise<void> {
+    const { deployment } = this;
+    if (!deployment) return;
     const reports = Number(by<HTMLInputElement>("limit-reports").value);
     const until = by<HTMLInputElement>("limit-until").value;
     await this.act(
-      `Allow ${reports} ${reports === 1 ? "report" : "reports"} per token and period${until ? `, until ${until}` : ""}?`,
+      `Allow ${reports} ${reports === 1 ? "report" : "reports"} per token and period in ${deployment.name}`
+        + `${until ? `, until ${until}` : ""}?`,
       "It is signed under the next version. The server refuses more at once; people's own limits stay theirs.",
-      "PATCH", this.path, { reports_per_period: reports, ...(until ? { until } : {}) },
+      "PATCH", pathOf(deployment), { reports_per_period: reports, ...(until ? { until } : {}) },
     );
   }
 
@@ -244,6 +251,10 @@ export class Acts {
     ));
     fill("actions-table", ["When", "Token", "Act", "On", "Details"], rows);
   }
+}
+
+function pathOf({ name }: Deployment): string {
+  return `deployments/${encodeURIComponent(name)}`;
 }
 
 function ref(text: string): { name: string; version: number } {

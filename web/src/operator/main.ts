@@ -51,6 +51,7 @@ let maps: DensityMaps | null = null;
 let acts: Acts | null = null;
 let chosen: string | null = null;
 let timer = 0;
+let turn = 0;
 let shownFor = "";
 let estimating = false;
 const known = new Map<string, Promise<Places | null>>();
@@ -93,24 +94,33 @@ async function enter(found: string): Promise<void> {
   await refresh(true);
 }
 
-/** Everything again; the estimate, which costs work, only where reports came in or on demand. */
+/**
+ * Everything again; the estimate, which costs work, only where reports came in or on demand. Of
+ * several at a time the one that began last is shown: an older answer may know less.
+ */
 async function refresh(all: boolean): Promise<void> {
   clearTimeout(timer);
+  const mine = ++turn;
   try {
     const deployments = await api.deployments();
     const { jobs } = await api.admin<{ jobs: Job[] }>("jobs", admin as string);
+    if (mine !== turn) return;
     showJobs(jobs);
     if (!deployments.some(({ name }) => name === chosen)) chosen = deployments[0]?.name ?? null;
     showList(deployments);
     const deployment = deployments.find(({ name }) => name === chosen);
     by("shown").hidden = !deployment;
-    if (deployment) await showDeployment(deployment, all);
-    else by("name").textContent = "No deployment yet";
+    by("name").textContent = deployment?.name ?? "No deployment yet";
+    acts?.choose(deployment ?? null);
+    if (deployment) await showDeployment(deployment, all, () => mine === turn);
     // Lists under somebody's hands do not change by themselves.
-    if (all) await acts?.show(deployment ?? null);
+    if (all && mine === turn) await acts?.show();
+    if (mine !== turn) return;
     by("problem").textContent = "";
-    by("fresh").textContent = `as of ${new Date().toLocaleTimeString()}`;
+    by("fresh").textContent = api.stale
+      ? "the server is out of reach; this is what it said before" : `as of ${new Date().toLocaleTimeString()}`;
   } catch (error) {
+    if (mine !== turn) return;
     by("problem").textContent = error instanceof Error ? `${error.message}.` : "Something failed.";
     if (error instanceof ApiError && error.aboutToken) return;
   }
@@ -157,18 +167,21 @@ function showJobs(jobs: readonly Job[]): void {
   }));
 }
 
-async function showDeployment(deployment: Deployment, all: boolean): Promise<void> {
-  by("name").textContent = deployment.name;
+async function showDeployment(
+  deployment: Deployment, all: boolean, latest: () => boolean,
+): Promise<void> {
   const chip = by("state");
   chip.textContent = deployment.open ? "open" : "closed";
   chip.dataset.state = deployment.open ? "open" : "closed";
   const path = `deployments/${encodeURIComponent(deployment.name)}`;
   const counts = await api.admin<Counts>(`${path}/counts`, admin as string);
+  if (!latest()) return;
   showFigures(deployment, counts);
   const hours = by("hours");
   hours.replaceChildren(hoursChart(counts.per_hour, Math.max(240, hours.clientWidth)));
   await showCertificate(deployment.table);
   await showRounds(deployment, path);
+  if (!latest()) return;
   const state = `${deployment.name}/${deployment.version}/${counts.reports}`;
   // The estimate may take minutes; the rest of the page goes on meanwhile.
   if ((all || state !== shownFor) && !(estimating && state === shownFor)) {
