@@ -8,7 +8,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.accounts.composed import scan_pairs
+from panda_mdp.panda.accounts.composed import PairScan, scan_pairs
 from panda_mdp.panda.accounts.violation import SLACK, Definition, Violation, interval
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.options import source_of
@@ -24,7 +24,11 @@ Run = PandaResult | PandaNoGuarantee
 
 @dataclass(frozen=True)
 class SetAudit:
-    """One anchor set that was drawn: the privacy loss of set and report over all pairs."""
+    """One anchor set that was drawn: the privacy loss of set and report over all pairs.
+
+    Of all pairs, also those for which the set is most unlikely, and with whichever report tells
+    the most: how seldom that happens is `PandaAudit.violation`'s to say, and delta's to cover.
+    """
 
     epsilon: float
     """The largest loss per unit of distance, over all pairs of records."""
@@ -80,10 +84,16 @@ class PandaAudit:
         bound = "unknown" if self.violation is None else f"at most {self.violation:.4g}"
         broken = sum(1 for found in self.sets if found.covered_violations)
         worst = max((found.covered_epsilon for found in self.sets), default=0.0)
+        said = f"no pair exceeds epsilon in any of {len(self.sets)} sets drawn"
+        if broken:
+            covered = "which that probability covers" if self.holds else "which nothing covers"
+            said = (
+                f"in {broken} of {len(self.sets)} sets drawn some pair would, if this set and the "
+                f"rarest report came out for it, {covered}; largest {worst:.4g} per {self.unit}"
+            )
         return (
             f"PandaAudit({verdict}: epsilon {self.epsilon:g} per {self.unit}, delta "
-            f"{self.delta:g}; violation probability {bound}; of {len(self.sets)} sets drawn "
-            f"{broken} exceed epsilon for some covered pair, largest {worst:.4g})"
+            f"{self.delta:g}; any one pair exceeds epsilon with probability {bound}; {said})"
         )
 
 
@@ -105,11 +115,15 @@ def audit_panda(
     if draws < 0 or not 0 < confidence < 1:
         msg = f"draws is {draws} and confidence {confidence}; give a count and a probability"
         raise MethodError(msg)
-    sets = tuple(
-        audit_set(run.scheme, chosen, run.table_of(n))
-        for n, chosen in enumerate(run.anchor_sets)
-        if len(chosen)
-    )
+    seen: dict[tuple[bytes, int], SetAudit] = {}
+    sets = []
+    for n, chosen in enumerate(run.anchor_sets):
+        table = run.table_of(n)
+        key = (chosen.tobytes(), id(table))
+        if len(chosen) and key not in seen:
+            seen[key] = audit_set(run.scheme, chosen, table)
+        if len(chosen):
+            sets.append(seen[key])
     account = run.scheme.account()
     claimed = run.guarantee
     confirmed = claimed is not None and account is not None and account.violation <= claimed.delta
@@ -121,7 +135,7 @@ def audit_panda(
         unit=run.problem.domain.unit,
         violation=None if account is None else account.violation,
         worst=None if account is None else account.pair,
-        sets=sets,
+        sets=tuple(sets),
         drawn=_drawn(run, draws, confidence, seed) if draws else None,
     )
 
@@ -129,22 +143,17 @@ def audit_panda(
 def audit_set(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> SetAudit:
     """The composed mechanism's loss for one anchor set, over all pairs of records."""
     domain, epsilon = scheme.problem.domain, scheme.problem.epsilon
-    likelihood = scheme.log_likelihoods(anchors)
-    rows, row = scheme.rows(anchors, table)
-    with np.errstate(divide="ignore"):
-        logs = np.log(rows.astype(np.float64))
-    total = scan_pairs(domain, likelihood, row, logs, epsilon)
+    likelihood, scan = scheme.log_likelihoods(anchors), _scan(scheme, anchors, table)
+    total = scan.worst(likelihood, epsilon)
     counted = scheme.counted(anchors)
-    covered = total
-    if not counted.all():
-        covered = scan_pairs(domain, likelihood, row, logs, epsilon, counted)
+    covered = total if counted.all() else scan.worst(likelihood, epsilon, counted)
     return SetAudit(
         epsilon=total[0],
         worst=total[1],
         violations=total[2],
         pairs=domain.size * (domain.size - 1) // 2,
         selection_epsilon=set_epsilon(scheme, anchors),
-        report_epsilon=report_epsilon(scheme, anchors, table),
+        report_epsilon=scan.worst(np.zeros(domain.size), epsilon)[0],
         covered_epsilon=covered[0],
         covered_violations=covered[2],
     )
@@ -160,11 +169,15 @@ def set_epsilon(scheme: Scheme, anchors: IntArray) -> float:
 
 def report_epsilon(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> float:
     """What a report from a set costs per unit of distance, as if the set told nothing."""
-    domain = scheme.problem.domain
+    nothing = np.zeros(scheme.problem.size)
+    return _scan(scheme, anchors, table).worst(nothing, scheme.problem.epsilon)[0]
+
+
+def _scan(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> PairScan:
     rows, row = scheme.rows(anchors, table)
     with np.errstate(divide="ignore"):
         logs = np.log(rows.astype(np.float64))
-    return scan_pairs(domain, np.zeros(domain.size), row, logs, scheme.problem.epsilon)[0]
+    return PairScan(scheme.problem.domain, row, logs)
 
 
 def violation(

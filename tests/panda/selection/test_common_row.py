@@ -63,7 +63,7 @@ def test_the_account_is_near_the_truth_whatever_the_radius(kind) -> None:
     near = 0
     for radius in np.linspace(0.4, 1.0, 5) * scheme.law.radius:
         law = scheme.law.with_radius(float(radius))
-        found = scheme._boundary(law, np.arange(scheme.problem.size)).violation
+        found = scheme._boundary(law).violation
         size = scheme.problem.size
         worst = max(brute_violation(scheme, law, x, y) for x in range(size) for y in range(x))
         assert worst <= found
@@ -75,13 +75,12 @@ def test_records_beyond_reach_of_each_other_need_no_pairs(monkeypatch) -> None:
     """Per record, by the triangle inequality: never below the account per pair."""
     for kind in ("line",):
         scheme = scheme_on(kind, 1e-2)
-        everyone = np.arange(scheme.problem.size)
         for radius in np.linspace(0.4, 1.2, 5) * scheme.law.radius:
             law = scheme.law.with_radius(float(radius))
-            pairs = scheme._boundary(law, everyone).violation
+            pairs = scheme._boundary(law).violation
             with monkeypatch.context() as patch:
                 patch.setattr(ball_scheme, "MOST_PAIRWISE", 1)
-                rings = scheme._boundary(law, everyone).violation
+                rings = scheme._boundary(law).violation
             assert pairs <= rings * (1 + 1e-9) + 1e-15
 
 
@@ -90,7 +89,7 @@ def test_the_radius_is_the_least(delta) -> None:
     """A smaller one misses some record too often, or some pair exceeds delta."""
     scheme = scheme_on("plane", delta)
     smaller = scheme.law.with_radius(scheme.law.radius * (1 - 2 * ball_scheme.RADIUS_STEP))
-    account = scheme._boundary(smaller, np.arange(scheme.problem.size))
+    account = scheme._boundary(smaller)
     assert scheme.law.missed.max() <= delta
     assert smaller.missed.max() > delta or account.violation > delta
 
@@ -135,12 +134,11 @@ def test_a_run_is_confirmed_pair_by_pair() -> None:
 @pytest.mark.parametrize("given", [False, True])
 def test_the_bound_without_compiled_code_is_never_below_the_account(monkeypatch, given) -> None:
     scheme = scheme_on("plane", 1e-2)
-    everyone = np.arange(scheme.problem.size)
     common = scheme._common if given else None
     bounds = []
     for radius in np.linspace(0.5, 4, 8) * scheme.law.radius:
         law = scheme.law.with_radius(float(radius))
-        exact = scheme._boundary(law, everyone).violation
+        exact = scheme._boundary(law).violation
         room = scheme.problem.epsilon - law.mechanism.audit.epsilon
         bounds.append(scheme._plain(law, room, common).violation)
         assert exact <= bounds[-1] * (1 + 1e-9) + 1e-15

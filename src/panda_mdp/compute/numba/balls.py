@@ -25,7 +25,7 @@ def _tail_masses(own, common, log_own, log_common, masses, step, out):
 
 
 @njit(cache=True, parallel=True)
-def common_tails(rows, log_rows, common, log_common, inside, step, bins):
+def common_tails(rows, log_rows, common, log_common, apart, radius, step, bins):
     """Per record: the largest mass of a common row, over the balls that the record is in, whose
     log-ratio to the record's row is at least b steps; (K, bins)."""
     size = len(rows)
@@ -33,11 +33,20 @@ def common_tails(rows, log_rows, common, log_common, inside, step, bins):
     for x in prange(size):
         tails = np.empty(bins)
         for c in range(len(common)):
-            if inside[c, x]:
+            if apart[c, x] <= radius:
                 _tail_masses(rows[x], common[c], log_rows[x], log_common[c], common[c], step, tails)
                 for b in range(bins):
                     out[x, b] = max(out[x, b], tails[b])
     return out
+
+
+@njit(cache=True, inline="always")
+def _least_level(apart, radius, slack, scale):
+    """The nearest that a record on the other side of a ball's edge can be, in steps.
+
+    The triangle inequality for a record `apart` from the centre; `slack` is what it may be off by.
+    """
+    return np.int64(max(0.0, abs(radius - apart) - slack * (radius + apart)) * scale)
 
 
 @njit(cache=True, parallel=True)
@@ -46,7 +55,9 @@ def boundary_masses(
     table,
     order,
     chance,
-    inside,
+    apart,
+    radius,
+    slack,
     rows,
     log_rows,
     common,
@@ -59,76 +70,102 @@ def boundary_masses(
 ):
     """For chosen records x the largest violation probability over x', and that x'.
 
-    `chance[c, x]` is the probability of ball c for record x, `room` what a report may tell per unit
-    of distance, `outer` the result of `common_tails`. A pair is violated where exactly one of the
-    two is in the ball and the output's log-ratio to the common row exceeds the room of their
-    distance, which is rounded down to a step of the log-ratio.
+    `chance[c, x]` is the probability of ball c for record x, `apart[c, x]` the distance of its
+    centre, `room` what a report may tell per unit of distance, `outer` the result of
+    `common_tails`. A pair is violated where exactly one of the two is in the ball and the output's
+    log-ratio to the common row exceeds the room of their distance, which is rounded down to a step
+    of the log-ratio. A ball that can add at most `tiny` to any pair adds as much to all of them.
     """
     size = rows.shape[0]
     bins = outer.shape[1]
     worst = np.zeros(len(chosen))
     partner = np.zeros(len(chosen), np.int64)
+    most = np.zeros(bins + 1)
+    for y in range(size):
+        for b in range(bins):
+            most[b] = max(most[b], outer[y, b])
     for n in prange(len(chosen)):
         x = chosen[n]
-        apart = np.empty(size)
-        fill(kind, table, order, x, 0, size, apart)
+        distance = np.empty(size)
+        fill(kind, table, order, x, 0, size, distance)
+        near = np.empty(size, np.int64)
         level = np.empty(size, np.int64)
+        count = 0
         for y in range(size):
-            steps = apart[y] * room / step
-            level[y] = bins if steps >= bins else np.int64(steps)
-        total = np.zeros(size)
-        tails = np.empty(bins + 1)
+            steps = distance[y] * room / step
+            if y != x and steps < bins:
+                near[count] = y
+                level[count] = np.int64(steps)
+                count += 1
+        total = np.zeros(count)
+        tails = np.empty(bins)
         rest = 0.0
         for c in range(len(common)):
             p = chance[c, x]
             if p <= tiny:
                 rest += p
-            elif inside[c, x]:
-                _tail_masses(
-                    rows[x], common[c], log_rows[x], log_common[c], rows[x], step, tails[:bins]
-                )
-                tails[bins] = 0.0
-                for y in range(size):
-                    if not inside[c, y]:
-                        total[y] += p * tails[level[y]]
+                continue
+            least = _least_level(apart[c, x], radius, slack, room / step)
+            if least >= bins:
+                continue
+            if apart[c, x] <= radius:
+                _tail_masses(rows[x], common[c], log_rows[x], log_common[c], rows[x], step, tails)
+                if p * tails[least] <= tiny:
+                    rest += p * tails[least]
+                    continue
+                for k in range(count):
+                    if apart[c, near[k]] > radius:
+                        total[k] += p * tails[level[k]]
+            elif p * most[least] <= tiny:
+                rest += p * most[least]
             else:
-                for y in range(size):
-                    if inside[c, y] and level[y] < bins:
-                        total[y] += p * outer[y, level[y]]
-        for y in range(size):
-            if y != x and total[y] + rest > worst[n]:
-                worst[n] = total[y] + rest
-                partner[n] = y
+                for k in range(count):
+                    y = near[k]
+                    if apart[c, y] <= radius:
+                        total[k] += p * outer[y, level[k]]
+        worst[n] = rest
+        partner[n] = near[0] if count else (1 if x == 0 else 0)
+        for k in range(count):
+            if total[k] + rest > worst[n]:
+                worst[n] = total[k] + rest
+                partner[n] = near[k]
     return worst, partner
 
 
 @njit(cache=True, parallel=True)
 def ring_masses(
-    chance, apart, radius, slack, rows, log_rows, common, log_common, room, step, bins, tiny
+    chance, apart, radius, slack, rows, log_rows, common, log_common, outer, room, step, tiny
 ):
     """Per record an upper bound on `boundary_masses` that looks at no second record.
 
-    A record at most d from x is outside a ball that x is in only where the centre, `apart[c, x]`
-    from x, is farther than radius - d; `slack` covers what the triangle inequality is off by.
+    A record at most d from x is on the other side of a ball's edge only where the centre is
+    farther than radius - d from x and nearer than radius + d.
     """
-    size = rows.shape[0]
+    size, bins = outer.shape
     worst = np.zeros(size)
+    most = np.zeros(bins)
+    for y in range(size):
+        for b in range(bins):
+            most[b] = max(most[b], outer[y, b])
     for x in prange(size):
         tails = np.empty(bins)
         total = np.zeros(bins)
-        beyond = 0.0
+        rest = 0.0
         for c in range(len(common)):
             p = chance[c, x]
-            if p <= tiny or apart[c, x] > radius:
-                beyond += p
+            if p <= tiny:
+                rest += p
                 continue
-            # The nearest that a record outside can be, in steps.
-            least = np.int64(max(0.0, radius * (1 - slack) - apart[c, x]) * room / step)
+            least = _least_level(apart[c, x], radius, slack, room / step)
             if least >= bins:
                 continue
-            _tail_masses(rows[x], common[c], log_rows[x], log_common[c], rows[x], step, tails)
-            for b in range(least, bins):
-                total[b] += p * tails[b]
+            if apart[c, x] <= radius:
+                _tail_masses(rows[x], common[c], log_rows[x], log_common[c], rows[x], step, tails)
+                for b in range(least, bins):
+                    total[b] += p * tails[b]
+            else:
+                for b in range(least, bins):
+                    total[b] += p * most[b]
         for b in range(bins):
-            worst[x] = max(worst[x], total[b] + beyond)
+            worst[x] = max(worst[x], total[b] + rest)
     return worst

@@ -12,6 +12,41 @@ IMPOSSIBLE = -1e6
 """Stands for the logarithm of 0 in sums: larger than any real loss, and finite."""
 
 
+class PairScan:
+    """Rows of all records for one released set; differences between rows are computed once."""
+
+    def __init__(self, domain: Domain, row: IntArray, logs: FloatArray) -> None:
+        # An output that no row has tells nothing; one that some rows lack tells everything.
+        used = np.isfinite(logs).any(axis=0)
+        self._logs = np.ascontiguousarray(np.maximum(logs[:, used], IMPOSSIBLE))
+        self._domain, self._row = domain, row
+        self._up: FloatArray | None = None
+
+    def worst(
+        self, likelihood: FloatArray, epsilon: float, counted: BoolArray | None = None
+    ) -> tuple[float, tuple[int, int], int]:
+        """Largest loss per distance, its pair, and the pairs beyond epsilon."""
+        domain, row = self._domain, self._row
+        covered = np.ones(domain.size, dtype=bool) if counted is None else counted
+        limit = epsilon * (1 + SLACK)
+        try:
+            from panda_mdp.compute.numba.composed import composed_rates, row_spreads
+            from panda_mdp.compute.numba.distance import coordinates
+        except ImportError:
+            worst, partner, beyond = _rates(domain, likelihood, row, self._logs, covered, limit)
+        else:
+            if self._up is None:
+                self._up = row_spreads(self._logs)
+            place = coordinates(domain.metric, np.arange(domain.size))
+            worst, partner, beyond = composed_rates(
+                *place, likelihood, row, self._up, covered, limit, SLACK
+            )
+        x = int(worst[1:].argmax()) + 1
+        pair = (int(partner[x]), x)
+        certain = worst[x] * domain.distance(*pair) > -IMPOSSIBLE / 2
+        return float("inf") if certain else float(worst[x]), pair, int(beyond.sum())
+
+
 def scan_pairs(
     domain: Domain,
     likelihood: FloatArray,
@@ -21,30 +56,7 @@ def scan_pairs(
     counted: BoolArray | None = None,
 ) -> tuple[float, tuple[int, int], int]:
     """Largest loss per distance, its pair, and the pairs beyond epsilon."""
-    # An output that no row has tells nothing; one that some rows lack tells everything.
-    used = np.isfinite(logs).any(axis=0)
-    finite = np.ascontiguousarray(np.maximum(logs[:, used], IMPOSSIBLE))
-    covered = np.ones(domain.size, dtype=bool) if counted is None else counted
-    limit = epsilon * (1 + SLACK)
-    try:
-        from panda_mdp.compute.numba.composed import composed_rates, row_spreads
-        from panda_mdp.compute.numba.distance import coordinates
-    except ImportError:
-        worst, partner, beyond = _rates(domain, likelihood, row, finite, covered, limit)
-    else:
-        worst, partner, beyond = composed_rates(
-            *coordinates(domain.metric, np.arange(domain.size)),
-            likelihood,
-            row,
-            row_spreads(finite),
-            covered,
-            limit,
-            SLACK,
-        )
-    x = int(worst[1:].argmax()) + 1
-    pair = (int(partner[x]), x)
-    certain = worst[x] * domain.distance(*pair) > -IMPOSSIBLE / 2
-    return float("inf") if certain else float(worst[x]), pair, int(beyond.sum())
+    return PairScan(domain, row, logs).worst(likelihood, epsilon, counted)
 
 
 def _rates(

@@ -41,6 +41,10 @@ RADIUS_STEP = 0.02
 """How near the radius comes to the least one, relatively."""
 BINS = 256
 """Log-ratios are rounded outward to so many steps."""
+NEGLIGIBLE = 1e-3
+"""Balls that together add at most this share of delta count in full for every pair."""
+LOOKS = 64
+"""Records that are compared with all others at a time."""
 MOST_PAIRWISE = 9_000
 """Beyond this many records the account of balls is kept per record, not per pair."""
 SHARES = (1.0, 0.9, 0.8, 0.75, 0.7, 0.6, 0.5)
@@ -116,13 +120,17 @@ class BallScheme(Scheme):
     def rows(
         self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None
     ) -> tuple[IntArray, IntArray]:
-        """The own row inside the ball."""
+        """The own row inside the ball; equal rows of records outside are one."""
         chosen = np.arange(self.problem.size) if records is None else records
-        rows = table.mechanism.weights[chosen]
         beyond = ~members(self.problem.size, anchors)[chosen]
+        rows = np.asarray(table.mechanism.weights[chosen[~beyond]])
+        row = np.cumsum(~beyond) - 1
         if beyond.any():
-            rows[beyond] = self.outside(anchors, table.mechanism, chosen[beyond])
-        return rows, np.arange(len(chosen))
+            others = self.outside(anchors, table.mechanism, chosen[beyond])
+            others, which = np.unique(others, axis=0, return_inverse=True)
+            row[beyond] = len(rows) + which.reshape(-1)
+            rows = np.concatenate([rows, others])
+        return rows, row
 
     def log_likelihoods(self, anchors: IntArray) -> FloatArray:
         counts = self.law.mechanism.weights[:, self.law.centres_of(anchors)].sum(axis=1)
@@ -283,12 +291,8 @@ class CommonBalls(BallScheme):
         return law.with_radius(high)
 
     def _keeps(self, law: BallLaw) -> bool:
-        """Whether balls of a radius keep delta; a few records that do not are mostly enough."""
-        size = self.problem.size
-        looks = [np.arange(size)]
-        if size <= MOST_PAIRWISE:
-            looks.insert(0, np.linspace(0, size - 1, min(size, 48)).astype(np.int64))
-        return all(self._boundary(law, records).violation <= self.delta for records in looks)
+        """Whether balls of a radius keep delta."""
+        return self._boundary(law, enough=self.delta).violation <= self.delta
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -342,14 +346,17 @@ class CommonBalls(BallScheme):
         return total
 
     def account(self) -> Account:
-        return self._boundary(self.law, np.arange(self.problem.size), self._common)
+        return self._boundary(self.law, self._common)
 
-    def _boundary(self, law: BallLaw, chosen: IntArray, common: IntArray | None = None) -> Account:
+    def _boundary(
+        self, law: BallLaw, common: IntArray | None = None, enough: float = 0.0
+    ) -> Account:
         """The largest violation probability over all pairs, for balls of a radius.
 
-        Per pair up to `MOST_PAIRWISE` records; beyond, per record by the triangle inequality. Both
-        are upper bounds: distances are rounded down to a grid, and what the centre tells counts
-        with its audited epsilon.
+        First a bound per record, by the triangle inequality. Then per pair, from the record with
+        the largest bound down, until no bound that is left exceeds what was summed, or `enough`.
+        Beyond `MOST_PAIRWISE` records the bounds are the answer. All are upper bounds: distances
+        are rounded down to a grid, and what the centre tells counts with its audited epsilon.
         """
         mechanism, domain = self.mechanism, self.problem.domain
         room = self.problem.epsilon - law.mechanism.audit.epsilon
@@ -360,57 +367,42 @@ class CommonBalls(BallScheme):
             if plain.violation <= self.delta or not is_compiled("balls"):
                 return plain
         compiled = kernels("balls")
-        first = [int(centres[0]) for centres in law.groups]
-        chance = np.ascontiguousarray(law.chances(slice(None)).T)
         common = self.common(law) if common is None else common
         if ((common == 0) & mechanism.weights.any(axis=0)).any():
             return Account(1.0, (0, 1))
-        rows, shared = mechanism.matrix, common / float(TOTAL)
         logs, shared_logs = _logs(np.asarray(mechanism.weights)), _logs(common)
         largest = max(
             float(np.abs(logs.max(axis=0) - shared_logs).max()),
             float(np.abs(logs.min(axis=0) - shared_logs).max()),
         )
         step = largest * (1 + 1e-9) / (BINS - 1) + 1e-9
-        room *= 1 - 1e-11
-        tiny = self.delta * 1e-6 / len(first)
+        first = [int(centres[0]) for centres in law.groups]
+        balls = (np.ascontiguousarray(law.apart[:, first].T), law.radius)
+        tables = (mechanism.matrix, logs, common / float(TOTAL), shared_logs)
+        chance = np.ascontiguousarray(law.chances(slice(None)).T)
+        outer = compiled.common_tails(*tables, *balls, step, BINS)
+        slack = 4e-9 if domain.metric.kind == "matrix" else 1e-9
+        scale = (room * (1 - 1e-11), step, self.delta * NEGLIGIBLE / len(first))
+        bounds = compiled.ring_masses(chance, *balls, slack, *tables, outer, *scale)
+        order = np.argsort(-bounds, kind="stable")
         if self.problem.size > MOST_PAIRWISE:
-            slack = 4e-9 if domain.metric.kind == "matrix" else 1e-9
-            apart = np.ascontiguousarray(law.apart[:, first].T)
-            worst = compiled.ring_masses(
-                chance,
-                apart,
-                law.radius,
-                slack,
-                rows,
-                logs,
-                shared,
-                shared_logs,
-                room,
-                step,
-                BINS,
-                tiny,
+            x = int(order[0])
+            return Account(float(bounds[x]), (x, int(domain.neighbours(1)[0][x, 0])))
+        worst = Account(0.0, (0, 1))
+        for begin in range(0, self.problem.size, LOOKS):
+            chosen = order[begin : begin + LOOKS]
+            left = float(bounds[chosen[0]])
+            if left <= worst.violation or worst.violation > enough > 0:
+                break
+            if left <= enough:
+                return Account(left, worst.pair)
+            masses, partner = compiled.boundary_masses(
+                *coordinates_of(domain), chance, *balls, slack, *tables, outer, *scale, chosen
             )
-            x = int(worst.argmax())
-            return Account(float(worst[x]), (x, int(domain.neighbours(1)[0][x, 0])))
-        inside = np.ascontiguousarray((law.apart[:, first] <= law.radius).T)
-        outer = compiled.common_tails(rows, logs, shared, shared_logs, inside, step, BINS)
-        worst, partner = compiled.boundary_masses(
-            *coordinates_of(domain),
-            chance,
-            inside,
-            rows,
-            logs,
-            shared,
-            shared_logs,
-            outer,
-            room,
-            step,
-            tiny,
-            chosen,
-        )
-        k = int(worst.argmax())
-        return Account(float(worst[k]) * (1 + 1e-12), (int(chosen[k]), int(partner[k])))
+            k = int(masses.argmax())
+            if masses[k] > worst.violation:
+                worst = Account(float(masses[k]), (int(chosen[k]), int(partner[k])))
+        return Account(worst.violation * (1 + 1e-12), worst.pair)
 
     def _plain(self, law: BallLaw, room: float, common: IntArray | None) -> Account:
         """A bound that needs only the largest log-ratio S within a column, any row to any other.
@@ -491,9 +483,9 @@ class ExtendedBalls(BallScheme):
         for centres in self.law.groups:
             ball = self.law.ball(centres[0])
             if len(ball) < self.problem.size:
-                rows, _ = self.rows(ball, whole)
+                rows, row = self.rows(ball, whole)
                 outputs = self.problem.outputs
-                if not audit_weights(self.problem.domain, outputs, rows, self.left).holds:
+                if not audit_weights(self.problem.domain, outputs, rows[row], self.left).holds:
                     return False
         return True
 
