@@ -12,6 +12,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[2] / "support"
 SCRIPT = """
+import time
+
 import numba
 import numpy as np
 
@@ -44,8 +46,19 @@ def everything():
     yield optimal(problem, 0.02, "cpu").weights
 
 
+def own_share(work):
+    # Part of the time of the process that the calling thread spends.
+    thread, process = time.thread_time(), time.process_time()
+    work()
+    return (time.thread_time() - thread) / (time.process_time() - process)
+
+
 assert numba.get_num_threads() == 4
 several = list(everything())
+# Threads share the work: a loop that is compiled as a serial one leaves all of it to the caller.
+wide = displacement_problem(domain, np.arange(400), 3.0)
+solver = CpuSolver(wide, graph, warm_start(wide, graph))
+assert own_share(lambda: solver.advance(80)) < 0.7
 numba.set_num_threads(1)
 np.testing.assert_array_equal(several[-1], several[-2])
 for first, second in zip(several, everything(), strict=True):

@@ -252,7 +252,9 @@ def run(
         pull = F(1) - keep
         measure = step == steps - 1
         primal = half & 1 == 0
-        for k in prange(blocks if primal else chunks):
+        # Chosen beforehand: with a branch in its argument the loop is compiled as a serial one.
+        tasks = blocks if primal else chunks
+        for k in prange(tasks):
             begin, end = 0, 0
             if primal:
                 squares[0, k] = move(
