@@ -20,5 +20,5 @@ def distance_loss(domain: Domain, outputs: npt.ArrayLike, power: float = 1) -> F
         msg = f"power is {power!r}; it must be positive and finite"
         raise ProblemError(msg)
     columns = check_indices(outputs, domain.size, "outputs", ProblemError)
-    apart = domain.distances(None, columns)
-    return apart if power == 1 else apart**power
+    distance = domain.distances(None, columns)
+    return distance if power == 1 else distance**power

@@ -70,8 +70,10 @@ class Prior(Rebuilt):
         if values.sum() <= 0:
             msg = "no count is positive, so they tell no prior; use a uniform one (prior=None)"
             raise InvalidInputError(msg)
-        told = f"public: {source}" + (f"; {smoothing:g} uniform mixed in" if smoothing else "")
-        return cls(_smooth(values / values.sum(), smoothing), told)
+        provenance = f"public: {source}" + (
+            f"; {smoothing:g} uniform mixed in" if smoothing else ""
+        )
+        return cls(_smooth(values / values.sum(), smoothing), provenance)
 
     @classmethod
     def private(
@@ -109,13 +111,13 @@ class Prior(Rebuilt):
         weights = weights / total if total > 0 else np.full(domain.size, 1 / domain.size)
         where = "records" if cell_km is None else f"cells of {cell_km:g} km"
         # Exact counts would undo the noise, so the source names none.
-        told = (
+        provenance = (
             f"private: {source}; epsilon={epsilon:g} per person (add or remove one), "
             f"at most {contribution} visits each, discrete Laplace on {where}"
         )
         if smoothing:
-            told += f"; {smoothing:g} uniform mixed in"
-        return cls(_smooth(weights, smoothing), told, epsilon=float(epsilon))
+            provenance += f"; {smoothing:g} uniform mixed in"
+        return cls(_smooth(weights, smoothing), provenance, epsilon=float(epsilon))
 
     def on(self, problem: Problem) -> Problem:
         """The problem with this prior; its source goes into certificates."""

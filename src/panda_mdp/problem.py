@@ -115,9 +115,9 @@ class Problem(Rebuilt):
         """
         domain = self.domain
         some = np.linspace(0, domain.size - 1, min(domain.size, SCALE_RECORDS)).astype(np.int64)
-        apart = domain.distances(some)
-        apart[np.arange(len(some)), some] = np.inf
-        nats = self.epsilon * float(np.median(apart.min(axis=1)))
+        distance = domain.distances(some)
+        distance[np.arange(len(some)), some] = np.inf
+        nats = self.epsilon * float(np.median(distance.min(axis=1)))
         if nats <= OPEN_NATS:
             return ""
         near, unit = nats / self.epsilon, domain.unit

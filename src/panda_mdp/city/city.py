@@ -155,16 +155,16 @@ class City(Rebuilt):
         chosen = check_indices(nodes, self.nodes, "nodes", CityError)
         position = np.full(self.nodes, -1, dtype=np.int64)
         position[chosen] = np.arange(len(chosen))
-        kept = (position[self.u] >= 0) & (position[self.v] >= 0)
+        inside = (position[self.u] >= 0) & (position[self.v] >= 0)
         return replace(
             self,
             lat=self.lat[chosen],
             lon=self.lon[chosen],
-            u=position[self.u[kept]],
-            v=position[self.v[kept]],
-            length_m=self.length_m[kept],
-            oneway=None if self.oneway is None else self.oneway[kept],
-            speed_kmh=None if self.speed_kmh is None else self.speed_kmh[kept],
+            u=position[self.u[inside]],
+            v=position[self.v[inside]],
+            length_m=self.length_m[inside],
+            oneway=None if self.oneway is None else self.oneway[inside],
+            speed_kmh=None if self.speed_kmh is None else self.speed_kmh[inside],
             osmid=None if self.osmid is None else self.osmid[chosen],
         )
 

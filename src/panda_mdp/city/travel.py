@@ -111,8 +111,8 @@ def shortest_parallel(
     a: IntArray, b: IntArray, length: FloatArray
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Each pair (a, b) once, with the shortest length; loops dropped, pairs ascending."""
-    apart = a != b
-    a, b, length = a[apart], b[apart], length[apart]
+    proper = a != b
+    a, b, length = a[proper], b[proper], length[proper]
     order = np.lexsort((length, b, a))
     a, b, length = a[order], b[order], length[order]
     first = np.ones(len(a), dtype=np.bool_)

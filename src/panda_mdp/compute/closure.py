@@ -57,8 +57,8 @@ class Closure:
     @cached_property
     def near(self) -> tuple[IntArray, FloatArray]:
         """Positions of the nearest records of every position, and their distances."""
-        near, apart = self.domain.neighbours(min(NEAR, self.domain.size - 1))
-        return self.place[near[self.order]], apart[self.order]
+        near, distance = self.domain.neighbours(min(NEAR, self.domain.size - 1))
+        return self.place[near[self.order]], distance[self.order]
 
     def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> FloatArray:
         """The matrix along the tiles, rows summing to 1, over a floor of `floor / m`, or of
@@ -111,7 +111,7 @@ class Closure:
         return out
 
     @cached_property
-    def _apart(self) -> FloatArray:
+    def _distances(self) -> FloatArray:
         return self.domain.distances(self.order, self.order)
 
     def _close_small(
@@ -119,7 +119,7 @@ class Closure:
     ) -> FloatArray:
         """`close` in NumPy, over all pairs within `nats`."""
         rows = np.arange(len(z)) if active is None else np.flatnonzero(active)
-        exponent = epsilon * self._apart[rows]
+        exponent = epsilon * self._distances[rows]
         factor = np.where(exponent < nats, np.exp(-exponent), 0.0)
         raised = z[rows]
         for j in range(len(z)):
@@ -177,8 +177,8 @@ class Closure:
     def excess(self, sums: FloatArray) -> float:
         """The largest rate by which dividing near records by `sums` may have raised epsilon."""
         logs = np.log(sums)
-        near, apart = self.near
-        return float((np.abs(logs[:, None] - logs[near]) / apart).max())
+        near, distance = self.near
+        return float((np.abs(logs[:, None] - logs[near]) / distance).max())
 
     def rate(self, z: FloatArray) -> float:
         """The audited epsilon of a positive table along the tiles, before it is quantised."""
@@ -219,7 +219,7 @@ class Closure:
     def _violated_small(
         self, z: FloatArray, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
-        factor = np.exp(-epsilon * self._apart)
+        factor = np.exp(-epsilon * self._distances)
         partner = np.full((len(z), most), -1, dtype=np.int64)
         gain = np.zeros((len(z), most))
         for i in range(len(z)):

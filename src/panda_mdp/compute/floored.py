@@ -183,8 +183,8 @@ def _plain(
             partner = np.concatenate([position[differs], outside])[: len(raised)]
             if len(partner) == 0:
                 continue
-            apart = domain.metric.block(order[own : own + 1], order[partner])[0]
-            rates = (raised + LOG_ERROR) / (apart * shrink)
+            distance = domain.metric.block(order[own : own + 1], order[partner])[0]
+            rates = (raised + LOG_ERROR) / (distance * shrink)
             worst = int(rates.argmax())
             if rates[worst] > best[0]:
                 best = (float(rates[worst]), own, int(partner[worst]))

@@ -109,11 +109,11 @@ def _scan_tiles(
     """`best` and `where`, raised by the pairs of records of two tiles."""
     starts, order = domain.tiles.starts, domain.tiles.order
     rows, cols = (slice(starts[t], starts[t + 1]) for t in pair)
-    apart = domain.metric.block(order[rows], order[cols])
+    distance = domain.metric.block(order[rows], order[cols])
     gaps = np.asarray(cdist(logs[rows], logs[cols], "chebyshev"))
     differ = same[rows][:, None] != same[cols]
     rates = np.zeros_like(gaps)
-    rates[differ] = (gaps[differ] + LOG_ERROR) / (apart[differ] * shrink)
+    rates[differ] = (gaps[differ] + LOG_ERROR) / (distance[differ] * shrink)
     i, j = divmod(int(rates.argmax()), rates.shape[1])
     if rates[i, j] > best:
         return float(rates[i, j]), (int(starts[pair[0]]) + i, int(starts[pair[1]]) + j)

@@ -157,7 +157,7 @@ def clusters(domain: Domain, count: int) -> Cells:
     Starts from the farthest-first traversal and moves each centre to the member nearest to the
     mean of its cluster's coordinates until nothing changes.
     """
-    centres = _far_apart(domain, min(count, domain.size))
+    centres = _spread_out(domain, min(count, domain.size))
     everything = np.arange(domain.size)
     for _ in range(ROUNDS):
         cell = domain.distances(everything, centres).argmin(axis=1)
@@ -169,7 +169,7 @@ def clusters(domain: Domain, count: int) -> Cells:
     return Cells(cell, domain.distances(centres, centres))
 
 
-def _far_apart(domain: Domain, count: int) -> IntArray:
+def _spread_out(domain: Domain, count: int) -> IntArray:
     """Records that are far apart, the first being the one nearest to all coordinates' mean."""
     chosen = [_middle(domain, np.arange(domain.size))]
     nearest = domain.distances(None, chosen)[:, 0]
@@ -269,5 +269,5 @@ def violations(problem: Problem, cover: Cells, table: Table) -> dict[str, float]
 
 
 def _least(budgets: FloatArray) -> float:
-    apart = budgets[np.triu_indices(len(budgets), 1)]
-    return float(apart.min()) if len(apart) else 0.0
+    off_diagonal = budgets[np.triu_indices(len(budgets), 1)]
+    return float(off_diagonal.min()) if len(off_diagonal) else 0.0

@@ -114,11 +114,11 @@ class _Run:
 
     def mechanism(self) -> Mechanism:
         problem = self.problem
-        apart = problem.reports.distances(problem.domain)
-        exponential = softmax(-0.5 * problem.epsilon * apart)
+        distance = problem.reports.distances(problem.domain)
+        exponential = softmax(-0.5 * problem.epsilon * distance)
         share = min(1.0, max(NEAR_SHARE, NEAR_OUTPUTS / problem.outputs_count))
-        radius = float(np.quantile(apart, share)) if self.radius is None else self.radius
-        near = apart <= radius
+        radius = float(np.quantile(distance, share)) if self.radius is None else self.radius
+        near = distance <= radius
         graph = constraint_graph(problem.domain, problem.epsilon)
         form = restricted_form(near, exponential, weighted=self.weighted)
         self._stage("form")
@@ -135,12 +135,12 @@ class _Run:
             "highs_objective": self._objective(answer, form),
             "iterations": 0 if answer is None else answer.iterations,
         }
-        found = []
+        candidates = []
         if answer is not None and answer.primal is not None:
-            found.append(self._released(form.table(answer.primal), {**details, "table": "LP"}))
+            candidates.append(self._released(form.table(answer.primal), {**details, "table": "LP"}))
         if stopped is not Stopped.SOLVED:
-            found.append(self._released(exponential, {**details, "table": "exponential"}))
-        return min(found, key=lambda mechanism: mechanism.loss)
+            candidates.append(self._released(exponential, {**details, "table": "exponential"}))
+        return min(candidates, key=lambda mechanism: mechanism.loss)
 
     def _released(self, table: FloatArray, details: dict[str, Any]) -> Mechanism:
         repaired = repair(self.closure, table, self.problem.epsilon)

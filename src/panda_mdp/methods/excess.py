@@ -53,9 +53,9 @@ class Smoothing:
         raised, base = np.maximum(losses, 0), np.minimum(losses, 0)
         best, least = raised, self._size(raised)
         for kernel in self.kernels:
-            found = np.maximum(base + _product(kernel, raised), 0)
-            size = self._size(found)
-            best = np.where(size < least, found, best)
+            smoothed = np.maximum(base + _product(kernel, raised), 0)
+            size = self._size(smoothed)
+            best = np.where(size < least, smoothed, best)
             least = np.minimum(least, size)
         return np.asarray(best + ROUNDING * np.abs(losses).max(initial=0))
 
@@ -102,8 +102,8 @@ def _share(prior: FloatArray, reach: FloatArray) -> FloatArray:
 def _affordable(domain: Domain, radius: float) -> float:
     """The radius, halved until about MOST_PAIRS pairs lie within it."""
     some = np.linspace(0, domain.size - 1, SAMPLE).astype(np.int64)
-    apart = domain.distances(some)
-    while np.count_nonzero(apart <= radius) * domain.size / SAMPLE > 2 * MOST_PAIRS:
+    distance = domain.distances(some)
+    while np.count_nonzero(distance <= radius) * domain.size / SAMPLE > 2 * MOST_PAIRS:
         radius /= 2
     return radius
 
@@ -118,7 +118,7 @@ def _near(domain: Domain, radius: float) -> sparse.csr_array:
     own = np.arange(domain.size)
     first = np.concatenate([own, *(i for i, _, _ in chunks), *(j for _, j, _ in chunks)])
     second = np.concatenate([own, *(j for _, j, _ in chunks), *(i for i, _, _ in chunks)])
-    apart = np.concatenate(
+    distance = np.concatenate(
         [np.zeros(domain.size), *(d for _, _, d in chunks), *(d for _, _, d in chunks)]
     )
-    return sparse.csr_array((apart, (first, second)), shape=(domain.size, domain.size))
+    return sparse.csr_array((distance, (first, second)), shape=(domain.size, domain.size))

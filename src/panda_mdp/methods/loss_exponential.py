@@ -180,12 +180,12 @@ class Envelope:
             open_ = np.flatnonzero(room > constant * tiles.between[homes, t])
             if len(open_) == 0:
                 continue
-            apart = metric.block(tiles.order[positions[open_]], tiles.order[members])
-            for j in range(apart.shape[1]):
+            distance = metric.block(tiles.order[positions[open_]], tiles.order[members])
+            for j in range(distance.shape[1]):
                 source = self._sorted_loss[members.start + j]
-                reached = np.flatnonzero(constant * apart[:, j] < room[open_])
+                reached = np.flatnonzero(constant * distance[:, j] < room[open_])
                 at = open_[reached]
-                rows[at] = np.minimum(rows[at], source + constant * apart[reached, j, None])
+                rows[at] = np.minimum(rows[at], source + constant * distance[reached, j, None])
         return rows
 
 
@@ -208,10 +208,10 @@ def best_constant(envelope: Envelope) -> float:
     losses = [envelope.expected_loss(float(constant)) for constant in grid]
     k = int(np.argmin(losses))
     low, high = grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)]
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         lambda log: envelope.expected_loss(float(np.exp(log))),
         bounds=(float(np.log(low)), float(np.log(high))),
         method="bounded",
         options={"xatol": SEARCH_TOLERANCE},
     )
-    return float(np.exp(found.x)) if found.fun < losses[k] else float(grid[k])
+    return float(np.exp(optimum.x)) if optimum.fun < losses[k] else float(grid[k])

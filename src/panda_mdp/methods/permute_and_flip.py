@@ -34,8 +34,8 @@ def permute_and_flip(problem: Problem) -> Mechanism:
     [[0.8161, 0.1839], [0.5, 0.5], [0.1839, 0.8161]]
     """
     start = time.perf_counter()
-    apart = problem.domain.distances(None, problem.outputs)
-    chance = np.exp(-0.5 * problem.epsilon * (apart - apart.min(axis=1, keepdims=True)))
+    distance = problem.domain.distances(None, problem.outputs)
+    chance = np.exp(-0.5 * problem.epsilon * (distance - distance.min(axis=1, keepdims=True)))
     matrix = flip_probabilities(chance)
     return release(
         problem,

@@ -107,17 +107,17 @@ def prune(problem: Problem, cost: float) -> Pruned:
         raise MethodError(msg)
     start = time.perf_counter()
     choice = _Choice(problem, float(cost))
-    kept, bound = choice.run()
+    retained, bound = choice.run()
     smaller = Problem(
         problem.domain,
-        problem.reports.take(kept),
-        problem.loss[:, kept],
+        problem.reports.take(retained),
+        problem.loss[:, retained],
         problem.epsilon,
         prior=problem.prior,
         loss_unit=problem.loss_unit,
         prior_source=problem.prior_source,
     )
-    return Pruned(smaller, problem, frozen(kept), bound, time.perf_counter() - start)
+    return Pruned(smaller, problem, frozen(retained), bound, time.perf_counter() - start)
 
 
 class _Choice:
@@ -133,51 +133,51 @@ class _Choice:
         scaled = problem.loss / (float(problem.loss.max()) or 1.0)
         self.gram = scaled.T @ (problem.prior[:, None] * scaled)
         squares = self.gram.diagonal()
-        self.apart = np.maximum(squares[:, None] + squares - 2 * self.gram, 0.0)
+        self.squared = np.maximum(squares[:, None] + squares - 2 * self.gram, 0.0)
 
     def run(self) -> tuple[IntArray, float]:
         """The columns to keep, and the bound on what that costs."""
         everything = np.arange(self.problem.outputs_count)
-        kept = np.array([self.problem.best_single_output])
-        kept = self._far_apart(kept, len(everything) // FIRST)
-        while len(kept) < len(everything):
-            others = np.setdiff1d(everything, kept)
-            worst, blame = self._worst(others, kept)
+        retained = np.array([self.problem.best_single_output])
+        retained = self._spread_out(retained, len(everything) // FIRST)
+        while len(retained) < len(everything):
+            others = np.setdiff1d(everything, retained)
+            worst, blame = self._worst(others, retained)
             bound = -total_from_below(-self.problem.prior * worst * (1 + 2 * UNIT_ROUNDOFF))
             if bound <= self.cost:
-                return np.sort(kept), bound
+                return np.sort(retained), bound
             stride = next(stride for above, stride in STRIDES if bound > above * self.cost)
             guilt = np.zeros(len(others))
             np.add.at(guilt, blame, self.problem.prior * worst)
-            most = min(-(-len(kept) // stride), -(-len(others) // LARGEST_STEP))
-            kept = self._add(kept, others, guilt, most)
+            most = min(-(-len(retained) // stride), -(-len(others) // LARGEST_STEP))
+            retained = self._add(retained, others, guilt, most)
         return everything, 0.0
 
-    def _add(self, kept: IntArray, others: IntArray, guilt: FloatArray, most: int) -> IntArray:
+    def _add(self, retained: IntArray, others: IntArray, guilt: FloatArray, most: int) -> IntArray:
         """The kept columns and those that cost most, none near another that is added with it."""
-        before = self.apart[np.ix_(others, kept)].min(axis=1)
+        before = self.squared[np.ix_(others, retained)].min(axis=1)
         nearest, added = before.copy(), [int(others[guilt.argmax()])]
         for at in np.argsort(-guilt)[: 4 * most]:
             if guilt[at] > 0 and len(added) < most and nearest[at] > before[at] / 4:
                 added.append(int(others[at]))
-            nearest = np.minimum(nearest, self.apart[others, added[-1]])
-        return np.union1d(kept, added)
+            nearest = np.minimum(nearest, self.squared[others, added[-1]])
+        return np.union1d(retained, added)
 
-    def _far_apart(self, kept: IntArray, count: int) -> IntArray:
+    def _spread_out(self, retained: IntArray, count: int) -> IntArray:
         """The kept columns and `count` more, each as far as can be from those before."""
-        chosen = kept.tolist()
-        nearest = self.apart[:, kept].min(axis=1)
+        chosen = retained.tolist()
+        nearest = self.squared[:, retained].min(axis=1)
         for _ in range(count):
             chosen.append(int(nearest.argmax()))
-            nearest = np.minimum(nearest, self.apart[:, chosen[-1]])
+            nearest = np.minimum(nearest, self.squared[:, chosen[-1]])
         return np.unique(chosen)
 
-    def _worst(self, columns: IntArray, kept: IntArray) -> tuple[FloatArray, IntArray]:
+    def _worst(self, columns: IntArray, retained: IntArray) -> tuple[FloatArray, IntArray]:
         """max_y b_xy over some columns y for every record x, and which of them attains it."""
         worst = np.zeros(self.problem.size)
         blame = np.zeros(self.problem.size, dtype=np.int64)
         seen = 0
-        for part in self._differences(columns, kept):
+        for part in self._differences(columns, retained):
             spread = self.smoothing.spread(part)
             at = spread.argmax(axis=1)
             most = np.take_along_axis(spread, at[:, None], 1)[:, 0]
@@ -186,7 +186,7 @@ class _Choice:
             seen += part.shape[1]
         return worst, blame
 
-    def _differences(self, columns: IntArray, kept: IntArray) -> Iterator[FloatArray]:
+    def _differences(self, columns: IntArray, retained: IntArray) -> Iterator[FloatArray]:
         """sum_s q_s c_xs - c_xy for some columns y at a time, shape (K, columns)."""
         loss = self.problem.loss
         step = max(1, CHUNK_ENTRIES // self.problem.size)
@@ -194,14 +194,14 @@ class _Choice:
             part = columns[start : start + step]
             out = np.empty((self.problem.size, len(part)))
             for k, y in enumerate(part):
-                near, shares = self._mixture(int(y), kept)
+                near, shares = self._mixture(int(y), retained)
                 out[:, k] = loss[:, near] @ shares - loss[:, y]
             yield out
 
-    def _mixture(self, column: int, kept: IntArray) -> tuple[IntArray, FloatArray]:
+    def _mixture(self, column: int, retained: IntArray) -> tuple[IntArray, FloatArray]:
         """The mixture of the nearest kept columns that comes nearest to a column."""
-        count = min(NEAR, len(kept))
-        near = kept[np.argpartition(self.apart[column, kept], count - 1)[:count]]
+        count = min(NEAR, len(retained))
+        near = retained[np.argpartition(self.squared[column, retained], count - 1)[:count]]
         # Gram matrix of the differences c_s - c_y, so that the shares only have to sum to 1.
         cross = self.gram[near, column]
         gram = self.gram[np.ix_(near, near)] - cross[:, None] - cross

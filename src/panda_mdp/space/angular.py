@@ -79,12 +79,12 @@ class Angular(Metric):
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
         first, second = self.vectors[rows], self.vectors[cols]
-        apart = CompensatedSum((len(rows), len(cols)))
+        across = CompensatedSum((len(rows), len(cols)))
         along = CompensatedSum((len(rows), len(cols)))
         for part in sum_slices(self.vectors.shape[1]):
-            apart.add(np.asarray(cdist(first[:, part], second[:, part], "sqeuclidean")))
+            across.add(np.asarray(cdist(first[:, part], second[:, part], "sqeuclidean")))
             along.add(np.asarray(cdist(first[:, part], -second[:, part], "sqeuclidean")))
-        return np.asarray(2 * np.arctan2(np.sqrt(apart.value), np.sqrt(along.value)))
+        return np.asarray(2 * np.arctan2(np.sqrt(across.value), np.sqrt(along.value)))
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         out = np.empty(len(first))
@@ -92,12 +92,12 @@ class Angular(Metric):
         for start in range(0, len(first), step):
             part = slice(start, start + step)
             u, v = self.vectors[first[part]], self.vectors[second[part]]
-            apart, along = CompensatedSum((len(u),)), CompensatedSum((len(u),))
+            across, along = CompensatedSum((len(u),)), CompensatedSum((len(u),))
             for terms in sum_slices(self.vectors.shape[1]):
                 minus, plus = u[:, terms] - v[:, terms], u[:, terms] + v[:, terms]
-                apart.add(np.einsum("ij,ij->i", minus, minus))
+                across.add(np.einsum("ij,ij->i", minus, minus))
                 along.add(np.einsum("ij,ij->i", plus, plus))
-            out[part] = 2 * np.arctan2(np.sqrt(apart.value), np.sqrt(along.value))
+            out[part] = 2 * np.arctan2(np.sqrt(across.value), np.sqrt(along.value))
         return out
 
     def take(self, indices: IntArray) -> Angular:

@@ -110,8 +110,8 @@ class Domain(Rebuilt):
         """The records are the vertices of the mesh, in their order."""
         lat, lon = mesh.places
         if len(lat) == self.size and self.geographic:
-            apart = haversine_km(self.lat, self.lon, lat, lon)
-            if apart.max() <= AGREEMENT_KM:
+            drift_km = haversine_km(self.lat, self.lon, lat, lon)
+            if drift_km.max() <= AGREEMENT_KM:
                 return
         msg = "the records are not the vertices of the mesh; Domain.from_area makes both"
         raise DomainError(msg)
@@ -394,20 +394,20 @@ class Domain(Rebuilt):
         tree = self.metric.tree
         indices = np.empty((self.size, count), dtype=np.int64)
         if tree is not None:
-            found = np.asarray(tree.query(self.metric.embedding, k=count + 1)[1], dtype=np.int64)
-            itself = found == np.arange(self.size)[:, None]
+            nearest = np.asarray(tree.query(self.metric.embedding, k=count + 1)[1], dtype=np.int64)
+            itself = nearest == np.arange(self.size)[:, None]
             # Records closer than rounding may push a record out of its own list.
             itself[~itself.any(axis=1), -1] = True
-            indices[:] = found[~itself].reshape(self.size, count)
+            indices[:] = nearest[~itself].reshape(self.size, count)
         else:
             for rows, block in self.blocks():
                 block[np.arange(len(block)), np.arange(rows.start, rows.stop)] = np.inf
                 part = np.argpartition(block, count - 1, axis=1)[:, :count]
                 indices[rows] = part
         flat = self.metric.pairs(np.repeat(np.arange(self.size), count), indices.ravel())
-        apart = flat.reshape(self.size, count)
-        order = np.lexsort((indices, apart), axis=1)
-        return np.take_along_axis(indices, order, 1), np.take_along_axis(apart, order, 1)
+        distance = flat.reshape(self.size, count)
+        order = np.lexsort((indices, distance), axis=1)
+        return np.take_along_axis(indices, order, 1), np.take_along_axis(distance, order, 1)
 
     @overload
     def snap(self, lat: float, lon: float, limit: float) -> Snap: ...
@@ -462,16 +462,16 @@ class Domain(Rebuilt):
         if values is None:
             msg = f"nearest needs a domain of numbers (from_values), and this is {self.metric.kind}"
             raise DomainError(msg)
-        found = snap_values(values, np.atleast_1d(np.asarray(value, dtype=np.float64)), limit)
+        snapped = snap_values(values, np.atleast_1d(np.asarray(value, dtype=np.float64)), limit)
         if np.ndim(value):
-            return found
-        if found.record[0] < 0:
+            return snapped
+        if snapped.record[0] < 0:
             msg = (
                 f"the number is more than the limit of {limit:g} {self.unit} from every record; "
                 "it is not covered by this domain"
             )
             raise SnapError(msg)
-        return Snap(int(found.record[0]), float(found.distance[0]))
+        return Snap(int(snapped.record[0]), float(snapped.distance[0]))
 
     @cached_property
     def grid(self) -> Grid | None:

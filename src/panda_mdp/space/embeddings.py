@@ -84,16 +84,16 @@ def load_embeddings(
     rows = _binary_rows(source) if source.suffix == ".bin" else _rows(source)
     if wanted is not None:
         rows = ((word, vector) for word, vector in rows if word in wanted)
-    kept: dict[str, FloatArray] = {}
+    vectors: dict[str, FloatArray] = {}
     for word, vector in rows:
         # Published files repeat a few words; the first, most frequent one counts.
-        kept.setdefault(word, vector)
-        if len(kept) == limit or (wanted is not None and len(kept) == len(wanted)):
+        vectors.setdefault(word, vector)
+        if len(vectors) == limit or (wanted is not None and len(vectors) == len(wanted)):
             break
-    if len(kept) < 2:
-        msg = f"{source.name} gives {len(kept)} of the words; a domain needs at least 2"
+    if len(vectors) < 2:
+        msg = f"{source.name} gives {len(vectors)} of the words; a domain needs at least 2"
         raise FileFormatError(msg)
-    return Embeddings(tuple(kept), np.stack(list(kept.values())))
+    return Embeddings(tuple(vectors), np.stack(list(vectors.values())))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:

@@ -273,7 +273,7 @@ def covering(area: FloatArray, margin: float) -> IntArray:
     sides = np.concatenate([along, SLANT, SLANT[1:] - SLANT[:1]])
     axes = np.stack([sides[:, 1], -sides[:, 0]]) / np.hypot(*sides.T)
     at = (cells[:, :2] @ SLANT) @ axes
-    apart = np.zeros(len(cells), dtype=np.bool_)
+    disjoint = np.zeros(len(cells), dtype=np.bool_)
     for flag, steps in ((0, lower), (1, upper)):
         mine = cells[:, 2] == flag
         offset = (steps @ SLANT) @ axes
@@ -282,8 +282,8 @@ def covering(area: FloatArray, margin: float) -> IntArray:
             at[mine] + offset.min(axis=0) - shadow.max(axis=0),
             shadow.min(axis=0) - at[mine] - offset.max(axis=0),
         )
-        apart[mine] = (gap > margin).any(axis=1)
-    return np.asarray(cells[~apart])
+        disjoint[mine] = (gap > margin).any(axis=1)
+    return np.asarray(cells[~disjoint])
 
 
 def project(

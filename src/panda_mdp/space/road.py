@@ -130,7 +130,7 @@ class Road(Matrix):
         is_record[self.nodes] = True
         index = np.full(nodes, -1, dtype=np.int64)
         index[self.nodes] = np.arange(self.size)
-        found = []
+        pairs = []
         step = max(1, BLOCK_ENTRIES // nodes)
         for start in range(0, self.size, step):
             sources = self.nodes[start : start + step]
@@ -141,8 +141,8 @@ class Road(Matrix):
                 last = _last_record(before[k], int(source), is_record)
                 direct = self.nodes[last[self.nodes] == source]
                 direct = direct[direct != source]
-                found.append(np.stack([np.full(len(direct), index[source]), index[direct]], axis=1))
-        return np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
+                pairs.append(np.stack([np.full(len(direct), index[source]), index[direct]], axis=1))
+        return np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
 
     def _computed(self, records: IntArray) -> Iterator[tuple[slice, FloatArray]]:
         """Rows of distances to all records, for some records, in chunks of bounded size."""

@@ -75,11 +75,11 @@ def tile(metric: Metric, leaf: int = TILE) -> Tiles:
         offset = ((metric.embedding[members] - middle) ** 2).sum(axis=1)
         centres[t] = members[int(offset.argmin())]
         radii[t] = metric.block(centres[t : t + 1], members).max()
-    apart = np.empty((count, count))
+    distance = np.empty((count, count))
     for start in range(0, count, 1024):
-        apart[start : start + 1024] = metric.block(centres[start : start + 1024], centres)
+        distance[start : start + 1024] = metric.block(centres[start : start + 1024], centres)
     spread = radii[:, None] + radii
     slack = metric.triangle_slack
-    between = np.maximum(0.0, apart - spread - slack * (apart + spread))
-    across = (apart + spread) * (1 + slack)
+    between = np.maximum(0.0, distance - spread - slack * (distance + spread))
+    across = (distance + spread) * (1 + slack)
     return Tiles(order, starts, centres, radii, between, across)

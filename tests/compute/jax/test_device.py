@@ -130,7 +130,7 @@ def on_device(domain: Domain, mesh) -> tuple[TileGrid, np.ndarray]:
         grid = TileGrid.build(domain.metric, domain.tiles, Placement(mesh, 1))
         count = domain.tiles.count
         first, second = (jnp.asarray(a.ravel()) for a in np.indices((count, count)))
-        apart = jax.jit(grid.apart)(grid.tables, first, second)
+        apart = jax.jit(grid.distances)(grid.tables, first, second)
         return grid, np.asarray(apart).reshape(count, count, TILE, TILE)
 
 

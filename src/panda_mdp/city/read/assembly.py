@@ -34,17 +34,17 @@ class MapReport:
 
     def lines(self) -> list[str]:
         """What happened, for people."""
-        told = [f"{self.source}: {self.segments:,} pieces of road -> {self.city!r}"]
+        sentences = [f"{self.source}: {self.segments:,} pieces of road -> {self.city!r}"]
         if self.contracted:
-            told.append(f"{self.contracted:,} nodes were no junctions and were contracted")
+            sentences.append(f"{self.contracted:,} nodes were no junctions and were contracted")
         if self.dropped_nodes:
-            told.append(
+            sentences.append(
                 f"{self.dropped_nodes:,} junctions in {self.parts - 1:,} smaller connected parts "
                 "were left out"
             )
         if self.incomplete:
-            told.append(f"{self.incomplete:,} pieces of road lacked an end and were left out")
-        return told
+            sentences.append(f"{self.incomplete:,} pieces of road lacked an end and were left out")
+        return sentences
 
 
 def assemble(network: Network, options: MapOptions, source: str, name: str) -> MapReport:

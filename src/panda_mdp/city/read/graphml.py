@@ -140,18 +140,18 @@ def read_graphml(path: Path) -> Network:
     )
     # Without any word on speeds or classes, none are made up.
     speed = np.array(reader.speed) if reader.speed_keys else None
-    kept, oneway = np.arange(len(a)), np.zeros(len(a), dtype=np.bool_)
+    retained, oneway = np.arange(len(a)), np.zeros(len(a), dtype=np.bool_)
     if reader.directed:
-        kept, oneway = join_directions(a, b, length)
+        retained, oneway = join_directions(a, b, length)
     return Network(
         osmid=_numbers(reader.ids),
         lat=lat,
         lon=lon,
-        a=a[kept],
-        b=b[kept],
-        length_m=length[kept],
+        a=a[retained],
+        b=b[retained],
+        length_m=length[retained],
         oneway=oneway,
-        speed_kmh=None if speed is None else speed[kept],
+        speed_kmh=None if speed is None else speed[retained],
         raw=reader.graph.get("simplified", "") != "True",
     )
 

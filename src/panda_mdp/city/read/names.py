@@ -81,7 +81,7 @@ def _joined(pieces: Iterable[Piece]) -> list[PlaceName]:
 
 
 def _read_csv(path: Path) -> list[PlaceName]:
-    found = []
+    places = []
     with path.open(newline="", encoding="utf-8") as stream:
         for number, row in enumerate(csv.DictReader(stream), start=2):
             try:
@@ -96,8 +96,8 @@ def _read_csv(path: Path) -> list[PlaceName]:
                 msg = f"{path.name}: line {number} has no name, lat and lon; give these columns"
                 raise FileFormatError(msg) from None
             if place.name:
-                found.append(place)
-    return found
+                places.append(place)
+    return places
 
 
 def _graphml_pieces(path: Path) -> Iterable[Piece]:

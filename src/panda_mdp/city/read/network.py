@@ -30,15 +30,15 @@ class Network:
     """Segments whose ends the file does not hold (extracts are cut at their border)."""
 
 
-def keep_segments(network: Network, kept: BoolArray) -> Network:
+def keep_segments(network: Network, retained: BoolArray) -> Network:
     """The network with some of its segments."""
     return replace(
         network,
-        a=network.a[kept],
-        b=network.b[kept],
-        length_m=network.length_m[kept],
-        oneway=network.oneway[kept],
-        speed_kmh=None if network.speed_kmh is None else network.speed_kmh[kept],
+        a=network.a[retained],
+        b=network.b[retained],
+        length_m=network.length_m[retained],
+        oneway=network.oneway[retained],
+        speed_kmh=None if network.speed_kmh is None else network.speed_kmh[retained],
     )
 
 
@@ -46,8 +46,8 @@ def positions(ids: IntArray, wanted: npt.NDArray[np.int64]) -> tuple[IntArray, B
     """Where each wanted id stands in the ascending `ids`, and whether it is there at all."""
     at = np.searchsorted(ids, wanted)
     at[at == len(ids)] = 0
-    found = ids[at] == wanted if len(ids) else np.zeros(len(wanted), dtype=np.bool_)
-    return at, found
+    known = ids[at] == wanted if len(ids) else np.zeros(len(wanted), dtype=np.bool_)
+    return at, known
 
 
 def join_directions(a: IntArray, b: IntArray, length_m: FloatArray) -> tuple[IntArray, BoolArray]:
@@ -77,8 +77,8 @@ def join_directions(a: IntArray, b: IntArray, length_m: FloatArray) -> tuple[Int
     paired = np.where(loop, rank < size - size % 2, paired)
     partner = np.where(loop, np.where(rank % 2 == 0, place + 1, place - 1), partner)
     other = order[np.where(paired, partner, place)]
-    kept = ~paired | (order < other)
-    chosen, oneway = order[kept], ~paired[kept]
+    first = ~paired | (order < other)
+    chosen, oneway = order[first], ~paired[first]
     in_order = np.argsort(chosen)
     return chosen[in_order], oneway[in_order]
 

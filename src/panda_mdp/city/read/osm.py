@@ -117,8 +117,8 @@ def _segments(
     length = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
     known = np.isfinite(length)
     # A node named twice in a row is a slip of the mapper's hand, not a piece of road.
-    kept = known & (a != b)
-    a, b, of, length = a[kept], b[kept], of[kept], length[kept]
+    usable = known & (a != b)
+    a, b, of, length = a[usable], b[usable], of[usable], length[usable]
     against = directions[of] < 0
     return Network(
         osmid=ids,

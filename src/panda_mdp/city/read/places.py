@@ -155,8 +155,10 @@ def _distinct(
     domain = Domain.from_points(lat, lon, merge=True)
     merged = np.arange(len(lat)) if domain.merged is None else domain.merged
     first = np.unique(merged, return_index=True)[1]
-    kept = None if shapes is None else shapes[first]
-    return _named(Domain.from_points(lat[first], lon[first]), tuple(names[k] for k in first), kept)
+    outlines = None if shapes is None else shapes[first]
+    return _named(
+        Domain.from_points(lat[first], lon[first]), tuple(names[k] for k in first), outlines
+    )
 
 
 def _named(domain: Domain, names: tuple[str, ...], shapes: Shapes | None) -> Places:

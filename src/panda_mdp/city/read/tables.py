@@ -66,21 +66,21 @@ def build_network(source: str, nodes: NodeTable, edges: EdgeTable) -> Network:
     if edges.length_m is not None:
         _check_unit(source, edges.length_m, straight)
         length = np.where(np.isfinite(edges.length_m), edges.length_m, straight)
-    kept, single = join_directions(a, b, length)
+    retained, single = join_directions(a, b, length)
     oneway = single
     if edges.oneway is not None:
         flags = np.array([str(value).lower() in YES for value in edges.oneway], dtype=np.bool_)
-        oneway = single & flags[kept]
+        oneway = single & flags[retained]
     speed = street_speeds(edges.maxspeed, edges.highway, len(edges.u))
     return Network(
         osmid=_numbers(nodes.ids),
         lat=nodes.lat,
         lon=nodes.lon,
-        a=a[kept],
-        b=b[kept],
-        length_m=length[kept],
+        a=a[retained],
+        b=b[retained],
+        length_m=length[retained],
         oneway=oneway,
-        speed_kmh=None if speed is None else speed[kept],
+        speed_kmh=None if speed is None else speed[retained],
         raw=False,
     )
 

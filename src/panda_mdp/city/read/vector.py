@@ -111,9 +111,9 @@ def _from_lines(layer: Layer, options: MapOptions, source: str) -> Network:
     """A street per piece between two vertices; lines meet where they share a vertex."""
     import shapely
 
-    kept = np.flatnonzero(_usable(layer, options))
-    parts, row = shapely.get_parts(layer.shapes[kept], return_index=True)
-    row = kept[row]
+    usable = np.flatnonzero(_usable(layer, options))
+    parts, row = shapely.get_parts(layer.shapes[usable], return_index=True)
+    row = usable[row]
     at = vertices(layer, parts, options.crs, source)
     joined = at.shape[1:] == at.shape[:-1]
     places = np.stack([at.x, at.y], axis=1)

@@ -144,16 +144,20 @@ def _property(properties: dict[str, Any], kind: str, columns: dict[str, str] | N
 
 def _lines(geometry: dict[str, Any]) -> list[list[Any]]:
     """The vertices of a geometry, line by line."""
-    kind, found = geometry.get("type"), geometry.get("coordinates")
+    kind, coordinates = geometry.get("type"), geometry.get("coordinates")
     if kind == "GeometryCollection":
         return [line for part in geometry.get("geometries", []) for line in _lines(part)]
-    if not isinstance(found, list):
+    if not isinstance(coordinates, list):
         return []
     if kind == "Point":
-        return [[found]]
+        return [[coordinates]]
     if kind in ("MultiPoint", "LineString"):
-        return [found]
-    return [line for line in found if isinstance(line, list)] if kind == "MultiLineString" else []
+        return [coordinates]
+    return (
+        [line for line in coordinates if isinstance(line, list)]
+        if kind == "MultiLineString"
+        else []
+    )
 
 
 def _times(times: Any, line: int) -> list[Any]:

@@ -228,11 +228,11 @@ def files_of(path: Path, kind: Format) -> list[Path]:
     if not path.is_dir():
         return [path]
     pattern = PATTERNS.get(kind, "*.csv")
-    found = sorted(entry for entry in path.rglob(pattern) if entry.is_file())
-    if not found:
+    files = sorted(entry for entry in path.rglob(pattern) if entry.is_file())
+    if not files:
         msg = f"{path} holds no {pattern} files"
         raise FileFormatError(msg)
-    return found
+    return files
 
 
 def parser_of(

@@ -110,12 +110,12 @@ class Traces:
 
         `times=False` leaves times unread, which is faster.
         """
-        told = report if report is not None else TraceReport()
+        tally = report if report is not None else TraceReport()
         people: dict[str, int] = {}
         pending: list[Fix] = []
-        for fix in self._fixes(told, progress):
+        for fix in self._fixes(tally, progress):
             pending.append(fix)
-            told.anonymous += fix.user.strip().lower() in NOBODY
+            tally.anonymous += fix.user.strip().lower() in NOBODY
             if len(pending) == CHUNK:
                 yield _pack(pending, people, times)
                 pending.clear()
@@ -162,12 +162,12 @@ class Traces:
                 if progress is not None and not number & 0xFFFF:
                     progress(done + raw.tell(), total)
                 try:
-                    found = parse(line)
+                    fixes = parse(line)
                 except BadLineError as error:
                     report.refuse(f"{path.name}, line {number}", str(error), line)
                     continue
-                report.fixes += len(found)
-                yield from found
+                report.fixes += len(fixes)
+                yield from fixes
 
 
 def _counted(

@@ -186,8 +186,8 @@ class _PersonSample:
         user, record, key = user[order], record[order], key[order]
         starts = np.flatnonzero(np.r_[True, user[1:] != user[:-1]]) if len(user) else user
         rank = np.arange(len(user)) - np.repeat(starts, np.diff(np.r_[starts, len(user)]))
-        kept = rank < self._size
-        self._user, self.records, self._key = user[kept], record[kept], key[kept]
+        sampled = rank < self._size
+        self._user, self.records, self._key = user[sampled], record[sampled], key[sampled]
 
 
 def trajectories(
@@ -225,9 +225,9 @@ def trajectories(
 
 
 def _thin(time: FloatArray, record: IntArray, every_s: float) -> Trajectory:
-    kept: list[int] = []
+    visits: list[int] = []
     for k in range(len(time)):
-        if kept and (record[k] == record[kept[-1]] or time[k] - time[kept[-1]] < every_s):
+        if visits and (record[k] == record[visits[-1]] or time[k] - time[visits[-1]] < every_s):
             continue
-        kept.append(k)
-    return Trajectory(time[kept], record[kept])
+        visits.append(k)
+    return Trajectory(time[visits], record[visits])

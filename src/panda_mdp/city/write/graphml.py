@@ -59,13 +59,13 @@ def _edges(city: City, ids: list[int]) -> Iterator[str]:
         city.u.tolist(), city.v.tolist(), city.length_m.tolist(), oneway, speeds, strict=True
     )
     for u, v, length, one, speed in rows:
-        told = "" if speed is None else f'<data key="d8">{speed!r}</data>'
+        limit = "" if speed is None else f'<data key="d8">{speed!r}</data>'
         arcs = [(u, v, False)] if one else [(u, v, False), (v, u, True)]
         for a, b, back in arcs:
             key = used.get((a, b), 0)
             used[a, b] = key + 1
             yield (
                 f'    <edge source="{ids[a]}" target="{ids[b]}" id={quoteattr(str(key))}>'
-                f'<data key="d5">{length!r}</data><data key="d6">{one}</data>{told}'
+                f'<data key="d5">{length!r}</data><data key="d6">{one}</data>{limit}'
                 f'<data key="d7">{back}</data></edge>\n'
             )

@@ -110,7 +110,7 @@ class JaxClosure(Closure):
         if not len(first):
             return z
         with precise():
-            run = _compiled_close(self._on.mesh, self._grid.apart, self._chunk)
+            run = _compiled_close(self._on.mesh, self._grid.distances, self._chunk)
             pairs = self._list(first, second)
             return run(z, self._grid.tables, self._grid.real, *pairs, epsilon, np.float64(nats))
 
@@ -144,7 +144,7 @@ class JaxClosure(Closure):
 
     def _largest(self, logs: Any, same: Any) -> tuple[float, int, int]:
         tiles = self.tiles
-        run = _compiled_worst(self._on.mesh, self._grid.apart, self._chunk)
+        run = _compiled_worst(self._on.mesh, self._grid.distances, self._chunk)
         best, where = 0.0, (0, 0)
 
         def scan(first: IntArray, second: IntArray) -> None:
@@ -175,14 +175,14 @@ class JaxClosure(Closure):
     def violated(
         self, z: Any, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
-        found = np.full((self.domain.size, most), -1, dtype=np.int64)
+        partners = np.full((self.domain.size, most), -1, dtype=np.int64)
         best = np.zeros((self.domain.size, most))
         between = epsilon * self.tiles.between
         first, second = np.nonzero((self.reach(z) > between) & (between < NEAR_NATS))
         if not len(first):
-            return found, best
+            return partners, best
         with precise():
-            run = _compiled_violated(self._on.mesh, self._grid.apart, self._chunk)
+            run = _compiled_violated(self._on.mesh, self._grid.distances, self._chunk)
             pairs = self._list(first, second)
             below = self._on.whole(np.full(self._grid.members.shape, NO_KEY))
             keys = []
@@ -194,9 +194,9 @@ class JaxClosure(Closure):
         ranked = np.stack(keys, axis=-1)[there]
         gain, slot = (ranked >> KEY_BITS) / GAIN_UNITS, ranked & ((1 << KEY_BITS) - 1)
         hit = gain > least_gain
-        found[members[there]] = np.where(hit, members.ravel()[slot], -1)
+        partners[members[there]] = np.where(hit, members.ravel()[slot], -1)
         best[members[there]] = np.where(hit, gain, 0.0)
-        return found, best
+        return partners, best
 
     def _list(self, first: IntArray, second: IntArray) -> tuple[Array, Array, Any]:
         """Tile pairs padded to whole chunks on the ladder, and the number of chunks in use."""
@@ -272,9 +272,9 @@ def _compiled_spans(mesh: Mesh) -> Any:
         high = jnp.max(jnp.where(there, logs, -jnp.inf), axis=1).T
         low = jnp.min(jnp.where(there, logs, jnp.inf), axis=1).T
 
-        def body(found: Array, output: Any) -> Any:
+        def body(widest: Array, output: Any) -> Any:
             above, below = output
-            return jnp.maximum(found, above - below[:, None]), None
+            return jnp.maximum(widest, above - below[:, None]), None
 
         nothing = jnp.full((len(real), len(real)), -jnp.inf)
         return jax.lax.pmax(jax.lax.scan(body, nothing, (high, low), unroll=10)[0], AXIS)
@@ -283,7 +283,7 @@ def _compiled_spans(mesh: Mesh) -> Any:
 
 
 @cache
-def _compiled_close(mesh: Mesh, apart: Any, chunk: int) -> Any:
+def _compiled_close(mesh: Mesh, distances: Any, chunk: int) -> Any:
     def close(
         z: Array,
         tables: Any,
@@ -297,7 +297,7 @@ def _compiled_close(mesh: Mesh, apart: Any, chunk: int) -> Any:
         def body(k: Array, out: Array) -> Array:
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
-            exponent = epsilon * apart(tables, a, b)
+            exponent = epsilon * distances(tables, a, b)
             counts = real[b][:, None, :] & (exponent < nats)
             return out.at[a].max(_best_source(jnp.exp(-exponent) * counts, z[b]))
 
@@ -308,7 +308,7 @@ def _compiled_close(mesh: Mesh, apart: Any, chunk: int) -> Any:
 
 
 @cache
-def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
+def _compiled_worst(mesh: Mesh, distances: Any, chunk: int) -> Any:
     """max over listed tile pairs of (max_y |log ratio| + error) / (shrunk distance)."""
 
     def worst(
@@ -323,12 +323,12 @@ def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
     ) -> Any:
         later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
 
-        def body(k: Array, found: Any) -> Any:
-            best, pair, at = found
+        def body(k: Array, state: Any) -> Any:
+            best, pair, at = state
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
             gap = _over_outputs(
-                lambda found, own, other: jnp.maximum(found, jnp.abs(own - other)),
+                lambda widest, own, other: jnp.maximum(widest, jnp.abs(own - other)),
                 logs[a],
                 logs[b],
             )
@@ -336,7 +336,7 @@ def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
             differ = same[a][:, :, None] != same[b][:, None, :]
             counts = real[a][:, :, None] & real[b][:, None, :] & differ
             counts &= (a != b)[:, None, None] | later
-            rate = (gap + LOG_ERROR) / (apart(tables, a, b) * shrink)
+            rate = (gap + LOG_ERROR) / (distances(tables, a, b) * shrink)
             rate = jnp.where(counts, rate, 0.0).reshape(chunk, -1)
             top = jnp.max(rate, axis=1)
             which = jnp.argmax(top)
@@ -355,7 +355,7 @@ def _compiled_worst(mesh: Mesh, apart: Any, chunk: int) -> Any:
 
 
 @cache
-def _compiled_violated(mesh: Mesh, apart: Any, chunk: int) -> Any:
+def _compiled_violated(mesh: Mesh, distances: Any, chunk: int) -> Any:
     """For every row the largest key of a violated pair below `below`: gain, then partner's slot."""
 
     def violated(
@@ -371,10 +371,10 @@ def _compiled_violated(mesh: Mesh, apart: Any, chunk: int) -> Any:
         itself = jnp.eye(TILE, dtype=bool)
         across = jnp.arange(TILE)
 
-        def body(k: Array, found: Array) -> Array:
+        def body(k: Array, keys: Array) -> Array:
             a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
             b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
-            factor = jnp.exp(-epsilon * apart(tables, a, b))
+            factor = jnp.exp(-epsilon * distances(tables, a, b))
             gain = _over_outputs(
                 lambda sum_, own, other: sum_ + jnp.maximum(factor * other - own, 0.0),
                 z[a],
@@ -385,7 +385,7 @@ def _compiled_violated(mesh: Mesh, apart: Any, chunk: int) -> Any:
             slot = b[:, None].astype(jnp.int64) * TILE + across
             key = (gain * GAIN_UNITS).astype(jnp.int64) * (1 << KEY_BITS) + slot[:, None, :]
             counts = real[b][:, None, :] & ~own & (key < below[a][:, :, None])
-            return found.at[a].max(jnp.max(jnp.where(counts, key, 0), axis=2))
+            return keys.at[a].max(jnp.max(jnp.where(counts, key, 0), axis=2))
 
         return jax.lax.fori_loop(0, chunks, body, jnp.zeros_like(below))
 
@@ -399,11 +399,11 @@ def _best_source(factor: Array, source: Array) -> Array:
     def grouped(table: Array, axis: int) -> Array:
         return jnp.moveaxis(table, axis, 0).reshape(-1, SOURCES_AT_ONCE, *_but(table, axis))
 
-    def body(found: Array, group: Any) -> Any:
+    def body(best: Array, group: Any) -> Any:
         weight, row = group
         for k in range(SOURCES_AT_ONCE):
-            found = jnp.maximum(found, weight[k][:, :, None] * row[k][:, None, :])
-        return found, None
+            best = jnp.maximum(best, weight[k][:, :, None] * row[k][:, None, :])
+        return best, None
 
     nothing = jnp.zeros((len(factor), TILE, source.shape[2]))
     return jax.lax.scan(body, nothing, (grouped(factor, 2), grouped(source, 1)))[0]
@@ -424,11 +424,11 @@ def _over_outputs(combine: Any, first: Array, second: Array) -> Array:
         wide = jnp.pad(table, ((0, 0), (0, 0), (0, pad)))
         return jnp.moveaxis(wide, 2, 0).reshape(-1, OUTPUTS_AT_ONCE, *table.shape[:2])
 
-    def body(found: Array, group: Any) -> Any:
+    def body(combined: Array, group: Any) -> Any:
         own, other = group
         for k in range(OUTPUTS_AT_ONCE):
-            found = combine(found, own[k][:, :, None], other[k][:, None, :])
-        return found, None
+            combined = combine(combined, own[k][:, :, None], other[k][:, None, :])
+        return combined, None
 
     nothing = jnp.zeros((len(first), TILE, TILE))
     return jax.lax.scan(body, nothing, (grouped(first), grouped(second)))[0]

@@ -176,10 +176,10 @@ class TileGrid:
 
     members: IntArray
     """(T, 64) positions along the tiles' order; -1 is padding."""
-    apart: Callable[[Any, Array, Array], Array]
+    distances: Callable[[Any, Array, Array], Array]
     """Distances of tiles a (P,) to tiles b (P,): (P, 64, 64)."""
     tables: Any
-    """What `apart` reads."""
+    """What `distances` reads."""
     real: Array
     """(T, 64) whether a row is a record."""
 
@@ -192,10 +192,10 @@ class TileGrid:
             np.int64
         )
         records = tiles.order[np.maximum(members, 0)]
-        apart, tables = _distances(metric, records)
+        distances, tables = _distances(metric, records)
         return cls(
             members,
-            apart,
+            distances,
             jax.tree.map(place.whole, tables),
             place.whole(members >= 0),
         )

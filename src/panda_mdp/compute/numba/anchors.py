@@ -75,13 +75,13 @@ def one_sided(start, probability, tail):
 
 
 @njit(cache=True, parallel=True)
-def leakage_matrix(start, anchor, probability, tail, up, down, apart, split):
+def leakage_matrix(start, anchor, probability, tail, up, down, distance, split):
     """All leakages, symmetric; records at least `split` apart have no anchor in common."""
     rows = len(start) - 1
     out = np.zeros((rows, rows))
     for i in prange(rows):
         for j in range(i):
-            if apart[i, j] >= split:
+            if distance[i, j] >= split:
                 out[i, j] = max(up[i] + down[j], down[i] + up[j])
             else:
                 one, two = pair_leakage(start, anchor, probability, tail, i, j)

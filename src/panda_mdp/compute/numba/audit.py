@@ -20,17 +20,17 @@ def _equal(weights, i, j):
 @njit(cache=True)
 def _scan(logs, weights, kind, table, order, a0, a1, b0, b1, constant, shrink, best, where):
     """Scan tile [a0, a1) against [b0, b1); raises `best` and `where` in place."""
-    apart = np.empty(b1 - b0)
+    distances = np.empty(b1 - b0)
     for i in range(a0, a1):
         first = max(b0, i + 1)
         if first >= b1:
             continue
-        fill(kind, table, order, i, first, b1, apart)
+        fill(kind, table, order, i, first, b1, distances)
         for j in range(first, b1):
             worst = 0.0
             for y in range(logs.shape[1]):
                 worst = max(worst, abs(logs[i, y] - logs[j, y]))
-            d = apart[j - first]
+            d = distances[j - first]
             if worst + constant > best[0] * d * shrink:
                 if _equal(weights, i, j):
                     continue

@@ -74,17 +74,17 @@ def violated_pairs(z, epsilon, kind, table, order, starts, between, reach, most,
     partner = np.full((records, most), -1, np.int64)
     gain = np.zeros((records, most))
     for a in prange(count):
-        apart = np.empty(TILE)
+        distance = np.empty(TILE)
         for b in range(count):
             if reach[a, b] <= epsilon * between[a, b]:
                 continue
             first = starts[b]
             last = starts[b + 1]
             for i in range(starts[a], starts[a + 1]):
-                fill(kind, table, order, i, first, last, apart)
+                fill(kind, table, order, i, first, last, distance)
                 row = z[i]
                 for j in range(first, last):
-                    exponent = epsilon * apart[j - first]
+                    exponent = epsilon * distance[j - first]
                     if j == i or exponent >= reach[a, b]:
                         continue
                     factor = np.float32(np.exp(-exponent))

@@ -21,7 +21,7 @@ def close(z, out, active, epsilon, kind, table, order, starts, between, reach):
     outputs = z.shape[1]
     count = len(starts) - 1
     for a in prange(count):
-        apart = np.empty(TILE)
+        distance = np.empty(TILE)
         some = False
         for i in range(starts[a], starts[a + 1]):
             some = some or active[i]
@@ -39,10 +39,10 @@ def close(z, out, active, epsilon, kind, table, order, starts, between, reach):
             for i in range(starts[a], starts[a + 1]):
                 if not active[i]:
                     continue
-                fill(kind, table, order, i, first, last, apart)
+                fill(kind, table, order, i, first, last, distance)
                 row = out[i]
                 for j in range(first, last):
-                    exponent = epsilon * apart[j - first]
+                    exponent = epsilon * distance[j - first]
                     if exponent >= reach[a, b]:
                         continue
                     factor = z.dtype.type(np.exp(-exponent))

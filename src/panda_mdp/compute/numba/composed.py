@@ -36,14 +36,14 @@ def composed_rates(kind, table, order, likelihood, row, up, counted, epsilon, sl
     partner = np.zeros(size, np.int64)
     beyond = np.zeros(size, np.int64)
     for x in prange(size):
-        apart = np.empty(x)
-        fill(kind, table, order, x, 0, x, apart)
+        distance = np.empty(x)
+        fill(kind, table, order, x, 0, x, distance)
         for y in range(x):
             if not (counted[x] or counted[y]):
                 continue
             l = likelihood[x] - likelihood[y]
             loss = max(l + up[row[x], row[y]], up[row[y], row[x]] - l)
-            d = apart[y]
+            d = distance[y]
             if loss > epsilon * d + slack:
                 beyond[x] += 1
             if loss > worst[x] * d:

@@ -26,7 +26,7 @@ def envelope(loss, lowest, kind, table, order, starts, between, visit, targets, 
         row = out[t]
         for y in range(width):
             row[y] = loss[i, y]
-        apart = np.empty(TILE)
+        distance = np.empty(TILE)
         for b in visit[home]:
             room = 0.0
             for y in range(width):
@@ -34,9 +34,9 @@ def envelope(loss, lowest, kind, table, order, starts, between, visit, targets, 
             if room <= lipschitz * between[home, b]:
                 continue
             first = starts[b]
-            fill(kind, table, order, i, first, starts[b + 1], apart)
+            fill(kind, table, order, i, first, starts[b + 1], distance)
             for j in range(first, starts[b + 1]):
-                step = lipschitz * apart[j - first]
+                step = lipschitz * distance[j - first]
                 if step >= room:
                     continue
                 for y in range(width):

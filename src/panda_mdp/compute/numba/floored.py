@@ -34,7 +34,7 @@ def worst_of_groups(
         best = least
         first = -1
         second = -1
-        apart = np.empty(TILE)
+        distance = np.empty(TILE)
         member = np.zeros(size, np.bool_)
         cuts = np.empty(end - begin + 1, np.int64)
         parts = 0
@@ -62,12 +62,14 @@ def worst_of_groups(
                 if reach + constant <= best * between[own, other] * shrink:
                     continue
                 for i in range(cuts[a], cuts[a + 1]):
-                    fill(kind, table, order, position[i], starts[other], starts[other + 1], apart)
+                    fill(
+                        kind, table, order, position[i], starts[other], starts[other + 1], distance
+                    )
                     for j in range(max(cuts[b], i + 1), cuts[b + 1]):
                         worst = 0.0
                         for y in range(width):
                             worst = max(worst, abs(logs[i, y] - logs[j, y]))
-                        d = apart[position[j] - starts[other]]
+                        d = distance[position[j] - starts[other]]
                         if worst + constant > best * d * shrink:
                             same = True
                             for y in range(width):
@@ -91,9 +93,11 @@ def worst_of_groups(
                         continue
                     if lifts[i] + constant <= best * between[own, other] * shrink:
                         continue
-                    fill(kind, table, order, position[i], starts[other], starts[other + 1], apart)
+                    fill(
+                        kind, table, order, position[i], starts[other], starts[other + 1], distance
+                    )
                     for p in range(starts[other], starts[other + 1]):
-                        d = apart[p - starts[other]]
+                        d = distance[p - starts[other]]
                         if not member[p] and lifts[i] + constant > best * d * shrink:
                             best = np.inf if d == 0.0 else (lifts[i] + constant) / (d * shrink)
                             first = position[i]

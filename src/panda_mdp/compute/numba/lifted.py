@@ -22,16 +22,16 @@ def covered(lifts, position, tile, groups, epsilon, kind, table, order, starts, 
     count = len(groups) - 1
     inside = np.zeros((count, starts[-1]), np.bool_)
     for g in prange(count):
-        apart = np.empty(TILE)
+        distance = np.empty(TILE)
         for i in range(groups[g], groups[g + 1]):
             if lifts[i] <= 0.0:
                 continue
             for b in range(tiles):
                 if epsilon * between[tile[i], b] >= lifts[i]:
                     continue
-                fill(kind, table, order, position[i], starts[b], starts[b + 1], apart)
+                fill(kind, table, order, position[i], starts[b], starts[b + 1], distance)
                 for p in range(starts[b], starts[b + 1]):
-                    if epsilon * apart[p - starts[b]] < lifts[i]:
+                    if epsilon * distance[p - starts[b]] < lifts[i]:
                         inside[g, p] = True
     return inside
 
@@ -52,7 +52,7 @@ def close_groups(
     for g in prange(len(groups) - 1):
         begin = groups[g]
         end = groups[g + 1]
-        apart = np.empty(TILE)
+        distance = np.empty(TILE)
         lift = np.empty(end - begin)
         cuts = np.empty(end - begin + 1, np.int64)
         parts = 0
@@ -93,9 +93,11 @@ def close_groups(
                 for i in range(cuts[a], cuts[a + 1]):
                     if not active[i]:
                         continue
-                    fill(kind, table, order, position[i], starts[other], starts[other + 1], apart)
+                    fill(
+                        kind, table, order, position[i], starts[other], starts[other + 1], distance
+                    )
                     for j in range(cuts[b], cuts[b + 1]):
-                        exponent = epsilon * apart[position[j] - starts[other]]
+                        exponent = epsilon * distance[position[j] - starts[other]]
                         if exponent >= reach or exponent >= lift[j - begin] or j == i:
                             continue
                         factor = np.exp(-exponent)

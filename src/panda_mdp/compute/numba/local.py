@@ -20,13 +20,13 @@ def local_rates(logs, spread, kind, table, order):
     size, outputs = logs.shape
     rates = np.zeros(size)
     for i in prange(size):
-        apart = np.empty(CHUNK)
+        distance = np.empty(CHUNK)
         best = 0.0
         for start in range(0, size, CHUNK):
             stop = min(start + CHUNK, size)
-            fill(kind, table, order, i, start, stop, apart)
+            fill(kind, table, order, i, start, stop, distance)
             for j in range(start, stop):
-                d = apart[j - start]
+                d = distance[j - start]
                 if j == i or spread <= best * d:
                     continue
                 worst = 0.0

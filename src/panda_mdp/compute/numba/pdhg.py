@@ -48,14 +48,14 @@ def turn(
     inverse,
     u,
     u0,
-    told,
+    adjoint,
     dual_step,
     keep,
     pull,
     measure,
 ):
     """The dual steps of the edges which[begin:end], all outputs; their squared movement where that
-    is measured. With `tell` the new multipliers are added to what their ends are told.
+    is measured. With `tell` the new multipliers are added to the adjoint at their ends.
 
     The loops over outputs are many and short because each then has few enough streams for the
     compiler to prove them apart and vectorise; a row stays in the first-level cache meanwhile.
@@ -113,12 +113,12 @@ def turn(
         for y in range(outputs):
             u_j[y] = keep * (F(2) * h[y] - u_j[y]) + pull * u0_j[y]
         if tell:
-            told_i = told[i]
-            told_j = told[j]
+            adjoint_i = adjoint[i]
+            adjoint_j = adjoint[j]
             for y in range(outputs):
-                told_i[y] += u_i[y]
+                adjoint_i[y] += u_i[y]
             for y in range(outputs):
-                told_j[y] += u_j[y]
+                adjoint_j[y] += u_j[y]
     return moved
 
 
@@ -129,7 +129,7 @@ def move(
     x,
     x0,
     mid,
-    told,
+    adjoint,
     totals,
     mu,
     owner,
@@ -157,11 +157,11 @@ def move(
         x_i = x[i]
         x0_i = x0[i]
         mid_i = mid[i]
-        told_i = told[i]
+        adjoint_i = adjoint[i]
         for y in range(outputs):
-            grad[y] = scale_i[y] * (cost_i[y] - price) + told_i[y]
+            grad[y] = scale_i[y] * (cost_i[y] - price) + adjoint_i[y]
         for y in range(outputs):
-            told_i[y] = F(0)
+            adjoint_i[y] = F(0)
         for k in range(across_start[i], across_start[i + 1]):
             row = u[across_slot[k] >> 1, across_slot[k] & 1]
             for y in range(outputs):
@@ -192,7 +192,7 @@ def run(
     x,
     x0,
     mid,
-    told,
+    adjoint,
     heard,
     mu,
     mu0,
@@ -225,8 +225,8 @@ def run(
     Rows are taken in blocks of `block`; `inside` are the edges within blocks, those of block b from
     `inside_start[b]` on, `across` the edges between blocks, and `across_start`, `across_slot` their
     slots (2 edge + side) by row. Row i belongs to record `owner[i]`, whose rows are
-    part[part_start[r] : part_start[r + 1]]. `told` holds, between calls too, what the edges inside
-    tell their ends; unless they were `heard` it is added up first.
+    part[part_start[r] : part_start[r + 1]]. `adjoint` holds, between calls too, the multipliers of
+    the edges inside summed at their ends; unless they were `heard` it is added up first.
     """
     rows, outputs = x.shape
     blocks = (rows + block - 1) // block
@@ -237,14 +237,14 @@ def run(
     squares = np.zeros((4, max(blocks, chunks)))
     if not heard:
         for i in range(rows):
-            told_i = told[i]
+            adjoint_i = adjoint[i]
             for y in range(outputs):
-                told_i[y] = F(0)
+                adjoint_i[y] = F(0)
         for k in range(2 * len(inside)):
-            told_i = told[ends[inside[k >> 1], k & 1]]
+            adjoint_i = adjoint[ends[inside[k >> 1], k & 1]]
             row = u[inside[k >> 1], k & 1]
             for y in range(outputs):
-                told_i[y] += row[y]
+                adjoint_i[y] += row[y]
     # One parallel loop for both passes: each takes as long to compile as all that it calls.
     for half in range(2 * steps):
         step = half >> 1
@@ -258,8 +258,8 @@ def run(
             begin, end = 0, 0
             if primal:
                 squares[0, k] = move(
-                    k * block, min(rows, (k + 1) * block), x, x0, mid, told, totals, mu, owner, u,
-                    cost, scale, across_start, across_slot, primal_step, row_pull, keep, pull,
+                    k * block, min(rows, (k + 1) * block), x, x0, mid, adjoint, totals, mu, owner,
+                    u, cost, scale, across_start, across_slot, primal_step, row_pull, keep, pull,
                     measure,
                 )  # fmt: skip
                 # No other block reads the multipliers of these edges.
@@ -280,7 +280,7 @@ def run(
                 squares[1, k] = square
             turned = turn(
                 inside if primal else across, begin, end, primal, ends, growth, mid, scale, inverse,
-                u, u0, told, dual_step, keep, pull, measure,
+                u, u0, adjoint, dual_step, keep, pull, measure,
             )  # fmt: skip
             squares[2 if primal else 3, k] = turned
     for part_of in range(3):

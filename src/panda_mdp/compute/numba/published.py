@@ -68,23 +68,23 @@ def second_largest_margins(base, law, half_start, half, near_start, near, target
                     columns = near_start[y + 1] - near_start[y]
                     values = np.empty(rows * columns)
                     masses = np.empty(rows * columns)
-                    found = 0
+                    nonzero = 0
                     # The order of equal values: by column, then by row.
                     for c in range(near_start[y], near_start[y + 1]):
                         for r in range(near_start[x], near_start[x + 1]):
                             value = base[near[r], near[c]] - base[x, y]
                             if value != 0.0:
-                                values[found] = value
-                                masses[found] = law[n, near[r]] * law[m, near[c]]
-                                found += 1
-                    if found < 2:
+                                values[nonzero] = value
+                                masses[nonzero] = law[n, near[r]] * law[m, near[c]]
+                                nonzero += 1
+                    if nonzero < 2:
                         continue
-                    order = np.argsort(values[:found], kind="mergesort")
+                    order = np.argsort(values[:nonzero], kind="mergesort")
                     before = masses[order[0]]
-                    for k in range(1, found):
+                    for k in range(1, nonzero):
                         after = before + masses[order[k]]
                         reached = after >= target and before <= target
-                        if reached or found - k == 2:
+                        if reached or nonzero - k == 2:
                             largest = max(largest, values[order[k]])
                             break
                         before = after

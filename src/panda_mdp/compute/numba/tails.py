@@ -53,14 +53,14 @@ def lone_moments(start, probability, tail, powers):
 
 
 @njit(cache=True, parallel=True)
-def quantile_matrix(start, anchor, probability, tail, lone, apart, split, powers, surprise):
+def quantile_matrix(start, anchor, probability, tail, lone, distance, split, powers, surprise):
     """Upper bounds on the two-sided quantile of the leakage between all rows, symmetric."""
     rows = len(start) - 1
     out = np.zeros((rows, rows))
     for i in prange(rows):
         moments = np.empty((4, len(powers)))
         for j in range(i):
-            if apart[i, j] >= split:
+            if distance[i, j] >= split:
                 # The second record's near candidates are seen from its own side.
                 moments[0] = lone[i, 0] + lone[j, 2]
                 moments[1] = lone[i, 1] + lone[j, 3]

@@ -166,10 +166,10 @@ class Cluster:
 
     def _cut(self, prices: FloatArray, *, costed: bool) -> Cut:
         split = self.split
-        found = multipliers(
+        duals = multipliers(
             prices[len(self.records) :], split.exponent[self.edges], split.outputs
         ).reshape(2 * len(self.edges), split.outputs)
-        return Cut(self.label, costed, self.edges, sparse.csr_array(found))
+        return Cut(self.label, costed, self.edges, sparse.csr_array(duals))
 
 
 class Master:
@@ -216,13 +216,13 @@ class Master:
             row = -slope.ravel()
             if cut.costed:
                 place, row = np.append(place, self._theta[cut.cluster]), np.append(row, 1.0)
-            kept = row != 0
-            if not kept.any():
+            nonzero = row != 0
+            if not nonzero.any():
                 continue
             size = float(np.abs(row).max())
-            values.append(row[kept] / size)
-            columns.append(place[kept])
-            starts.append(starts[-1] + int(kept.sum()))
+            values.append(row[nonzero] / size)
+            columns.append(place[nonzero])
+            starts.append(starts[-1] + int(nonzero.sum()))
             limits.append(constant / size)
             self.cuts.append(cut)
             self._sizes.append(size)

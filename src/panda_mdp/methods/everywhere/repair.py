@@ -64,8 +64,8 @@ class MeshRepair:
             [(x, y) for x, some in zip(outer, near, strict=True) for y in some if x != y]
         )
         ends = np.unique(np.sort(ends, axis=1), axis=0)
-        apart = domain.metric.pairs(ends[:, 0], ends[:, 1])
-        return ends, np.exp(-self.problem.epsilon * (1 - TIGHTENING) * apart)
+        distance = domain.metric.pairs(ends[:, 0], ends[:, 1])
+        return ends, np.exp(-self.problem.epsilon * (1 - TIGHTENING) * distance)
 
     def excess(self, matrix: FloatArray) -> FloatArray:
         """Rates over their limits, (T, m)."""

@@ -47,7 +47,7 @@ class CpuSolver(Halpern):
         self._mu = np.zeros(len(self._part_start) - 1, dtype=np.float32)
         self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
         self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
-        self._mid, self._told = np.empty_like(self._x), np.empty_like(self._x)
+        self._mid, self._adjoint = np.empty_like(self._x), np.empty_like(self._x)
         self._records_at_once = block_size(len(z), z.shape[1])
 
     def _connect(self, source: IntArray) -> None:
@@ -80,7 +80,7 @@ class CpuSolver(Halpern):
             self._x,
             self._x0,
             self._mid,
-            self._told,
+            self._adjoint,
             self._heard,
             self._mu,
             self._mu0,

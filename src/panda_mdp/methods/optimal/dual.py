@@ -136,9 +136,9 @@ def centre_bound(problem: Problem, centre: int) -> float:
     least min_y sum_x p_x c_xy exp(-epsilon d(x, centre)). Tight where epsilon is so small that all
     rows are nearly equal, which is where multipliers are hardest to come by.
     """
-    apart = problem.domain.distances([centre])[0]
+    distance = problem.domain.distances([centre])[0]
     error = problem.domain.metric.relative_error + 3 * LIBRARY_ERROR
-    lent = np.exp(-problem.epsilon * apart * (1 + error)) * (1 - LIBRARY_ERROR)
+    lent = np.exp(-problem.epsilon * distance * (1 + error)) * (1 - LIBRARY_ERROR)
     total = float(((lent * problem.prior) @ problem.loss).min())
     # Terms are not negative: a sum of n products, in whatever order, errs by n + 2 roundings.
     return total * (1 - 2 * (problem.size + 2) * UNIT_ROUNDOFF)

@@ -23,15 +23,15 @@ def missing_pairs(
     partner, _ = closure.violated(closure.start(matrix), epsilon, most, LEAST_GAIN)
     tiles = closure.tiles
     first, column = np.nonzero(partner >= 0)
-    found = np.stack([tiles.order[first], tiles.order[partner[first, column]]], axis=1)
+    pairs = np.stack([tiles.order[first], tiles.order[partner[first, column]]], axis=1)
     size = closure.domain.size
-    found = distinct(found, size)
+    pairs = distinct(pairs, size)
     old = np.sort(graph.ends.min(axis=1) * size + graph.ends.max(axis=1))
-    keys = found[:, 0] * size + found[:, 1]
+    keys = pairs[:, 0] * size + pairs[:, 1]
     place = np.searchsorted(old, keys)
     known = place < len(old)
     known[known] = old[place[known]] == keys[known]
-    found = found[~known]
-    length = closure.domain.metric.pairs(found[:, 0], found[:, 1])
+    pairs = pairs[~known]
+    length = closure.domain.metric.pairs(pairs[:, 0], pairs[:, 1])
     short = epsilon * length <= MAX_EXPONENT
-    return Graph(np.ascontiguousarray(found[short]), length[short])
+    return Graph(np.ascontiguousarray(pairs[short]), length[short])

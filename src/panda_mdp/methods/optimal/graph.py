@@ -98,6 +98,6 @@ def yao(points: FloatArray, cones: int, candidates: int = 48) -> IntArray:
     for cone in range(cones):
         hit = (sector == cone) & ~itself
         first = hit.argmax(axis=1)
-        found = hit[rows, first]
-        edges.append(np.stack([rows[found], near[rows, first][found]], axis=1))
+        occupied = hit[rows, first]
+        edges.append(np.stack([rows[occupied], near[rows, first][occupied]], axis=1))
     return np.concatenate(edges)

@@ -86,8 +86,8 @@ class JaxSolver(Halpern):
     def _connect_padded(self, source: IntArray) -> None:
         size, last = ladder(self.graph.count), self._records - 1
         extra = size - self.graph.count
-        kept = np.concatenate([source, np.full(extra, -1)])
-        at = self._on.whole(kept)
+        padded = np.concatenate([source, np.full(extra, -1)])
+        at = self._on.whole(padded)
         self._u = (_take(self._u[0], at), _take(self._u[1], at))
         ends = np.concatenate([self.ends, np.full((extra, 2), last)]).astype(np.int32)
         # Edges are sorted by their first end; this sorts them by the second.

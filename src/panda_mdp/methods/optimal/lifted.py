@@ -197,13 +197,13 @@ class Lifted:
         inside = np.full(self.problem.size, np.inf)
         np.minimum.at(inside, self._nodes.record, np.where(np.isnan(least), -np.inf, least))
         outside = self.reached.outside * (1 - 2 * UNIT_ROUNDOFF)
-        found = total_from_below(np.minimum(inside, outside))
+        bound = total_from_below(np.minimum(inside, outside))
         # Where plain costs outside are the least, a wider reach would raise the bound.
         limited = float(np.maximum(inside - outside, 0.0).sum())
-        if limited > LIMITED * abs(found) and self.reached.nats < MOST_NATS:
+        if limited > LIMITED * abs(bound) and self.reached.nats < MOST_NATS:
             table, self._before = self.matrix(), self.iterations
             self._build(table, reach(self.problem, self.graph, WIDER * self.reached.nats))
-        return found
+        return bound
 
     def proof(self) -> None:
         """None: multipliers of nodes are not those of records."""

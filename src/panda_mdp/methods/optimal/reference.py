@@ -163,24 +163,24 @@ class _Run:
         return answer.objective * cost_scale(self.problem.weighted_loss)
 
     def _best(self, answer: Answer | None, details: dict[str, Any]) -> Mechanism:
-        found: list[Mechanism] = [] if self.spare is None else [self.spare]
+        candidates: list[Mechanism] = [] if self.spare is None else [self.spare]
         trouble = ""
         if answer is not None and answer.primal is not None:
             shape = (self.problem.size, self.problem.outputs_count)
             try:
-                found.append(self._repaired(answer.primal.reshape(shape)))
+                candidates.append(self._repaired(answer.primal.reshape(shape)))
             except PrivacyError as error:
                 trouble = f": {error}"
         if details["stopped"] is not Stopped.SOLVED and self.spare is None:
             self._make_spare()
-            found += [] if self.spare is None else [self.spare]
-        if not found:
+            candidates += [] if self.spare is None else [self.spare]
+        if not candidates:
             msg = (
                 f"HiGHS ended with {details['highs_status']!r} and no table could be certified"
                 f"{trouble}; try another algorithm, or backend='cpu'"
             )
             raise SolverError(msg)
-        return min(found, key=lambda mechanism: mechanism.loss)
+        return min(candidates, key=lambda mechanism: mechanism.loss)
 
     def _repaired(self, table: FloatArray) -> Mechanism:
         require_numba("the exact repair of HiGHS's table")

@@ -212,14 +212,14 @@ class SmallLp:
 
 def pairs_beyond(problem: Problem, stretch: float) -> Graph:
     """All pairs but those that a third record implies: d(i, k) + d(k, j) <= stretch d(i, j)."""
-    apart = problem.domain.distances()
-    size = len(apart)
+    distance = problem.domain.distances()
+    size = len(distance)
     implied = np.zeros((size, size), dtype=bool)
     if stretch > 1:
         for k in range(size):
-            detour = apart[:, k, None] + apart[k]
+            detour = distance[:, k, None] + distance[k]
             detour[k] = detour[:, k] = np.inf
-            implied |= detour <= stretch * apart
+            implied |= detour <= stretch * distance
     ends = np.argwhere(np.triu(~implied, 1))
     length = problem.domain.metric.pairs(ends[:, 0], ends[:, 1])
     short = problem.epsilon * length <= LARGEST_EXPONENT

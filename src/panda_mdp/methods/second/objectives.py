@@ -167,9 +167,9 @@ def objective(problem: Problem, name: Name, radius: float | None = None) -> Obje
         own[problem.outputs, np.arange(problem.outputs_count)] = prior[problem.outputs]
         return Objective(name, Total(own))
     if name == "least_protected":
-        apart = domain.distances(None, problem.outputs)
-        most = float(apart.max())
-        return Objective(name, Records(most - apart), most, -1.0, domain.unit)
+        distance = domain.distances(None, problem.outputs)
+        most = float(distance.max())
+        return Objective(name, Records(most - distance), most, -1.0, domain.unit)
     if problem.size**2 > LARGEST_GAIN and name == "error":
         msg = (
             f"'error' holds {problem.size:,} x {problem.size:,} distances and at most "
@@ -178,9 +178,11 @@ def objective(problem: Problem, name: Name, radius: float | None = None) -> Obje
         raise MethodError(msg)
     if name == "located":
         return Objective(name, Gain(_ball(problem, float(radius or 0.0))))
-    apart = domain.distances()
-    most = float(apart.max())
-    return Objective(name, Gain(sparse.csr_array((most - apart) * prior)), most, -1.0, domain.unit)
+    distance = domain.distances()
+    most = float(distance.max())
+    return Objective(
+        name, Gain(sparse.csr_array((most - distance) * prior)), most, -1.0, domain.unit
+    )
 
 
 def _ball(problem: Problem, radius: float) -> sparse.csr_array:
