@@ -36,6 +36,11 @@ FLOORS = [
 ]
 """From the ground up; the library's own front page is on top of all."""
 
+EMPTY_WORDS = {"apart", "burying", "found", "kept", "told"}
+"""Participles that say what happened to a thing, and not what it is."""
+PUBLIC_WORDS = {"panda_mdp.methods.prune: kept"}
+"""A field of a public class keeps its name."""
+
 
 @cache
 def modules() -> dict[str, Path]:
@@ -136,18 +141,18 @@ def test_the_graph_is_drawn_from_what_there_is():
 
 
 @pytest.mark.parametrize(
-    ("planted", "found"),
+    ("planted", "kind"),
     [
         ({"panda_mdp.space.domain": {"panda_mdp.city.city"}}, "upward"),
         ({"panda_mdp.city.city": {"panda_mdp.city.travel"}}, "cycle"),
     ],
 )
-def test_what_is_planted_is_caught(planted, found):
+def test_what_is_planted_is_caught(planted, kind):
     edges = defaultdict(set, {name: set(others) for name, others in graph().items()})
     for name, others in planted.items():
         edges[name] |= others
-    edges["panda_mdp.city.travel"] |= {"panda_mdp.city.city"} if found == "cycle" else set()
-    assert (upward(edges) if found == "upward" else cycles(edges)) != []
+    edges["panda_mdp.city.travel"] |= {"panda_mdp.city.city"} if kind == "cycle" else set()
+    assert (upward(edges) if kind == "upward" else cycles(edges)) != []
 
 
 def test_files_stay_readable():
@@ -155,3 +160,53 @@ def test_files_stay_readable():
         f"{n}: {k}" for n, p in modules().items() if (k := len(p.read_text().splitlines())) > 600
     ]
     assert long == []
+
+
+def bound_names(tree: ast.AST) -> set[str]:
+    """Names that a tree gives: to variables, parameters, fields, functions and classes."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias) and node.asname:
+            names.add(node.asname)
+    return names
+
+
+def empty_words(name: str, tree: ast.AST) -> list[str]:
+    """Names of a module that use a word of `EMPTY_WORDS`."""
+    return [
+        f"{name}: {one}"
+        for one in sorted(bound_names(tree))
+        if EMPTY_WORDS & set(one.lower().split("_"))
+    ]
+
+
+def test_names_are_nouns_of_the_field():
+    words = [
+        word
+        for name, path in modules().items()
+        for word in empty_words(name, ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert set(words) == PUBLIC_WORDS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "found = 1",
+        "def told(): ...",
+        "def f(*, apart): ...",
+        "x.not_kept = 2",
+        "class C:\n    kept: int",
+        "for i, found in []: ...",
+        "lambda found: 0",
+        "import a as told",
+    ],
+)
+def test_an_empty_word_is_caught(line):
+    assert len(empty_words("m", ast.parse(line))) == 1

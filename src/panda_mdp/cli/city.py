@@ -136,8 +136,8 @@ def city_info(
     check_target(json)
     check_target(draw)
     with working("measuring the city"):
-        found = read_map(city).city
-        measured = city_statistics(found)
+        roads = read_map(city).city
+        measured = city_statistics(roads)
     console = output_console()
     console.print(facts(str(city), list(measured.rows())))
     if draw is not None:
@@ -145,9 +145,9 @@ def city_info(
 
         with working("drawing"):
             if draw.suffix.lower() in (".html", ".htm"):
-                write_map(draw, city=found)
+                write_map(draw, city=roads)
             else:
-                save_figure(draw_city(found), draw)
+                save_figure(draw_city(roads), draw)
         console.print(f"drawn to {draw}", markup=False, soft_wrap=True)
     write_json(json, measured)
 

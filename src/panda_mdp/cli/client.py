@@ -124,7 +124,7 @@ def status(
 
     check_target(json)
     rows: list[tuple[str, object]] = []
-    found: list[dict[str, Any]] = []
+    states: list[dict[str, Any]] = []
     with _client(url, None, folder, plain_http) as client:
         rows.append(("operator's key", f"{client.key.id} (pinned)"))
         for offer in client.deployments():
@@ -137,7 +137,7 @@ def status(
                 cost, verdict = _price(asked), "allowed" if why is None else "too much"
             state = "open" if offer.open else "closed"
             rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {verdict}; {state}"))
-            found.append(
+            states.append(
                 {
                     "name": offer.name,
                     "kind": offer.kind,
@@ -147,7 +147,7 @@ def status(
                 }
             )
     output_console().print(facts(url, rows))
-    write_json(json, {"key": client.key.id, "deployments": found})
+    write_json(json, {"key": client.key.id, "deployments": states})
 
 
 @client_app.command("fetch")
@@ -429,10 +429,10 @@ def read_sealed(plan: Plan) -> Record:
     """The record of a line `lat,lon` or of an index. No error shows the line."""
     from panda_mdp.base.sealing import Failed, attempt
 
-    found = attempt(_sealed_line, plan)
-    if isinstance(found, Failed):
-        raise found.error()
-    return found
+    sealed = attempt(_sealed_line, plan)
+    if isinstance(sealed, Failed):
+        raise sealed.error()
+    return sealed
 
 
 def _sealed_line(plan: Plan) -> Record:

@@ -180,21 +180,21 @@ def _study(
     from panda_paper.cells.workspace import Study
 
     if city is None:
-        found, name = synthetic_city(TOY_NODES if toy else SYNTHETIC_NODES, 0), "synthetic"
+        roads, name = synthetic_city(TOY_NODES if toy else SYNTHETIC_NODES, 0), "synthetic"
     else:
         path = Path(city)
         if not path.exists():
             msg = f"{path}: no such file; give a road map, or leave --city out"
             raise FileNotFoundError(msg)
-        found, name = load_city(path), path.name.split(".")[0].lower()
+        roads, name = load_city(path), path.name.split(".")[0].lower()
     visits: FloatArray | None = None
     source = ""
     if traces is not None:
-        visits, source = _visits(found, traces, trace_format)
+        visits, source = _visits(roads, traces, trace_format)
     folder = out / (f"{name}-toy" if toy else name)
     if remark is None:
         remark = str(read_json(folder / STUDY).get("remark", ""))
-    return Study(found, name, folder, city is None, visits, source, remark)
+    return Study(roads, name, folder, city is None, visits, source, remark)
 
 
 def _visits(city: City, traces: Path, trace_format: TraceFormat) -> tuple[FloatArray, str]:
@@ -202,14 +202,14 @@ def _visits(city: City, traces: Path, trace_format: TraceFormat) -> tuple[FloatA
     from panda_mdp.city.traces import count_visits, load_traces
 
     domain = city.domain(records=None)
-    found = count_visits(load_traces(traces, trace_format.value), domain)
+    counted = count_visits(load_traces(traces, trace_format.value), domain)
     visits = np.zeros(city.nodes)
     if domain.nodes is not None:
-        visits[domain.nodes] = found.counts
+        visits[domain.nodes] = counted.counts
     if not visits.any():
         msg = f"no fix of {traces} lies near a street of this city; give traces of the same city"
         raise MethodError(msg)
-    return visits, found.source
+    return visits, counted.source
 
 
 def _sizes(text: str) -> list[int]:

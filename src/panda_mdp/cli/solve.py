@@ -72,8 +72,8 @@ def solve(
         msg = "seeds are whole numbers from 0"
         raise typer.BadParameter(msg, param_hint="--seed")
     with working("reading the map"):
-        found = find_city(city, int(records) if records.isdecimal() else RECORDS, seed)
-        problem = _problem(found, records, outputs, tasks, epsilon, seed, prior)
+        roads = find_city(city, int(records) if records.isdecimal() else RECORDS, seed)
+        problem = _problem(roads, records, outputs, tasks, epsilon, seed, prior)
     mechanism = _run(problem, method, gap, time_limit or None)
     mechanism.save(out)
     console = output_console()

@@ -50,16 +50,16 @@ def perturb_file(
         import pyarrow
     except ImportError as error:
         raise need("pyarrow", "perturbing files", "frames") from error
-    told = summary if summary is not None else FrameSummary()
+    tally = summary if summary is not None else FrameSummary()
     run = {CSV: _csv, LINES: _lines, PARQUET: _parquet}[kind]
     try:
         with atomic_file(target) as stream:
-            run(perturber, source, stream, told, progress or (lambda rows: None))
+            run(perturber, source, stream, tally, progress or (lambda rows: None))
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
         # Arrow's messages show the value that it could not read.
         msg = f"{source.name} is damaged or its columns change their type"
         raise FileFormatError(msg) from None
-    return told
+    return tally
 
 
 def _kind(path: Path) -> tuple[str, ...]:

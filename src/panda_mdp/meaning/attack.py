@@ -200,11 +200,11 @@ def _search(
     step = max(1, BLOCK_ENTRIES // domain.size)
     for first in range(0, domain.size, step):
         guesses = np.arange(first, min(first + step, domain.size))
-        apart = domain.distances(guesses, None)
-        cost = apart @ columns
+        distance = domain.distances(guesses, None)
+        cost = distance @ columns
         _take(least, place, cost.min(axis=0), guesses[cost.argmin(axis=0)], smaller=True)
         for radius in radii:
-            mass = (apart <= radius) @ columns
+            mass = (distance <= radius) @ columns
             _take(
                 most[radius], finder[radius], mass.max(axis=0), guesses[mass.argmax(axis=0)],
                 smaller=False,
@@ -232,8 +232,8 @@ def _expected(
     """Per record, the expected distance of the guess, or how often it lies within `radius`."""
     names, column = np.unique(guess, return_inverse=True)
     result = np.empty(domain.size)
-    for rows, apart in domain.blocks(names):
-        measured = apart if radius is None else (apart <= radius).astype(np.float64)
+    for rows, distance in domain.blocks(names):
+        measured = distance if radius is None else (distance <= radius).astype(np.float64)
         result[rows] = np.einsum("xy,xy->x", matrix[rows], measured[:, column])
     return result
 

@@ -76,11 +76,11 @@ def density_scale(
         raise DomainError(msg)
     radius = np.empty(domain.size)
     needed = share * weights.sum() * (1 - 1e-12)
-    for rows, apart in domain.blocks():
-        order = np.argsort(apart, axis=1, kind="stable")
+    for rows, distance in domain.blocks():
+        order = np.argsort(distance, axis=1, kind="stable")
         reached = np.cumsum(weights[order], axis=1)
         first = (reached >= needed).argmax(axis=1)
-        radius[rows] = np.take_along_axis(apart, order, 1)[np.arange(len(first)), first]
+        radius[rows] = np.take_along_axis(distance, order, 1)[np.arange(len(first)), first]
     typical = float(np.median(radius)) or 1.0
     return np.clip(typical / np.maximum(radius, 1e-12 * typical), low, high)
 

@@ -134,12 +134,12 @@ def _reports(table: Table, row: int | None) -> tuple[FloatArray, FloatArray]:
     """Distances between record and report, ascending, and their probabilities."""
     domain, outputs = table.problem.domain, table.problem.outputs
     if row is not None:
-        apart, shares = domain.distances([row], outputs)[0], table.matrix[row]
+        distance, shares = domain.distances([row], outputs)[0], table.matrix[row]
     else:
-        apart = np.concatenate([block.ravel() for _, block in domain.blocks(outputs)])
+        distance = np.concatenate([block.ravel() for _, block in domain.blocks(outputs)])
         shares = (table.problem.prior[:, None] * table.matrix).ravel()
-    order = np.argsort(apart, kind="stable")
-    return apart[order], shares[order]
+    order = np.argsort(distance, kind="stable")
+    return distance[order], shares[order]
 
 
 def _spread(distances: FloatArray, shares: FloatArray) -> Spread:

@@ -72,8 +72,8 @@ def locate_anchor(
 
 def _zone(domain: Domain, belief: FloatArray, share: float) -> Zone:
     place = int((belief @ domain.distances()).argmin())
-    apart = domain.distances([place], None)[0]
-    order = np.argsort(apart, kind="stable")
+    distance = domain.distances([place], None)[0]
+    order = np.argsort(distance, kind="stable")
     reached = np.cumsum(belief[order])
-    radius = float(apart[order][min(int(np.searchsorted(reached, share)), len(order) - 1)])
-    return Zone(belief, place, radius, float(belief[apart <= radius].sum()))
+    radius = float(distance[order][min(int(np.searchsorted(reached, share)), len(order) - 1)])
+    return Zone(belief, place, radius, float(belief[distance <= radius].sum()))

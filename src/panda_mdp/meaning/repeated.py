@@ -70,12 +70,12 @@ def repeated(
     matrix = mechanism.matrix
     times = 1 if memoised else count
     outcomes = math.comb(times + matrix.shape[1] - 1, times)
-    apart = problem.domain.distances()
+    distance = problem.domain.distances()
     if outcomes <= EXACT_OUTCOMES:
         both = weights[:, None] * outcome_channel(matrix, times)
-        sums = both.max(axis=0).sum(), (apart @ both).min(axis=0).sum()
+        sums = both.max(axis=0).sum(), (distance @ both).min(axis=0).sum()
         return Repeated(count, float(sums[0]), float(sums[1]), 0.0, 0.0, exact=True)
-    right, off = _drawn(weights, matrix, apart, times, draws, seed)
+    right, off = _drawn(weights, matrix, distance, times, draws, seed)
     right_se, off_se = (float(v.std(ddof=1) / math.sqrt(len(v))) for v in (right, off))
     return Repeated(count, float(right.mean()), float(off.mean()), right_se, off_se, exact=False)
 
@@ -115,7 +115,7 @@ def _counts(times: int, outputs: int) -> Iterator[IntArray]:
 
 
 def _drawn(
-    prior: FloatArray, matrix: FloatArray, apart: FloatArray, times: int, draws: int, seed: int
+    prior: FloatArray, matrix: FloatArray, distance: FloatArray, times: int, draws: int, seed: int
 ) -> tuple[FloatArray, FloatArray]:
     generator = np.random.default_rng(seed)
     records = generator.choice(len(prior), size=draws, p=prior)
@@ -131,5 +131,5 @@ def _drawn(
         belief = np.exp(start + terms - (start + terms).max(axis=1, keepdims=True))
         belief /= belief.sum(axis=1, keepdims=True)
         right[first : first + BLOCK] = belief.max(axis=1)
-        off[first : first + BLOCK] = (belief @ apart).min(axis=1)
+        off[first : first + BLOCK] = (belief @ distance).min(axis=1)
     return right, off

@@ -65,12 +65,12 @@ class AnchorTable:
 
     def positions(self, anchors: IntArray) -> IntArray:
         """Positions of anchors in this table; refuses those that it does not hold."""
-        found = np.searchsorted(self.anchors, anchors)
-        found = np.minimum(found, len(self.anchors) - 1)
-        if not np.array_equal(self.anchors[found], anchors):
+        position = np.searchsorted(self.anchors, anchors)
+        position = np.minimum(position, len(self.anchors) - 1)
+        if not np.array_equal(self.anchors[position], anchors):
             msg = "the table has no row for some of these anchors"
             raise MethodError(msg)
-        return found
+        return position
 
     def rows(self, anchors: IntArray) -> FloatArray:
         """Probabilities of some anchors, in their order."""
@@ -134,9 +134,9 @@ def anchor_problem(
     count, outputs = len(closed), problem.outputs_count
     size = max(count, 2)
     reach = float(closed.max()) if closed.max() > 0 else 1.0
-    apart = np.full((size, size), reach)
-    apart[:count, :count] = closed
-    np.fill_diagonal(apart, 0.0)
+    nats = np.full((size, size), reach)
+    nats[:count, :count] = closed
+    np.fill_diagonal(nats, 0.0)
     total = float(weights.sum())
     # Anchors without any weight count alike: something has to be minimised.
     share = weights / total if total > 0 else np.full(len(anchors), 1.0 / len(anchors))
@@ -147,7 +147,7 @@ def anchor_problem(
     loss[:count] /= np.where(prior[:count] > 0, prior[:count], 1.0)[:, None]
     with quiet_scale():
         return Problem(
-            Domain.from_matrix(apart, unit="nats"),
+            Domain.from_matrix(nats, unit="nats"),
             Outputs.labels(range(outputs)),
             loss,
             1.0,
@@ -167,9 +167,9 @@ def scaled_problem(
     """
     if len(anchors) < 2 or weights.sum() <= 0:
         return None
-    apart = problem.domain.distances(anchors, anchors)
-    np.fill_diagonal(apart, 1.0)
-    rates = budgets / apart
+    distance = problem.domain.distances(anchors, anchors)
+    np.fill_diagonal(distance, 1.0)
+    rates = budgets / distance
     np.fill_diagonal(rates, np.inf)
     least = float(rates.min())
     if least < (1 - SCALED) * problem.epsilon:
@@ -286,8 +286,8 @@ def relaxed_bound(
         # The domain's own geometry makes for a sparser constraint graph than a matrix does.
         relaxed = _over_anchors(problem, anchors, weights, problem.epsilon)
     else:
-        apart = problem.epsilon * problem.domain.distances(anchors, anchors)
-        np.fill_diagonal(apart, 0.0)
-        apart = np.minimum(apart, apart.T)
-        relaxed = anchor_problem(problem, anchors, weights, np.arange(len(anchors)), apart)
+        nats = problem.epsilon * problem.domain.distances(anchors, anchors)
+        np.fill_diagonal(nats, 0.0)
+        nats = np.minimum(nats, nats.T)
+        relaxed = anchor_problem(problem, anchors, weights, np.arange(len(anchors)), nats)
     return solver_of(solver)(relaxed, gap, time_limit=time_limit, initial=None).lower_bound

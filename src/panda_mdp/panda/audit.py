@@ -82,8 +82,8 @@ class PandaAudit:
     def __repr__(self) -> str:
         verdict = "holds" if self.holds else "NO GUARANTEE HOLDS"
         bound = "unknown" if self.violation is None else f"at most {self.violation:.4g}"
-        broken = sum(1 for found in self.sets if found.covered_violations)
-        worst = max((found.covered_epsilon for found in self.sets), default=0.0)
+        broken = sum(1 for audited in self.sets if audited.covered_violations)
+        worst = max((audited.covered_epsilon for audited in self.sets), default=0.0)
         said = f"no pair exceeds epsilon in any of {len(self.sets)} sets drawn"
         if broken:
             covered = "which that probability covers" if self.holds else "which nothing covers"

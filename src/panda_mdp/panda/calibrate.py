@@ -261,26 +261,26 @@ def _toss(
 
 
 def _weigh(
-    scheme: Scheme, told: float, most_anchors: float | None, most_epsilon: float | None
+    scheme: Scheme, cost: float, most_anchors: float | None, most_epsilon: float | None
 ) -> Trial:
     """A trial: limits, then the certificate, then the loss."""
     share, size = scheme.options.delta_selection, scheme.problem.size
-    if most_epsilon is not None and told > most_epsilon:
-        excess = told / most_epsilon if most_epsilon > 0 else np.inf
-        return Trial(scheme.selection, share, 0.0, told, None, "told", excess)
+    if most_epsilon is not None and cost > most_epsilon:
+        excess = cost / most_epsilon if most_epsilon > 0 else np.inf
+        return Trial(scheme.selection, share, 0.0, cost, None, "upload", excess)
     failure = scheme.failure
     if failure is not None:
         excess = failure.value / failure.limit if failure.limit else np.inf
-        return Trial(scheme.selection, share, 0.0, told, None, "surrogates", excess)
+        return Trial(scheme.selection, share, 0.0, cost, None, "surrogates", excess)
     anchors = scheme.expected_anchors
     if most_anchors is not None and anchors > most_anchors:
         over = anchors / most_anchors
-        return Trial(scheme.selection, share, anchors, told, None, "anchors", over)
+        return Trial(scheme.selection, share, anchors, cost, None, "anchors", over)
     return Trial(
         selection=scheme.selection,
         delta_selection=share,
         anchors=anchors,
-        selection_epsilon=told,
+        selection_epsilon=cost,
         loss=scheme.expected_loss(),
         failure="",
         excess=1.0,
@@ -325,7 +325,7 @@ def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
         "cost": f"Phase I costs more than epsilon = {problem.epsilon:g}",
         "surrogates": f"surrogates of one set differ too much, more often than delta = {delta:g}",
         "anchors": "more rows than most_anchors allows",
-        "told": "the upload tells more than most_selection_epsilon allows",
+        "upload": "the upload tells more than most_selection_epsilon allows",
         "size": "too many records or near candidates for an account of all pairs",
     }
     said = "; ".join(f"{words[reason]} ({n} of {len(tried)})" for reason, n in counts.items())

@@ -170,7 +170,7 @@ class PandaTable:
             law = scheme.law
             centre = choose_rows(law.mechanism.weights, records, bits)
             rows = np.array(records, dtype=np.int64)
-            beyond = np.flatnonzero(law.apart[records, centre] > law.radius)
+            beyond = np.flatnonzero(law.distance[records, centre] > law.radius)
             if isinstance(scheme, CommonBalls):
                 rows[beyond] = self.problem.size + centre[beyond]
                 return rows
@@ -212,7 +212,7 @@ class PandaTable:
         rows = self.weights / 2.0**62
         if isinstance(scheme, CommonBalls):
             law = scheme.law
-            away = np.where(law.apart > law.radius, law.mechanism.matrix, 0.0)
+            away = np.where(law.distance > law.radius, law.mechanism.matrix, 0.0)
             own = (1.0 - away.sum(axis=1))[:, None] * rows[: problem.size]
             return np.asarray(own + away @ rows[problem.size :])
         out = np.zeros((problem.size, problem.outputs_count))

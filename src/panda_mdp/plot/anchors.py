@@ -72,13 +72,15 @@ def draw_anchors(run: PandaRun, user: int, *, city: City | None = None) -> Figur
     return figure
 
 
-def draw_frontier(found: Calibration, problem: Problem) -> Figure:
+def draw_frontier(calibration: Calibration, problem: Problem) -> Figure:
     """Loss against download; what the upload tells is written beside each point."""
     figure = new_figure(6.8, 4.4)
     axes = figure.subplots()
-    kinds = dict.fromkeys(type(trial.selection).__name__ for trial in found.tried if trial.fits)
+    kinds = dict.fromkeys(
+        type(trial.selection).__name__ for trial in calibration.tried if trial.fits
+    )
     for kind, colour, marker in zip(kinds, PALETTE, MARKERS, strict=False):
-        some = [t for t in found.tried if t.fits and type(t.selection).__name__ == kind]
+        some = [t for t in calibration.tried if t.fits and type(t.selection).__name__ == kind]
         axes.scatter(
             [100 * t.anchors / problem.size for t in some],
             np.array([t.loss for t in some], dtype=np.float64),
@@ -88,7 +90,7 @@ def draw_frontier(found: Calibration, problem: Problem) -> Figure:
             zorder=3,
             label={"BallAnchors": "balls", "BernoulliAnchors": "candidates, coins"}[kind],
         )
-    for trial in found.frontier:
+    for trial in calibration.frontier:
         axes.annotate(
             f"ε₁ {trial.selection_epsilon:.2g}",
             (100 * trial.anchors / problem.size, trial.loss or 0.0),
@@ -99,7 +101,7 @@ def draw_frontier(found: Calibration, problem: Problem) -> Figure:
     axes.set(
         xlabel="download per user, % of the table",
         ylabel=f"expected loss, {problem.loss_unit}",
-        title=f"epsilon {problem.epsilon:g} per {problem.domain.unit}, delta {found.delta:g}",
+        title=f"epsilon {problem.epsilon:g} per {problem.domain.unit}, delta {calibration.delta:g}",
         xlim=(0, 108),
     )
     axes.set_ylim(bottom=0)

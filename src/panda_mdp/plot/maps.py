@@ -43,8 +43,8 @@ def draw_city(city: City, *, domain: Domain | None = None, title: str = "") -> F
     """The streets of a city, and the records of a domain on them where one is given."""
     plane = plane_of(city.lat, city.lon)
     nodes = plane.km(city.lat, city.lon)
-    told = f"{city.nodes:,} junctions, {city.streets:,} streets, {city.total_km:,.0f} km of road"
-    figure, axes = map_figure(nodes, f"{title or city.name or 'City'}\n{told}")
+    caption = f"{city.nodes:,} junctions, {city.streets:,} streets, {city.total_km:,.0f} km of road"
+    figure, axes = map_figure(nodes, f"{title or city.name or 'City'}\n{caption}")
     draw_streets(axes, nodes, city.u, city.v, strong=domain is None)
     if domain is not None:
         records = plane.km(*places_of(domain, city))
@@ -87,12 +87,12 @@ def draw_record(
     reports, home = plane.km(*output_places(problem, city)), points[row]
     share = table.matrix[row]
     heading = title or f"Where one record goes: {table.method}"
-    told = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"
+    caption = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"
     radius = radius_of_share(table, row, SHARE) if problem.domain.geographic else None
     if radius is not None:
         where = f"within {distance_words(radius)}" if radius > 0 else "at the record itself"
-        told += f", {SHARE:.0%} of reports {where}"
-    figure, axes = map_figure(points, f"{heading}, epsilon {_epsilon(table)}\n{told}")
+        caption += f", {SHARE:.0%} of reports {where}"
+    figure, axes = map_figure(points, f"{heading}, epsilon {_epsilon(table)}\n{caption}")
     _draw_ground(axes, plane, city)
     goals = None if tasks is None else points[check_indices(tasks, problem.size, "tasks")]
     draw_reports(axes, reports, circle_areas(share), home, goals)
@@ -178,9 +178,9 @@ def draw_local_epsilon(table: Table, *, city: City | None = None, title: str = "
     """The epsilon that each record really has, on the map: at most the one that was promised."""
     unit = table.problem.domain.unit
     heading = title or f"Epsilon that each record really has: {table.method}"
-    told = f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} per {unit}"
+    caption = f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} per {unit}"
     return draw_values(
-        table, local_epsilons(table), city, f"{heading}\n{told}", f"local epsilon [1/{unit}]"
+        table, local_epsilons(table), city, f"{heading}\n{caption}", f"local epsilon [1/{unit}]"
     )
 
 

@@ -29,11 +29,11 @@ def local_epsilons(table: Table) -> FloatArray:
     """
     weights = np.asarray(table.weights)
     zero = weights == 0
-    kept = ~zero.all(axis=0)
-    if zero[:, kept].any():
+    used = ~zero.all(axis=0)
+    if zero[:, used].any():
         # In such a column every record has one of the other kind.
         return np.full(table.problem.size, np.inf)
-    logs = np.ascontiguousarray(np.log(weights[:, kept].astype(np.float64)))
+    logs = np.ascontiguousarray(np.log(weights[:, used].astype(np.float64)))
     spread = float(np.ptp(logs, axis=0).max())
     metric = table.problem.domain.metric
     order = np.arange(table.problem.size)
@@ -49,11 +49,11 @@ def local_epsilons(table: Table) -> FloatArray:
 def _local_rates(table: Table, logs: FloatArray) -> FloatArray:
     """The compiled kernel's answer in NumPy."""
     rates = np.zeros(len(logs))
-    for rows, apart in table.problem.domain.blocks():
+    for rows, distance in table.problem.domain.blocks():
         for k, i in enumerate(range(rows.start, rows.stop)):
             gap = np.abs(logs - logs[i]).max(axis=1)
-            gap[i], apart[k, i] = 0.0, 1.0
-            rates[i] = (gap / apart[k]).max()
+            gap[i], distance[k, i] = 0.0, 1.0
+            rates[i] = (gap / distance[k]).max()
     return rates
 
 
@@ -62,11 +62,11 @@ def radius_of_share(table: Table, record: int, share: float) -> float:
     if not 0 < share <= 1:
         msg = f"share is {share!r}; it must lie in (0, 1]"
         raise MethodError(msg)
-    apart = table.problem.reports.distances(table.problem.domain, [record])[0]
-    order = np.argsort(apart, kind="stable")
+    distance = table.problem.reports.distances(table.problem.domain, [record])[0]
+    order = np.argsort(distance, kind="stable")
     reached = np.cumsum(table.weights[record][order].astype(object))
     needed = share * TOTAL * (1 - 1e-12)
-    return float(apart[order][np.argmax(reached >= needed)])
+    return float(distance[order][np.argmax(reached >= needed)])
 
 
 @dataclass(frozen=True)
@@ -99,21 +99,21 @@ def privacy_loss_curve(
     limit = domain.diameter / 3 if reach is None else reach
     edges = np.linspace(0, limit, bins + 1)
     weights = table.weights[chosen]
-    kept = (weights > 0).any(axis=0)
+    used = (weights > 0).any(axis=0)
     with np.errstate(divide="ignore"):
-        logs = np.log(weights[:, kept].astype(np.float64))
+        logs = np.log(weights[:, used].astype(np.float64))
     gaps: list[FloatArray] = []
     distances: list[FloatArray] = []
     for k in range(len(chosen) - 1):
-        apart = domain.metric.block(chosen[k : k + 1], chosen[k + 1 :])[0]
-        near = np.flatnonzero(apart <= limit)
+        distance = domain.metric.block(chosen[k : k + 1], chosen[k + 1 :])[0]
+        near = np.flatnonzero(distance <= limit)
         with np.errstate(invalid="ignore"):
             gap = np.abs(logs[k + 1 :][near] - logs[k])
         # Two impossible outcomes tell nothing apart.
         gaps.append(np.where(np.isnan(gap), 0.0, gap).max(axis=1, initial=0.0))
-        distances.append(apart[near])
-    gap, apart = np.concatenate(gaps), np.concatenate(distances)
-    which = np.clip(np.ceil(apart / limit * bins).astype(np.int64) - 1, 0, bins - 1)
+        distances.append(distance[near])
+    gap, distance = np.concatenate(gaps), np.concatenate(distances)
+    which = np.clip(np.ceil(distance / limit * bins).astype(np.int64) - 1, 0, bins - 1)
     largest, median = np.full(bins, np.nan), np.full(bins, np.nan)
     for k in range(bins):
         inside = gap[which == k]

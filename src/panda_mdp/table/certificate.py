@@ -208,16 +208,16 @@ def _version(mechanism: Mechanism) -> int:
 
 def _plain_details(details: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """What JSON can hold, and the names of what it cannot."""
-    kept: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     left_out = []
     for name, value in details.items():
         if name == "bound_source":
             continue
         try:
-            kept[name] = json.loads(json.dumps(plain(value), allow_nan=False))
+            stated[name] = json.loads(json.dumps(plain(value), allow_nan=False))
         except (TypeError, ValueError):
             left_out.append(name)
-    return kept, sorted(left_out)
+    return stated, sorted(left_out)
 
 
 def restore_domain(claims: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Domain:

@@ -103,15 +103,15 @@ def shapes(certificate: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         msg = f"the certificate's nodes is {claims['nodes']!r}; it must be true or false"
         raise FileFormatError(msg)
     size, count = whole(claims, "records", 2), whole(certificate, "outputs", 1)
-    found: dict[str, tuple[int, ...]] = {"outputs": (count,), "weights": (size, count)}
+    expected: dict[str, tuple[int, ...]] = {"outputs": (count,), "weights": (size, count)}
     if kind == "matrix":
-        found["distances"] = (size, size)
+        expected["distances"] = (size, size)
     elif kind == "haversine":
-        found |= {"lat": (size,), "lon": (size,)}
+        expected |= {"lat": (size,), "lon": (size,)}
     else:
-        found["vectors"] = (size, whole(claims, "dimensions", 1))
+        expected["vectors"] = (size, whole(claims, "dimensions", 1))
     if claims["nodes"]:
-        found["nodes"] = (size,)
+        expected["nodes"] = (size,)
     reports = "records" if certificate.get("reports") is None else certificate["reports"]["kind"]
     other = (PHASED_VERSION, EVERYWHERE_VERSION)
     plain = "stored" not in certificate and certificate["version"] not in other
@@ -123,10 +123,10 @@ def shapes(certificate: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         raise FileFormatError(msg)
     if "mesh" in certificate:
         corners = whole(certificate["mesh"], "corners", 3)
-        found |= {"mesh_vertices": (size, 2), "mesh_area": (corners, 2), "mesh_inside": (size,)}
+        expected |= {"mesh_vertices": (size, 2), "mesh_area": (corners, 2), "mesh_inside": (size,)}
     if reports == "places":
-        found |= {"output_lat": (count,), "output_lon": (count,)}
-    return found
+        expected |= {"output_lat": (count,), "output_lon": (count,)}
+    return expected
 
 
 def most_unpacked(packed: int) -> int:

@@ -47,14 +47,14 @@ def coarse_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
     places = np.stack([problem.domain.lat, problem.domain.lon], axis=1)
     squares = ((places[:, None] - spots) ** 2).sum(axis=2)
     nearest_cell, nearest_record = squares.argmin(axis=1), squares.argmin(axis=0)
-    apart = Domain.from_points(spots[:, 0], spots[:, 1]).distances()
-    cells = representative_problem(problem, apart, nearest_record)
+    distance = Domain.from_points(spots[:, 0], spots[:, 1]).distances()
+    cells = representative_problem(problem, distance, nearest_record)
     stages = [("cells", time.perf_counter() - start)]
     solved = optimal(cells, GAP, time_limit=work.limit)
     stages += [(f"cells: {name}", seconds) for name, seconds in solved.stages]
     matrix = solved.matrix[nearest_cell]
     table = NoGuarantee.from_matrix(problem, matrix, method="LP+CA, published")
-    centres = apart[np.ix_(nearest_cell, nearest_cell)]
+    centres = distance[np.ix_(nearest_cell, nearest_cell)]
     counted = problem.domain.distances() < centres
     values = {
         "loss_m": METRES * table.loss,
@@ -82,10 +82,10 @@ def representatives(lat: FloatArray, lon: FloatArray, side: int = SIDE) -> IntAr
     return np.asarray(order[first])
 
 
-def representative_problem(problem: Problem, apart: FloatArray, stand_in: IntArray) -> Problem:
+def representative_problem(problem: Problem, distance: FloatArray, stand_in: IntArray) -> Problem:
     """The LP over representatives at epsilon / 10."""
     return Problem(
-        Domain.from_matrix(apart, unit=problem.domain.unit),
+        Domain.from_matrix(distance, unit=problem.domain.unit),
         Outputs.labels(range(problem.outputs_count)),
         problem.loss[stand_in],
         SHARE * problem.epsilon,
@@ -107,11 +107,11 @@ def benders_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
     problem = draw.problem
     start = time.perf_counter()
     size, outputs = problem.size, problem.outputs_count
-    found = [(i, j, apart) for i, j, apart in problem.domain.pairs_within(NEAR_KM) if len(i)]
+    near = [(i, j, distance) for i, j, distance in problem.domain.pairs_within(NEAR_KM) if len(i)]
     empty = np.empty(0, dtype=np.int64)
-    first = np.concatenate([part[0] for part in found]) if found else empty
-    second = np.concatenate([part[1] for part in found]) if found else empty
-    length = np.concatenate([part[2] for part in found]) if found else np.empty(0)
+    first = np.concatenate([part[0] for part in near]) if near else empty
+    second = np.concatenate([part[1] for part in near]) if near else empty
+    length = np.concatenate([part[2] for part in near]) if near else np.empty(0)
     graph = adjacency(first, second, size)
     parts, component = connected_components(graph, directed=False)
     stages = [("pairs within 0.8 km", time.perf_counter() - start)]

@@ -40,12 +40,12 @@ class CityResults:
 
     def of(self, name: str) -> list[Row]:
         """The rows that belong to an item: at its own settings, else at toy size, else any size."""
-        if name not in self._found:
-            self._found[name] = rows_of(items()[name], self.rows)
-        return self._found[name]
+        if name not in self._rows_by_item:
+            self._rows_by_item[name] = rows_of(items()[name], self.rows)
+        return self._rows_by_item[name]
 
     @cached_property
-    def _found(self) -> dict[str, list[Row]]:
+    def _rows_by_item(self) -> dict[str, list[Row]]:
         return {}
 
     @property
@@ -63,9 +63,9 @@ class CityResults:
 def rows_of(item: Item, rows: Sequence[Row]) -> list[Row]:
     """Rows of an item, whichever repeats of it were run."""
     for wanted in (item, item.toy()):
-        found = matching(wanted, rows)
-        if found:
-            return found
+        fitting = matching(wanted, rows)
+        if fitting:
+            return fitting
     loose = {_any_size(template) for template in item.templates}
     return [row for row in rows if _any_size(row.cell.template) in loose]
 
@@ -78,14 +78,14 @@ def _any_size(template: Template) -> Template:
 def load_results(folder: Path) -> tuple[CityResults, ...]:
     """The results in a folder and in the folders right below it, the paper's cities first."""
     places = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
-    found = [_load(path) for path in places if (path / RESULTS).exists()]
-    if not found:
+    loaded = [_load(path) for path in places if (path / RESULTS).exists()]
+    if not loaded:
         msg = (
             f"{folder} holds no results ({RESULTS}); run `panda-mdp reproduce all --city FILE "
             f"--out {folder}` first"
         )
         raise FileFormatError(msg)
-    return tuple(sorted(found, key=_place))
+    return tuple(sorted(loaded, key=_place))
 
 
 def _place(results: CityResults) -> tuple[int, str]:

@@ -58,7 +58,7 @@ def reports_alone(run: PublishedRun) -> dict[str, Any]:
     """What reports tell over all pairs of records, anchors left aside, for the first users."""
     domain, epsilon = run.problem.domain, run.problem.epsilon
     pairs = domain.size * (domain.size - 1) / 2
-    found, broken = [], []
+    epsilons, broken = [], []
     with np.errstate(divide="ignore"):
         logs = np.log(run.matrix)
     for chosen in [one for one in run.anchor_sets if len(one)][:SETS]:
@@ -66,11 +66,11 @@ def reports_alone(run: PublishedRun) -> dict[str, Any]:
         used, row = np.unique(row, return_inverse=True)
         nothing = np.zeros(domain.size)
         total = scan_pairs(domain, nothing, row.astype(np.int64), logs[used], epsilon)
-        found.append(total[0])
+        epsilons.append(total[0])
         broken.append(total[2] / pairs)
-    if not found:
+    if not epsilons:
         return {}
-    return {"report_epsilon": max(found), "report_violated": float(np.mean(broken))}
+    return {"report_epsilon": max(epsilons), "report_violated": float(np.mean(broken))}
 
 
 def real_shares(run: PublishedRun) -> dict[str, float]:
@@ -81,16 +81,16 @@ def real_shares(run: PublishedRun) -> dict[str, float]:
     Phase I's cost over eps d, not cut off at 1.
     """
     law = run.selection.on(run.problem.domain)
-    apart = run.problem.domain.distances(run.anchors, run.anchors)
-    np.fill_diagonal(apart, 0.0)
+    distance = run.problem.domain.distances(run.anchors, run.anchors)
+    np.fill_diagonal(distance, 0.0)
     upper = np.triu_indices(len(run.anchors), k=1)
     if not len(upper[0]):
         return {}
-    whole = run.problem.epsilon * apart[upper]
-    spent = leakage_table(law, law.rows(run.anchors), apart)[upper] / whole
+    whole = run.problem.epsilon * distance[upper]
+    spent = leakage_table(law, law.rows(run.anchors), distance)[upper] / whole
     first = np.minimum(1.0, spent)
     second = np.clip(np.maximum(run.margin, run.margin.T)[upper] / whole, 0.0, 1.0 - first)
-    near = apart[upper] < NEAR_KM
+    near = distance[upper] < NEAR_KM
     return {
         "real_selection": float(first.mean()),
         "real_margin": float(second.mean()),

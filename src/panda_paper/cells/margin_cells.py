@@ -92,16 +92,16 @@ def run_margins(cell: Cell, work: Workspace) -> Outcome:
     start = time.perf_counter()
     count = min(int(cell.option("pairs", PAIRS)), domain.size)
     pairs = random_pairs(domain, count, draw.seed)
-    found = []
+    means = []
     for rate in RATES:
         selection = BernoulliAnchors(decay_of(cell.method), alpha, rate, domain.diameter / part)
         law = selection.on(domain)
-        found.append(mean_margins(law, pairs, cell.setting.epsilon, cell.setting.delta))
+        means.append(mean_margins(law, pairs, cell.setting.epsilon, cell.setting.delta))
     values = {
         "rates": list(RATES),
-        "margin": [one.margin for one in found],
-        "none": [one.none for one in found],
-        "within": [one.within for one in found],
+        "margin": [one.margin for one in means],
+        "none": [one.none for one in means],
+        "within": [one.within for one in means],
         "pairs": len(pairs),
     }
     return Outcome(values, (("margins", time.perf_counter() - start),))

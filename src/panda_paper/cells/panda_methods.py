@@ -56,7 +56,7 @@ def exact(decay: Decay) -> Run:
             stages = (("feasibility", time.perf_counter() - start),)
             return Outcome(values, stages, "infeasible", "; ".join(_reasons(fit)))
         try:
-            found = panda(
+            result = panda(
                 problem,
                 draw.users,
                 selection,
@@ -69,17 +69,17 @@ def exact(decay: Decay) -> Run:
         except InfeasibleError as error:
             stages = (("feasibility and certificate", time.perf_counter() - start),)
             return Outcome(values, stages, "infeasible", _short(error))
-        verdict = audit_panda(found)
+        verdict = audit_panda(result)
         values |= {
-            "loss_m": METRES * found.loss,
-            "anchor_loss_m": METRES * found.anchor_loss,
-            "anchors": len(found.anchors),
-            "variables": len(found.anchors) * problem.outputs_count,
+            "loss_m": METRES * result.loss,
+            "anchor_loss_m": METRES * result.anchor_loss,
+            "anchors": len(result.anchors),
+            "variables": len(result.anchors) * problem.outputs_count,
             "holds": verdict.holds,
             "violation": verdict.violation,
             "audited_epsilon": max(one.epsilon for one in verdict.sets),
         }
-        return Outcome(values, found.stages)
+        return Outcome(values, result.stages)
 
     return run
 
@@ -92,7 +92,7 @@ def published(decay: Decay, *, swapped: bool = False) -> Run:
         if cell.setting.prior == "real":
             # The artifact weighs its anchors by the street counts of the first rows.
             weights = street_counts(work.study.city, draw.problem.domain).astype(np.float64)
-        found = run_published(
+        result = run_published(
             draw.problem,
             draw.users,
             decay,
@@ -103,35 +103,35 @@ def published(decay: Decay, *, swapped: bool = False) -> Run:
             weights=weights,
             audited_sets=audited_sets(draw.problem.size),
         )
-        return Outcome(published_values(found), found.stages[:3], "done", ACCOUNTS)
+        return Outcome(published_values(result), result.stages[:3], "done", ACCOUNTS)
 
     return run
 
 
-def published_values(found: PublishedRun) -> dict[str, Any]:
+def published_values(run: PublishedRun) -> dict[str, Any]:
     """What the tables and figures show of a run under published accounting."""
-    first, second, rest = found.shares
+    first, second, rest = run.shares
     values: dict[str, Any] = {
-        "loss_m": METRES * found.anchor_loss,
-        "true_loss_m": METRES * found.true_loss,
-        "claimed_epsilon": found.problem.epsilon,
+        "loss_m": METRES * run.anchor_loss,
+        "true_loss_m": METRES * run.true_loss,
+        "claimed_epsilon": run.problem.epsilon,
         "holds": False,
-        "anchors": len(found.anchors),
-        "anchors_per_user": float(np.mean([len(chosen) for chosen in found.anchor_sets])),
-        "variables": len(found.anchors) * found.problem.outputs_count,
-        "constrained_pairs": found.constrained,
-        "lp_seconds": found.lp_seconds,
+        "anchors": len(run.anchors),
+        "anchors_per_user": float(np.mean([len(chosen) for chosen in run.anchor_sets])),
+        "variables": len(run.anchors) * run.problem.outputs_count,
+        "constrained_pairs": run.constrained,
+        "lp_seconds": run.lp_seconds,
         "share_selection": first,
         "share_margin": second,
         "share_rest": rest,
     }
-    if found.audits is not None:
+    if run.audits is not None:
         values |= {
-            "audited_epsilon": found.audits.epsilon,
-            "median_epsilon": found.audits.median_epsilon,
-            "selection_epsilon": found.audits.selection_epsilon,
-            "violated_pairs": found.audits.violated,
-            "audited_sets": found.audits.sets,
+            "audited_epsilon": run.audits.epsilon,
+            "median_epsilon": run.audits.median_epsilon,
+            "selection_epsilon": run.audits.selection_epsilon,
+            "violated_pairs": run.audits.violated,
+            "audited_sets": run.audits.sets,
         }
     return values
 
@@ -144,7 +144,7 @@ def audited_sets(size: int) -> int:
 def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
     """Ball anchors at (epsilon, delta): the centre tells 40 % of epsilon, the table the rest."""
     problem, delta = draw.problem, cell.setting.delta
-    found = panda(
+    result = panda(
         problem,
         draw.users,
         BallAnchors(BALL_SHARE * problem.epsilon, delta),
@@ -154,40 +154,40 @@ def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
         relaxed=False,
         seed=draw.seed,
     )
-    table = found.tables[0].mechanism
-    account = found.scheme.account()
+    table = result.tables[0].mechanism
+    account = result.scheme.account()
     violation = 1.0 if account is None else account.violation
-    audited = float(found.details["centre_epsilon"]) + table.audit.epsilon
+    audited = float(result.details["centre_epsilon"]) + table.audit.epsilon
     values = {
-        "loss_m": METRES * found.scheme.expected_loss(),
-        "users_loss_m": METRES * found.loss,
+        "loss_m": METRES * result.scheme.expected_loss(),
+        "users_loss_m": METRES * result.loss,
         "claimed_epsilon": problem.epsilon,
         "delta": delta,
         "audited_epsilon": audited,
         "audited_delta": violation,
         "holds": bool(audited <= problem.epsilon and violation <= delta),
-        "anchors": len(found.anchors),
+        "anchors": len(result.anchors),
         "variables": problem.size * problem.outputs_count,
-        "download": found.scheme.expected_anchors / problem.size,
+        "download": result.scheme.expected_anchors / problem.size,
         "table_gap": table.gap,
     }
-    return Outcome(values, found.stages)
+    return Outcome(values, result.stages)
 
 
 def _reasons(fit: Feasibility) -> list[str]:
     """Each condition that fails, with its number."""
-    found = []
+    reasons = []
     if fit.cost.rate > fit.epsilon:
-        found.append(
+        reasons.append(
             f"Phase I alone costs up to {fit.cost.rate:.4g} /km, epsilon is {fit.epsilon:g}"
         )
     if fit.shortfall > fit.delta:
-        found.append(
+        reasons.append(
             f"no anchor within gamma with probability {fit.shortfall:.3g}, delta is {fit.delta:g}"
         )
     if fit.uncovered > fit.delta:
-        found.append(f"coverage misses {fit.uncovered:.3g}, delta is {fit.delta:g}")
-    return found
+        reasons.append(f"coverage misses {fit.uncovered:.3g}, delta is {fit.delta:g}")
+    return reasons
 
 
 def _short(error: InfeasibleError) -> str:

@@ -134,10 +134,10 @@ class PublishedRun:
     stages: tuple[tuple[str, float], ...]
 
     def __repr__(self) -> str:
-        found = "not audited" if self.audits is None else f"audited {self.audits.epsilon:.4g}"
+        verdict = "not audited" if self.audits is None else f"audited {self.audits.epsilon:.4g}"
         return (
             f"PublishedRun({self.selection.decay}: {len(self.anchors)} anchors, claimed epsilon "
-            f"{self.problem.epsilon:g}, {found}; PUBLISHED ACCOUNTING, NO GUARANTEE)"
+            f"{self.problem.epsilon:g}, {verdict}; PUBLISHED ACCOUNTING, NO GUARANTEE)"
         )
 
     @property
@@ -149,9 +149,9 @@ class PublishedRun:
     def shares(self) -> tuple[float, float, float]:
         """Its budget shares: Phase I, margin, rest; means over all entries, as in its Figure 13."""
         epsilon = self.problem.epsilon
-        apart = self.distance + np.eye(len(self.anchors))
-        first = float(np.minimum(epsilon, self.leakage / apart).mean()) / epsilon
-        second = float((self.margin / apart).mean()) / epsilon
+        distance = self.distance + np.eye(len(self.anchors))
+        first = float(np.minimum(epsilon, self.leakage / distance).mean()) / epsilon
+        second = float((self.margin / distance).mean()) / epsilon
         return first, second, 1 - first - second
 
 
@@ -189,13 +189,13 @@ def run_published(
     clock.lap("draw anchors")
     near = _Neighbours.of(law, anchors)
     leakage, margin = near.accounts(problem.epsilon, delta)
-    apart = measured.distances(anchors, anchors)
-    np.fill_diagonal(apart, 0.0)
+    distance = measured.distances(anchors, anchors)
+    np.fill_diagonal(distance, 0.0)
     clock.lap("leakage and margins")
     share = np.full(len(anchors), 1 / len(anchors)) if weights is None else weights[: len(anchors)]
     share = share / share.sum()
     matrix, constrained = solve_near(
-        problem.loss[anchors] * share[:, None], apart, leakage, margin, problem.epsilon, seed
+        problem.loss[anchors] * share[:, None], distance, leakage, margin, problem.epsilon, seed
     )
     clock.lap("LP")
     true_loss = _true_loss(problem, measured, users, sets, anchors, matrix)
@@ -212,7 +212,7 @@ def run_published(
         matrix=matrix,
         leakage=leakage,
         margin=margin,
-        distance=apart,
+        distance=distance,
         anchor_loss=float((problem.loss[anchors] * share[:, None] * matrix).sum()),
         true_loss=true_loss,
         constrained=constrained,
@@ -270,11 +270,11 @@ class _Neighbours:
         domain, used = self.law.domain, self.used
         dense = self.law.dense(self.involved[used])
         known = last_factor_leakage(np.ascontiguousarray(dense))
-        apart = domain.distances(self.involved, self.involved)
-        np.fill_diagonal(apart, 0.0)
-        leaked = np.zeros_like(apart)
+        distance = domain.distances(self.involved, self.involved)
+        np.fill_diagonal(distance, 0.0)
+        leaked = np.zeros_like(distance)
         leaked[np.ix_(used, used)] = known
-        base = np.maximum(0.0, epsilon * apart - leaked)
+        base = np.maximum(0.0, epsilon * distance - leaked)
         own = np.searchsorted(self.involved, self.anchors)
         surrogate = self._surrogate_law()
         margin = second_largest_margins(
@@ -288,8 +288,8 @@ class _Neighbours:
         everyone = np.arange(domain.size)
         table = np.empty((len(self.anchors), len(self.involved)))
         for n, anchor in enumerate(self.anchors):
-            apart = domain.metric.pairs(np.full(domain.size, anchor), everyone)
-            order = np.argsort(apart, kind="stable")
+            distance = domain.metric.pairs(np.full(domain.size, anchor), everyone)
+            order = np.argsort(distance, kind="stable")
             w = self.law.dense(np.array([anchor]))[0]
             none_before = np.concatenate([[1.0], np.cumprod(1 - w[order])[:-1]])
             law = np.empty(domain.size)
@@ -300,7 +300,7 @@ class _Neighbours:
 
 def solve_near(
     cost: FloatArray,
-    apart: FloatArray,
+    distance: FloatArray,
     leakage: FloatArray,
     margin: FloatArray,
     epsilon: float,
@@ -316,9 +316,9 @@ def solve_near(
     Benders loop stops at a gap of 10 %. Returns the table and the number of constrained pairs.
     """
     count, outputs = cost.shape
-    budget = np.maximum(0.0, np.maximum(0.0, epsilon * apart - leakage) - margin)
-    linked = (apart < NEAR_KM) & ~np.eye(count, dtype=bool)
-    label = clusters(apart, seed)
+    budget = np.maximum(0.0, np.maximum(0.0, epsilon * distance - leakage) - margin)
+    linked = (distance < NEAR_KM) & ~np.eye(count, dtype=bool)
+    label = clusters(distance, seed)
     same = label[:, None] == label
     budget = np.where(same, np.minimum(budget, budget.T), budget)
     boundary = (linked & ~same).any(axis=1)
@@ -333,15 +333,15 @@ def solve_near(
     return matrix, int(linked.sum()) // 2
 
 
-def clusters(apart: FloatArray, seed: int, count: int = CLUSTERS) -> IntArray:
+def clusters(distance: FloatArray, seed: int, count: int = CLUSTERS) -> IntArray:
     """K-means of the rows of the distance matrix, as the artifact does."""
-    if len(apart) <= count:
-        return np.arange(len(apart))
+    if len(distance) <= count:
+        return np.arange(len(distance))
     generator = np.random.default_rng([seed, 4])
     with warnings.catch_warnings():
         # An empty cluster is no trouble here.
         warnings.simplefilter("ignore", UserWarning)
-        _, label = kmeans2(apart, count, minit="++", rng=generator)
+        _, label = kmeans2(distance, count, minit="++", rng=generator)
     return np.asarray(label, dtype=np.int64)
 
 
@@ -394,27 +394,27 @@ def audit_sets(
     matrix: FloatArray,
 ) -> SetAudits:
     """Exact losses of drawn sets over all pairs of records, on right distances."""
-    found, alone, broken = [], [], []
+    epsilons, alone, broken = [], [], []
     domain, epsilon = problem.domain, problem.epsilon
     pairs = domain.size * (domain.size - 1) / 2
     with np.errstate(divide="ignore"):
         logs = np.log(matrix)
-    for chosen in (kept for kept in sets if len(kept)):
+    for chosen in (some for some in sets if len(some)):
         likelihood = log_likelihoods(law, law.all_rows, members(domain.size, chosen))
         row = np.searchsorted(anchors, chosen)[surrogates(measured, chosen)]
         used, row = np.unique(row, return_inverse=True)
         total = scan_pairs(domain, likelihood, row.astype(np.int64), logs[used], epsilon)
         nothing = np.zeros_like(logs[:1])
         first = scan_pairs(domain, likelihood, np.zeros_like(row), nothing, epsilon)
-        found.append(total[0])
+        epsilons.append(total[0])
         alone.append(first[0])
         broken.append(total[2] / pairs)
-    if not found:
+    if not epsilons:
         return SetAudits(0, float("nan"), float("nan"), float("nan"), float("nan"))
     return SetAudits(
-        len(found),
-        float(max(found)),
-        float(np.median(found)),
+        len(epsilons),
+        float(max(epsilons)),
+        float(np.median(epsilons)),
         float(max(alone)),
         float(np.mean(broken)),
     )

@@ -34,13 +34,13 @@ def run_selection(cell: Cell, work: Workspace) -> Outcome:
     start = time.perf_counter()
     decay = decay_of(cell.method)
     text = BernoulliAnchors(decay, radius=RADIUS_KM)
-    apart = np.linspace(0, REACH_KM, STEPS)
+    distance = np.linspace(0, REACH_KM, STEPS)
     published = PublishedSelection.of(decay, domain, work.study.name)
-    inside = apart < published.radius
+    inside = distance < published.radius
     values: dict[str, Any] = {
-        "distance": apart.tolist(),
-        "text": text.h(np.minimum(apart, RADIUS_KM)).tolist(),
-        "code": np.where(inside, published.near(apart), published.tail).tolist(),
+        "distance": distance.tolist(),
+        "text": text.h(np.minimum(distance, RADIUS_KM)).tolist(),
+        "code": np.where(inside, published.near(distance), published.tail).tolist(),
         "code_radius": published.radius,
         "code_tail": published.tail,
         **_counts("text", BernoulliAnchors(decay).on(domain)),

@@ -60,11 +60,11 @@ def table_outcome(table: Table, seconds: float, limit: float | None, note: str =
     over = limit is not None and table.details.get("stopped") == "time limit"
     if over:
         values["best_loss_m"] = values.pop("loss_m")
-        told = f"not solved within {limit:g} s; the best found so far is best_loss_m"
-        return Outcome(values, tuple(stages), "time limit", told)
+        reason = f"not solved within {limit:g} s; the best found so far is best_loss_m"
+        return Outcome(values, tuple(stages), "time limit", reason)
     if table.details.get("stopped") == "failed":
-        kept = table.details.get("table", "best")
-        note = f"the solver failed: this is the {kept} table"
+        origin = table.details.get("table", "best")
+        note = f"the solver failed: this is the {origin} table"
     return Outcome(values, tuple(stages), "done", note)
 
 

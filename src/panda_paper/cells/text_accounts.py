@@ -108,19 +108,19 @@ def fits(law: AnchorLaw, draw: Draw, cell: Cell) -> Feasibility:
 
 def audited(run: PandaRun) -> dict[str, Any]:
     """Audits of the first users' sets over all pairs: the composed mechanism, one user."""
-    found = [
+    audits = [
         audit_set(run.scheme, chosen, run.table_of(n))
         for n, chosen in enumerate(run.anchor_sets[:AUDITED])
         if len(chosen)
     ]
-    if not found:
+    if not audits:
         return {"audited_sets": 0}
     return {
-        "audited_sets": len(found),
-        "audited_epsilon": max(one.epsilon for one in found),
-        "median_epsilon": float(np.median([one.epsilon for one in found])),
-        "selection_epsilon": max(one.selection_epsilon for one in found),
-        "violated_pairs": float(np.mean([one.violations / one.pairs for one in found])),
+        "audited_sets": len(audits),
+        "audited_epsilon": max(one.epsilon for one in audits),
+        "median_epsilon": float(np.median([one.epsilon for one in audits])),
+        "selection_epsilon": max(one.selection_epsilon for one in audits),
+        "violated_pairs": float(np.mean([one.violations / one.pairs for one in audits])),
     }
 
 

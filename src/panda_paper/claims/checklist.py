@@ -40,11 +40,11 @@ def checklist(results: CityResults) -> list[Checked]:
     return [Checked(claim, results.name, claim.evaluate(results)) for claim in CLAIMS]
 
 
-def tally(found: Iterable[Verdict]) -> Mapping[Verdict, int]:
+def tally(verdicts: Iterable[Verdict]) -> Mapping[Verdict, int]:
     """How often each verdict was given.
 
     >>> tally(["holds", "holds", "does not hold"])["holds"]
     2
     """
-    counts = Counter(found)
+    counts = Counter(verdicts)
     return {word: counts[word] for word in VERDICTS}

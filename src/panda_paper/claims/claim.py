@@ -23,11 +23,11 @@ class Finding:
 
     published: Verdict
     """With the published code's choices."""
-    found: str
+    figures: str
     """The figures behind it."""
     exact: Verdict = "does not apply"
     """With everything charged."""
-    exact_found: str = ""
+    exact_figures: str = ""
     ours: str = ""
     """The library's own methods at the same settings."""
 
@@ -54,14 +54,14 @@ class Claim:
 
     def evaluate(self, results: CityResults) -> Finding:
         """The verdict from one city's rows."""
-        found = self.check(results)
-        if found is None:
+        finding = self.check(results)
+        if finding is None:
             return Finding(
                 "cannot be checked",
                 f"there are no rows for it yet; run `{self.command(results.name)}`",
                 "cannot be checked",
             )
-        return found
+        return finding
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ class Exact:
     """Whether PAnDA fits (epsilon, delta) in any run at the paper's settings, fully accounted."""
 
     verdict: Verdict
-    told: str
+    figures: str
 
     fitting: int = 0
     """Runs that fit."""
 
     @property
     def brief(self) -> str:
-        """The first part of what is told."""
-        return self.told.partition(":")[0]
+        """The first part of the figures."""
+        return self.figures.partition(":")[0]
 
     @property
     def blocked(self) -> Verdict:
@@ -54,19 +54,19 @@ def exact_state(results: CityResults, name: str = "figure7") -> Exact:
         return Exact("cannot be checked", "no run in exact accounting yet")
     total = len(rows) + len(tried)
     if fitting:
-        found: Verdict = "holds" if len(fitting) == total else "does not hold"
-        return Exact(found, f"{len(fitting)} of {total} runs fit", len(fitting))
-    told = f"none of {total} runs fits"
+        verdict: Verdict = "holds" if len(fitting) == total else "does not hold"
+        return Exact(verdict, f"{len(fitting)} of {total} runs fit", len(fitting))
+    figures = f"none of {total} runs fits"
     if rows:
         cost = [float(row.value("cost_epsilon")) for row in rows]
         short = [float(row.value("shortfall")) for row in rows]
-        told += (
+        figures += (
             f": choosing anchors alone costs {min(cost):,.0f} to {max(cost):,.0f} /km at the worst "
             f"pair, and with probability up to {max(short):.2g} one of two has no anchor within "
             f"gamma, for epsilon {rows[0].cell.setting.epsilon:g} /km and delta "
             f"{rows[0].cell.setting.delta:g}"
         )
-    return Exact("does not hold", told)
+    return Exact("does not hold", figures)
 
 
 def by_size(rows: Sequence[Row], method: str, value: str) -> Series:
@@ -107,7 +107,7 @@ def percents(values: Sequence[float]) -> str:
     return f"{low:.1%}" if high - low < 5e-4 else f"{low:.1%} to {high:.1%}"
 
 
-def optimal_told(rows: Sequence[Row]) -> str:
+def optimal_figures(rows: Sequence[Row]) -> str:
     """The loss of our optimal mechanism over sizes, with its certificate and audit."""
     series = by_size(rows, "optimal", "loss_m")
     if not len(series):

@@ -42,25 +42,27 @@ def _order_of_times(results: CityResults) -> Finding | None:
                 if not np.isnan(theirs):
                     faster = mine < theirs
                     right.setdefault(other, []).append(not faster if other in NOISE else faster)
-    parts = ", ".join(f"{name} {sum(found)} of {len(found)}" for name, found in right.items())
+    parts = ", ".join(
+        f"{name} {sum(outcomes)} of {len(outcomes)}" for name, outcomes in right.items()
+    )
     missing = [name for name in SOLVED if name not in right]
-    told = f"comparisons that come out as claimed: {parts}"
+    figures = f"comparisons that come out as claimed: {parts}"
     if missing:
-        told += f"; not run: {', '.join(missing)}"
-    told += _papers_own(results.name)
+        figures += f"; not run: {', '.join(missing)}"
+    figures += _papers_own(results.name)
     state = exact_state(results)
     best = by_size(rows, "optimal", "seconds")
-    ours_told = ""
+    our_figures = ""
     if len(best):
-        ours_told = (
+        our_figures = (
             f"optimal, all records, whole pipeline: {best.mean[-1]:,.1f} s at K = {best.x[-1]:,.0f}"
         )
     return Finding(
-        verdict(all(all(found) for found in right.values())),
-        told,
+        verdict(all(all(outcomes) for outcomes in right.values())),
+        figures,
         state.blocked,
         f"{state.brief} (see guarantee)",
-        ours_told,
+        our_figures,
     )
 
 
@@ -152,11 +154,11 @@ def _speed_of_variants(results: CityResults) -> Finding | None:
     times = [mean_over_sizes(rows, name, "seconds") for name in PUBLISHED]
     anchors = [mean_over_sizes(rows, name, "anchors") for name in PUBLISHED]
     held = times[0] <= times[1] <= times[2]
-    told = ", ".join(
+    figures = ", ".join(
         f"{name.removesuffix(' published')} {second:.1f} s with {count:,.0f} anchors"
         for name, second, count in zip(PUBLISHED, times, anchors, strict=True)
     )
-    return Finding(verdict(held), f"mean over K: {told}")
+    return Finding(verdict(held), f"mean over K: {figures}")
 
 
 def _growth(results: CityResults) -> Finding | None:
@@ -166,7 +168,7 @@ def _growth(results: CityResults) -> Finding | None:
     if not series:
         return None
     held = all(_grows(one) for one in series)
-    told = ", ".join(
+    figures = ", ".join(
         f"{one.label.removesuffix(' published')} {one.mean[0]:,.0f} to {one.mean[-1]:,.0f}"
         for one in series
     )
@@ -181,7 +183,7 @@ def _growth(results: CityResults) -> Finding | None:
     users = f"{series[0].x[0]:.0f} to {series[0].x[-1]:.0f}"
     return Finding(
         verdict(held),
-        f"variables from {users} users: {told}",
+        f"variables from {users} users: {figures}",
         "cannot be checked" if not text else verdict(all(_grows(one) for one in text)),
         exact,
         "optimal depends on no users",
@@ -206,9 +208,9 @@ def _clustering(results: CityResults) -> Finding | None:
             gains[name] = float(np.mean([series.at(x) / origin.at(x) - 1 for x in both]))
     if not gains:
         return None
-    told = ", ".join(f"{name} {gain:+.1%}" for name, gain in gains.items())
+    figures = ", ".join(f"{name} {gain:+.1%}" for name, gain in gains.items())
     return Finding(
-        verdict(all(gain > 0 for gain in gains.values())), f"against all records: {told}"
+        verdict(all(gain > 0 for gain in gains.values())), f"against all records: {figures}"
     )
 
 

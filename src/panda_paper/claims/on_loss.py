@@ -12,7 +12,7 @@ from panda_paper.claims.evidence import (
     exact_state,
     known,
     mean_over_sizes,
-    optimal_told,
+    optimal_figures,
     percents,
     reduction,
 )
@@ -41,7 +41,7 @@ def _lower_loss(results: CityResults) -> Finding | None:
         f"lower than {', '.join(others)} in {sum(right)} of {len(right)} comparisons",
         state.blocked,
         f"{state.brief} (see guarantee)",
-        optimal_told(rows),
+        optimal_figures(rows),
     )
 
 
@@ -54,30 +54,30 @@ def _how_much_lower(results: CityResults) -> Finding | None:
     against_br = [reduction(rows, name, "EM+BR") for name in ours]
     true = [reduction(rows, name, "EM+BR", "true_loss_m") for name in ours]
     held = min(against_br) >= LOWER * (1 - TOLERANCE)
-    told = f"{percents(against_em)} below EM and {percents(against_br)} below EM+BR"
+    figures = f"{percents(against_em)} below EM and {percents(against_br)} below EM+BR"
     if not np.isnan(true).all():
-        told += f"; over the users' true records {percents(true)} below EM+BR"
+        figures += f"; over the users' true records {percents(true)} below EM+BR"
     state = exact_state(results)
     mine = reduction(rows, "optimal", "EM+BR")
     loss_em = reduction(rows, "loss exponential", "EM+BR")
-    kept = []
+    our_figures = []
     if not np.isnan(mine):
-        kept.append(f"optimal {mine:.1%} below EM+BR at pure epsilon, audited")
+        our_figures.append(f"optimal {mine:.1%} below EM+BR at pure epsilon, audited")
     if not np.isnan(loss_em):
-        kept.append(f"loss exponential, a closed form, {loss_em:.1%}")
-    exact_told = f"{state.brief} (see guarantee)"
-    return Finding(verdict(held), told, state.blocked, exact_told, "; ".join(kept))
+        our_figures.append(f"loss exponential, a closed form, {loss_em:.1%}")
+    exact_figures = f"{state.brief} (see guarantee)"
+    return Finding(verdict(held), figures, state.blocked, exact_figures, "; ".join(our_figures))
 
 
 def _ratio(results: CityResults) -> Finding | None:
     rows = results.of("figure23")
     means = {name: ratios(rows, name) for name in PUBLISHED}
-    means = {name: found for name, found in means.items() if found}
+    means = {name: values for name, values in means.items() if values}
     if not means:
         return None
-    overall = float(np.mean([np.mean(found) for found in means.values()]))
-    told = ", ".join(
-        f"{name.removesuffix(' published')} {np.mean(found):.3f}" for name, found in means.items()
+    overall = float(np.mean([np.mean(values) for values in means.values()]))
+    figures = ", ".join(
+        f"{name.removesuffix(' published')} {np.mean(values):.3f}" for name, values in means.items()
     )
     state = exact_state(results)
     best, floor = by_size(rows, "optimal", "loss_m"), by_size(rows, "optimal", "lower_bound_m")
@@ -86,8 +86,8 @@ def _ratio(results: CityResults) -> Finding | None:
         ours = f"optimal: {np.mean(best.mean / floor.mean):.4f} against its certified bound"
     return Finding(
         verdict(1 <= overall <= RATIO * (1 + TOLERANCE)),
-        f"{overall:.3f} on average ({told}): loss over anchors against relaxed AnPO over the same "
-        "anchors",
+        f"{overall:.3f} on average ({figures}): loss over anchors against relaxed AnPO over the "
+        "same anchors",
         state.blocked,
         f"{state.brief} (see guarantee)",
         ours,
@@ -102,7 +102,7 @@ def _falls_with_epsilon(results: CityResults) -> Finding | None:
     if not curves:
         return None
     wrong = [one.label for one in curves if trend(one.mean) not in ("falls", "nothing to see")]
-    told = "for every method" if not wrong else f"not for {', '.join(wrong)}"
+    figures = "for every method" if not wrong else f"not for {', '.join(wrong)}"
     panda = [one for one in curves if one.label in PUBLISHED]
     least = float("nan")
     if panda:
@@ -113,7 +113,7 @@ def _falls_with_epsilon(results: CityResults) -> Finding | None:
                 gaps += [1 - one.at(x) / other.at(x) for x in both]
         least = min(gaps) if gaps else least
     if not np.isnan(least):
-        told += f"; PAnDA is at least {least:.1%} below EM, EM+BR and LP+CA (the paper: 79.12 %)"
+        figures += f"; PAnDA is at least {least:.1%} below EM, EM+BR and LP+CA (the paper: 79.12 %)"
     held = not wrong and (np.isnan(least) or least >= LEAST * (1 - TOLERANCE))
     text = [collect(rows, name, "loss_m", epsilon_of) for name in TEXT]
     text = [one for one in text if len(one)]
@@ -131,7 +131,7 @@ def _falls_with_epsilon(results: CityResults) -> Finding | None:
             f"{own.x[-1]:g}"
         )
     return Finding(
-        verdict(held), told, state.blocked, exact or f"{state.brief} (see guarantee)", ours
+        verdict(held), figures, state.blocked, exact or f"{state.brief} (see guarantee)", ours
     )
 
 
@@ -149,32 +149,32 @@ def _guideline(results: CityResults) -> Finding | None:
     best = min(losses, key=lambda name: losses[name])
     fewest = min(counts, key=lambda name: counts[name])
     listed = ", ".join(f"{_short(name)} {value:,.0f} m" for name, value in losses.items())
-    told = f"least loss: {_short(best)} ({listed}); fewest anchors: {_short(fewest)}"
+    figures = f"least loss: {_short(best)} ({listed}); fewest anchors: {_short(fewest)}"
     repeated = min(by_size(rows, name, "loss_m").count.min() for name in PUBLISHED) > 1
     steady = min(spreads, key=lambda name: spreads[name]) if repeated else ""
-    told += f"; steadiest: {_short(steady)}" if steady else "; steadiness needs repeats"
+    figures += f"; steadiest: {_short(steady)}" if steady else "; steadiness needs repeats"
     cost = [
         (r.cell.method, float(r.value("cost_epsilon")))
         for r in results.of("figure7")
         if r.cell.method in TEXT and r.value("cost_epsilon") is not None
     ]
     exact: Verdict = "cannot be checked"
-    exact_told = ""
+    exact_figures = ""
     if cost:
         worst = {name: max(v for n, v in cost if n == name) for name in dict(cost)}
         gentle = min(worst, key=lambda name: worst[name])
         exact = verdict(gentle == TEXT[1])
         listed = ", ".join(f"{_short(name)} {value:,.0f} /km" for name, value in worst.items())
-        exact_told = f"Phase I at the worst pair: {listed}; {_short(gentle)} is the gentlest"
+        exact_figures = f"Phase I at the worst pair: {listed}; {_short(gentle)} is the gentlest"
     named = best == p and fewest == e
     published: Verdict = (
         "cannot be checked" if named and not steady else verdict(named and steady == l)
     )
     return Finding(
         published,
-        told,
+        figures,
         exact,
-        exact_told,
+        exact_figures,
         "no anchors at all: download the whole table",
     )
 

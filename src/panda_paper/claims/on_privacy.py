@@ -28,14 +28,16 @@ def _audited(rows: list[Row], methods: tuple[str, ...]) -> list[float]:
     ]
 
 
-def _kept(rows: list[Row]) -> str:
+def _holding(rows: list[Row]) -> str:
     """Which of our methods have a holding audit in every cell."""
     held = {
         name: [row.value("holds") for row in rows if row.cell.method == name]
         for name in OURS
         if any(row.cell.method == name for row in rows)
     }
-    good = [name for name, found in held.items() if found and all(v is True for v in found)]
+    good = [
+        name for name, verdicts in held.items() if verdicts and all(v is True for v in verdicts)
+    ]
     return (
         f"{', '.join(good)}: no violated pair in {sum(len(held[n]) for n in good)} cells"
         if good
@@ -45,24 +47,24 @@ def _kept(rows: list[Row]) -> str:
 
 def _guarantee(results: CityResults) -> Finding | None:
     rows = results.of("figure12")
-    found = _audited(rows, PUBLISHED)
-    if not found:
+    audited = _audited(rows, PUBLISHED)
+    if not audited:
         return None
     epsilon = rows[0].cell.setting.epsilon
     state = exact_state(results)
-    finite = [value for value in found if np.isfinite(value)]
-    lost = len(found) - len(finite)
-    told = f"claimed {epsilon:g} /km; audited"
+    finite = [value for value in audited if np.isfinite(value)]
+    lost = len(audited) - len(finite)
+    figures = f"claimed {epsilon:g} /km; audited"
     if finite:
-        told += f" {min(finite):,.0f} to {max(finite):,.0f} /km in {len(finite)} cells"
+        figures += f" {min(finite):,.0f} to {max(finite):,.0f} /km in {len(finite)} cells"
     if lost:
-        told += f"{' and' if finite else ''} infinite in {lost} of {len(found)} cells"
+        figures += f"{' and' if finite else ''} infinite in {lost} of {len(audited)} cells"
     return Finding(
-        verdict(all(value <= epsilon for value in found)),
-        told,
+        verdict(all(value <= epsilon for value in audited)),
+        figures,
         state.verdict,
-        state.told,
-        _kept(rows),
+        state.figures,
+        _holding(rows),
     )
 
 
@@ -73,13 +75,15 @@ def _violations(results: CityResults) -> Finding | None:
     if not rates:
         return None
     alone = mean_of(results.of("figure23"), PUBLISHED, "report_violated")
-    told = f"{min(rates):.2%} to {max(rates):.2%} of the pairs of records, measured over all pairs"
+    figures = (
+        f"{min(rates):.2%} to {max(rates):.2%} of the pairs of records, measured over all pairs"
+    )
     if not np.isnan(alone):
-        told += f"; counting the report alone, {alone:.2%}"
+        figures += f"; counting the report alone, {alone:.2%}"
     text = mean_of(rows, TEXT, "violated_pairs")
     exact: Verdict = "cannot be checked" if np.isnan(text) else verdict(text < RATE)
-    exact_told = "" if np.isnan(text) else f"the text's selection, charged in full: {text:.2%}"
-    return Finding(verdict(max(rates) < RATE), told, exact, exact_told, _kept(rows))
+    exact_figures = "" if np.isnan(text) else f"the text's selection, charged in full: {text:.2%}"
+    return Finding(verdict(max(rates) < RATE), figures, exact, exact_figures, _holding(rows))
 
 
 def _coarse(results: CityResults) -> Finding | None:
@@ -120,39 +124,39 @@ def _zero_at_any_delta(results: CityResults) -> Finding | None:
         verdict(top == 0),
         f"{low:.2%} to {top:.2%} of the pairs over all delta",
         exact="does not apply",
-        ours=_kept(rows),
+        ours=_holding(rows),
     )
 
 
 def _budget(name: str, epsilon: float) -> Callable[[CityResults], Finding | None]:
     def check(results: CityResults) -> Finding | None:
         rows = results.of(name)
-        found = [mean_of(rows, PUBLISHED, share) for share in SHARES]
-        if np.isnan(found).any():
+        shares = [mean_of(rows, PUBLISHED, share) for share in SHARES]
+        if np.isnan(shares).any():
             return None
         paper = PAPER_SHARES[epsilon]
-        near_paper = all(abs(a - b) <= TOLERANCE for a, b in zip(found, paper, strict=True))
+        near_paper = all(abs(a - b) <= TOLERANCE for a, b in zip(shares, paper, strict=True))
         exact = [mean_of(rows, PUBLISHED, share) for share in REAL_SHARES]
         text = [mean_of(rows, TEXT, share) for share in SHARES]
         known_exact = not np.isnan(exact).any()
         held = known_exact and all(
             abs(a - b) <= TOLERANCE for a, b in zip(exact, paper, strict=True)
         )
-        told = ""
+        figures = ""
         if known_exact:
             near = mean_of(rows, PUBLISHED, "near_cost")
-            told = (
+            figures = (
                 f"the same selection with Phase I charged in full: {_shares(exact)}; between "
                 f"anchors nearer than 2 km Phase I costs {near:.0%} of epsilon d"
             )
         if not np.isnan(text).any():
             near = mean_of(rows, TEXT, "near_cost")
-            told += f"; the text's selection: {_shares(text)}, near anchors {near:.0%}"
+            figures += f"; the text's selection: {_shares(text)}, near anchors {near:.0%}"
         return Finding(
             verdict(near_paper),
-            _shares(found),
+            _shares(shares),
             verdict(held) if known_exact else "cannot be checked",
-            told,
+            figures,
             "optimal: the whole budget is the table's",
         )
 
@@ -176,12 +180,12 @@ def _estimates(results: CityResults) -> Finding | None:
     none = mean_of(rows, DECAYS, "none")
     missed = mean_of(rows, DECAYS, "uncovered")
     held = all(abs(above[decay] - PAPER_ABOVE[decay]) <= TOLERANCE for decay in above)
-    told = ", ".join(f"{decay} {value:+.0%}" for decay, value in above.items())
+    figures = ", ".join(f"{decay} {value:+.0%}" for decay, value in above.items())
     return Finding(
         "does not apply",
         "the published code computes no real margin",
         verdict(held),
-        f"{told} above; for {none:.0%} of the pairs no real margin suffices at all, for "
+        f"{figures} above; for {none:.0%} of the pairs no real margin suffices at all, for "
         f"{missed:.0%} the estimate covers too few records to prove anything",
         "optimal and ball need no margin",
     )
@@ -195,12 +199,12 @@ def _grows_as_delta_falls(results: CityResults) -> Finding | None:
         return None
     words = [trend(one.mean) for one in curves]
     none = [collect(rows, decay, "none", delta_of) for decay in DECAYS]
-    told = ", ".join(f"{one.label} {word}" for one, word in zip(curves, words, strict=True))
+    figures = ", ".join(f"{one.label} {word}" for one, word in zip(curves, words, strict=True))
     return Finding(
         "does not apply",
         "",
         verdict(all(word in ("falls", "nothing to see") for word in words)),
-        f"margin with delta: {told}; share of pairs without any margin "
+        f"margin with delta: {figures}; share of pairs without any margin "
         f"{max(float(one.mean.max()) for one in none if len(one)):.0%} at the smallest delta",
     )
 
@@ -213,15 +217,15 @@ def _margin_claim(wanted: str) -> Callable[[CityResults], Finding | None]:
         paper = [row for row in results.of("figure6") if row.status == "done"]
         if not wide and not paper:
             return None
-        found = [
+        curves = [
             (decay, word) for rows in (wide, paper) for (decay, _), word in trends(rows).items()
         ]
-        found = [(decay, word) for decay, word in found if word != "nothing to see"]
+        curves = [(decay, word) for decay, word in curves if word != "nothing to see"]
         parts = []
         for decay in DECAYS:
-            words = Counter(word for name, word in found if name == decay)
-            told = ", ".join(f"{word} {count}" for word, count in words.items())
-            parts.append(f"{decay} {told or 'nothing'}")
+            words = Counter(word for name, word in curves if name == decay)
+            figures = ", ".join(f"{word} {count}" for word, count in words.items())
+            parts.append(f"{decay} {figures or 'nothing'}")
         none = [float(np.mean(row.value("none"))) for row in paper]
         lacking = ""
         if none:
@@ -232,8 +236,8 @@ def _margin_claim(wanted: str) -> Callable[[CityResults], Finding | None]:
         return Finding(
             "does not apply",
             "",
-            verdict(bool(found) and all(word == wanted for _, word in found)),
-            f"{len(found)} exact curves over lambda: {'; '.join(parts)}{lacking}",
+            verdict(bool(curves) and all(word == wanted for _, word in curves)),
+            f"{len(curves)} exact curves over lambda: {'; '.join(parts)}{lacking}",
         )
 
     return check

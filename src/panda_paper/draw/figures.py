@@ -55,11 +55,11 @@ DRAWINGS = {
 
 def unfinished(rows: Sequence[Row]) -> list[str]:
     """A sentence for each way in which cells ended without a result, with an example."""
-    told: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.status != "done":
-            told.setdefault((row.cell.method, row.status), []).append(row)
+            groups.setdefault((row.cell.method, row.status), []).append(row)
     return [
-        f"{method}: {len(found)} cells {status}; for example {found[0].outcome.note}"
-        for (method, status), found in told.items()
+        f"{method}: {len(group)} cells {status}; for example {group[0].outcome.note}"
+        for (method, status), group in groups.items()
     ]

@@ -68,7 +68,7 @@ def draw_covered(rows: Sequence[Row], city: str) -> Figure:
 
 def tell_covered(rows: Sequence[Row], city: str) -> list[str]:
     """How large the LPs are."""
-    told = []
+    sentences = []
     for name, methods in (("published code", PUBLISHED), ("the text", TEXT)):
         shares = covered_shares(rows, methods)
         if shares:
@@ -77,12 +77,12 @@ def tell_covered(rows: Sequence[Row], city: str) -> list[str]:
                 for one in methods
                 if len(collect(rows, one, "anchors", records_of))
             )
-            told.append(
+            sentences.append(
                 f"Selection of the {name.removeprefix('the ')}: the LP covers "
                 f"{np.mean(shares):.1%} of the records of {city} on average and at most "
                 f"{largest:,.0f} (the paper: 14.81 % and 450)."
             )
-    return told
+    return sentences
 
 
 def covered_shares(rows: Sequence[Row], methods: Sequence[str]) -> list[float]:
@@ -251,20 +251,20 @@ def tell_against(axis: Axis, value: str, word: str, unit: str) -> Callable[..., 
     """Sentences about a value's range over an axis, for every method."""
 
     def tell(rows: Sequence[Row], city: str) -> list[str]:
-        told = []
+        sentences = []
         for name in dict.fromkeys(row.cell.method for row in rows):
             series = collect(rows, name, value, axis)
             if not len(series):
                 continue
             first, last = series.mean[0], series.mean[-1]
             if len(series) == 1:
-                told.append(f"{name}: {word} {first:,.4g}{unit} at {series.x[0]:g}.")
+                sentences.append(f"{name}: {word} {first:,.4g}{unit} at {series.x[0]:g}.")
             else:
-                told.append(
+                sentences.append(
                     f"{name}: {word} {first:,.4g}{unit} at {series.x[0]:g}, {last:,.4g}{unit} at "
                     f"{series.x[-1]:g}."
                 )
-        return told
+        return sentences
 
     return tell
 

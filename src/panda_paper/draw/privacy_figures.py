@@ -67,24 +67,24 @@ def draw_violations(rows: Sequence[Row], city: str) -> Figure:
 
 def _holds(rows: Sequence[Row], method: str) -> bool:
     """Whether a method has results and the audit of every one holds."""
-    found = [row.value("holds") for row in rows if row.cell.method == method]
-    return bool(found) and all(held is True for held in found)
+    verdicts = [row.value("holds") for row in rows if row.cell.method == method]
+    return bool(verdicts) and all(held is True for held in verdicts)
 
 
 def _audited_panel(axes: Axes, rows: Sequence[Row], names: Sequence[str], epsilon: float) -> None:
     """Audited epsilons; infinite ones stand at the upper edge."""
-    found = [collect(rows, name, "audited_epsilon", records_of) for name in (*names, *OURS)]
-    found = [series for series in found if len(series)]
-    if not found:
+    curves = [collect(rows, name, "audited_epsilon", records_of) for name in (*names, *OURS)]
+    curves = [series for series in curves if len(series)]
+    if not curves:
         say_empty(axes)
         label_axes(axes, "audited epsilon, worst pair", "K", "epsilon [1/km]")
         return
-    for series in found:
+    for series in curves:
         draw_series(axes, series, hollow=series.label.endswith("text"))
     axes.axhline(epsilon, color=INK, lw=1.2, ls="--", label=f"claimed: {epsilon:g} /km")
     log_or_linear(axes)
     thousands(axes)
-    infinite = [series for series in found if np.isinf(series.mean).any()]
+    infinite = [series for series in curves if np.isinf(series.mean).any()]
     if infinite:
         low, high = axes.get_ylim()
         axes.set_ylim(low, high * (high / low) ** 0.25 if low > 0 else 1.25 * high)
@@ -106,25 +106,25 @@ def _audited_panel(axes: Axes, rows: Sequence[Row], names: Sequence[str], epsilo
 
 def tell_violations(rows: Sequence[Row], city: str) -> list[str]:
     """Rates and audited epsilons in words."""
-    told = []
+    sentences = []
     for name in (*PUBLISHED, *TEXT, COARSE):
         rate = mean_of(rows, (name,), "violated_pairs")
         if np.isnan(rate):
             continue
-        found = [
+        values = [
             float(row.value("audited_epsilon"))
             for row in rows
             if row.cell.method == name and row.value("audited_epsilon") is not None
         ]
-        least = f"{min(found):,.3g}" if found else "unknown"
-        told.append(
+        least = f"{min(values):,.3g}" if values else "unknown"
+        sentences.append(
             f"{name}: {rate:.2%} of the pairs of records exceed epsilon d on average over sizes; "
             f"audited epsilon at least {least} /km in every cell."
         )
-    kept = [name for name in OURS if _holds(rows, name)]
-    if kept:
-        told.append(f"{', '.join(kept)}: no pair, by an audit over all of them.")
-    return told
+    holding = [name for name in OURS if _holds(rows, name)]
+    if holding:
+        sentences.append(f"{', '.join(holding)}: no pair, by an audit over all of them.")
+    return sentences
 
 
 def draw_budgets(rows: Sequence[Row], city: str) -> Figure:
@@ -180,7 +180,7 @@ def _bars(axes: Axes, labels: Sequence[str], parts: Sequence[tuple[float, ...]])
 
 def tell_budgets(rows: Sequence[Row], city: str) -> list[str]:
     """Average shares in both accounts."""
-    told = []
+    sentences = []
     for name, methods, names in (
         ("Published accounting", PUBLISHED, SHARES),
         ("The same with Phase I charged in full", PUBLISHED, REAL_SHARES),
@@ -189,24 +189,24 @@ def tell_budgets(rows: Sequence[Row], city: str) -> list[str]:
         shares = [mean_of(rows, methods, share) for share in names]
         if not np.isnan(shares).any():
             first, second, rest = shares
-            told.append(
+            sentences.append(
                 f"{name} on {city}: Phase I {first:.1%}, margin {second:.1%}, left for the table "
                 f"{rest:.1%}."
             )
     for name, methods in (("published code's", PUBLISHED), ("text's", TEXT)):
         near = mean_of(rows, methods, "near_cost")
         if not np.isnan(near):
-            told.append(
+            sentences.append(
                 f"Averages over all pairs are about far ones. Between anchors nearer than 2 km the "
                 f"{name} selection costs {near:.0%} of epsilon d (median), before any report."
             )
     clipped = mean_of(rows, TEXT, "clipped")
     if not np.isnan(clipped):
-        told.append(
+        sentences.append(
             f"Exact accounting leaves {clipped:.1%} of the pairs of anchors nothing at all: their "
             "rows must be equal."
         )
-    return told
+    return sentences
 
 
 def draw_delta_violations(rows: Sequence[Row], city: str) -> Figure:
@@ -278,20 +278,20 @@ def ratios(rows: Sequence[Row], method: str) -> list[float]:
 
 def tell_bounds(rows: Sequence[Row], city: str) -> list[str]:
     """Approximation ratios, and what the optimum is."""
-    told = []
+    sentences = []
     for name in PUBLISHED:
-        found = ratios(rows, name)
-        if found:
-            told.append(
-                f"{name}: loss over anchors {np.mean(found):.3f} times relaxed AnPO's bound on "
+        measured = ratios(rows, name)
+        if measured:
+            sentences.append(
+                f"{name}: loss over anchors {np.mean(measured):.3f} times relaxed AnPO's bound on "
                 f"{city} (the paper: 1.36 to 1.37)."
             )
     losses = collect(rows, "optimal", "loss_m", records_of)
     floor = collect(rows, "optimal", "lower_bound_m", records_of)
     if len(losses) and len(floor):
-        told.append(
+        sentences.append(
             f"The library's optimal mechanism, pure epsilon-mDP over all records, loses "
             f"{losses.mean.min():,.0f} to {losses.mean.max():,.0f} m and is proved to be within "
             f"{float((losses.mean / floor.mean - 1).max()):.1%} of the best possible."
         )
-    return told
+    return sentences

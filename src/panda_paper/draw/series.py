@@ -37,8 +37,8 @@ class Series:
 
     def at(self, x: float) -> float:
         """The mean at a point; NaN where there is none."""
-        found = np.flatnonzero(np.isclose(self.x, x))
-        return float(self.mean[found[0]]) if len(found) else float("nan")
+        places = np.flatnonzero(np.isclose(self.x, x))
+        return float(self.mean[places[0]]) if len(places) else float("nan")
 
 
 def no_points(label: str) -> Series:
@@ -71,16 +71,16 @@ def collect(
     rows: Iterable[Row], method: str, value: str, axis: Axis, label: str | None = None
 ) -> Series:
     """The series of one method's value; rows that are not done or lack it are left out."""
-    found: dict[float, list[float]] = {}
+    values: dict[float, list[float]] = {}
     for row in rows:
         number = row.value(value) if row.cell.method == method and row.status == "done" else None
         if number is not None and not np.isnan(float(number)):
-            found.setdefault(axis(row), []).append(float(number))
-    points = sorted(found)
-    means = [float(np.mean(found[x])) for x in points]
+            values.setdefault(axis(row), []).append(float(number))
+    points = sorted(values)
+    means = [float(np.mean(values[x])) for x in points]
     spreads = [
-        float(SPREAD * np.std(found[x], ddof=1))
-        if len(found[x]) > 1 and np.isfinite(found[x]).all()
+        float(SPREAD * np.std(values[x], ddof=1))
+        if len(values[x]) > 1 and np.isfinite(values[x]).all()
         else 0.0
         for x in points
     ]
@@ -89,7 +89,7 @@ def collect(
         np.array(points, dtype=np.float64),
         np.array(means, dtype=np.float64),
         np.array(spreads, dtype=np.float64),
-        np.array([len(found[x]) for x in points], dtype=np.float64),
+        np.array([len(values[x]) for x in points], dtype=np.float64),
     )
 
 

@@ -46,11 +46,11 @@ def draw_surfaces(rows: Sequence[Row], city: str) -> Figure:
 
 
 def _from_above(figure: Figure, axes: Axes, row: Row, title: str) -> None:
-    apart, text = np.array(row.value("distance")), np.array(row.value("text"))
+    distance, text = np.array(row.value("distance")), np.array(row.value("text"))
     side = np.linspace(-3, 3, 181)
     away = np.hypot(side[:, None], side)
     image = axes.imshow(
-        np.interp(away, apart, text),
+        np.interp(away, distance, text),
         extent=(-3, 3, -3, 3),
         origin="lower",
         cmap=SEQUENCE,
@@ -67,9 +67,9 @@ def _from_above(figure: Figure, axes: Axes, row: Row, title: str) -> None:
 
 
 def _along(axes: Axes, row: Row) -> None:
-    apart = np.array(row.value("distance"))
-    axes.plot(apart, row.value("text"), color=BLUE, lw=2, label="text: clipped at h(gamma)")
-    axes.plot(apart, row.value("code"), color=VERMILION, lw=2, label="published code: falls off")
+    distance = np.array(row.value("distance"))
+    axes.plot(distance, row.value("text"), color=BLUE, lw=2, label="text: clipped at h(gamma)")
+    axes.plot(distance, row.value("code"), color=VERMILION, lw=2, label="published code: falls off")
     axes.set_yscale("log")
     axes.set_ylim(1e-6, 2)
     axes.axvline(RADIUS_KM, color=PALE, lw=0.8, ls="--")
@@ -85,12 +85,12 @@ def _along(axes: Axes, row: Row) -> None:
 
 def tell_surfaces(rows: Sequence[Row], city: str) -> list[str]:
     """What Figure 4 means on a map."""
-    told = []
+    sentences = []
     for decay in DECAYS:
         known = [row for row in rows if row.cell.method == decay and row.status == "done"]
         if known:
             row = known[0]
-            told.append(
+            sentences.append(
                 f"{TITLES[decay].capitalize()}: with the text's parameters a user of {city} (K = "
                 f"{row.cell.setting.records:,}) selects {row.value('text_near'):.1f} records "
                 f"within gamma and {row.value('text_far'):,.0f} beyond it, and the choice costs up "
@@ -98,7 +98,7 @@ def tell_surfaces(rows: Sequence[Row], city: str) -> list[str]:
                 f"{row.value('code_near'):.1f} and {row.value('code_far'):.2g}, and up to "
                 f"{row.value('code_worst_epsilon'):,.0f} /km."
             )
-    return told
+    return sentences
 
 
 def margin_curve(rows: Sequence[Row], decay: str, alpha: float, value: str) -> Series:
@@ -169,8 +169,8 @@ def _draw_margins(rows: Sequence[Row], title: str) -> Figure:
             say_empty(axes[k])
             say_empty(axes[k + 3])
             continue
-        found = {trend(margin_curve(rows, decay, alpha, "within").mean) for alpha in ALPHAS}
-        words = " / ".join(sorted(found))
+        trends = {trend(margin_curve(rows, decay, alpha, "within").mean) for alpha in ALPHAS}
+        words = " / ".join(sorted(trends))
         unit = "" if decay == "power" else " [1/km]"
         label_axes(axes[k], f"{TITLES[decay]}: {words} with lambda", f"lambda{unit}", LABEL)
         label_axes(axes[k + 3], "", f"lambda{unit}", "share of pairs for which\nno margin suffices")
@@ -187,7 +187,7 @@ def tell_margins(rows: Sequence[Row], city: str) -> list[str]:
         return []
     none = float(np.mean([np.mean(row.value("none")) for row in done]))
     words = [word for word in trends(rows).values() if word != "nothing to see"]
-    told = [
+    sentences = [
         f"Section 4.2 says that the margin grows with lambda, the appendix that it falls. Exactly "
         f"computed it grows in {words.count('grows')} of {len(words)} curves, falls in "
         f"{words.count('falls')} and does neither in {words.count('neither')}.",
@@ -195,24 +195,25 @@ def tell_margins(rows: Sequence[Row], city: str) -> list[str]:
         "the two records has no anchor within gamma more often than delta.",
     ]
     for decay in DECAYS:
-        found = [trend(margin_curve(rows, decay, alpha, "within").mean) for alpha in ALPHAS]
+        directions = [trend(margin_curve(rows, decay, alpha, "within").mean) for alpha in ALPHAS]
         counts = ", ".join(
-            f"{word} in {found.count(word)} of {len(found)}" for word in dict.fromkeys(found)
+            f"{word} in {directions.count(word)} of {len(directions)}"
+            for word in dict.fromkeys(directions)
         )
         curve = margin_curve(rows, decay, 0.95, "within")
         if len(curve):
-            told.append(
+            sentences.append(
                 f"{TITLES[decay].capitalize()}: {counts} curves; at alpha .95 from "
                 f"{curve.mean[0]:.2f} to {curve.mean[-1]:.2f} nats as lambda goes from "
                 f"{curve.x[0]:g} to {curve.x[-1]:g}."
             )
     by_alpha = list(alpha_trends(rows).values())
     falls = by_alpha.count("falls")
-    told.append(
+    sentences.append(
         f"With alpha the margin falls in {falls} of {len(by_alpha)} columns of the grid, grows in "
         f"{by_alpha.count('grows')}."
     )
-    return told
+    return sentences
 
 
 def draw_estimates(rows: Sequence[Row], city: str) -> Figure:
@@ -257,19 +258,19 @@ PAPER_ABOVE = {"exponential": 0.133, "power": 0.138, "logistic": 0.132}
 
 def tell_estimates(rows: Sequence[Row], city: str) -> list[str]:
     """What the comparison of margins shows."""
-    told = []
+    sentences = []
     for decay in DECAYS:
         real, guess = mean_of(rows, (decay,), "real"), mean_of(rows, (decay,), "estimated")
         if np.isnan(real):
             continue
         none, missed = mean_of(rows, (decay,), "none"), mean_of(rows, (decay,), "uncovered")
-        told.append(
+        sentences.append(
             f"{TITLES[decay].capitalize()}: estimates lie {guess / real - 1:.1%} above the real "
             f"margins on average (the paper: {PAPER_ABOVE[decay]:.1%}); for {none:.1%} of the "
             f"pairs no real margin suffices, and for {missed:.1%} the covered records miss the "
             "users' more often than delta, so that the estimate proves nothing."
         )
-    return told
+    return sentences
 
 
 def _ends(series: Series) -> list[tuple[float, float]]:

@@ -117,19 +117,19 @@ def caveats(city: CityResults) -> list[str]:
     counts: dict[str, list[int]] = {}
     for entry in summarise(items()["table4"], city.of("table4"), city.name):
         counts.setdefault(entry.method, []).append(sum(entry.statuses.values()))
-    spans = {name: _span(found) for name, found in counts.items()}
+    spans = {name: _span(numbers) for name, numbers in counts.items()}
     if spans:
         usual = Counter(spans.values()).most_common(1)[0][0]
         others = [f"{name} {span}" for name, span in spans.items() if span != usual]
-        told = "; ".join([usual, ", ".join(others)] if others else [usual])
-        lines.append(f"Repeats of Table 4, of {REPEATS} in the paper: {told}.")
+        words = "; ".join([usual, ", ".join(others)] if others else [usual])
+        lines.append(f"Repeats of Table 4, of {REPEATS} in the paper: {words}.")
     short: dict[str, float] = {}
     for row in city.rows:
         if row.status == "time limit" and row.limit is not None and row.limit < LIMIT:
             short[row.cell.method] = max(short.get(row.cell.method, 0.0), row.limit)
     if short:
-        told = ", ".join(f"{name} after {limit:g} s" for name, limit in short.items())
-        lines.append(f"Stopped short of the paper's {LIMIT:,.0f} s: {told}.")
+        words = ", ".join(f"{name} after {limit:g} s" for name, limit in short.items())
+        lines.append(f"Stopped short of the paper's {LIMIT:,.0f} s: {words}.")
     return lines
 
 
@@ -140,24 +140,24 @@ def _span(counts: Sequence[int]) -> str:
 
 def _decisive(checked: Sequence[Checked]) -> list[str]:
     """The sentences that decide."""
-    found: dict[str, Finding] = {
+    findings: dict[str, Finding] = {
         one.claim.key: one.finding
         for one in checked
         if one.finding.published != "cannot be checked"
     }
     nothing = Finding("cannot be checked", "")
     guarantee, loss, size = (
-        found.get(key, nothing) for key in ("guarantee", "76.40 % lower loss", "5,000 records")
+        findings.get(key, nothing) for key in ("guarantee", "76.40 % lower loss", "5,000 records")
     )
-    told = (
-        ("Privacy as published", guarantee.found),
-        ("Privacy in full", guarantee.exact_found),
+    statements = (
+        ("Privacy as published", guarantee.figures),
+        ("Privacy in full", guarantee.exact_figures),
         ("Ours", guarantee.ours),
-        ("Loss as published", loss.found),
+        ("Loss as published", loss.figures),
         ("Ours", loss.ours),
         ("Size", size.ours),
     )
-    return [f"{name}: {text}." for name, text in told if text]
+    return [f"{name}: {text}." for name, text in statements if text]
 
 
 def _table(item: Item, city: CityResults) -> dict[str, Any]:

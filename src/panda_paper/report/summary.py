@@ -114,9 +114,9 @@ def summarise(item: Item, rows: Sequence[Row], city: str) -> list[Entry]:
     entries = []
     for method in item.methods:
         for setting in item.settings:
-            found = groups.get((method, setting))
-            if found:
-                entries.append(_entry(item, method, setting, found, city))
+            members = groups.get((method, setting))
+            if members:
+                entries.append(_entry(item, method, setting, members, city))
     return entries
 
 
@@ -161,10 +161,10 @@ def _note(notes: Counter[str], repeats: int) -> str:
 
 def numbers(rows: Sequence[Row], name: str) -> list[float]:
     """A value over the rows that have it, as floats; infinities included."""
-    found = (row.value(name) for row in rows)
+    values = (row.value(name) for row in rows)
     return [
         float(value)
-        for value in found
+        for value in values
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
 
@@ -172,8 +172,8 @@ def numbers(rows: Sequence[Row], name: str) -> list[float]:
 def _extra(item: Item, rows: Sequence[Row]) -> dict[str, float]:
     shown = {item.measure, "gap", "claimed_epsilon", "audited_epsilon"}
     names = sorted({name for row in rows for name in row.outcome.values} - shown)
-    found = {name: _mean(numbers(rows, name)) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    means = {name: _mean(numbers(rows, name)) for name in names}
+    return {name: value for name, value in means.items() if value is not None}
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -33,12 +33,12 @@ def read_tables(source: str) -> dict[str, Any]:
 
     A value is [mean, 1.96 std], or the text "<=0.005", ">1800" or "-" where the paper has that.
     """
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for match in _TABLE.finditer(_without_comments(source)):
         label = _LABEL.search(match.group())
         if label is not None and label.group(1) in LABELS:
-            found[LABELS[label.group(1)]] = _cities(match.group())
-    return found
+            tables[LABELS[label.group(1)]] = _cities(match.group())
+    return tables
 
 
 def _without_comments(source: str) -> str:

@@ -50,7 +50,7 @@ def test_without_rows_everything_is_open() -> None:
     for checked in checklist(city([])):
         assert checked.finding.published == "cannot be checked"
         assert checked.finding.exact == "cannot be checked"
-        assert "panda-mdp reproduce" in checked.finding.found
+        assert "panda-mdp reproduce" in checked.finding.figures
 
 
 def test_every_claim_names_items_that_exist() -> None:
@@ -66,7 +66,7 @@ def test_lower_losses_are_judged_at_every_size() -> None:
     rows += rows_for("table4", "EM+BR", loss_m=1100.0)
     assert finding("C2", rows).published == "holds"
     assert finding("76.40 % lower loss", rows).published == "holds"
-    assert "77.3%" in finding("76.40 % lower loss", rows).found
+    assert "77.3%" in finding("76.40 % lower loss", rows).figures
     worse = [
         replace(r, outcome=Outcome({"loss_m": 1200.0})) if r.cell.setting.records == 3000 else r
         for r in rows
@@ -83,7 +83,7 @@ def test_times_are_compared_and_limits_count() -> None:
         for r in rows_for("table2", "LP")
     ]
     found = finding("C1", rows + stopped)
-    assert found.published == "holds" and "LP+BD" in found.found
+    assert found.published == "holds" and "LP+BD" in found.figures
     quick = rows_for("table2", "LP+CA 8x8", seconds=5)
     kept = [r for r in rows if r.cell.method != "LP+CA 8x8"]
     assert finding("C1", kept + quick).published == "does not hold"
@@ -108,7 +108,7 @@ def test_violations_and_audits_decide_the_guarantee() -> None:
         for r in rows_for("figure12", name, violated_pairs=0.3, audited_epsilon=float("inf"))
     ]
     assert finding("guarantee", broken).published == "does not hold"
-    assert "infinite" in finding("guarantee", broken).found
+    assert "infinite" in finding("guarantee", broken).figures
     assert finding("violation below 1e-7", broken).published == "does not hold"
     kept = [
         r
@@ -128,7 +128,7 @@ def test_exact_accounting_is_judged_by_its_conditions() -> None:
     conditions = {"cost_epsilon": 30.0, "shortfall": 0.1, "anchors": 500.0}
     text = [r for name in TEXT for r in rows_for("figure7", name, fits=False, **conditions)]
     found = finding("guarantee", rows + text)
-    assert found.exact == "does not hold" and "costs 30 to 30 /km" in found.exact_found
+    assert found.exact == "does not hold" and "costs 30 to 30 /km" in found.exact_figures
     fitting = [r for name in TEXT for r in rows_for("figure7", name, fits=True, **conditions)]
     assert finding("guarantee", rows + fitting).exact == "holds"
 
@@ -140,7 +140,7 @@ def test_only_the_tables_runs_say_whether_anything_fits() -> None:
     tried = [replace(r, outcome=Outcome({}, (), "infeasible", "")) for r in table_rows()]
     state = exact_state(city([*other, *tried]))
     assert (state.verdict, state.fitting, state.blocked) == ("does not hold", 0, "does not hold")
-    assert state.told == f"none of {len(tried)} runs fits"
+    assert state.figures == f"none of {len(tried)} runs fits"
     state = exact_state(city([*other, *tried[1:], *table_rows()[:1]]))
     assert (state.fitting, state.blocked) == (1, "cannot be checked")
 
@@ -176,8 +176,8 @@ def test_margins_are_settled_by_their_curves() -> None:
     assert finding("margin falls with lambda", curves([1.0, 2.0, 3.0])).exact == "does not hold"
     mixed = finding("margin grows with lambda", curves([3.0, 2.0, 1.0]))
     assert mixed.exact == "does not hold"
-    assert "exponential grows 4" in mixed.exact_found and "power falls 4" in mixed.exact_found
-    assert "80%" in mixed.exact_found
+    assert "exponential grows 4" in mixed.exact_figures and "power falls 4" in mixed.exact_figures
+    assert "80%" in mixed.exact_figures
 
 
 def test_estimates_against_real_margins() -> None:

@@ -120,7 +120,7 @@ def test_the_screen_leaves_out_who_is_too_wide() -> None:
     work = task(screen="distance", screen_limit=3.0)
     sets = (np.array([0, 1, 2]), np.array([4, 5, 6]), np.array([0, 5, 11]), np.array([], np.int64))
     solved = solve_round(work, sets)
-    assert solved.kept.tolist() == [True, True, False, True]
+    assert solved.admitted.tolist() == [True, True, False, True]
     np.testing.assert_array_equal(solved.solution.anchors, [0, 1, 2, 4, 5, 6])
     with pytest.raises(EmptyAnchorsError, match="no anchors entered"):
         solve_round(work, (np.array([0, 11]), np.array([], np.int64)))

@@ -25,7 +25,7 @@ def _tail_masses(own, common, log_own, log_common, masses, step, out):
 
 
 @njit(cache=True, parallel=True)
-def common_tails(rows, log_rows, common, log_common, distance, radius, step, bins):
+def common_tails(rows, log_rows, common, log_common, to_centre, radius, step, bins):
     """Per record: the largest mass of a common row, over the balls that the record is in, whose
     log-ratio to the record's row is at least b steps; (K, bins)."""
     size = len(rows)
@@ -33,7 +33,7 @@ def common_tails(rows, log_rows, common, log_common, distance, radius, step, bin
     for x in prange(size):
         tails = np.empty(bins)
         for c in range(len(common)):
-            if distance[c, x] <= radius:
+            if to_centre[c, x] <= radius:
                 _tail_masses(rows[x], common[c], log_rows[x], log_common[c], common[c], step, tails)
                 for b in range(bins):
                     out[x, b] = max(out[x, b], tails[b])
@@ -44,7 +44,7 @@ def common_tails(rows, log_rows, common, log_common, distance, radius, step, bin
 def _least_level(distance, radius, slack, scale):
     """The nearest that a record on the other side of a ball's edge can be, in steps.
 
-    The triangle inequality for a record at `distance` from the centre; `slack` is what it may be off by.
+    The triangle inequality for a record at `distance` from the centre, which may be off by `slack`.
     """
     return np.int64(max(0.0, abs(radius - distance) - slack * (radius + distance)) * scale)
 
@@ -55,7 +55,7 @@ def boundary_masses(
     table,
     order,
     chance,
-    distance,
+    to_centre,
     radius,
     slack,
     rows,
@@ -70,7 +70,7 @@ def boundary_masses(
 ):
     """For chosen records x the largest violation probability over x', and that x'.
 
-    `chance[c, x]` is the probability of ball c for record x, `distance[c, x]` the distance of its
+    `chance[c, x]` is the probability of ball c for record x, `to_centre[c, x]` the distance of its
     centre, `room` what a report may tell per unit of distance, `outer` the result of
     `common_tails`. A pair is violated where exactly one of the two is in the ball and the output's
     log-ratio to the common row exceeds the room of their distance, which is rounded down to a step
@@ -105,23 +105,23 @@ def boundary_masses(
             if p <= tiny:
                 rest += p
                 continue
-            least = _least_level(distance[c, x], radius, slack, room / step)
+            least = _least_level(to_centre[c, x], radius, slack, room / step)
             if least >= bins:
                 continue
-            if distance[c, x] <= radius:
+            if to_centre[c, x] <= radius:
                 _tail_masses(rows[x], common[c], log_rows[x], log_common[c], rows[x], step, tails)
                 if p * tails[least] <= tiny:
                     rest += p * tails[least]
                     continue
                 for k in range(count):
-                    if distance[c, near[k]] > radius:
+                    if to_centre[c, near[k]] > radius:
                         total[k] += p * tails[level[k]]
             elif p * most[least] <= tiny:
                 rest += p * most[least]
             else:
                 for k in range(count):
                     y = near[k]
-                    if distance[c, y] <= radius:
+                    if to_centre[c, y] <= radius:
                         total[k] += p * outer[y, level[k]]
         worst[n] = rest
         partner[n] = near[0] if count else (1 if x == 0 else 0)
@@ -134,7 +134,7 @@ def boundary_masses(
 
 @njit(cache=True, parallel=True)
 def ring_masses(
-    chance, distance, radius, slack, rows, log_rows, common, log_common, outer, room, step, tiny
+    chance, to_centre, radius, slack, rows, log_rows, common, log_common, outer, room, step, tiny
 ):
     """Per record an upper bound on `boundary_masses` that looks at no second record.
 
@@ -156,10 +156,10 @@ def ring_masses(
             if p <= tiny:
                 rest += p
                 continue
-            least = _least_level(distance[c, x], radius, slack, room / step)
+            least = _least_level(to_centre[c, x], radius, slack, room / step)
             if least >= bins:
                 continue
-            if distance[c, x] <= radius:
+            if to_centre[c, x] <= radius:
                 _tail_masses(rows[x], common[c], log_rows[x], log_common[c], rows[x], step, tails)
                 for b in range(least, bins):
                     total[b] += p * tails[b]

@@ -120,7 +120,7 @@ class PandaPlan(Rebuilt):
             delta_selection=delta_selection,
             neighbours=neighbours,
             anchors=frozen(chosen),
-            distance=frozen(pairs.apart[np.ix_(pairs.own, pairs.own)]),
+            distance=frozen(pairs.distance[np.ix_(pairs.own, pairs.own)]),
             leakage=frozen(pairs.cost[np.ix_(pairs.own, pairs.own)]),
             margin=frozen(margin),
             feasibility=fit,
@@ -152,10 +152,10 @@ class PandaPlan(Rebuilt):
             raise MethodError(msg)
         fit = feasibility(law, epsilon, delta, problem.prior, problem.size, delta_selection)
         clock = time.perf_counter()
-        apart = problem.domain.distances(anchors, anchors)
-        np.fill_diagonal(apart, 0.0)
-        cost = cost_table(law, law.rows(anchors), apart, delta_selection)
-        budgets = np.maximum(0.0, epsilon * apart - cost)
+        distance = problem.domain.distances(anchors, anchors)
+        np.fill_diagonal(distance, 0.0)
+        cost = cost_table(law, law.rows(anchors), distance, delta_selection)
+        budgets = np.maximum(0.0, epsilon * distance - cost)
         for begin, room in rooms(law, epsilon, delta_selection):
             cap(law, begin, room, budgets, delta - delta_selection)
         stages = (("budgets", time.perf_counter() - clock),)
@@ -166,9 +166,9 @@ class PandaPlan(Rebuilt):
             delta_selection=delta_selection,
             neighbours=problem.size,
             anchors=anchors,
-            distance=frozen(apart),
+            distance=frozen(distance),
             leakage=frozen(cost),
-            margin=frozen(np.maximum(0.0, epsilon * apart - cost - budgets)),
+            margin=frozen(np.maximum(0.0, epsilon * distance - cost - budgets)),
             feasibility=fit,
             uncovered_pairs=0,
             unreached_pairs=0,
@@ -253,7 +253,7 @@ class _Pairs:
     """Near candidates of each covered record, as positions in the tables."""
     law: FloatArray
     missed: FloatArray
-    apart: FloatArray
+    distance: FloatArray
     cost: FloatArray
     budgets: FloatArray
     """eps d - L between all of them, before margins."""
@@ -287,9 +287,9 @@ class _Pairs:
         place[involved] = np.arange(len(involved))
         among = np.full(domain.size, -1, dtype=np.int64)
         among[covered] = np.arange(len(covered))
-        apart = domain.distances(involved, involved)
-        np.fill_diagonal(apart, 0.0)
-        cost = cost_table(law, law.rows(involved), apart, delta_selection)
+        distance = domain.distances(involved, involved)
+        np.fill_diagonal(distance, 0.0)
+        cost = cost_table(law, law.rows(involved), distance, delta_selection)
         anchors_near, v = near_laws(rows)
         return cls(
             places=place[covered],
@@ -299,9 +299,9 @@ class _Pairs:
             near=place[anchors_near],
             law=v,
             missed=rows.missed,
-            apart=apart,
+            distance=distance,
             cost=cost,
-            budgets=epsilon * apart - cost,
+            budgets=epsilon * distance - cost,
         )
 
     def margins(self, delta: float) -> FloatArray:
@@ -335,7 +335,7 @@ class _Pairs:
             here = (deltas > low) & (deltas <= high)
             estimate[here] = below[here]
             first, second = np.nonzero(np.triu(here & (below < above) & (deltas < high)))
-            found = refine(
+            refined = refine(
                 first,
                 second,
                 self.windows,
@@ -345,7 +345,7 @@ class _Pairs:
                 *self._tables(),
                 self._widest,
             )
-            estimate[first, second] = estimate[second, first] = found
+            estimate[first, second] = estimate[second, first] = refined
             upper, above = lower, below
         return estimate, _either(missed) > deltas
 

@@ -72,11 +72,11 @@ def ranked_candidates(law: AnchorLaw, count: int, records: IntArray | None = Non
     step = max(1, BLOCK_ENTRIES // len(candidates))
     for begin in range(0, len(chosen), step):
         part = chosen[begin : begin + step]
-        apart = law.domain.metric.pairs(
+        distance = law.domain.metric.pairs(
             np.repeat(part, len(candidates)), np.tile(candidates, len(part))
         ).reshape(len(part), -1)
         # Candidates ascend, so a stable sort breaks ties by index.
-        order = np.argsort(apart, axis=1, kind="stable")[:, :count]
+        order = np.argsort(distance, axis=1, kind="stable")[:, :count]
         out[begin : begin + step] = candidates[order]
     return out
 
@@ -113,8 +113,8 @@ def rooms(
     if law.indifferent:
         step = max(1, BLOCK_ENTRIES // size)
         for begin in range(0, size, step):
-            apart = law.domain.distances(everyone[begin : begin + step], everyone)
-            yield begin, epsilon * apart * (1 - 1e-12)
+            distance = law.domain.distances(everyone[begin : begin + step], everyone)
+            yield begin, epsilon * distance * (1 - 1e-12)
         return
     if size > MOST_RECORDS:
         msg = (
@@ -122,9 +122,9 @@ def rooms(
             f"not {size:,}: use BallAnchors, or anchors that do not depend on the record (rate 0)"
         )
         raise MethodError(msg)
-    apart = law.domain.distances()
-    cost = cost_table(law, law.all_rows, apart, delta_selection)
-    yield 0, epsilon * apart * (1 - 1e-12) - cost * (1 + 1e-12)
+    distance = law.domain.distances()
+    cost = cost_table(law, law.all_rows, distance, delta_selection)
+    yield 0, epsilon * distance * (1 - 1e-12) - cost * (1 + 1e-12)
 
 
 def cap(law: AnchorLaw, begin: int, room: FloatArray, budgets: FloatArray, delta: float) -> None:

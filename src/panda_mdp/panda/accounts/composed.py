@@ -73,14 +73,14 @@ def _rates(
     beyond = np.zeros(domain.size, dtype=np.int64)
     for x in range(1, domain.size):
         others = np.arange(x)
-        apart = domain.metric.pairs(np.full(x, x), others)
+        distance = domain.metric.pairs(np.full(x, x), others)
         leak = likelihood[x] - likelihood[:x]
         difference = logs[row[x]] - logs[row[:x]]
         up = np.maximum(difference.max(axis=1), 0.0)
         down = np.maximum(-difference.min(axis=1), 0.0)
         loss = np.where(counted[x] | counted[:x], np.maximum(leak + up, down - leak), 0.0)
-        beyond[x] = int((loss > limit * apart + SLACK).sum())
-        rates = loss / apart
+        beyond[x] = int((loss > limit * distance + SLACK).sum())
+        rates = loss / distance
         partner[x] = int(rates.argmax())
         worst[x] = max(0.0, float(rates[partner[x]]))
     return worst, partner, beyond

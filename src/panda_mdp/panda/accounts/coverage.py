@@ -55,14 +55,14 @@ class Feasibility:
     @property
     def problems(self) -> tuple[InfeasibleError, ...]:
         """Every condition that fails, as the error that says so; empty where all hold."""
-        found: list[InfeasibleError] = []
+        errors: list[InfeasibleError] = []
         if self.cost.rate > self.epsilon:
-            found.append(self._cost_error())
+            errors.append(self._cost_error())
         if self.shortfall > self.delta:
-            found.append(self._shortfall_error())
+            errors.append(self._shortfall_error())
         if self.uncovered > self.delta:
-            found.append(self._coverage_error())
-        return tuple(found)
+            errors.append(self._coverage_error())
+        return tuple(errors)
 
     @property
     def fits(self) -> bool:
@@ -187,12 +187,12 @@ def uncovered(
 
 
 def _worst_quantile(law: AnchorLaw, delta: float) -> WorstLeakage:
-    apart = law.domain.distances()
-    rates = cost_table(law, law.all_rows, apart, delta)
-    np.fill_diagonal(apart, np.inf)
-    rates /= apart
+    distance = law.domain.distances()
+    rates = cost_table(law, law.all_rows, distance, delta)
+    np.fill_diagonal(distance, np.inf)
+    rates /= distance
     i, j = divmod(int(rates.argmax()), len(rates))
-    return WorstLeakage(float(rates[i, j]), (min(i, j), max(i, j)), float(apart[i, j]))
+    return WorstLeakage(float(rates[i, j]), (min(i, j), max(i, j)), float(distance[i, j]))
 
 
 def _two_largest(values: FloatArray) -> tuple[int, int]:

@@ -72,7 +72,7 @@ def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> F
     )
 
 
-def leakage_table(law: AnchorLaw, rows: Rows, apart: FloatArray) -> FloatArray:
+def leakage_table(law: AnchorLaw, rows: Rows, distance: FloatArray) -> FloatArray:
     """Leakage between all rows, (n, n), given their distances."""
     split = 2 * law.radius * SPLIT_SLACK
     up, down = one_sided(law, rows)
@@ -80,12 +80,14 @@ def leakage_table(law: AnchorLaw, rows: Rows, apart: FloatArray) -> FloatArray:
         from panda_mdp.compute.numba.anchors import leakage_matrix
     except ImportError:
         table = np.maximum(up[:, None] + down, down[:, None] + up)
-        i, j = np.nonzero(np.triu(apart < split, k=1))
+        i, j = np.nonzero(np.triu(distance < split, k=1))
         table[i, j] = table[j, i] = leakages(law, rows, i, j)
         np.fill_diagonal(table, 0.0)
         return table
     return np.asarray(
-        leakage_matrix(rows.start, rows.anchor, rows.probability, law.tail, up, down, apart, split)
+        leakage_matrix(
+            rows.start, rows.anchor, rows.probability, law.tail, up, down, distance, split
+        )
     )
 
 
@@ -128,24 +130,24 @@ def worst_leakage(law: AnchorLaw) -> WorstLeakage:
     rows = law.all_rows
     split = 2 * law.radius * SPLIT_SLACK
     best, pair, length = 0.0, (0, 1), law.domain.distance(0, 1)
-    for first, second, apart in law.domain.pairs_within(split):
+    for first, second, distance in law.domain.pairs_within(split):
         if not len(first):
             continue
-        rates = leakages(law, rows, first, second) / apart
+        rates = leakages(law, rows, first, second) / distance
         k = int(rates.argmax())
         if rates[k] > best:
             best, pair = float(rates[k]), (int(first[k]), int(second[k]))
-            length = float(apart[k])
+            length = float(distance[k])
     up, down = one_sided(law, rows)
     if up.max() + down.max() > best * split:
         everyone = np.arange(law.domain.size)
-        for block, apart in law.domain.blocks():
+        for block, distance in law.domain.blocks():
             mine = everyone[block]
             totals = np.maximum(up[mine, None] + down, down[mine, None] + up)
-            rates = np.where(apart >= split, totals / np.maximum(apart, split), 0.0)
+            rates = np.where(distance >= split, totals / np.maximum(distance, split), 0.0)
             k = int(rates.argmax())
             i, j = divmod(k, rates.shape[1])
             if rates[i, j] > best:
                 best, pair = float(rates[i, j]), (int(mine[i]), j)
-                length = float(apart[i, j])
+                length = float(distance[i, j])
     return WorstLeakage(best, (min(pair), max(pair)), length)

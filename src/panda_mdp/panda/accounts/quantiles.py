@@ -63,8 +63,8 @@ def leakage_quantile(law: AnchorLaw, x: int, x2: int, delta: float) -> float:
     if delta <= 0 or len(w) == 0:
         return highest
     measure = _enumerated if len(w) <= ENUMERATED else _convolved
-    found = max(measure(w, w2, delta), measure(w2, w, delta))
-    return min(highest, found)
+    quantile = max(measure(w, w2, delta), measure(w2, w, delta))
+    return min(highest, quantile)
 
 
 def _enumerated(w: FloatArray, w2: FloatArray, delta: float) -> float:
@@ -126,9 +126,9 @@ def _beyond(law: tuple[int, FloatArray], level: float) -> float:
     return float(tails[k]) if k < len(tails) else 0.0
 
 
-def cost_table(law: AnchorLaw, rows: Rows, apart: FloatArray, delta: float) -> FloatArray:
+def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray, delta: float) -> FloatArray:
     """The cost of Phase I between all rows in nats: suprema, or bounds on quantiles."""
-    suprema = leakage_table(law, rows, apart)
+    suprema = leakage_table(law, rows, distance)
     if delta <= 0:
         return suprema
     compiled = kernels("tails")
@@ -139,7 +139,7 @@ def cost_table(law: AnchorLaw, rows: Rows, apart: FloatArray, delta: float) -> F
         rows.probability,
         law.tail,
         lone,
-        apart,
+        distance,
         2 * law.radius * SPLIT_SLACK,
         POWERS,
         np.log(2 / delta),
@@ -186,8 +186,8 @@ def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> Candida
     left, right = where[2 : 2 + middle], where[2 + middle :]
     first = np.concatenate([where[:1], np.repeat(left, len(right))])
     second = np.concatenate([where[1:2], np.tile(right, len(left))])
-    apart = law.domain.metric.pairs(involved[first], involved[second])
-    budgets = epsilon * apart - leakages(law, rows, first, second)
+    distance = law.domain.metric.pairs(involved[first], involved[second])
+    budgets = epsilon * distance - leakages(law, rows, first, second)
     mass = np.outer(v[:middle], v[middle:]).ravel()
     values = budgets[1:] - budgets[0]
     # Equal values: the order within them does not change the margin.

@@ -191,9 +191,9 @@ def _coins(problem: Problem, delta: float, stated: Mapping[str, Any], given: Arr
     )
     options = Options(delta_selection=claims.real(stated, "delta_selection"))
     scheme = selection.scheme(problem, delta, options)
-    mechanism, apart = _anchor_mechanism(given["weights"])
+    mechanism, nats = _anchor_mechanism(given["weights"])
     # Rows may differ by what they differ by: the certificate decides whether that is little enough.
-    scheme.__dict__["budgets"] = apart[np.ix_(row, row)]
+    scheme.__dict__["budgets"] = nats[np.ix_(row, row)]
     table = AnchorTable(frozen(candidates), frozen(row), mechanism)
     scheme.__dict__["_whole"] = table
     return PandaTable(scheme, table)
@@ -213,14 +213,14 @@ def _anchor_mechanism(weights: IntArray) -> tuple[Mechanism, FloatArray]:
         msg = "an output is impossible for one anchor and possible for another"
         raise FileFormatError(msg)
     logs = logs[:, used]
-    apart = np.empty((count, count))
+    nats = np.empty((count, count))
     for k in range(count):
-        apart[k] = np.abs(logs - logs[k]).max(axis=1) + LOG_ERROR
-    apart = np.maximum(apart, apart.T)
-    np.fill_diagonal(apart, 0.0)
+        nats[k] = np.abs(logs - logs[k]).max(axis=1) + LOG_ERROR
+    nats = np.maximum(nats, nats.T)
+    np.fill_diagonal(nats, 0.0)
     size = max(count, 2)
     metric = np.full((size, size), LEAST_NATS)
-    metric[:count, :count] = np.maximum(apart * (1 + 1e-9), LEAST_NATS)
+    metric[:count, :count] = np.maximum(nats * (1 + 1e-9), LEAST_NATS)
     np.fill_diagonal(metric, 0.0)
     rows = weights if count == size else np.repeat(weights, 2, axis=0)
     with quiet_scale():
@@ -230,7 +230,7 @@ def _anchor_mechanism(weights: IntArray) -> tuple[Mechanism, FloatArray]:
             np.zeros((size, outputs)),
             1.0 + 1e-6,
         )
-    return Mechanism(spanned, rows, "PAnDA"), apart
+    return Mechanism(spanned, rows, "PAnDA"), nats
 
 
 def _check_words(certificate: Mapping[str, Any]) -> None:

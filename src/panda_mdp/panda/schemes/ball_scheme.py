@@ -266,20 +266,20 @@ class CommonBalls(BallScheme):
         spent = super().failure
         if spent is not None:
             return spent
-        found = self.accounted
-        if found.violation <= self.delta:
+        account = self.accounted
+        if account.violation <= self.delta:
             return None
         msg = (
-            f"records {found.pair[0]} and {found.pair[1]} may be told apart by the edge of a ball "
-            f"with probability {found.violation:.4g}, and delta is {self.delta:g}"
+            f"records {account.pair[0]} and {account.pair[1]} may be told apart by the edge of a "
+            f"ball with probability {account.violation:.4g}, and delta is {self.delta:g}"
         )
-        return SurrogateError(msg, value=found.violation, limit=self.delta, pair=found.pair)
+        return SurrogateError(msg, value=account.violation, limit=self.delta, pair=account.pair)
 
     @cached_property
     def law(self) -> BallLaw:
         """Centres, and the least radius that keeps delta, from the one of `missed` on."""
         law = super().law
-        low, high, most = law.radius, law.radius, float(law.apart.max())
+        low, high, most = law.radius, law.radius, float(law.distance.max())
         while high < most and not self._keeps(law.with_radius(high)):
             low, high = high, min(most, 1.1 * high)
         while high - low > RADIUS_STEP * high:
@@ -305,8 +305,10 @@ class CommonBalls(BallScheme):
         the ball: a record at depth t is compared with records that are at least t away.
         """
         at = [int(centres[0]) for centres in law.groups]
-        apart = law.apart[:, at]
-        weights = np.exp(-self.left * np.maximum(0.0, law.radius - apart)) * (apart <= law.radius)
+        distance = law.distance[:, at]
+        weights = np.exp(-self.left * np.maximum(0.0, law.radius - distance)) * (
+            distance <= law.radius
+        )
         likely = weights * self.problem.prior[:, None]
         weights = np.where(likely.sum(axis=0) > 0, likely, weights)
         return quantise((weights / weights.sum(axis=0)).T @ self.mechanism.matrix)
@@ -339,7 +341,7 @@ class CommonBalls(BallScheme):
         total = 0.0
         for begin in range(0, problem.size, LOSS_ROWS):
             part = slice(begin, begin + LOSS_ROWS)
-            beyond = np.where(law.apart[part][:, first] > law.radius, law.chances(part), 0.0)
+            beyond = np.where(law.distance[part][:, first] > law.radius, law.chances(part), 0.0)
             own = (1.0 - law.missed[part])[:, None] * self.mechanism.matrix[part]
             losses = (problem.loss[part] * (own + beyond @ common)).sum(axis=1)
             total += float(problem.prior[part] @ losses)
@@ -377,7 +379,7 @@ class CommonBalls(BallScheme):
         )
         step = largest * (1 + 1e-9) / (BINS - 1) + 1e-9
         first = [int(centres[0]) for centres in law.groups]
-        balls = (np.ascontiguousarray(law.apart[:, first].T), law.radius)
+        balls = (np.ascontiguousarray(law.distance[:, first].T), law.radius)
         tables = (mechanism.matrix, logs, common / float(TOTAL), shared_logs)
         chance = np.ascontiguousarray(law.chances(slice(None)).T)
         outer = compiled.common_tails(*tables, *balls, step, BINS)

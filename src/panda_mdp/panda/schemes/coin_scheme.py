@@ -205,8 +205,8 @@ class CoinScheme(Scheme):
         if not self.affordable:
             return None
         budgets, share = self.budgets, self.options.delta_selection
-        found = certify(self.law, self.problem.epsilon, self.delta, budgets, share)
-        return Account(found.violation, found.pair)
+        certified = certify(self.law, self.problem.epsilon, self.delta, budgets, share)
+        return Account(certified.violation, certified.pair)
 
     @property
     def accounted(self) -> Account | None:

@@ -127,12 +127,12 @@ class BernoulliAnchors:
 
     def h(self, distance: npt.ArrayLike) -> FloatArray:
         """The decay of Table 1, before clipping and quantising."""
-        apart = np.asarray(distance, dtype=np.float64)
+        separation = np.asarray(distance, dtype=np.float64)
         if self.decay == "exponential":
-            return np.asarray(self.alpha * np.exp(-self.rate * apart))
+            return np.asarray(self.alpha * np.exp(-self.rate * separation))
         if self.decay == "power":
-            return np.asarray(self.alpha / (1.0 + apart**self.rate))
-        return np.asarray(2.0 * self.alpha * expit(-self.rate * apart))
+            return np.asarray(self.alpha / (1.0 + separation**self.rate))
+        return np.asarray(2.0 * self.alpha * expit(-self.rate * separation))
 
     def on(self, domain: Domain) -> AnchorLaw:
         """The selection's law on a domain: what all vectorised forms work on."""

@@ -70,19 +70,19 @@ def draw_law(problem: Problem, delta: float, kind: CentreLaw) -> Mechanism:
     return best.on(problem) or exponential(problem, tight=True)
 
 
-def radius_for(apart: FloatArray, weights: IntArray, delta: float) -> tuple[float, FloatArray]:
+def radius_for(distance: FloatArray, weights: IntArray, delta: float) -> tuple[float, FloatArray]:
     """The least radius with Pr[d(x, c) > radius] <= delta for every record, and that probability.
 
     Exact: the probabilities are integers over 2^62, summed as integers from the far side.
     """
     allowed = int(Fraction(delta) * TOTAL)
-    order = np.argsort(-apart, axis=1, kind="stable")
+    order = np.argsort(-distance, axis=1, kind="stable")
     beyond = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
     # The first centre, from the far side, that must stay inside.
     first = (beyond > allowed).argmax(axis=1)
-    ranked = np.take_along_axis(apart, order, axis=1)
-    radius = float(ranked[np.arange(len(apart)), first].max())
-    missed = np.where(apart > radius, weights, 0).sum(axis=1)
+    ranked = np.take_along_axis(distance, order, axis=1)
+    radius = float(ranked[np.arange(len(distance)), first].max())
+    missed = np.where(distance > radius, weights, 0).sum(axis=1)
     return radius, np.asarray(missed / float(TOTAL))
 
 
@@ -90,11 +90,11 @@ def radius_for(apart: FloatArray, weights: IntArray, delta: float) -> tuple[floa
 class _Pilot:
     """Some records and their neighbours, on which laws are fitted and compared."""
 
-    apart: FloatArray
+    to_centres: FloatArray
     """Distances to the centres, (P, n)."""
     first: IntArray
     second: IntArray
-    """Pairs of neighbours, as rows of `apart`: a law breaks epsilon there first."""
+    """Pairs of neighbours, as rows of `to_centres`: a law breaks epsilon there first."""
     distance: FloatArray
     epsilon: float
 
@@ -102,13 +102,13 @@ class _Pilot:
     def of(cls, problem: Problem) -> _Pilot:
         domain = problem.domain
         some = np.unique(np.linspace(0, domain.size - 1, PILOT).astype(np.int64))
-        near, apart = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
-        near, apart = near[some], apart[some]
+        near, distance = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
+        near, distance = near[some], distance[some]
         records, at = np.unique(np.concatenate([some, near.ravel()]), return_inverse=True)
         first, second = np.repeat(at[: len(some)], near.shape[1]), at[len(some) :]
-        use = apart.ravel() > 0
+        use = distance.ravel() > 0
         return cls(
-            problem.loss[records], first[use], second[use], apart.ravel()[use], problem.epsilon
+            problem.loss[records], first[use], second[use], distance.ravel()[use], problem.epsilon
         )
 
     def rate(self, rows: FloatArray) -> float:
@@ -127,8 +127,8 @@ class _Law:
 
     def __init__(self, pilot: _Pilot, rounding: float, level: bool) -> None:
         self.rounding, self.level = rounding, level
-        self._scores = np.hypot(pilot.apart, rounding)
-        self._apart = pilot.apart
+        self._scores = np.hypot(pilot.to_centres, rounding)
+        self._to_centres = pilot.to_centres
         low, high = pilot.epsilon / 2, pilot.epsilon * (1 - 1e-6)
         if self._rate(pilot, high) <= pilot.epsilon:
             low = high
@@ -147,7 +147,7 @@ class _Law:
         shares = self._fit(self.exponent)
         used = shares > 0
         weights = quantise(_rows(self._scores[:, used], self.exponent, shares[used]))
-        return radius_for(self._apart[:, used], weights, delta)[0]
+        return radius_for(self._to_centres[:, used], weights, delta)[0]
 
     def on(self, problem: Problem) -> Mechanism | None:
         """The law over all records, its exponent lowered until the audit over all pairs holds."""
@@ -155,9 +155,9 @@ class _Law:
         for _ in range(TRIES):
             shares = self._fit(exponent)
             used = shares > 0
-            apart = problem.loss[:, used]
-            rows = _rows(np.hypot(apart, self.rounding), exponent, shares[used])
-            part = Problem(problem.domain, problem.outputs[used], apart, problem.epsilon)
+            distance = problem.loss[:, used]
+            rows = _rows(np.hypot(distance, self.rounding), exponent, shares[used])
+            part = Problem(problem.domain, problem.outputs[used], distance, problem.epsilon)
             answer = judged(part, quantise(rows), "levelled centres")
             if isinstance(answer, Mechanism):
                 facts = {"exponent": exponent, "rounding": self.rounding, "levelled": self.level}

@@ -47,15 +47,15 @@ class BallLaw:
     def missing(self, delta: float) -> BallLaw:
         """The same centres with the least radius that misses every record with at most delta."""
         weights = np.asarray(self.mechanism.weights)
-        return self.with_radius(radius_for(self.apart, weights, delta)[0])
+        return self.with_radius(radius_for(self.distance, weights, delta)[0])
 
     def with_radius(self, radius: float) -> BallLaw:
         """The same centres with balls of another radius."""
-        beyond = np.where(self.apart > radius, self.mechanism.weights, 0).sum(axis=1)
+        beyond = np.where(self.distance > radius, self.mechanism.weights, 0).sum(axis=1)
         return replace(self, radius=radius, missed=frozen(beyond / float(TOTAL)))
 
     @property
-    def apart(self) -> FloatArray:
+    def distance(self) -> FloatArray:
         """Distances of all records to the centres, (K, centres)."""
         return self.mechanism.problem.loss
 
@@ -66,7 +66,7 @@ class BallLaw:
     @cached_property
     def groups(self) -> tuple[IntArray, ...]:
         """Positions of centres with equal balls: who sees the ball cannot tell them apart."""
-        inside = np.packbits(self.apart <= self.radius, axis=0)
+        inside = np.packbits(self.distance <= self.radius, axis=0)
         _, group = np.unique(inside, axis=1, return_inverse=True)
         return tuple(np.flatnonzero(group == g) for g in range(int(group.max()) + 1))
 
@@ -87,7 +87,7 @@ class BallLaw:
     @cached_property
     def sizes(self) -> IntArray:
         """Number of records in the ball of each centre."""
-        return frozen((self.apart <= self.radius).sum(axis=0))
+        return frozen((self.distance <= self.radius).sum(axis=0))
 
     def expected_size(self, prior: FloatArray) -> float:
         """Records that a user downloads, on average under a prior."""

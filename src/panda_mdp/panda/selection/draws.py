@@ -68,14 +68,14 @@ def binomial(count: int, probability: float, bits: BitSource) -> int:
 def below(limit: int, count: int, bits: BitSource) -> IntArray:
     """`count` independent uniform integers in [0, limit), by rejection."""
     usable = TOTAL - TOTAL % limit
-    found: list[IntArray] = []
+    accepted: list[IntArray] = []
     missing = count
     while missing:
         draws = bits.integers(missing)
         draws = draws[draws < usable]
-        found.append(draws % limit)
+        accepted.append(draws % limit)
         missing -= len(draws)
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    return np.concatenate(accepted) if accepted else np.empty(0, dtype=np.int64)
 
 
 def subset(size: int, count: int, bits: BitSource) -> IntArray:

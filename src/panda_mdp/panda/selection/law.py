@@ -109,13 +109,13 @@ class AnchorLaw:
         owners, anchors = self._close(records)
         keep = self.is_candidate[anchors]
         owners, anchors = owners[keep], anchors[keep]
-        apart = self.domain.metric.pairs(records[owners], anchors)
-        keep = apart < self.radius
-        owners, anchors, apart = owners[keep], anchors[keep], apart[keep]
+        distance = self.domain.metric.pairs(records[owners], anchors)
+        keep = distance < self.radius
+        owners, anchors, distance = owners[keep], anchors[keep], distance[keep]
         counts = np.bincount(owners, minlength=len(records))
         start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        values = quantise_probability(self._near(apart))
-        return Rows(frozen(records), start, frozen(anchors), frozen(apart), frozen(values))
+        values = quantise_probability(self._near(distance))
+        return Rows(frozen(records), start, frozen(anchors), frozen(distance), frozen(values))
 
     @cached_property
     def place(self) -> IntArray:
@@ -153,13 +153,13 @@ class AnchorLaw:
             flat = np.concatenate(parts)
             return np.repeat(np.arange(len(records)), counts), flat
         step = max(1, BLOCK_ROWS // self.domain.size)
-        found: list[tuple[IntArray, IntArray]] = []
+        hits: list[tuple[IntArray, IntArray]] = []
         everyone = np.arange(self.domain.size)
         for begin in range(0, len(records), step):
             block = metric.block(records[begin : begin + step], everyone)
             i, j = np.nonzero(block <= self.radius * (1 + 1e-9))
-            found.append((i + begin, j))
-        return np.concatenate([i for i, _ in found]), np.concatenate([j for _, j in found])
+            hits.append((i + begin, j))
+        return np.concatenate([i for i, _ in hits]), np.concatenate([j for _, j in hits])
 
 
 def nearest_law(probabilities: FloatArray) -> FloatArray:
@@ -180,8 +180,8 @@ def surrogate_law(law: AnchorLaw, x: int) -> FloatArray:
 def ranking(law: AnchorLaw, x: int) -> tuple[IntArray, FloatArray]:
     """Positions of the candidates from nearest to farthest of x, and w(x, .) in that order."""
     candidates = law.candidates
-    apart = law.domain.metric.pairs(np.full(len(candidates), x), candidates)
-    order = np.lexsort((candidates, apart))
+    distance = law.domain.metric.pairs(np.full(len(candidates), x), candidates)
+    order = np.lexsort((candidates, distance))
     w = law.dense(np.array([x]))[0][candidates]
     return order, w[order]
 
@@ -206,8 +206,8 @@ def surrogates(domain: Domain, anchors: IntArray, records: IntArray | None = Non
     step = max(1, BLOCK_ENTRIES // len(anchors))
     for begin in range(0, len(chosen), step):
         part = chosen[begin : begin + step]
-        apart = domain.metric.pairs(np.repeat(part, len(anchors)), np.tile(anchors, len(part)))
-        out[begin : begin + step] = apart.reshape(len(part), -1).argmin(axis=1)
+        distance = domain.metric.pairs(np.repeat(part, len(anchors)), np.tile(anchors, len(part)))
+        out[begin : begin + step] = distance.reshape(len(part), -1).argmin(axis=1)
     return out
 
 

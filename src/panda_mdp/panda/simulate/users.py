@@ -115,5 +115,5 @@ def _distances_from_middle(domain: Domain, chosen: IntArray) -> FloatArray:
         return np.zeros(1)
     # A few hundred anchors are enough to find a middle.
     some = chosen[:: max(1, len(chosen) // 256)]
-    apart = domain.distances(some, chosen)
-    return np.asarray(apart[np.median(apart, axis=1).argmin()])
+    distance = domain.distances(some, chosen)
+    return np.asarray(distance[np.median(distance, axis=1).argmin()])

@@ -164,8 +164,8 @@ class Client:
 
     def deployments(self) -> list[Described]:
         """What the server offers. Nothing of it is checked yet."""
-        found: DeploymentList = self._wire.get(DeploymentList, "deployments")
-        return list(found.deployments)
+        reply: DeploymentList = self._wire.get(DeploymentList, "deployments")
+        return list(reply.deployments)
 
     def plan(
         self,
@@ -346,11 +346,11 @@ class Client:
             # With fresh draws, only what has a second step is looked up, to be finished.
             if books.allowance.repeats == "same" or not isinstance(plan, TablePlan | PandaPlan):
                 memo = draws.memo_of(record, plan, books)
-                found = books.find(memo)
-                if found is not None and _still_valid(found, plan):
-                    return found
-                if found is not None:
-                    books.settle(found, "given_up")
+                entry = books.find(memo)
+                if entry is not None and _still_valid(entry, plan):
+                    return entry
+                if entry is not None:
+                    books.settle(entry, "given_up")
             return self._draw_and_charge(plan, record, books, memo, accept)
 
     def _draw_and_charge(

@@ -94,20 +94,20 @@ class Plan:
 
     def place(self, lat: float, lon: float) -> Record:
         """The record nearest to a place; `SnapError` beyond `snap_km`. Stays in memory."""
-        found = attempt(seal_place, self.domain, lat, lon, self.snap_km)
+        sealed = attempt(seal_place, self.domain, lat, lon, self.snap_km)
         # The frame of the error below must not show the place.
         del lat, lon
-        if isinstance(found, Failed):
-            raise found.error()
-        return found
+        if isinstance(sealed, Failed):
+            raise sealed.error()
+        return sealed
 
     def record(self, index: int) -> Record:
         """A record by its index, for domains that are not places."""
-        found = attempt(seal_index, self.domain, index)
+        sealed = attempt(seal_index, self.domain, index)
         del index
-        if isinstance(found, Failed):
-            raise found.error()
-        return found
+        if isinstance(sealed, Failed):
+            raise sealed.error()
+        return sealed
 
     def where(self, output: int) -> tuple[float, float] | None:
         """Latitude and longitude of an output; None where records are not places."""

@@ -50,10 +50,10 @@ class Record:
         if domain != self.__domain:
             msg = "the record belongs to another domain; make it with this deployment's plan"
             raise MethodError(msg)
-        found = attempt(_opened, self.__open, action)
-        if isinstance(found, Failed):
-            raise found.error()
-        return found
+        result = attempt(_opened, self.__open, action)
+        if isinstance(result, Failed):
+            raise result.error()
+        return result
 
     def __repr__(self) -> str:
         return "Record(<sealed>)"
@@ -84,12 +84,12 @@ def _opened(sealed: Callable[[], int], action: Callable[[int], T]) -> T:
 
 def seal_index(domain: Domain, index: int) -> Record:
     """A record by its index. The error for a wrong one does not show it."""
-    found = attempt(check_record, index, domain.size, MethodError)
+    checked = attempt(check_record, index, domain.size, MethodError)
     # The frame of the error below must not hold it.
     del index
-    if isinstance(found, Failed):
-        raise found.error()
-    return Record(domain.fingerprint, lambda: found)
+    if isinstance(checked, Failed):
+        raise checked.error()
+    return Record(domain.fingerprint, lambda: checked)
 
 
 def seal_place(domain: Domain, lat: float, lon: float, limit_km: float) -> Record:
@@ -97,11 +97,11 @@ def seal_place(domain: Domain, lat: float, lon: float, limit_km: float) -> Recor
 
     Raises `SnapError` for a place beyond the limit, and says neither the place nor its distance.
     """
-    found = attempt(_nearest, domain, lat, lon, limit_km)
+    opener = attempt(_nearest, domain, lat, lon, limit_km)
     del lat, lon
-    if isinstance(found, Failed):
-        raise found.error()
-    return Record(domain.fingerprint, found)
+    if isinstance(opener, Failed):
+        raise opener.error()
+    return Record(domain.fingerprint, opener)
 
 
 def _nearest(domain: Domain, lat: float, lon: float, limit_km: float) -> Callable[[], int]:

@@ -47,8 +47,8 @@ def read_statement(info: Described, key: Keyring | VerifyKey) -> Statement:
 
 def check_domain(stated: Statement, domain: Domain) -> None:
     """Raise unless a domain is the one that the statement is about."""
-    found = (domain.fingerprint, domain.metric.kind, domain.unit)
-    if found != (stated.domain, stated.metric, stated.unit):
+    derived = (domain.fingerprint, domain.metric.kind, domain.unit)
+    if derived != (stated.domain, stated.metric, stated.unit):
         msg = f"the records of deployment {stated.name} are not those that its operator signed"
         raise SignatureError(msg)
 

@@ -83,9 +83,9 @@ class Trust:
     def _pin_first(self, origin: str, key: VerifyKey) -> VerifyKey:
         with file_lock(self._lock):
             everything = self._read()
-            kept: str = everything.setdefault(origin, {}).setdefault("key", key.base64)
+            pinned: str = everything.setdefault(origin, {}).setdefault("key", key.base64)
             self._write(everything)
-        return VerifyKey.from_base64(kept)
+        return VerifyKey.from_base64(pinned)
 
     def pin_key(self, origin: str, key: VerifyKey) -> None:
         """Trust a key from now on; versions that another key signed are not pinned any more."""
@@ -98,13 +98,13 @@ class Trust:
 
     def pin(self, origin: str, deployment: str) -> Pin | None:
         """The table that is pinned for a deployment."""
-        found = self._server(origin).get("deployments", {}).get(deployment)
-        return None if found is None else Pin(**found)
+        entry = self._server(origin).get("deployments", {}).get(deployment)
+        return None if entry is None else Pin(**entry)
 
     def head(self, origin: str) -> LogHead | None:
         """The latest head of a server's log that was seen."""
-        found = self._server(origin).get("log")
-        return None if found is None else LogHead(**found)
+        entry = self._server(origin).get("log")
+        return None if entry is None else LogHead(**entry)
 
     def check_log(self, origin: str, log: Log, keys: Keyring) -> None:
         """Refuse a log that is not what its head says, or not a continuation of the one before."""
@@ -148,7 +148,7 @@ class Trust:
         self,
         origin: str,
         deployment: str,
-        found: Pin,
+        offered: Pin,
         wanted: int | None,
         accept_update: bool,
         number: int = 0,
@@ -156,35 +156,35 @@ class Trust:
         """Refuse another table than the pinned one unless it is asked for, and always another
         file under a name and version that were seen before. `number` is its place in the log."""
         files = self._server(origin).get("files", {})
-        if files.get(_label(found), found.sha256) != found.sha256:
+        if files.get(_label(offered), offered.sha256) != offered.sha256:
             msg = (
-                f"table {found.table} version {found.version} has another file than before; "
+                f"table {offered.table} version {offered.version} has another file than before; "
                 "versions never change, so the operator shows different tables: do not report"
             )
             raise SignatureError(msg)
-        if wanted is not None and found.version != wanted:
-            msg = f"table {found.table} is at version {found.version} and {wanted} is asked for"
+        if wanted is not None and offered.version != wanted:
+            msg = f"table {offered.table} is at version {offered.version} and {wanted} is asked for"
             raise ProtocolError(msg)
         pinned = self.pin(origin, deployment)
-        if pinned is None or pinned == found or wanted is not None or accept_update:
+        if pinned is None or pinned == offered or wanted is not None or accept_update:
             return
         before = self._server(origin).get("numbers", {}).get(pinned.sha256)
         older = ", an older one" if before is not None and number < before else ""
         msg = (
-            f"deployment {deployment} now uses table {found.table} version {found.version}{older}, "
-            f"and {pinned.table} version {pinned.version} is pinned; look at what it costs and "
-            "accept it (accept_update=True, `panda-mdp client fetch --accept-update`)"
+            f"deployment {deployment} now uses table {offered.table} version {offered.version}"
+            f"{older}, and {pinned.table} version {pinned.version} is pinned; look at what it "
+            "costs and accept it (accept_update=True, `panda-mdp client fetch --accept-update`)"
         )
         raise ProtocolError(msg)
 
-    def pin_version(self, origin: str, deployment: str, found: Pin, number: int = 0) -> None:
+    def pin_version(self, origin: str, deployment: str, offered: Pin, number: int = 0) -> None:
         """Remember a table that passed all checks."""
         with file_lock(self._lock):
             everything = self._read()
             server = everything.setdefault(origin, {})
-            server.setdefault("deployments", {})[deployment] = asdict(found)
-            server.setdefault("files", {})[_label(found)] = found.sha256
-            server.setdefault("numbers", {})[found.sha256] = number
+            server.setdefault("deployments", {})[deployment] = asdict(offered)
+            server.setdefault("files", {})[_label(offered)] = offered.sha256
+            server.setdefault("numbers", {})[offered.sha256] = number
             self._write(everything)
 
     def check_statement(self, origin: str, stated: Statement, number: int = 0) -> None:
@@ -222,8 +222,8 @@ class Trust:
             self._write(everything)
 
     def _server(self, origin: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._read().get(origin, {})
-        return found
+        entry: dict[str, Any] = self._read().get(origin, {})
+        return entry
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -231,9 +231,9 @@ class Trust:
         except FileNotFoundError:
             return {}
         try:
-            found: dict[str, Any] = json.loads(data)
-            if isinstance(found, dict) and all(isinstance(v, dict) for v in found.values()):
-                return found
+            content: dict[str, Any] = json.loads(data)
+            if isinstance(content, dict) and all(isinstance(v, dict) for v in content.values()):
+                return content
         except ValueError:
             pass
         msg = (

@@ -106,8 +106,8 @@ class Wire:
         """POST a file with the token, as it is; for operators."""
         url = self.path(*parts)
         sent = self._send(self._with_token(), "POST", url, data, "application/octet-stream")
-        found: M = _parsed(answer, sent)
-        return found
+        reply: M = _parsed(answer, sent)
+        return reply
 
     @contextmanager
     def stream(self, start: int, tag: str, *parts: str) -> Iterator[httpx.Response]:

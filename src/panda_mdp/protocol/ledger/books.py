@@ -205,12 +205,12 @@ class Books:
     def settle(self, entry: Entry, state: State, content: Drawn | None = None) -> Entry:
         """Note a new state, and what was drawn since; the box keeps its length."""
         after = replace(entry, state=state, content=content or entry.content)
-        found = self._connection.execute(
+        row = self._connection.execute(
             "SELECT box FROM entries WHERE id = ?", (entry.id,)
         ).fetchone()
         self._connection.execute("UPDATE entries SET state = ? WHERE id = ?", (state, entry.id))
-        if content is not None and found is not None and found["box"] is not None:
-            size = len(found["box"]) - OVERHEAD_BYTES
+        if content is not None and row is not None and row["box"] is not None:
+            size = len(row["box"]) - OVERHEAD_BYTES
             box = self._vault.lock(to_bytes(content), _about(entry), size)
             self._connection.execute("UPDATE entries SET box = ? WHERE id = ?", (box, entry.id))
         fresh = state == "accepted" and self.allowance.repeats == "fresh"
@@ -239,12 +239,12 @@ class Books:
 
     def forget(self) -> int:
         """Erase memos and boxes."""
-        found = self._connection.execute(
+        cursor = self._connection.execute(
             "UPDATE entries SET memo = NULL, box = NULL, "
             "state = CASE WHEN state = 'charged' THEN 'given_up' ELSE state END "
             "WHERE memo IS NOT NULL OR box IS NOT NULL"
         )
-        return int(found.rowcount)
+        return int(cursor.rowcount)
 
     def keep(self, name: str, value: str) -> None:
         """Set a setting."""

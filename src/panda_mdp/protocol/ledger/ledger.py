@@ -110,14 +110,14 @@ class Ledger:
                 msg = f"{path}: the {what} is missing, so what was spent is unknown; {REMEDY}"
                 raise LedgerError(msg)
         vault = Vault.load(key)
-        kept = _check(book, vault)
-        if allowance is not None and allowance != kept:
+        agreed = _check(book, vault)
+        if allowance is not None and allowance != agreed:
             msg = (
                 f"{place}: the ledger keeps other limits than the ones given; open it without, or "
                 "change them with change_allowance"
             )
             raise LedgerError(msg)
-        return cls(place, vault, kept, clock)
+        return cls(place, vault, agreed, clock)
 
     @classmethod
     def start_over(

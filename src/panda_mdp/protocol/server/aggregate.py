@@ -65,12 +65,12 @@ def gather(
     connection: Connection, deployment: Row[Any], file: Callable[[TableRef], bytes]
 ) -> TableInputs | AnchorsInputs:
     """Everything that an estimate takes. Users are token ids, and stay on the server."""
-    found = connection.execute(
+    cursor = connection.execute(
         select(reports.c.token, reports.c.version, reports.c.output, func.count())
         .where(reports.c.deployment == deployment.id)
         .group_by(reports.c.token, reports.c.version, reports.c.output)
     )
-    rows = [(str(a), int(b), int(c), int(d)) for a, b, c, d in found]
+    rows = [(str(a), int(b), int(c), int(d)) for a, b, c, d in cursor]
     versions = sorted({row[1] for row in rows})
     if deployment.kind != "anchors":
         wanted = versions or [int(deployment.version)]
@@ -109,7 +109,7 @@ def compute(inputs: TableInputs | AnchorsInputs) -> Estimate:
     task = build_task(inputs.request, inputs.claims, inputs.arrays)
     problem = task.problem
     column = {output: k for k, output in enumerate(problem.outputs.tolist())}
-    parts, told = [], []
+    parts, reports = [], []
     for version, members, data in inputs.rounds:
         solution = unpack_solution(data)
         parts.append((members, solution.weights / 2.0**62, solution.row, solution.anchors))
@@ -117,9 +117,9 @@ def compute(inputs: TableInputs | AnchorsInputs) -> Estimate:
         for user, at, output, count in inputs.rows:
             if at == version:
                 by_user.setdefault(user, []).append((column[output], count))
-        told.append(by_user)
+        reports.append(by_user)
     law = task.selection.on(problem.domain)
-    return _message(estimate(anchors_observations(law, parts, told)), number)
+    return _message(estimate(anchors_observations(law, parts, reports)), number)
 
 
 def _message(shares: Shares, number: int) -> Estimate:

@@ -50,8 +50,8 @@ def digest_of(secret: bytes) -> bytes:
 
 def parse(header: bytes) -> tuple[str, bytes] | None:
     """Id and secret of an Authorization header; None where it has another form."""
-    found = _FORM.fullmatch(header)
-    return None if found is None else (found[1].decode(), found[2])
+    match = _FORM.fullmatch(header)
+    return None if match is None else (match[1].decode(), match[2])
 
 
 def unauthorised(message: str) -> Failure:
@@ -89,11 +89,11 @@ class TokenBook:
             rows = connection.execute(wanted.limit(MOST_CACHED // 2)).all()
         self._keep([Token(r.id, bytes(r.digest), r.role, r.expires) for r in rows], changes)
 
-    def _keep(self, found: Sequence[Token], changes: str | None) -> None:
+    def _keep(self, tokens: Sequence[Token], changes: str | None) -> None:
         """Keep tokens in memory, if nothing was revoked since the store was asked."""
         with self._lock:
             if changes == self._changes:
-                self._known.update((token.id, token) for token in found)
+                self._known.update((token.id, token) for token in tokens)
 
     def fetch(self, token_id: str) -> Token | None:
         """The token from the store, unless it is unknown or revoked."""

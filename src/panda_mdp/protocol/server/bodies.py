@@ -116,12 +116,12 @@ def parse(wanted: TypeAdapter[T], body: bytes) -> T:
     panda_mdp.protocol.server.failures.Failure: invalid: a field is given twice
     """
     try:
-        found = wanted.validate_json(body)
+        message = wanted.validate_json(body)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False, include_input=False)) from None
     # The parser takes the last of two fields of one name; others take the first.
     _EACH_ONCE.decode(body.decode())
-    return found
+    return message
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:

@@ -139,12 +139,12 @@ def estimate(
         return Shares(point[0], np.zeros(size), np.ones(size), taken)
     generator = np.random.default_rng(seed)
     users = observations.users
-    told = table.toarray()
+    reported = table.toarray()
     drawn = []
     for start in range(0, replicates, BLOCK):
         some = min(BLOCK, replicates - start)
         weights = generator.multinomial(users, np.full(users, 1.0 / users), size=some)
-        counts = np.asarray(csr_array(weights.astype(np.float64)) @ told)
+        counts = np.asarray(csr_array(weights.astype(np.float64)) @ reported)
         drawn.append(bayesian_update(likelihood, counts, steps=taken, tolerance=0.0)[0])
     tail = (1.0 - confidence) / 2
     low, high = np.quantile(np.concatenate(drawn).astype(np.float64), [tail, 1.0 - tail], axis=0)
@@ -211,8 +211,8 @@ def anchors_observations(
     because the set tells about the record as well.
     """
     parts, users = [], []
-    for (members, matrix, row, union), told in zip(rounds, reports, strict=True):
-        present = [(name, chosen) for name, chosen in members if name in told]
+    for (members, matrix, row, union), by_user in zip(rounds, reports, strict=True):
+        present = [(name, chosen) for name, chosen in members if name in by_user]
         if not present:
             continue
         logs = selection_logs(law, [chosen for _, chosen in present])
@@ -222,7 +222,7 @@ def anchors_observations(
                 nearest = chosen[surrogates(law.domain, chosen)]
                 rows = matrix[row[np.searchsorted(union, nearest)]]
                 with np.errstate(divide="ignore"):
-                    for column, count in told[name]:
+                    for column, count in by_user[name]:
                         heard += count * np.log(rows[:, column])
             total = log + heard
             if not np.isfinite(total.max()):

@@ -245,7 +245,7 @@ class Solved:
     """A round's outcome."""
 
     solution: Solution
-    kept: BoolArray
+    admitted: BoolArray
     """Which of the uploads entered the union."""
     plan: dict[str, Any]
 
@@ -258,12 +258,12 @@ def solve_round(
     Budgets depend on no upload, so whatever somebody uploads changes nobody else's guarantee. A
     user without anchors takes part without rows.
     """
-    kept = np.ones(len(sets), dtype=bool)
+    admitted = np.ones(len(sets), dtype=bool)
     filled = np.array([len(chosen) > 0 for chosen in sets], dtype=bool)
     if task.screen is not None and filled.any():
         some = tuple(chosen for chosen in sets if len(chosen))
-        kept[filled] = task.screen(task.problem.domain, some)
-    entering = [chosen for chosen, keep in zip(sets, kept & filled, strict=True) if keep]
+        admitted[filled] = task.screen(task.problem.domain, some)
+    entering = [chosen for chosen, keep in zip(sets, admitted & filled, strict=True) if keep]
     if not entering:
         msg = "no anchors entered this round: nobody uploaded any, or the screen left all out"
         raise EmptyAnchorsError(msg, value=0.0, limit=1.0)
@@ -276,7 +276,7 @@ def solve_round(
         "loss": mean_loss(problem, tables[0], union),
         "lower_bound": scheme.lower_bound(tables, union),
     }
-    return Solved(_solution(problem, tables[0]), kept, facts)
+    return Solved(_solution(problem, tables[0]), admitted, facts)
 
 
 def _solution(problem: Problem, table: AnchorTable) -> Solution:

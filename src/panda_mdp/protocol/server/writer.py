@@ -254,14 +254,14 @@ def _used(
     for deployment, period in sorted({(key[0], key[2]) for key in keys}):
         tokens = [key[1] for key in keys if (key[0], key[2]) == (deployment, period)]
         for start in range(0, len(tokens), _IN_ONE_QUERY):
-            found = connection.execute(
+            rows = connection.execute(
                 select(spent).where(
                     spent.c.deployment == deployment,
                     spent.c.token.in_(tokens[start : start + _IN_ONE_QUERY]),
                     spent.c.period.in_((period - 1, period)),
                 )
             )
-            for row in found:
+            for row in rows:
                 key = (int(row.deployment), str(row.token), int(row.period))
                 used[key] = int(row._mapping["count"])
     return used
@@ -271,7 +271,7 @@ def _known(connection: Connection, batch: list[Report]) -> dict[tuple[int, bytes
     by_deployment: dict[int, list[bytes]] = {}
     for report in batch:
         by_deployment.setdefault(report.deployment, []).append(report.id)
-    found: dict[tuple[int, bytes], Report] = {}
+    stored: dict[tuple[int, bytes], Report] = {}
     columns = [reports.c[name] for name in Report._fields]
     for deployment, ids in by_deployment.items():
         for start in range(0, len(ids), _IN_ONE_QUERY):
@@ -281,8 +281,8 @@ def _known(connection: Connection, batch: list[Report]) -> dict[tuple[int, bytes
             )
             for row in rows:
                 key = (int(row.deployment), bytes(row.id))
-                found[key] = Report(*key, row.token, row.version, row.output)
-    return found
+                stored[key] = Report(*key, row.token, row.version, row.output)
+    return stored
 
 
 def _add(

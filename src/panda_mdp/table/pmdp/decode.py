@@ -377,17 +377,18 @@ def array(members: Mapping[str, bytes], name: str, shape: tuple[int, ...]) -> np
     stream = io.BytesIO(members[f"arrays/{name}.npy"])
     try:
         version = np.lib.format.read_magic(stream)
-        found, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        stored, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     except (ValueError, SyntaxError, tokenize.TokenError) as error:
         # NumPy tokenises the header, and what that raises depends on Python's version.
         msg = f"array {name} cannot be read: {error}"
         raise FileFormatError(msg) from error
     data = stream.read()
-    same = (version, found, fortran, dtype) == ((1, 0), shape, False, expected)
+    same = (version, stored, fortran, dtype) == ((1, 0), shape, False, expected)
     if not same or len(data) != 8 * math.prod(shape):
+        layout = " in Fortran order" if fortran else ""
         msg = (
-            f"array {name} is {dtype.str} of shape {found}{' in Fortran order' if fortran else ''} "
-            f"in {len(data)} bytes; the certificate needs {expected.str} of shape {shape}"
+            f"array {name} is {dtype.str} of shape {stored}{layout} in "
+            f"{len(data)} bytes; the certificate needs {expected.str} of shape {shape}"
         )
         raise FileFormatError(msg)
     return np.frombuffer(data, expected).reshape(shape).astype(expected.newbyteorder("="))

@@ -125,7 +125,7 @@ def get_domain(request: Request, domain_id: NamePath) -> Response:
         with here.store.read() as connection:
             return domain_detail(domain_row(connection, domain_id)).model_dump_json().encode()
 
-    return _kept(here.files.get(f"domain/{domain_id}", make))
+    return _cacheable(here.files.get(f"domain/{domain_id}", make))
 
 
 @router.get("/v1/domains/{domain_id}/streets", responses=gives(Streets, 200) | fails(404))
@@ -137,7 +137,7 @@ def get_streets(request: Request, domain_id: NamePath) -> Response:
         with here.store.read() as connection:
             return streets_of(domain_row(connection, domain_id)).model_dump_json().encode()
 
-    return _kept(here.files.get(f"streets/{domain_id}", make))
+    return _cacheable(here.files.get(f"streets/{domain_id}", make))
 
 
 @router.post(
@@ -282,19 +282,19 @@ def _resume(request: Request, etag: str, size: int) -> int:
     wanted = request.headers.get("range")
     if wanted is None:
         return 0
-    found = _RESUME.fullmatch(wanted.strip())
+    match = _RESUME.fullmatch(wanted.strip())
     condition = request.headers.get("if-range")
-    if found is not None and condition is not None and condition != etag:
+    if match is not None and condition is not None and condition != etag:
         # Another file by now: all of it, as HTTP asks for.
         return 0
-    if found is None or condition is None or not int(found[1]) < size:
+    if match is None or condition is None or not int(match[1]) < size:
         raise Failure(
             "range",
             "only whole files are served, because the part that somebody asks for tells a place",
             'ask without Range; to resume, send Range: bytes=N- with If-Range: "<ETag>"',
             {"content-range": f"bytes */{size}"},
         )
-    return int(found[1])
+    return int(match[1])
 
 
 async def _chunks(data: bytes, start: int) -> AsyncIterator[bytes]:
@@ -305,5 +305,5 @@ async def _chunks(data: bytes, start: int) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
 
 
-def _kept(body: bytes) -> Response:
+def _cacheable(body: bytes) -> Response:
     return Response(body, 200, {"cache-control": "public, max-age=300"}, JSON)

@@ -28,8 +28,8 @@ REQUESTS: dict[str, TypeAdapter[Any]] = {}
 
 def context(request: Request) -> Context:
     """The server that a request came to."""
-    found: Context = request.app.state.context
-    return found
+    shared: Context = request.app.state.context
+    return shared
 
 
 def require(request: Request, *roles: Role) -> Token:
@@ -51,9 +51,9 @@ def require(request: Request, *roles: Role) -> Token:
 
 def answer(message: BaseModel, status: int = 200, **headers: str) -> Response:
     """A message as a response."""
-    kept = {"cache-control": "no-store"}
-    kept |= {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(message.model_dump_json(), status, kept, JSON)
+    fields = {"cache-control": "no-store"}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(message.model_dump_json(), status, fields, JSON)
 
 
 def accepts(name: str, kind: TypeAdapter[Any]) -> dict[str, Any]:

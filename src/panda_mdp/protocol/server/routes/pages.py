@@ -56,11 +56,11 @@ def _file(request: Request, name: str) -> Response:
     target = root / name
     try:
         target = target.resolve()
-        found = target.is_relative_to(root) and target.is_file()
+        exists = target.is_relative_to(root) and target.is_file()
     except (OSError, ValueError):
         # Longer than a file's name can be, or no name at all.
-        found = False
-    if not found:
+        exists = False
+    if not exists:
         raise Failure("not_found", "there is no such page", "/v1/openapi.json describes the API")
     cache = _HASHED if name.startswith("assets/") else "no-cache"
     return FileResponse(

@@ -186,11 +186,11 @@ async def get_estimate(request: Request, name: NamePath) -> Response:
             known = here.files.peek(key)
             return key, known if known is not None else gather(connection, row, here.file)
 
-    key, found = await run_in_threadpool(look)
-    if isinstance(found, bytes):
-        body = found
+    key, cached = await run_in_threadpool(look)
+    if isinstance(cached, bytes):
+        body = cached
     else:
-        message = await here.pool.run(compute, found)
+        message = await here.pool.run(compute, cached)
         body = here.files.put(key, message.model_dump_json().encode())
     return Response(body, 200, {"cache-control": "no-store"}, JSON)
 

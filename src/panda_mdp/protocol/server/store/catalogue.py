@@ -57,8 +57,8 @@ def pack(arrays: Mapping[str, npt.ArrayLike]) -> bytes:
 
 def unpack(data: bytes) -> Arrays:
     """The arrays of `pack`."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 # Domains
@@ -312,14 +312,14 @@ def store_table(
 
 def table_info(connection: Connection, ref: TableRef) -> TableInfo:
     """What is said about a version of a table."""
-    found = connection.execute(
+    content = connection.execute(
         select(tables.c.info).where(tables.c.name == ref.name, tables.c.version == ref.version)
     ).scalar()
-    if found is None:
+    if content is None:
         raise Failure(
             "not_found", "there is no such version of this table", "GET /v1/tables lists them"
         )
-    return TableInfo.model_validate_json(found)
+    return TableInfo.model_validate_json(content)
 
 
 def all_tables(connection: Connection) -> list[TableInfo]:
@@ -330,14 +330,14 @@ def all_tables(connection: Connection) -> list[TableInfo]:
 
 def table_file(connection: Connection, ref: TableRef) -> bytes:
     """The file of a version."""
-    found = connection.execute(
+    content = connection.execute(
         select(tables.c.file).where(tables.c.name == ref.name, tables.c.version == ref.version)
     ).scalar()
-    if found is None:
+    if content is None:
         raise Failure(
             "not_found", "there is no such version of this table", "GET /v1/tables lists them"
         )
-    return bytes(found)
+    return bytes(content)
 
 
 def read_table(data: bytes) -> CompactTable:

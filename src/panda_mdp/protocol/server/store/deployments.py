@@ -96,17 +96,17 @@ def latest_statement(connection: Connection, name: str) -> Row[Any] | None:
 
 def domain_id_of(connection: Connection, fingerprint: str) -> str:
     """The id of the published domain with these records, which clients of a ball fetch."""
-    found = connection.execute(
+    domain_id = connection.execute(
         select(domains.c.id).where(domains.c.fingerprint == fingerprint).order_by(domains.c.created)
     ).scalar()
-    if found is None:
+    if domain_id is None:
         raise Failure(
             "conflict",
             "the records of this table are not published as a domain, and clients need all of them "
             "to draw a centre",
             "POST /v1/domains with the table's records first",
         )
-    return str(found)
+    return str(domain_id)
 
 
 def store_deployment(
@@ -208,12 +208,12 @@ def current_table(connection: Connection, row: Row[Any]) -> TableRef:
 
 def table_of_version(connection: Connection, key: int, version: int) -> TableRef:
     """The table that was in force in a version of a deployment."""
-    found = connection.execute(
+    row = connection.execute(
         select(deployment_versions.c.table_name, deployment_versions.c.table_version).where(
             deployment_versions.c.deployment == key, deployment_versions.c.version == version
         )
     ).one()
-    return TableRef(name=found.table_name, version=found.table_version)
+    return TableRef(name=row.table_name, version=row.table_version)
 
 
 def describe(connection: Connection, row: Row[Any]) -> Described:
@@ -286,15 +286,15 @@ def _describe_anchors(
 
 
 def _signed(connection: Connection, name: str) -> dict[str, Any]:
-    found = latest_statement(connection, name)
-    if found is None:
+    latest = latest_statement(connection, name)
+    if latest is None:
         raise Failure(
             "unavailable",
             "the operator has not signed this deployment yet",
             "ask again in a moment",
             {"retry-after": "1"},
         )
-    return {"statement": found.text, "signature": found.signature}
+    return {"statement": latest.text, "signature": latest.signature}
 
 
 def describe_all(connection: Connection) -> list[Described]:
@@ -304,13 +304,13 @@ def describe_all(connection: Connection) -> list[Described]:
 
 def solved_round(connection: Connection, deployment: int) -> int:
     """The latest round that has a table, which is the one in force; 0 where there is none."""
-    found = connection.execute(
+    number = connection.execute(
         select(rounds.c.number)
         .where(rounds.c.deployment == deployment, rounds.c.state == "solved")
         .order_by(rounds.c.number.desc())
         .limit(1)
     ).scalar()
-    return 0 if found is None else int(found)
+    return 0 if number is None else int(number)
 
 
 def no_deployment() -> Failure:

@@ -109,12 +109,12 @@ def _users(
     connection: Connection, deployment: int, first: int, last: int
 ) -> dict[tuple[int, str], int]:
     """Users of some rounds by state, counted by the database."""
-    found = connection.execute(
+    rows = connection.execute(
         select(uploads.c.round, uploads.c.state, func.count())
         .where(uploads.c.deployment == deployment, uploads.c.round.between(first, last))
         .group_by(uploads.c.round, uploads.c.state)
     )
-    return {(int(number), str(state)): int(count) for number, state, count in found}
+    return {(int(number), str(state)): int(count) for number, state, count in rows}
 
 
 def _info(row: Row[Any], users: Mapping[tuple[int, str], int]) -> RoundInfo:
@@ -289,13 +289,13 @@ def _anchors(upload: Row[Any]) -> IntArray:
 
 def served_sets(connection: Connection, deployment: int, number: int) -> list[tuple[str, IntArray]]:
     """The users who have rows in a round, with their anchors."""
-    found = connection.execute(
+    rows = connection.execute(
         select(uploads)
         .where(uploads.c.deployment == deployment, uploads.c.round == number)
         .where(uploads.c.state == "served")
         .order_by(uploads.c.token)
     )
-    return [(str(row.token), _anchors(row)) for row in found]
+    return [(str(row.token), _anchors(row)) for row in rows]
 
 
 # Solving
@@ -320,7 +320,7 @@ def task_of(connection: Connection, deployment: int) -> AnchorsTask:
 
 def task_of_round(connection: Connection, deployment: int, number: int) -> RoundWork:
     """The problem, the sets that were uploaded, and the solution of the round before."""
-    found = connection.execute(
+    rows = connection.execute(
         select(uploads)
         .where(uploads.c.deployment == deployment, uploads.c.round == number)
         .order_by(uploads.c.at, uploads.c.token)
@@ -337,8 +337,8 @@ def task_of_round(connection: Connection, deployment: int, number: int) -> Round
     ).scalar()
     return RoundWork(
         task=task_of(connection, deployment),
-        tokens=[str(row.token) for row in found],
-        sets=tuple(_anchors(row) for row in found),
+        tokens=[str(row.token) for row in rows],
+        sets=tuple(_anchors(row) for row in rows),
         previous=None if before is None else unpack_solution(bytes(before)),
     )
 
@@ -357,11 +357,11 @@ def store_solution(
         .values(state="solved", plan=plain(solved.plan), solution=pack_solution(solved.solution))
     )
     mine = (uploads.c.deployment == deployment) & (uploads.c.round == number)
-    for token, kept in zip(work.tokens, solved.kept, strict=True):
+    for token, admitted in zip(work.tokens, solved.admitted, strict=True):
         connection.execute(
             update(uploads)
             .where(mine, uploads.c.token == token)
-            .values(state="served" if kept else "filtered")
+            .values(state="served" if admitted else "filtered")
         )
 
 
