@@ -64,12 +64,15 @@ def repair(
     z = closure.start(matrix, floor)
     total = 0
     for _ in range(ATTEMPTS):
-        within = epsilon * (1 - tightening)
+        within, allowed = epsilon * (1 - tightening), tightening * epsilon
+        # Near pairs cost little, and leave next to nothing to be done over all.
+        z, near, _ = settle(closure, closure.rounds(z, within, NEAR_NATS), ROUNDS, allowed)
+        total += near
         for rounds, most in (
             (closure.rounds, ROUNDS),
             (closure.centred_rounds, CENTRED_ROUNDS),
         ):
-            z, count, done = settle(closure, rounds(z, within), most, tightening * epsilon)
+            z, count, done = settle(closure, rounds(z, within), most, allowed)
             total += count
             if done:
                 break

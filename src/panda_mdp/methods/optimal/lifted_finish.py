@@ -76,9 +76,10 @@ class LiftedFinish:
         tightening, rounds, share = TIGHTENING, 0, 0.0
         for _ in range(ATTEMPTS):
             within = epsilon * (1 - tightening)
-            steps = self.closure.settling(cut, z, within)
-            z, count, _ = settle(self.closure, steps, ROUNDS, tightening * epsilon)
-            rounds += count
+            for nats in (NEAR_NATS, np.inf):
+                steps = self.closure.settling(cut, z, within, nats)
+                z, count, _ = settle(self.closure, steps, ROUNDS, tightening * epsilon)
+                rounds += count
             rate = self.closure.audited(cut, z)
             if rate <= epsilon * (1 - MARGIN):
                 break
