@@ -18,10 +18,12 @@ def _equal(weights, i, j):
 
 
 @njit(cache=True)
-def _scan(logs, weights, kind, table, order, a0, a1, b0, b1, constant, shrink, best, where):
-    """Scan tile [a0, a1) against [b0, b1); raises `best` and `where` in place."""
+def _scan(logs, weights, kind, table, order, starts, a, b, constant, shrink, best, where):
+    """Scan tile a against tile b; raises `best` and `where` in place."""
+    b0 = starts[b]
+    b1 = starts[b + 1]
     distances = np.empty(b1 - b0)
-    for i in range(a0, a1):
+    for i in range(starts[a], starts[a + 1]):
         first = max(b0, i + 1)
         if first >= b1:
             continue
@@ -56,21 +58,7 @@ def worst_pair(logs, weights, kind, table, order, starts, between, reach, consta
     for a in prange(count):
         best = np.zeros(1)
         where = np.zeros(2, np.int64)
-        _scan(
-            logs,
-            weights,
-            kind,
-            table,
-            order,
-            starts[a],
-            starts[a + 1],
-            starts[a],
-            starts[a + 1],
-            constant,
-            shrink,
-            best,
-            where,
-        )
+        _scan(logs, weights, kind, table, order, starts, a, a, constant, shrink, best, where)
         values[a] = best[0]
         places[a, 0] = where[0]
         places[a, 1] = where[1]
@@ -86,21 +74,7 @@ def worst_pair(logs, weights, kind, table, order, starts, between, reach, consta
             if reach[a, b] + constant <= best[0] * between[a, b] * shrink:
                 continue
             visited[a] += 1
-            _scan(
-                logs,
-                weights,
-                kind,
-                table,
-                order,
-                starts[a],
-                starts[a + 1],
-                starts[b],
-                starts[b + 1],
-                constant,
-                shrink,
-                best,
-                where,
-            )
+            _scan(logs, weights, kind, table, order, starts, a, b, constant, shrink, best, where)
         if best[0] > floor:
             values[a] = best[0]
             places[a, 0] = where[0]

@@ -8,18 +8,12 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.numba.cones import cone, run
-from panda_mdp.methods.optimal.cpu_solver import squared_distance
-from panda_mdp.methods.optimal.halpern import (
-    ROW_PULL,
-    SMALLEST,
-    START_WEIGHT,
-    Halpern,
-    incidence,
-)
+from panda_mdp.methods.optimal.cpu_solver import Float32Halpern
+from panda_mdp.methods.optimal.halpern import ROW_PULL, SMALLEST, START_WEIGHT, incidence
 from panda_mdp.problem import Problem
 
 
-class ConeSolver(Halpern):
+class ConeSolver(Float32Halpern):
     """min sum p c z over tables whose triangles lie in the cone of a slope (numba/cones.py)."""
 
     def __init__(
@@ -33,7 +27,7 @@ class ConeSolver(Halpern):
         self.unit = float(cost.mean()) or 1.0
         scale = np.sqrt(np.maximum(start, SMALLEST))
         scale /= scale.mean()
-        self.scale_sums = scale.sum(axis=1)
+        self._row_sums = scale.sum(axis=1)
         self.shape = cone(slope)  # type: ignore[no-untyped-call]
         self.start, self.slot = incidence(corners, problem.size)
         self.degree = np.diff(self.start)
@@ -41,20 +35,8 @@ class ConeSolver(Halpern):
         self._connect(corners)
         self._restart()
 
-    def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
-        self._cost = np.ascontiguousarray(cost / self.unit, dtype=np.float32)
-        self._scale = np.ascontiguousarray(scale, dtype=np.float32)
-        self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
-        self._mu = np.zeros(len(z), dtype=np.float32)
-        self._x0, self._mu0 = self._x.copy(), self._mu.copy()
-        self._mid = np.empty_like(self._x)
-
     def _connect(self, source: IntArray) -> None:
         self._u = np.zeros((len(source), 3, self._x.shape[1]), dtype=np.float32)
-        self._u0 = self._u.copy()
-
-    def _anchor(self) -> None:
-        self._x0[...], self._mu0[...], self._u0[...] = self._x, self._mu, self._u
 
     def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
@@ -76,18 +58,10 @@ class ConeSolver(Halpern):
             self.shape,
             np.float32(self.weight),
             np.float32(self.weight * ROW_PULL),
-            (self.weight * ROW_PULL / self.scale_sums).astype(np.float32),
+            (self.weight * ROW_PULL / self._row_sums).astype(np.float32),
             moved,
         )
         return float(moved.sum())
-
-    def _travel(self) -> tuple[float, float]:
-        step = self._x - self._x0
-        stiff = self.degree[:, None] + ROW_PULL * self._scale
-        rise = (self._mu - self._mu0).astype(np.float64)
-        row = float(rise**2 @ self.scale_sums) / ROW_PULL
-        primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
-        return primal, squared_distance(self._u, self._u0) + row
 
     def matrix(self) -> FloatArray:
         """The current table: non-negative, rows near 1, gradients nearly within the bound."""

@@ -23,7 +23,38 @@ READ_MULTIPLIERS = 1 << 22
 ROWS_AT_ONCE = 64
 
 
-class CpuSolver(Halpern):
+class Float32Halpern(Halpern):
+    """What solvers with compiled loops share: arrays in float32, outputs contiguous."""
+
+    _row_sums: FloatArray
+    """The scale's sums by record."""
+
+    def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
+        self._cost = np.ascontiguousarray(cost / self.unit, dtype=np.float32)
+        self._scale = np.ascontiguousarray(scale, dtype=np.float32)
+        self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
+        self._mu = np.zeros(len(self._row_sums), dtype=np.float32)
+        self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
+        self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
+        self._mid = np.empty_like(self._x)
+
+    def _anchor(self) -> None:
+        # In place where it can be: fresh pages for the largest arrays cost as much as copying.
+        self._x0[...], self._mu0[...] = self._x, self._mu
+        if self._u0.shape != self._u.shape:
+            self._u0 = np.empty_like(self._u)
+        self._u0[...] = self._u
+
+    def _travel(self) -> tuple[float, float]:
+        step = self._x - self._x0
+        stiff = self.degree[:, None] + ROW_PULL * self._scale
+        rise = (self._mu - self._mu0).astype(np.float64)
+        row = float(rise**2 @ self._row_sums) / ROW_PULL
+        primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
+        return primal, squared_distance(self._u, self._u0) + row
+
+
+class CpuSolver(Float32Halpern):
     """Iterates in float32 with outputs contiguous (compute/numba/pdhg.py).
 
     Where records are cut into nodes (lifted.py), `owner` is the record of every node.
@@ -39,15 +70,10 @@ class CpuSolver(Halpern):
 
     def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
         self._cost64 = cost
-        self._row_sums = np.bincount(self._owner, self.scale_sums)
-        self._cost = np.ascontiguousarray(cost / self.unit, dtype=np.float32)
-        self._scale = scale.astype(np.float32)
+        self._row_sums = np.bincount(self._owner, self.scale_sums).astype(np.float64)
+        super()._begin(cost, scale, z)
         self._inverse = 1 / self._scale
-        self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
-        self._mu = np.zeros(len(self._part_start) - 1, dtype=np.float32)
-        self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
-        self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
-        self._mid, self._adjoint = np.empty_like(self._x), np.empty_like(self._x)
+        self._adjoint = np.empty_like(self._x)
         self._records_at_once = block_size(len(z), z.shape[1])
 
     def _connect(self, source: IntArray) -> None:
@@ -63,13 +89,6 @@ class CpuSolver(Halpern):
         self._across = np.flatnonzero(block[:, 0] != block[:, 1])
         self._across_start, slot = incidence(self.ends[self._across], len(self._x))
         self._across_slot = 2 * self._across[slot >> 1] + (slot & 1)
-
-    def _anchor(self) -> None:
-        # In place where it can be: fresh pages for the largest arrays cost as much as copying.
-        self._x0[...], self._mu0[...] = self._x, self._mu
-        if self._u0.shape != self._u.shape:
-            self._u0 = np.empty_like(self._u)
-        self._u0[...] = self._u
 
     def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
@@ -107,14 +126,6 @@ class CpuSolver(Halpern):
         )
         self._heard = True
         return float(moved.sum())
-
-    def _travel(self) -> tuple[float, float]:
-        step = self._x - self._x0
-        stiff = self.degree[:, None] + ROW_PULL * self._scale
-        rise = (self._mu - self._mu0).astype(np.float64)
-        row = float(rise**2 @ self._row_sums) / ROW_PULL
-        primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
-        return primal, squared_distance(self._u, self._u0) + row
 
     def matrix(self) -> FloatArray:
         """The current table in the domain's order: non-negative, rows near 1, nearly feasible."""

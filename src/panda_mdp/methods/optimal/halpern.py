@@ -7,12 +7,12 @@ Solves, over the edges of a constraint graph,
 
 with C_ij = {a <= e^t b, b <= e^t a}, t = epsilon d(i, j). Each edge holds a copy of its two rows
 and one dual vector in the polar cone, so both inequalities are projected on at once. The table is
-scaled by the root of a first guess (kernels/pdhg.py); steps are diagonal (Pock and Chambolle
+scaled by the root of a first guess (compute/numba/pdhg.py); steps are diagonal (Pock and Chambolle
 2011). The iteration is r2HPDHG (Lu and Yang 2024), restarted on the fixed-point residual, with the
 primal weight balanced at restarts. No matrix is formed; float32 throughout: what is certified is
 computed in float64 from whatever the iterates are.
 
-`Halpern` holds what all machines share; `pdhg_cpu` and `pdhg_jax` hold the arrays.
+`Halpern` holds what all machines share; `cpu_solver` and `jax_solver` hold the arrays.
 """
 
 from __future__ import annotations

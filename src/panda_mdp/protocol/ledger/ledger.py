@@ -25,14 +25,14 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import atomic_file, sync_folder
 from panda_mdp.errors import LedgerError
 from panda_mdp.protocol.ledger.allowance import DAY_S, Allowance
 from panda_mdp.protocol.ledger.books import Balance, Books, Entry, State
 from panda_mdp.protocol.ledger.drawn import Drawn
 from panda_mdp.protocol.ledger.locking import file_lock
 from panda_mdp.protocol.ledger.vault import KEY_BYTES, Vault
-from panda_mdp.protocol.messages.signing import sync_folder, write_private
+from panda_mdp.protocol.messages.signing import write_private
 
 LEDGER = "ledger.sqlite"
 KEY = "ledger.key"

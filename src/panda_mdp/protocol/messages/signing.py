@@ -27,6 +27,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from panda_mdp.base.atomic import sync_folder
 from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.catalogue import TableInfo
 
@@ -285,17 +286,6 @@ def read_private(path: Path, what: str) -> bytes:
             )
             raise FileFormatError(msg)
         return stream.read()
-
-
-def sync_folder(path: Path) -> None:
-    """Make a new file's name durable."""
-    if os.name != "posix":
-        return
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _decoded(text: str, what: str) -> bytes:
