@@ -88,16 +88,16 @@ def test_a_whole_solve_agrees_with_the_dense_one(town, dense, monkeypatch):
 @pytest.mark.parametrize("loss", ["distance", "squares", "shuffled"])
 def test_on_the_cpu_the_table_is_sparse_and_agrees_with_highs(town, monkeypatch, loss):
     """Any loss: outputs that are alike need not be near on the map."""
-    monkeypatch.setattr(lifted, "LEAST_OUTPUTS", 64)
+    monkeypatch.setattr(lifted, "LEAST_OUTPUTS", 32)
     monkeypatch.setattr(lifted, "WORTHWHILE", 1.0)
-    domain = town.domain.take(np.arange(70))
+    domain = town.domain.take(np.arange(40))
     table = domain.distances()
     if loss == "squares":
         table = table**2
     if loss == "shuffled":
-        table = table[:, np.random.default_rng(0).permutation(70)]
-    prior = np.random.default_rng(1).dirichlet(np.ones(70))
-    problem = replace(displacement_problem(domain, np.arange(70), town.epsilon, prior), loss=table)
+        table = table[:, np.random.default_rng(0).permutation(40)]
+    prior = np.random.default_rng(1).dirichlet(np.ones(40))
+    problem = replace(displacement_problem(domain, np.arange(40), town.epsilon, prior), loss=table)
     exact = optimal(problem, backend="highs", pairs="all")
     mechanism = optimal(problem, 0.03, "cpu")
     assert isinstance(mechanism.weights, FlooredRows)
@@ -107,7 +107,7 @@ def test_on_the_cpu_the_table_is_sparse_and_agrees_with_highs(town, monkeypatch,
     )
     assert mechanism.lower_bound <= exact.loss * (1 + 1e-9)
     assert exact.lower_bound * (1 - 1e-9) <= mechanism.loss <= 1.03 * exact.loss
-    assert mechanism.details["stored"] < 70 * 70
+    assert mechanism.details["stored"] < 40 * 40
 
 
 def test_an_interrupt_or_a_limit_leaves_a_certified_sparse_table(town, monkeypatch):

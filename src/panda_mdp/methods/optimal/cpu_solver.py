@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
@@ -21,6 +22,8 @@ LEAST_BLOCKS = 16
 READ_MULTIPLIERS = 1 << 22
 """Multipliers of a graph among which those of a proof are looked for."""
 ROWS_AT_ONCE = 64
+SERIAL_MULTIPLIERS = 1 << 18
+"""Up to this many one thread is done before several, on a busy machine, have met."""
 
 
 class Float32Halpern(Halpern):
@@ -92,38 +95,43 @@ class CpuSolver(Float32Halpern):
 
     def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
-        run(
-            steps,
-            since,
-            self._records_at_once,
-            self._x,
-            self._x0,
-            self._mid,
-            self._adjoint,
-            self._heard,
-            self._mu,
-            self._mu0,
-            self._u,
-            self._u0,
-            self._cost,
-            self._scale,
-            self._inverse,
-            self.ends,
-            self._inside,
-            self._inside_start,
-            self._across,
-            self._across_start,
-            self._across_slot,
-            self._growth,
-            self._owner,
-            self._part_start,
-            self._part,
-            (self.weight * self.degree).astype(np.float32),
-            np.float32(self.weight),
-            np.float32(self.weight * ROW_PULL),
-            (self.weight * ROW_PULL / self._row_sums).astype(np.float32),
-            moved,
-        )
+        threads = numba.get_num_threads()
+        numba.set_num_threads(1 if self._u.size <= SERIAL_MULTIPLIERS else threads)
+        try:
+            run(
+                steps,
+                since,
+                self._records_at_once,
+                self._x,
+                self._x0,
+                self._mid,
+                self._adjoint,
+                self._heard,
+                self._mu,
+                self._mu0,
+                self._u,
+                self._u0,
+                self._cost,
+                self._scale,
+                self._inverse,
+                self.ends,
+                self._inside,
+                self._inside_start,
+                self._across,
+                self._across_start,
+                self._across_slot,
+                self._growth,
+                self._owner,
+                self._part_start,
+                self._part,
+                (self.weight * self.degree).astype(np.float32),
+                np.float32(self.weight),
+                np.float32(self.weight * ROW_PULL),
+                (self.weight * ROW_PULL / self._row_sums).astype(np.float32),
+                moved,
+            )
+        finally:
+            numba.set_num_threads(threads)
         self._heard = True
         return float(moved.sum())
 
