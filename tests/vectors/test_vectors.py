@@ -27,6 +27,18 @@ from panda_mdp.space.metrics import haversine_km
 HERE = Path(__file__).parent
 
 
+class Words:
+    """Words that are given, in order, in place of the operating system's."""
+
+    def __init__(self, words: list[int]) -> None:
+        self._left = iter(words)
+        self.used = 0
+
+    def integers(self, count: int) -> np.ndarray:
+        self.used += count
+        return np.array([next(self._left) % TOTAL for _ in range(count)], dtype=np.int64)
+
+
 def read(name: str) -> Any:
     return json.loads((HERE / name).read_text())
 
@@ -139,3 +151,40 @@ def test_a_statement_is_signed_as_its_text():
     for wrong in stated["refused"]:
         with pytest.raises(SignatureError):
             key.verify(data, wrong)
+
+
+@pytest.mark.parametrize("name", ["balls", "nearest", "coins"])
+def test_files_of_panda_are_what_is_said_of_them(name):
+    said = read("panda.json")[name]
+    table = pm.load_panda(HERE / said["file"])
+    assert (table.epsilon, table.delta) == (said["epsilon"], said["delta"])
+    assert table.account.violation == pytest.approx(said["violation"], rel=1e-6)
+    assert table.selection_epsilon == pytest.approx(said["selection_epsilon"], rel=1e-9)
+    np.testing.assert_allclose(table.marginal, said["shares"], rtol=1e-12)
+    for case in said["draws"]:
+        bits = Words([int(word) for word in case["words"]])
+        row = int(table.draw_rows(np.array([case["record"]]), bits)[0])
+        column = int(choose(table.weights[row], bits.integers(1))[0])
+        assert (int(table.problem.outputs[column]), bits.used) == (
+            case["output"],
+            len(case["words"]),
+        )
+
+
+def test_laws_of_first_phases_are_what_is_said_of_them():
+    said = read("phases.json")["ball"]
+    domain = pm.Domain.from_points(said["lat"], said["lon"])
+    law = pm.BallAnchors(said["epsilon_1"], said["delta"], centre="exponential").on(domain)
+    assert law.centres.tolist() == said["centres"]
+    assert law.radius == pytest.approx(said["radius"], rel=1e-12)
+    assert [law.ball(k).tolist() for k in range(0, 60, 6)] == said["balls"]
+    said = read("phases.json")["anchors"]
+    domain = pm.Domain.from_points(said["lat"], said["lon"])
+    fields = {k: v for k, v in said["selection"].items() if k != "delta_selection"}
+    probability = pm.BernoulliAnchors(**fields).probability(domain)
+    np.testing.assert_allclose(probability, said["probability"], rtol=1e-12)
+    for case in said["sets"]:
+        numerators = (probability[case["record"]] * float(TOTAL)).astype(np.int64).tolist()
+        words = [int(word) % TOTAL for word in case["words"]]
+        chosen = [a for a, word in enumerate(words) if word < numerators[a]]
+        assert chosen == case["anchors"]

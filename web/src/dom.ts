@@ -57,3 +57,8 @@ export function token(text: string): string | null {
   const found = /pmt_[0-9a-f]{12}_[A-Za-z0-9_-]{43}/.exec(text);
   return found ? found[0] : null;
 }
+
+export function invitation(text: string): string | null {
+  const found = /pmi_[0-9a-f]{12}_[A-Za-z0-9_-]{43}/.exec(text);
+  return found ? found[0] : null;
+}

@@ -167,7 +167,8 @@ test("what was accepted stays the answer of the period, whatever the version", a
   const first = await ledger.release(charge, 1, () => 1);
   await ledger.accepted(first.entry);
   const again = await ledger.release({ ...charge, version: 2 }, 1, () => 3);
-  expect(again).toEqual({ ...first, output: null, state: "accepted", repeated: true });
+  const { table: _, ...kept } = first;
+  expect(again).toEqual({ ...kept, output: null, state: "accepted", repeated: true });
 });
 
 test("what the server has is erased here, and the seal over its cost stays", async () => {
@@ -191,4 +192,43 @@ test("costs add as they are written", () => {
   expect(exceeds([1e-9, 0.3], 0.3)).toBe(true);
   expect(exceeds([1e21, 1], 1e21)).toBe(true);
   expect(total([])).toBe(0);
+});
+
+test("delta is counted beside epsilon, for a report and for the period", async () => {
+  const ledger = await Ledger.open(
+    { ...allowance, epsilon: 10, period_epsilon: 100, delta: 0.01, period_delta: 0.015 },
+    { factory: new IDBFactory(), marks, clock },
+  );
+  const some = { ...charge, epsilon: 1, delta: 0.01 };
+  await expect(ledger.release({ ...some, delta: 0.02 }, 1, () => 1)).rejects.toThrow("delta 0.02 and 0.01");
+  await ledger.release(some, 1, () => 1);
+  expect((await ledger.balance(charge.account)).delta).toBe(0.01);
+  await expect(ledger.release(some, 2, () => 2)).rejects.toThrow("delta 0.01 of 0.015 is spent");
+  // Without a delta there is room.
+  await ledger.release({ ...some, delta: 0 }, 3, () => 3);
+});
+
+test("a release between two phases is amended until it has an output, at one length", async () => {
+  const ledger = await Ledger.open({ ...allowance, epsilon: 10, period_epsilon: 100 }, {
+    factory: new IDBFactory(), marks, clock,
+  });
+  const wide = { ...charge, lasting: true, room: 400 };
+  const first = await ledger.release(wide, 5, () => ({ output: null, anchors: [1, 2, 3] }));
+  const boxes = async () => {
+    const entries = await read(ledger.database, "entries", (s) => s.getAll());
+    return (entries as { box: Uint8Array }[]).map(({ box }) => box.length);
+  };
+  const before = await boxes();
+  expect(await ledger.unfinished(charge.server, charge.deployment)).toHaveLength(1);
+  await ledger.amend(first.entry, () => ({ round: 4, upload: crypto.randomUUID() }));
+  const done = await ledger.amend(first.entry, () => ({ output: 7 }));
+  expect(done).toMatchObject({ output: 7, round: 4, anchors: [1, 2, 3], state: "charged" });
+  // What was drawn stands.
+  expect((await ledger.amend(first.entry, () => ({ output: 8 }))).output).toBe(7);
+  expect(await boxes()).toEqual(before);
+  expect(await ledger.unfinished(charge.server, charge.deployment)).toEqual([]);
+  expect((await ledger.release({ ...wide, version: 9 }, 5, () => 1)).output).toBe(7);
+  await ledger.accepted(first.entry);
+  expect(await ledger.drawn(first.entry)).toMatchObject({ output: null, state: "accepted" });
+  expect((await ledger.drawn(first.entry))?.anchors).toBeUndefined();
 });

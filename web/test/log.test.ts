@@ -39,7 +39,7 @@ async function logOf(...entries: string[]): Promise<Log> {
 }
 
 const check = (log: Log | null, ...entries: Bytes[]) =>
-  checkLog({ log: async () => log, server: "https://a/v1/" }, key, store, entries);
+  checkLog({ log: async () => log, server: "https://a/v1/" }, [key.public], store, entries);
 
 test("the root is RFC 6962's, and the hash of a leaf as well", async () => {
   // The first entries of the test vectors that certificate transparency uses.

@@ -68,7 +68,7 @@ async function described(
 }
 
 const open = async (deployment: Deployment) =>
-  openSession(api, deployment, { key, first: true }, () => undefined, store);
+  openSession(api, deployment, { key, keys: [key.public], first: true }, () => undefined, store);
 
 test("what the operator signed is believed", async () => {
   expect((await open(await described())).stated.reports_per_period).toBe(3);
@@ -156,10 +156,12 @@ test("a past state is called one, and two statements about one version are notic
 test("the page has bounds of its own", () => {
   const most = limitsFrom({ ...stated, period_s: 1, reports_per_period: 1_000_000 }, 2_000_000);
   expect(most).toEqual({
-    epsilon: MOST_EPSILON, period_epsilon: MOST_PERIOD_EPSILON, period_s: LEAST_PERIOD_S,
+    delta: 0, period_delta: 0, epsilon: MOST_EPSILON, period_epsilon: MOST_PERIOD_EPSILON, period_s: LEAST_PERIOD_S,
   });
   expect(limitsFrom({ ...stated, period_s: 1e9 }, 2).period_s).toBe(MOST_PERIOD_S);
-  expect(limitsFrom(stated, 2)).toEqual({ epsilon: 2, period_epsilon: 6, period_s: 86_400 });
+  expect(limitsFrom({ ...stated, delta: 0.004 }, 2)).toMatchObject({ delta: 0.004, period_delta: 0.012 });
+  expect(limitsFrom({ ...stated, delta: 0.5 }, 2)).toMatchObject({ delta: 0.01, period_delta: 0.03 });
+  expect(limitsFrom(stated, 2)).toEqual({ delta: 0, period_delta: 0, epsilon: 2, period_epsilon: 6, period_s: 86_400 });
 });
 
 test("what is signed about a deployment has Python's bytes", async () => {

@@ -103,7 +103,7 @@ def test_nothing_on_the_wire_tells_the_place(browser: Browser, site: Site) -> No
     posted = reports(sent)
     assert [request.path for request in posted] == ["/v1/deployments/city/reports"]
     body = body_of(posted[0])
-    assert set(body) == {"id", "output"}
+    assert set(body) == {"id", "output", "table"}
     assert body["output"] in site.table.outputs.tolist()
     for request in sent:
         # The browser's own version and the length of the body are numbers too.

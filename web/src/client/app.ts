@@ -4,15 +4,16 @@ import type { Api } from "../core/api";
 import { ApiError } from "../core/api";
 import type { AuditResult, OwnAudit } from "../core/audit";
 import { PandaError, PrivacyError } from "../core/errors";
+import { finish, refuseSecondSet } from "../core/phases";
+import { AnchorsPlan } from "../core/plan";
 import { pinTable, tableChanged } from "../core/keypin";
 import { type Ledger, type Release } from "../core/ledger";
 import { spread } from "../core/meaning";
 import type { Outbox, Report } from "../core/outbox";
-import { draw, shares } from "../core/sampler";
 import { isOver, SNAP_KM } from "../core/statement";
 import { checkPlace, nearest, snap, type Snap } from "../core/snap";
 import { distanceWords, wind } from "../core/words";
-import { by, say } from "../dom";
+import { by, invitation, say } from "../dom";
 import { MapView } from "../map/mapview";
 import { NameLayer } from "../map/names";
 import { Plane } from "../map/plane";
@@ -28,12 +29,15 @@ import * as views from "./views";
 /** Seconds that the first audit may take before it samples the rest. */
 const FIRST_LIMIT = 20;
 const AGAIN_MS = 30_000;
+/** Milliseconds that one step waits for a round; then the page asks again by itself. */
+const ROUND_MS = 20_000;
 
 interface Picked {
   readonly lat: number;
   readonly lon: number;
   readonly snap: Snap;
-  readonly row: BigUint64Array;
+  /** How reports of this place are distributed; null where rows come after Phase I. */
+  readonly shares: Float64Array | null;
   own: OwnAudit | null;
   release: Release | null;
   /** What was drawn, for as long as this place is shown; seen by nobody before it was sent. */
@@ -53,6 +57,8 @@ export class App {
   private turn = 0;
   private again = 0;
   private busy = false;
+  /** What became of an invitation, until a place is picked. */
+  private remark: { text: string; state: "" | "bad" } = { text: "", state: "" };
   /** Whether the table was replaced since the last visit and the person has not agreed yet. */
   private replaced: boolean;
 
@@ -60,13 +66,13 @@ export class App {
     private readonly api: Api, private readonly session: Session, private readonly ledger: Ledger,
     private readonly outbox: Outbox, private readonly tokens: TokenBox,
   ) {
-    const { table, deployment, info } = session;
-    const { lat, lon } = table.places;
+    const { plan, deployment, agreed } = session;
+    const { lat, lon } = plan.places;
     this.plane = Plane.around(lat, lon);
     const records = this.plane.points(lat, lon);
     this.scene = {
       records,
-      outputs: Array.from(table.outputs, (k) => [records[2 * k], records[2 * k + 1]] as const),
+      outputs: Array.from(plan.outputs, (k) => [records[2 * k], records[2 * k + 1]] as const),
       shares: null, place: null, record: null, drawn: null, names: null, grown: 1, shown: 0,
     };
     this.map = new MapView(by("map"), {
@@ -77,16 +83,17 @@ export class App {
     this.map.setPlaces(this.plane, records);
     this.list = new PlaceList(by("list-area"), by("list-place"));
     this.finder = new Finder((a, b) => void this.pick(a, b));
-    this.replaced = tableChanged(localStorage, deployment.name, info.sha256);
-    if (!this.replaced) pinTable(localStorage, deployment.name, info.sha256);
+    this.replaced = tableChanged(localStorage, deployment.name, agreed);
+    if (!this.replaced) pinTable(localStorage, deployment.name, agreed);
     views.showCheck("audit", "wait", words().auditing);
     this.listen();
     this.startAudit();
     by("hint").hidden = false;
   }
 
-  async start(): Promise<void> {
+  async start(invited: string | null): Promise<void> {
     await this.relabel();
+    if (invited) await this.enrol(invited);
     await Promise.all([this.showStreets(), this.flush()]);
   }
 
@@ -96,9 +103,9 @@ export class App {
     views.showSigned(session);
     views.showNotice(session.stated);
     views.showCertificate(session);
-    if (this.audited) views.showAudit(this.audited);
-    if (this.replaced) views.showReplaced(session.info, () => void this.acceptTable());
-    this.list.fill(session.table.places, this.plane, (x, y) => this.named(x, y));
+    if (this.audited) views.showAudit(this.audited, session.plan);
+    if (this.replaced) views.showReplaced(session, () => void this.acceptTable());
+    this.list.fill(session.plan.places, this.plane, (x, y) => this.named(x, y));
     this.finder.setNames(this.scene.names);
     if (picked) this.showPicked(picked);
     await this.showBooks();
@@ -110,7 +117,7 @@ export class App {
   }
 
   private async showStreets(): Promise<void> {
-    const domain = this.session.info.streets;
+    const domain = this.session.streets;
     try {
       const streets = domain ? await this.api.streets(domain) : null;
       this.map.setStreets(streets);
@@ -124,7 +131,7 @@ export class App {
   }
 
   private async acceptTable(): Promise<void> {
-    pinTable(localStorage, this.session.deployment.name, this.session.info.sha256);
+    pinTable(localStorage, this.session.deployment.name, this.session.agreed);
     this.replaced = false;
     by("alarm").hidden = true;
     await this.showAction();
@@ -142,13 +149,14 @@ export class App {
       else void this.send();
     });
     by("list-pick").addEventListener("click", () => {
-      const { lat, lon } = this.session.table.places;
+      const { lat, lon } = this.session.plan.places;
       const record = this.list.chosen;
       void this.pick(lat[record], lon[record]);
     });
     by("limits").addEventListener("submit", (event) => {
       event.preventDefault();
-      void this.changeLimit(Number(by<HTMLInputElement>("limit").value));
+      const value = (id: string) => Number(by<HTMLInputElement>(id).value);
+      void this.changeLimit(value("limit"), value("limit-delta"));
     });
     by("forget").addEventListener("click", () => void this.forget());
     by("audit-all").addEventListener("click", () => {
@@ -164,16 +172,18 @@ export class App {
       if (by("check-audit").dataset.state !== "wait") return;
       views.showCheck("audit", "wait", words().auditingShare(Math.floor(100 * share)));
     };
-    this.auditor.onAudited = (result) => {
+    this.auditor.onAudited = (result, budgets) => {
       this.audited = result;
-      views.showAudit(result);
+      const { plan } = this.session;
+      if (plan instanceof AnchorsPlan && budgets) plan.budgets = budgets;
+      views.showAudit(result, this.session.plan);
       if (!result.holds) views.showAlarm(words().tableRefused, new PrivacyError("notPrivate"));
       void this.showAction();
     };
     this.auditor.onFailed = (message) => {
       views.showCheck("audit", "bad", words().auditFailed(message));
     };
-    this.auditor.load(this.session.file, FIRST_LIMIT);
+    this.auditor.load(this.session.plan.source, FIRST_LIMIT);
   }
 
   /** What the cursor is at, for those who do not see it. */
@@ -181,7 +191,7 @@ export class App {
     clearTimeout(this.asked);
     this.asked = window.setTimeout(() => {
       const [x, y] = [this.plane.x(lon), this.plane.y(lat)];
-      const near = nearest(this.session.table.places, lat, lon);
+      const near = nearest(this.session.plan.places, lat, lon);
       const name = this.named(x, y);
       const where = words().hear(
         distanceWords(Math.hypot(x, y) / 1000), wind(x, y), distanceWords(near.km),
@@ -192,12 +202,12 @@ export class App {
 
   private async pick(lat: number, lon: number): Promise<void> {
     if (this.busy) return;
-    const { table } = this.session;
+    const { plan } = this.session;
     let place: { lat: number; lon: number };
     let found: Snap;
     try {
       place = checkPlace(lat, lon);
-      found = snap(table.places, place.lat, place.lon, SNAP_KM);
+      found = snap(plan.places, place.lat, place.lon, SNAP_KM);
     } catch (error) {
       views.showAction(views.problemWords(error), "bad");
       return;
@@ -205,15 +215,15 @@ export class App {
     const turn = ++this.turn;
     // What could be done with the place before cannot be done with this one yet.
     by<HTMLButtonElement>("send").disabled = true;
-    const row = await table.row(found.record);
+    const shares = await plan.shares(found.record);
     if (turn !== this.turn) return;
-    const picked: Picked = { ...place, snap: found, row, own: null, release: null, output: null };
+    const picked: Picked = { ...place, snap: found, shares, own: null, release: null, output: null };
     this.picked = picked;
     const { records } = this.scene;
     Object.assign(this.scene, {
       place: [this.plane.x(place.lon), this.plane.y(place.lat)],
       record: [records[2 * found.record], records[2 * found.record + 1]],
-      shares: shares(row), drawn: null, shown: 0,
+      shares, drawn: null, shown: 0,
     });
     by("hint").hidden = true;
     by("legend").hidden = false;
@@ -226,24 +236,27 @@ export class App {
     by(narrow ? "spread" : "place-title").scrollIntoView({
       behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
     });
-    say(words().placeTaken(distanceWords(mean)));
+    say(mean === null ? words().spreadLater : words().placeTaken(distanceWords(mean)));
     const own = await this.auditor.own(found.record, views.DISTANCES);
     if (this.picked !== picked) return;
     picked.own = own;
-    views.showMeaning(table.epsilon, own);
+    views.showMeaning(plan, own);
     await this.showAction();
   }
 
-  /** Everything that is said of a place; how far its reports lie on average. */
-  private showPicked(picked: Picked): number {
-    const { table } = this.session;
+  /** Everything that is said of a place; how far its reports lie on average, where that is known. */
+  private showPicked(picked: Picked): number | null {
+    const { plan } = this.session;
     const name = this.named(this.plane.x(picked.lon), this.plane.y(picked.lat));
-    views.showPlace(picked.snap, picked, name, SNAP_KM, table.epsilon);
-    const probabilities = shares(picked.row);
-    const around = spread(table.places, picked.lat, picked.lon, table.outputs, probabilities);
-    const column = table.outputs.indexOf(picked.snap.record);
-    views.showSpread(around, column < 0 ? 0 : probabilities[column], picked.snap.km);
-    views.showMeaning(table.epsilon, picked.own);
+    views.showPlace(picked.snap, picked, name, SNAP_KM, plan.epsilon);
+    views.showMeaning(plan, picked.own);
+    if (!picked.shares) {
+      views.showLater(plan);
+      return null;
+    }
+    const around = spread(plan.places, picked.lat, picked.lon, plan.outputs, picked.shares);
+    const column = plan.outputs.indexOf(picked.snap.record);
+    views.showSpread(plan, around, column < 0 ? 0 : picked.shares[column], picked.snap.km);
     return around.expected;
   }
 
@@ -281,10 +294,27 @@ export class App {
     requestAnimationFrame(step);
   }
 
-  private takeToken(): boolean {
+  private async enrol(code: string): Promise<boolean> {
+    try {
+      await this.tokens.exchange(code);
+      this.remark = { text: words().enrolled, state: "" };
+      say(this.remark.text);
+      return true;
+    } catch (error) {
+      const why = problem(error instanceof PandaError ? error : new PandaError("unknown")).message;
+      this.remark = { text: words().notEnrolled(why), state: "bad" };
+      views.showAction(this.remark.text, "bad");
+      return false;
+    }
+  }
+
+  private async takeToken(): Promise<boolean> {
     if (this.tokens.value) return true;
     const keep = by<HTMLInputElement>("token-keep").checked;
-    if (this.tokens.take(by<HTMLInputElement>("token").value, keep)) return true;
+    const typed = by<HTMLInputElement>("token").value;
+    const code = invitation(typed);
+    if (code) return this.enrol(code);
+    if (this.tokens.take(typed, keep)) return true;
     views.showAction(words().tokenWrong, "bad");
     by("token").focus();
     return false;
@@ -293,27 +323,57 @@ export class App {
   /** One step: charged and durable, drawn, handed over for sending; seen once the server has it. */
   private async send(): Promise<void> {
     const picked = this.picked;
-    if (!picked || this.busy || this.refusal(picked) || !this.takeToken()) return;
+    if (!picked || this.busy || this.refusal(picked)) return;
     this.busy = true;
     by<HTMLButtonElement>("send").disabled = true;
-    views.showAction(words().sending);
     try {
-      const { outputs } = this.session.table;
-      const release = await this.ledger.release(
-        this.charge, picked.snap.record, () => outputs[draw(picked.row)],
-      );
-      picked.output = release.output;
-      await this.outbox.put(this.session.deployment.name, release);
+      if (!(await this.takeToken())) {
+        by<HTMLButtonElement>("send").disabled = false;
+        return;
+      }
+      views.showAction(words().sending);
+      await this.draw(picked);
       await this.flush();
     } catch (error) {
-      this.fail(error);
+      await this.stopped(picked, error);
     } finally {
       this.busy = false;
     }
   }
 
+  /** Draw what is not drawn yet, both phases, and hand it over for sending. */
+  private async draw(picked: Picked): Promise<void> {
+    const { session, charge } = this;
+    const { record } = picked.snap;
+    await refuseSecondSet(this.api, session, this.ledger, charge, record);
+    const first = await this.ledger.release(charge, record, () => session.plan.first(record));
+    picked.release = first;
+    const release = await finish(
+      this.api, session, this.ledger, record, first, this.tokens.value ?? "",
+      { wait: ROUND_MS, still: () => this.picked === picked },
+    );
+    picked.release = release;
+    picked.output = release.output;
+    await this.outbox.put(session.deployment.name, release);
+  }
+
+  /** What came between the two phases, or before. Rounds take their time: the page asks again. */
+  private async stopped(picked: Picked, error: unknown): Promise<void> {
+    if (error instanceof ApiError && error.aboutToken) this.tokens.drop();
+    await this.recall();
+    const open = error instanceof PandaError && error.problem === "roundOpen";
+    if (open) views.showAction(words().waitsForRound(Number(error.facts[0])));
+    else this.fail(error);
+    const later = open || (error instanceof ApiError && error.later);
+    if (later && picked.release?.state === "charged") {
+      this.again = window.setTimeout(() => {
+        if (this.picked === picked) void this.send();
+      }, open ? 1000 : AGAIN_MS);
+    }
+  }
+
   private async retry(): Promise<void> {
-    if (this.busy || !this.takeToken()) return;
+    if (this.busy || !(await this.takeToken())) return;
     const release = this.picked?.release;
     if (release) await this.outbox.put(this.session.deployment.name, release);
     await this.flush();
@@ -359,10 +419,12 @@ export class App {
     if (waiting && value) this.again = window.setTimeout(() => void this.flush(), AGAIN_MS);
   }
 
-  private async changeLimit(value: number): Promise<void> {
+  private async changeLimit(value: number, delta: number): Promise<void> {
+    const { plan } = this.session;
     try {
       await this.ledger.changeAllowance({
-        epsilon: Math.max(value, this.session.table.epsilon), period_epsilon: value,
+        epsilon: Math.max(value, plan.epsilon), period_epsilon: value,
+        delta, period_delta: delta,
       });
       await this.showBooks();
       await this.showAction();
@@ -389,10 +451,10 @@ export class App {
   }
 
   private async showBooks(): Promise<void> {
-    const { deployment, table } = this.session;
+    const { deployment, plan } = this.session;
     views.showBudget(
       await this.ledger.balance(this.charge.account), await this.ledger.allowance(),
-      table.epsilon, this.picked?.release != null, deployment.reports_per_period,
+      plan, this.picked?.release != null, deployment.reports_per_period,
     );
   }
 
@@ -419,6 +481,7 @@ export class App {
     const said = words();
     const release = picked?.release ?? null;
     const done = release?.state === "accepted";
+    const between = release?.state === "charged" && release.output === null;
     const mine = release && reports.find(({ id }) => id === release.report);
     const waiting = reports.filter(({ state }) => state === "waiting");
     const refusal = this.refusal(picked);
@@ -427,6 +490,7 @@ export class App {
     const send = by<HTMLButtonElement>("send");
     send.hidden = done || Boolean(mine);
     send.disabled = !sendable;
+    send.textContent = between ? said.goOn : said.send;
     by("send-note").hidden = send.hidden;
     by("retry").hidden = !(mine || waiting.length);
     by("token-form").hidden = !needsToken;
@@ -443,18 +507,20 @@ export class App {
       const text = needsToken ? said.waitingToken(waiting.length) : said.waiting(waiting.length);
       const held = mine?.problem?.problem === "server" ? ` (${troubleWords(mine)})` : "";
       views.showAction(text + held);
+    } else if (between) {
+      views.showAction(said.unfinished);
     } else if (release) {
       views.showAction(said.sendFree);
     } else if (picked && why !== null) {
       views.showAction(said.nothingMore(problem(why).message), "bad");
     } else {
-      views.showAction("");
+      views.showAction(this.remark.text, this.remark.state);
     }
   }
 
   private sentWords(picked: Picked, output: number): string {
     if (output === picked.snap.record) return words().sentItself;
-    const { places } = this.session.table;
+    const { places } = this.session.plan;
     const { records } = this.scene;
     const name = this.named(records[2 * output], records[2 * output + 1]);
     const km = places.distanceFrom(picked.lat, picked.lon, output);

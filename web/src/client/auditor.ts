@@ -1,16 +1,16 @@
 /** Asks the worker. What is asked stays on this device. */
 
 import type { AuditResult, OwnAudit } from "../core/audit";
-import type { Bytes } from "../core/bytes";
+import type { Source } from "../core/plan";
 
 export type Asked =
-  | { kind: "load"; file: ArrayBuffer; limit: number }
+  | { kind: "load"; source: Source; limit: number }
   | { kind: "audit"; limit: number }
   | { kind: "own"; id: number; record: number; distances: number[] };
 
 export type Answered =
   | { kind: "progress"; share: number }
-  | { kind: "audited"; result: AuditResult }
+  | { kind: "audited"; result: AuditResult; budgets: Float64Array | null }
   | { kind: "own"; id: number; result: OwnAudit }
   | { kind: "failed"; message: string };
 
@@ -21,14 +21,14 @@ export class Auditor {
   private readonly waiting = new Map<number, (result: OwnAudit) => void>();
   private count = 0;
   onProgress: (share: number) => void = () => undefined;
-  onAudited: (result: AuditResult) => void = () => undefined;
+  onAudited: (result: AuditResult, budgets: Float64Array | null) => void = () => undefined;
   onFailed: (message: string) => void = () => undefined;
 
   constructor() {
     this.worker.addEventListener("message", (event: MessageEvent<Answered>) => {
       const answer = event.data;
       if (answer.kind === "progress") this.onProgress(answer.share);
-      else if (answer.kind === "audited") this.onAudited(answer.result);
+      else if (answer.kind === "audited") this.onAudited(answer.result, answer.budgets);
       else if (answer.kind === "failed") this.onFailed(answer.message);
       else {
         this.waiting.get(answer.id)?.(answer.result);
@@ -38,9 +38,8 @@ export class Auditor {
     this.worker.addEventListener("error", () => this.onFailed("the audit could not be started"));
   }
 
-  load(file: Bytes, limit: number): void {
-    const copy = file.slice().buffer;
-    this.worker.postMessage({ kind: "load", file: copy, limit } satisfies Asked, [copy]);
+  load(source: Source, limit: number): void {
+    this.worker.postMessage({ kind: "load", source, limit } satisfies Asked);
   }
 
   auditAll(limit: number): void {

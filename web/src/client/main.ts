@@ -51,13 +51,13 @@ async function start(): Promise<void> {
   const session = await openSession(api, chosen, trusted, (share) => {
     by("loading-bar").style.width = `${100 * share}%`;
   });
-  const { epsilon } = session.table;
-  const ledger = await Ledger.open(limitsFrom(session.stated, epsilon));
+  const ledger = await Ledger.open(limitsFrom(session.stated, session.plan.epsilon));
   void navigator.storage?.persist?.();
-  app = new App(api, session, ledger, new Outbox(ledger), new TokenBox(link.token));
+  const tokens = new TokenBox(link.token, (code) => api.enrol(code));
+  app = new App(api, session, ledger, new Outbox(ledger), tokens);
   by("loading").hidden = true;
   showNet(api.stale);
-  await app.start();
+  await app.start(link.invitation);
   await api.tidy(all);
   await workOffline();
 }

@@ -1,10 +1,10 @@
 /** The panel: what each section says. Nothing here decides anything. */
 
 import type { AuditResult, OwnAudit } from "../core/audit";
-import type { TableInfo } from "../core/api";
 import { PandaError } from "../core/errors";
 import type { Allowance, Balance } from "../core/ledger";
 import { meaning, type Spread } from "../core/meaning";
+import { type Plan, TablePlan } from "../core/plan";
 import type { Snap } from "../core/snap";
 import { isOver, type Statement } from "../core/statement";
 import {
@@ -58,23 +58,41 @@ export function showNotice(stated: Statement): void {
   ]);
 }
 
-export function showCertificate(session: Session): void {
-  const { info, table, key } = session;
+function howWords({ kind }: Plan): string {
   const said = words();
-  const compact = table.header.compact;
-  facts("certificate", [
-    [said.factTable, said.factVersion(info.name, info.version, bytesWords(info.size_bytes))],
-    [said.factRecords, said.factCounts(countWords(table.size), countWords(table.outputs.length))],
-    [said.factPromised, said.factEpsilon(epsilonWords(table.epsilon))],
-    [said.factMethod, table.header.method],
-    [said.factLoss, said.factLossSaid(lossWords(info.loss, table.header.loss_unit))
-      + (info.gap === null ? "" : said.factGap(percentWords(info.gap)))],
-    [said.factRounding, said.factCost(percentWords(compact.loss_cost))],
-    ["SHA-256", info.sha256],
+  return { table: said.howTable, panda: said.howPanda, ball: said.howBall, anchors: said.howAnchors }[kind];
+}
+
+function promiseWords({ epsilon, delta }: Plan): string {
+  const said = words();
+  return delta > 0
+    ? said.factDelta(epsilonWords(epsilon), epsilonWords(delta)) : said.factEpsilon(epsilonWords(epsilon));
+}
+
+export function showCertificate(session: Session): void {
+  const { info, plan, key } = session;
+  const said = words();
+  const table = plan instanceof TablePlan ? plan.table.header : null;
+  const outputs = info ? info.outputs : plan.outputs.length;
+  const rows: (readonly [string, string])[] = [
+    [said.factRecords, said.factCounts(countWords(plan.places.size), countWords(outputs))],
+    [said.factPromised, promiseWords(plan)],
+    [said.factPhases, howWords(plan)],
+  ];
+  if (info) {
+    rows.unshift([said.factTable, said.factVersion(info.name, info.version, bytesWords(info.size_bytes))]);
+    if (table) rows.push([said.factMethod, table.method]);
+    rows.push([said.factLoss, said.factLossSaid(lossWords(info.loss, table?.loss_unit))
+      + (info.gap === null ? "" : said.factGap(percentWords(info.gap)))]);
+    if (table) rows.push([said.factRounding, said.factCost(percentWords(table.compact.loss_cost))]);
+    rows.push(["SHA-256", info.sha256]);
+  }
+  rows.push(
     [said.factKey, key.public],
     [said.factLog, session.log ? `${said.logGood(countWords(session.log.size))}: ${session.log.root}` : said.logNone],
-    [said.factMade, new Date(info.created).toLocaleString(language())],
-  ]);
+    [said.factMade, new Date(info?.created ?? session.deployment.created).toLocaleString(language())],
+  );
+  facts("certificate", rows);
 }
 
 function lossWords(loss: number, unit: string | undefined): string {
@@ -82,30 +100,56 @@ function lossWords(loss: number, unit: string | undefined): string {
 }
 
 /** What the audit covered, in words that claim no more than that. */
-export function auditWords(result: AuditResult): string {
+export function auditWords(result: AuditResult, plan: Plan): string {
+  const said = words();
   const pairs = countWords(result.pairs);
+  const seconds = result.seconds.toFixed(1);
   const [found, claimed] = [result.epsilon.toFixed(6), epsilonWords(result.claimed)];
-  if (result.complete) {
-    return words().auditComplete(pairs, result.seconds.toFixed(1), found, claimed);
+  const { account } = result;
+  if (account) {
+    const [violation, delta] = [probabilityWords(account.violation), epsilonWords(account.delta)];
+    if (account.signed) return said.auditSignedSaid(violation, delta);
+    if (plan.kind === "ball") return said.auditBallSaid(pairs, seconds, account.first.toFixed(6), claimed, delta);
+    return result.complete
+      ? said.auditPandaSaid(pairs, seconds, claimed, account.first.toFixed(6), violation, delta)
+      : said.auditPandaPartSaid(countWords(Math.round(account.pairs)), pairs, seconds, violation, delta);
   }
-  return words().auditSampled(
+  if (result.complete) return said.auditComplete(pairs, seconds, found, claimed);
+  return said.auditSampled(
     distanceWords(result.within), countWords(result.covered), pairs, countWords(result.sampled),
     found, claimed,
   );
 }
 
-export function showAudit(result: AuditResult): void {
-  by("audit-said").textContent = auditWords(result);
+export function showAudit(result: AuditResult, plan: Plan): void {
+  by("audit-said").textContent = auditWords(result, plan);
   by("audit-all").hidden = result.complete || !result.holds;
   const said = words();
+  const pairs = countWords(result.pairs);
+  const { account } = result;
   if (!result.holds) {
     showCheck("audit", "bad", said.auditBad(result.epsilon.toPrecision(4), epsilonWords(result.claimed)));
+  } else if (account?.signed) {
+    showCheck("audit", "note", said.auditSigned(epsilonWords(plan.epsilon), epsilonWords(plan.delta)));
+  } else if (account && plan.kind === "ball") {
+    showCheck("audit", "good", said.auditBall(pairs));
+  } else if (account) {
+    showCheck("audit", "good", result.complete
+      ? said.auditPanda(pairs, probabilityWords(account.violation), epsilonWords(account.delta))
+      : said.auditPandaPart(distanceWords(result.within), countWords(Math.round(account.pairs))));
   } else if (result.complete) {
-    showCheck("audit", "good", said.auditGood(countWords(result.pairs)));
+    showCheck("audit", "good", said.auditGood(pairs));
   } else {
     const part = said.auditPart(distanceWords(result.within), countWords(result.sampled));
     showCheck("audit", "good", part);
   }
+}
+
+/** A small probability, rounded up so that it claims no more than was found. */
+export function probabilityWords(value: number): string {
+  if (value === 0) return "0";
+  const unit = 10 ** (Math.floor(Math.log10(value)) - 2);
+  return epsilonWords(Math.ceil(value / unit - 1e-9) * unit);
 }
 
 export function showPlace(
@@ -127,9 +171,10 @@ export function showPlace(
 }
 
 /** How often the place itself is reported, and how far reports lie: real numbers of this row. */
-export function showSpread(spread: Spread, itself: number, snapKm: number): void {
+export function showSpread(plan: Plan, spread: Spread, itself: number, snapKm: number): void {
   const said = words();
-  by("spread").hidden = false;
+  by("spread").hidden = by("spread-numbers").hidden = by("chart").hidden = false;
+  by("how-said").textContent = howWords(plan);
   by("itself").textContent = percentWords(itself);
   by("half").textContent = distanceWords(spread.half);
   by("most").textContent = distanceWords(spread.most);
@@ -138,11 +183,31 @@ export function showSpread(spread: Spread, itself: number, snapKm: number): void
     + (itself > 0 ? said.spreadRecord(distanceWords(snapKm)) : ` ${said.spreadNever}`);
 }
 
-export function showMeaning(epsilon: number, own: OwnAudit | null): void {
+/** Where rows come after Phase I there is nothing to show of a place before. */
+export function showLater(plan: Plan): void {
+  by("spread").hidden = false;
+  by("spread-numbers").hidden = by("chart").hidden = true;
+  by("how-said").textContent = howWords(plan);
+  by("spread-said").textContent = words().spreadLater;
+}
+
+function comparedWords({ source, epsilon, delta }: Plan, own: OwnAudit): string {
+  const said = words();
+  const count = countWords(own.pairs);
+  if (source.kind === "ball") return said.comparedBall(count, own.epsilon.toFixed(4), epsilonWords(source.first));
+  if (own.violation !== undefined) {
+    return said.comparedPanda(count, probabilityWords(own.violation), epsilonWords(delta));
+  }
+  return said.compared(count, own.epsilon.toFixed(4), epsilonWords(epsilon));
+}
+
+export function showMeaning(plan: Plan, own: OwnAudit | null): void {
+  const { epsilon, delta } = plan;
   const said = words();
   by("meaning").hidden = false;
+  by("delta-explained").hidden = delta === 0;
   const rows = DISTANCES.map((distance, k) => {
-    const most = meaning(epsilon, distance);
+    const most = meaning(epsilon, distance, delta);
     const here = own?.told[k].guess ?? null;
     const gauge = make("div", { class: "gauge", "aria-hidden": "true" });
     for (const [name, guess] of [["most", most.guess], ["here", here]] as const) {
@@ -155,6 +220,7 @@ export function showMeaning(epsilon: number, own: OwnAudit | null): void {
     const km = distanceWords(distance);
     const detail = make(
       "p", { class: "small" }, said.oddsChange(factorWords(most.factor)),
+      delta > 0 ? said.saveDelta(epsilonWords(delta)) : null,
       own && here !== null
         ? said.fromHere(countWords(own.told[k].records), km, guessWords(here)) : null,
     );
@@ -169,15 +235,16 @@ export function showMeaning(epsilon: number, own: OwnAudit | null): void {
   });
   by("meaning-rows").replaceChildren(...rows);
   by("meaning-said").textContent = own
-    ? said.compared(countWords(own.pairs), own.epsilon.toFixed(4), epsilonWords(epsilon))
+    ? comparedWords(plan, own)
       + (meaning(epsilon, 0.5).guess > 0.95 ? said.protectsLittle : "")
     : said.comparing;
 }
 
 export function showBudget(
-  balance: Balance, allowance: Allowance, cost: number, free: boolean, advice: number,
+  balance: Balance, allowance: Allowance, plan: Plan, free: boolean, advice: number,
 ): void {
   const said = words();
+  const cost = plan.epsilon;
   by("books").hidden = false;
   const period = periodWords(allowance.period_s);
   const whole = Math.min(24, Math.max(1, Math.floor(allowance.period_epsilon / cost + 1e-9)));
@@ -193,11 +260,16 @@ export function showBudget(
   by("budget-said").textContent = balance.blocked
     ? said.spentLost(period, ends)
     : [
-      sum, free ? said.spentFree : said.spentCost(epsilonWords(cost)), said.spentRest(period, ends),
-    ].join(" ");
+      sum, balance.delta > 0 ? said.spentDelta(epsilonWords(balance.delta), epsilonWords(allowance.period_delta ?? 0)) : "",
+      free ? said.spentFree : said.spentCost(epsilonWords(cost)), said.spentRest(period, ends),
+    ].filter(Boolean).join(" ");
   by("limit-label").textContent = said.limitLabel(period);
   const limit = by<HTMLInputElement>("limit");
   if (document.activeElement !== limit) limit.value = String(allowance.period_epsilon);
+  by("limit-delta-row").hidden = plan.delta === 0 && !allowance.period_delta;
+  by("limit-delta-label").textContent = said.limitDelta(period);
+  const delta = by<HTMLInputElement>("limit-delta");
+  if (document.activeElement !== delta) delta.value = String(allowance.period_delta ?? 0);
   by("advice").textContent = said.advice(advice, period, epsilonWords(advice * cost));
 }
 
@@ -223,7 +295,7 @@ export function showAlarm(title: string, error: unknown, ...more: Node[]): void 
 }
 
 /** The operator put another table in force: nothing is wrong with that, but it is not silent. */
-export function showReplaced(info: TableInfo, accept: () => void): void {
+export function showReplaced({ info, deployment, plan }: Session, accept: () => void): void {
   const said = words();
   const button = make("button", { type: "button" }, said.replacedUse);
   button.addEventListener("click", accept);
@@ -231,7 +303,7 @@ export function showReplaced(info: TableInfo, accept: () => void): void {
   alarm.classList.add("notice");
   alarm.replaceChildren(
     make("h2", {}, said.replacedTitle),
-    make("p", {}, said.replacedSaid(info.version, epsilonWords(info.epsilon))),
+    make("p", {}, said.replacedSaid(info?.version ?? deployment.version, epsilonWords(plan.epsilon))),
     button,
   );
   alarm.hidden = false;

@@ -5,7 +5,9 @@ import { sha256 } from "./bytes";
 import { FormatError, PandaError } from "./errors";
 import { keep, kept, keepOnly } from "./keep";
 import type { Log } from "./log";
-import type { OperatorKey, SignedTable } from "./signing";
+import type { Selection } from "./coins";
+import type { CompactBall } from "./rows";
+import type { KeySheet, OperatorKey, SignedTable } from "./signing";
 
 export interface TableInfo extends SignedTable {
   readonly unit: string;
@@ -23,9 +25,14 @@ export interface TableInfo extends SignedTable {
   readonly streets: string | null;
 }
 
+/** The paper's Phase I, and which records may become anchors; all of them where none are named. */
+export interface AnchorsSelection extends Selection {
+  readonly candidates: readonly number[] | null;
+}
+
 export interface Deployment {
   readonly name: string;
-  readonly kind: "table" | "ball" | "anchors";
+  readonly kind: "table" | "panda" | "ball" | "anchors";
   readonly version: number;
   readonly open: boolean;
   readonly snap_km: number;
@@ -43,9 +50,35 @@ export interface Deployment {
   readonly table?: TableInfo;
   readonly domain?: string;
   readonly epsilon?: number;
+  readonly delta?: number;
+  readonly epsilon_1?: number;
+  readonly candidates?: readonly number[] | null;
+  /** For kind panda "ball" or "coins"; for kind anchors the parameters of the coins. */
+  readonly selection?: AnchorsSelection;
   readonly outputs?: readonly number[];
   readonly round?: number | null;
   readonly reasons?: readonly string[];
+}
+
+export interface DomainDetail {
+  readonly kind: string;
+  readonly lat: readonly number[] | null;
+  readonly lon: readonly number[] | null;
+  readonly streets: boolean;
+}
+
+export interface RoundInfo {
+  readonly round: number;
+  readonly state: "open" | "solving" | "solved" | "failed";
+  readonly error?: string | null;
+}
+
+export interface RoundRows {
+  readonly round: number;
+  readonly anchors: readonly number[];
+  readonly outputs: readonly number[];
+  readonly weights: readonly (readonly string[])[];
+  readonly signature: string;
 }
 
 export interface Streets {
@@ -101,12 +134,21 @@ export class Api {
     return this.base.href;
   }
 
-  async service(): Promise<{ version: string; key: OperatorKey }> {
+  async service(): Promise<{ version: string; key: OperatorKey; keys?: KeySheet | null }> {
     return this.json(new URL("../v1", this.base));
   }
 
   async deployments(): Promise<Deployment[]> {
     return (await this.json<{ deployments: Deployment[] }>("deployments")).deployments;
+  }
+
+  async deployment(name: string): Promise<Deployment> {
+    return this.json<Deployment>(`deployments/${encodeURIComponent(name)}`);
+  }
+
+  /** A whole domain, always. */
+  async domain(name: string): Promise<DomainDetail> {
+    return this.json<DomainDetail>(`domains/${encodeURIComponent(name)}`);
   }
 
   /** Streets for drawing, or null where the domain has none. */
@@ -161,13 +203,47 @@ export class Api {
   }
 
   async report(
-    report: { id: string; deployment: string; output: number }, token: string,
+    report: { id: string; deployment: string; output: number; table?: string | null }, token: string,
   ): Promise<void> {
-    const { id, output } = report;
-    await this.send(`deployments/${encodeURIComponent(report.deployment)}/reports`, {
+    const { id, output, table } = report;
+    await this.post(`deployments/${encodeURIComponent(report.deployment)}/reports`, token, {
+      id, ...(table ? { table } : {}), output,
+    });
+  }
+
+  /** The rows around a centre that was drawn. */
+  async ball(deployment: string, id: string, centre: number, token: string): Promise<CompactBall> {
+    const path = `deployments/${encodeURIComponent(deployment)}/balls`;
+    return (await this.post(path, token, { id, centre, compact: true })).json() as Promise<CompactBall>;
+  }
+
+  /** Anchors that were drawn, for a round that is open. */
+  async upload(deployment: string, round: number, id: string, anchors: readonly number[], token: string): Promise<void> {
+    await this.post(`${roundPath(deployment, round)}/anchors`, token, { id, anchors });
+  }
+
+  async round(deployment: string, round: number): Promise<RoundInfo> {
+    return (await this.send(roundPath(deployment, round), {})).json() as Promise<RoundInfo>;
+  }
+
+  /** The rows of the anchors that this token uploaded. */
+  async roundRows(deployment: string, round: number, token: string): Promise<RoundRows> {
+    return this.admin<RoundRows>(`${roundPath(deployment, round)}/rows`, token);
+  }
+
+  /** A token of one's own for an invitation, which is sent in the body and nowhere else. */
+  async enrol(code: string): Promise<string> {
+    const answer = await this.send("enrol", {
+      method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ code }),
+    });
+    return ((await answer.json()) as { token: string }).token;
+  }
+
+  private async post(path: string, token: string, body: unknown): Promise<Response> {
+    return this.send(path, {
       method: "POST",
       headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
-      body: JSON.stringify({ id, output }),
+      body: JSON.stringify(body),
     });
   }
 
@@ -233,6 +309,10 @@ export class Api {
     }
     throw new ApiError(response.status, code, message, remedy);
   }
+}
+
+function roundPath(deployment: string, round: number): string {
+  return `deployments/${encodeURIComponent(deployment)}/rounds/${round}`;
 }
 
 async function collect(

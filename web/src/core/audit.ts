@@ -7,14 +7,22 @@
  * where a bound proves that none of their pairs is worse than the worst one found.
  */
 
+import { FormatError } from "./errors";
 import { Haversine, type Metric } from "./metric";
 import { BLOCK_ROWS, type CompactTable } from "./table";
 
-const LOG_ERROR = 2e-13;
+export const LOG_ERROR = 2e-13;
 const ARITHMETIC_ERROR = 2e-15;
-const HALF = 2 ** 32;
-const TOTAL = 2 ** 62;
+export const HALF = 2 ** 32;
+export const TOTAL = 2 ** 62;
 const TILE = 48;
+
+/** What is audited: the distances between its records, its columns by name, and its claim. */
+export interface Claim {
+  readonly metric: Metric;
+  readonly outputs: ArrayLike<number>;
+  readonly epsilon: number;
+}
 
 /** All weights of a table, record by record, with their logarithms. */
 export interface Weights {
@@ -44,6 +52,21 @@ export interface AuditResult {
   /** Pairs drawn at random from all pairs, where the audit is not complete. */
   readonly sampled: number;
   readonly seconds: number;
+  /** Where the promise has a delta: what it rests on besides. */
+  readonly account?: Account;
+}
+
+/** How often what is released tells more than epsilon times the distance. */
+export interface Account {
+  /** The largest probability among the pairs that were looked at. */
+  readonly violation: number;
+  readonly delta: number;
+  /** Pairs of records whose probability was computed. */
+  readonly pairs: number;
+  /** What Phase I alone tells, per km. */
+  readonly first: number;
+  /** Whether the guarantee rests on the operator's word, because it is too much for this page. */
+  readonly signed: boolean;
 }
 
 export async function decodeAll(
@@ -72,6 +95,47 @@ export async function decodeAll(
   }
   const broken = zeros.findIndex((count) => count > 0 && count < size);
   return { size, outputs: m, low, high, logs, broken };
+}
+
+/** Integers of 62 bits as they lie in files; refused unless every row sums to 2^62. */
+export function weightsFrom(integers: BigInt64Array, size: number, m: number): Weights {
+  const halves = new Uint32Array(integers.buffer, integers.byteOffset, 2 * integers.length);
+  const low = new Uint32Array(size * m);
+  const high = new Uint32Array(size * m);
+  for (let k = 0; k < size * m; k++) {
+    low[k] = halves[2 * k];
+    high[k] = halves[2 * k + 1];
+  }
+  return weightsOf(low, high, size, m);
+}
+
+/** The same from halves. */
+export function weightsOf(low: Uint32Array, high: Uint32Array, size: number, m: number): Weights {
+  const logs = new Float64Array(size * m);
+  const zeros = new Uint32Array(m);
+  for (let row = 0; row < size; row++) {
+    let [sumLow, sumHigh] = [0, 0];
+    for (let y = 0, k = row * m; y < m; y++, k++) {
+      const weight = high[k] * HALF + low[k];
+      if (weight === 0) zeros[y]++;
+      logs[k] = weight === 0 ? 0 : Math.log(weight);
+      sumLow += low[k];
+      sumHigh += high[k];
+    }
+    if (sumLow % HALF !== 0 || sumHigh + sumLow / HALF !== 2 ** 30) {
+      throw new FormatError("damaged", "a row does not sum to 2^62");
+    }
+  }
+  const broken = zeros.findIndex((count) => count > 0 && count < size);
+  return { size, outputs: m, low, high, logs, broken };
+}
+
+/** The row of a record as 64-bit integers. */
+export function rowOf(weights: Weights, record: number): BigUint64Array {
+  const { low, high, outputs: m } = weights;
+  return BigUint64Array.from(
+    { length: m }, (_, y) => (BigInt(high[record * m + y]) << 32n) | BigInt(low[record * m + y]),
+  );
 }
 
 function equalRows(weights: Weights, a: number, b: number): boolean {
@@ -119,7 +183,7 @@ class Worst {
     return gap + LOG_ERROR > this.value * distance * this.shrink;
   }
 
-  result(table: CompactTable, rest: Omit<AuditResult, "holds" | "epsilon" | "claimed" | "worst" | "distance" | "pairs">): AuditResult {
+  result(table: Claim, rest: Omit<AuditResult, "holds" | "epsilon" | "claimed" | "worst" | "distance" | "pairs">): AuditResult {
     const { weights, metric } = this;
     const { logs, outputs: m, size } = weights;
     let [a, b] = this.pair;
@@ -214,7 +278,7 @@ export interface AuditOptions {
 
 /** Audit all pairs, or as many as the time allows; what was covered is part of the result. */
 export async function audit(
-  table: CompactTable, weights: Weights, options: AuditOptions,
+  table: Claim, weights: Weights, options: AuditOptions,
 ): Promise<AuditResult> {
   const began = performance.now();
   const { metric } = table;
@@ -315,11 +379,13 @@ export interface OwnAudit {
   readonly epsilon: number;
   readonly pairs: number;
   readonly told: readonly Told[];
+  /** Where the promise has a delta: how often this record's releases tell more than epsilon d. */
+  readonly violation?: number;
 }
 
 /** One record against all others, over all outputs: exact for that record, whatever the size. */
 export function auditRecord(
-  table: CompactTable, weights: Weights, record: number, distances: readonly number[],
+  table: Claim, weights: Weights, record: number, distances: readonly number[],
 ): OwnAudit {
   const { metric } = table;
   const { low, high, outputs: m, size } = weights;

@@ -7,7 +7,7 @@
  */
 
 import { SignatureError } from "./errors";
-import { keyId, type OperatorKey } from "./signing";
+import { keyId, type KeySheet, type OperatorKey, signingKeys, successor } from "./signing";
 
 export interface KeyStore {
   getItem(name: string): string | null;
@@ -15,6 +15,44 @@ export interface KeyStore {
 }
 
 const NAME = "panda-mdp.key";
+
+/** Whom the page believes: the operator, and the keys that sign for it now. */
+export interface Trusted {
+  readonly key: OperatorKey;
+  readonly keys: readonly string[];
+  /** Whether the operator's key was seen for the first time, and so taken on trust. */
+  readonly first: boolean;
+}
+
+/** The operator's key as it was pinned, or its signed successor, and the keys that it certifies. */
+export async function trustedKeys(
+  store: KeyStore, shown: OperatorKey, sheet: KeySheet | null | undefined, expected: string | null,
+  now: number,
+): Promise<Trusted> {
+  if (!sheet) {
+    const { key, first } = await pinnedKey(store, shown, expected);
+    return { key, first, keys: [key.public] };
+  }
+  const operator: OperatorKey = {
+    id: await keyId(sheet.operator), algorithm: "Ed25519", public: sheet.operator,
+  };
+  const known = store.getItem(NAME);
+  if (known !== null) {
+    const before = (JSON.parse(known) as { public: string }).public;
+    if (before !== operator.public && (await successor(before, sheet.successions)) === operator.public) {
+      store.setItem(NAME, JSON.stringify({ id: operator.id, public: operator.public }));
+    }
+  }
+  // A link may name a key that has a successor since.
+  const named = sheet.successions.map(({ old }) => old);
+  let wanted = expected;
+  for (const old of named) {
+    if (expected !== null && (await keyId(old)) === expected
+      && (await successor(old, sheet.successions)) === operator.public) wanted = operator.id;
+  }
+  const { key, first } = await pinnedKey(store, operator, wanted);
+  return { key, first, keys: await signingKeys(key.public, sheet.certificates, now) };
+}
 
 export class KeyChangedError extends SignatureError {
   constructor(readonly pinned: string, readonly offered: OperatorKey) {

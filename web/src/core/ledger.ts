@@ -20,7 +20,10 @@ import { pythonRepr } from "./signing";
 
 const LOCK = "panda-mdp ledger";
 const MARK = "panda-mdp.ledger";
-const BOX_BYTES = 128;
+/** Room for what is drawn, the same whatever it is; anchors take a bit for each record besides. */
+const BOX_BYTES = 512;
+/** What encryption adds: a nonce and a tag. */
+const SEALED_BYTES = 28;
 
 export interface Allowance {
   /** The most that one release may cost, per unit. */
@@ -29,6 +32,9 @@ export interface Allowance {
   readonly period_epsilon: number;
   /** The length of a period in seconds; fixed once the books are open. */
   readonly period_s: number;
+  /** The same two for delta; 0 where nothing is said. */
+  readonly delta?: number;
+  readonly period_delta?: number;
 }
 
 export interface Charge {
@@ -41,6 +47,13 @@ export interface Charge {
   /** The fingerprint of the domain. */
   readonly domain: string;
   readonly epsilon: number;
+  readonly delta?: number;
+  /** The SHA-256 of the table that is drawn from, where the log has it for everybody. */
+  readonly table?: string | null;
+  /** Whether what was drawn answers for later versions too: anchors for later rounds. */
+  readonly lasting?: boolean;
+  /** Bytes that anchors take, where there are any. */
+  readonly room?: number;
 }
 
 /** What became of an entry; the charge stays in any case. */
@@ -51,9 +64,21 @@ export interface Drawn {
   /** The id of the report, so that sending it again is safe. */
   readonly report: string;
   readonly version: number;
-  /** Erased, null, once the server has it. */
+  /** Null before Phase II, and erased once the server has it. */
   readonly output: number | null;
+  readonly table?: string | null;
+  /** A centre, and the id that its ball is asked for with. */
+  readonly centre?: number;
+  readonly ball?: string;
+  /** An anchor set, the round it was aimed at, its id there, and whether it is known to have arrived. */
+  readonly anchors?: readonly number[];
+  readonly round?: number | null;
+  readonly upload?: string;
+  readonly uploaded?: boolean;
 }
+
+/** What a plan draws first: a report, or what Phase I gives. */
+export type First = Pick<Drawn, "output" | "centre" | "ball" | "anchors">;
 
 export interface Release extends Drawn {
   readonly entry: string;
@@ -71,6 +96,7 @@ export interface Entry {
   readonly server: string;
   readonly deployment: string;
   readonly epsilon: number;
+  readonly delta?: number;
   readonly state: State;
   readonly memo: string | null;
   readonly box: Bytes | null;
@@ -83,6 +109,8 @@ export interface Balance {
   readonly reports: number;
   readonly spent: number;
   readonly left: number;
+  /** Delta that is spent. */
+  readonly delta: number;
   /** Whether the running period is closed because the books were lost. */
   readonly blocked: boolean;
 }
@@ -99,7 +127,10 @@ export interface LedgerOptions {
 }
 
 function check(allowance: Allowance): void {
-  const { epsilon, period_epsilon, period_s } = allowance;
+  const { epsilon, period_epsilon, period_s, delta = 0, period_delta = 0 } = allowance;
+  for (const value of [delta, period_delta]) {
+    if (!(value >= 0 && value < 1)) throw new LedgerError("limitDelta", value);
+  }
   for (const value of [epsilon, period_epsilon, period_s]) {
     if (!(Number.isFinite(value) && value > 0)) {
       throw new LedgerError("limit", value);
@@ -149,7 +180,7 @@ export class Ledger {
   }
 
   /** Other limits from now on. The length of the period stays. */
-  async changeAllowance(limits: Pick<Allowance, "epsilon" | "period_epsilon">): Promise<void> {
+  async changeAllowance(limits: Omit<Allowance, "period_s">): Promise<void> {
     await exclusively(LOCK, async () => {
       const after = { ...(await this.allowance()), ...limits };
       check(after);
@@ -175,7 +206,9 @@ export class Ledger {
    * The answer for a record: the one it has in this period, at no cost, or a new one, charged and
    * durable before this returns. `draw` is called at most once, and only if the charge is allowed.
    */
-  async release(charge: Charge, record: number, draw: () => number): Promise<Release> {
+  async release(
+    charge: Charge, record: number, draw: () => number | First | Promise<First>,
+  ): Promise<Release> {
     return exclusively(LOCK, async () => {
       const period = await this.rollOver();
       const memo = await this.memo(charge, record, period);
@@ -186,8 +219,10 @@ export class Ledger {
       }
       await this.refuseBeyond(charge);
       if (before) await this.put({ ...before, state: "given_up", memo: null });
+      const first = await draw();
       const drawn: Drawn = {
-        report: crypto.randomUUID(), version: charge.version, output: draw(),
+        report: crypto.randomUUID(), version: charge.version, table: charge.table ?? null,
+        ...(typeof first === "number" ? { output: first } : first),
       };
       const entry: Entry = {
         id: crypto.randomUUID(),
@@ -198,11 +233,12 @@ export class Ledger {
         server: charge.server,
         deployment: charge.deployment,
         epsilon: charge.epsilon,
+        ...(charge.delta ? { delta: charge.delta } : {}),
         state: "charged",
         memo,
         box: null,
       };
-      await this.put({ ...entry, box: await this.lock(entry, drawn) });
+      await this.put({ ...entry, box: await this.lock(entry, drawn, charge.room) });
       this.marks.setItem(MARK, "1");
       return { ...drawn, entry: entry.id, state: "charged", repeated: false };
     });
@@ -216,6 +252,37 @@ export class Ledger {
     });
   }
 
+  /** Releases of a deployment in this period that are between Phase I and their output. */
+  async unfinished(server: string, deployment: string): Promise<Release[]> {
+    return exclusively(LOCK, async () => {
+      const period = await this.rollOver();
+      const store = this.database.transaction("entries").objectStore("entries");
+      const entries = (await answer(store.index("period").getAll(period))) as Entry[];
+      const mine = entries.filter((entry) => entry.box && entry.state === "charged"
+        && entry.server === server && entry.deployment === deployment);
+      const opened = [];
+      for (const entry of mine) opened.push(await this.opened(entry));
+      return opened.filter(({ output }) => output === null);
+    });
+  }
+
+  /** Note how far a release is. An output that was drawn stands, whoever drew it. */
+  async amend(id: string, change: (drawn: Drawn) => Partial<Drawn>): Promise<Release> {
+    return exclusively(LOCK, async () => {
+      const entry = (await read(this.database, "entries", (s) => s.get(id))) as Entry | undefined;
+      if (!entry?.box) throw new LedgerError("erased");
+      const before = await this.unlock(entry);
+      if (entry.state === "charged" && before.output === null) {
+        // As long as it was, so that its length tells nothing.
+        const room = Math.max(0, entry.box.length - SEALED_BYTES - BOX_BYTES);
+        const box = await this.lock(entry, { ...before, ...change(before) }, room);
+        await this.put({ ...entry, box });
+        return this.opened({ ...entry, box });
+      }
+      return this.opened(entry);
+    });
+  }
+
   /**
    * The server has what was drawn: it is erased here. The memo stays for the period, so that the
    * same record is not drawn for again, and the seal over the cost stays with it.
@@ -224,7 +291,8 @@ export class Ledger {
     await exclusively(LOCK, async () => {
       const entry = (await read(this.database, "entries", (s) => s.get(id))) as Entry | undefined;
       if (!entry?.box) return;
-      const erased = { ...(await this.unlock(entry)), output: null };
+      const { report, version } = await this.unlock(entry);
+      const erased: Drawn = { report, version, output: null };
       await this.put({ ...entry, state: "accepted", box: await this.lock(entry, erased) });
     });
   }
@@ -263,17 +331,20 @@ export class Ledger {
       reports: costs.length,
       spent,
       left: Math.max(0, allowance.period_epsilon - spent),
+      delta: total(await this.costs(account, period, (entry) => entry.delta ?? 0)),
       blocked: blocked !== undefined && period <= blocked,
     };
   }
 
-  private async costs(account: string, period: number): Promise<number[]> {
+  private async costs(
+    account: string, period: number, of: (entry: Entry) => number = ({ epsilon }) => epsilon,
+  ): Promise<number[]> {
     const store = this.database.transaction("entries").objectStore("entries");
     const found = (await answer(store.index("period").getAll(period))) as Entry[];
     const mine = found.filter((entry) => entry.account === account);
     // Opening the box checks that the cost is the one that was charged.
     for (const entry of mine) if (entry.box) await this.unlock(entry);
-    return mine.map((entry) => entry.epsilon);
+    return mine.map(of);
   }
 
   private async reason(charge: Charge): Promise<BudgetError | null> {
@@ -289,6 +360,14 @@ export class Ledger {
       return new BudgetError(
         "periodSpent", balance.spent, allowance.period_epsilon, charge.epsilon,
       );
+    }
+    const delta = charge.delta ?? 0;
+    if (delta > (allowance.delta ?? 0)) {
+      return new BudgetError("reportDelta", delta, allowance.delta ?? 0);
+    }
+    const deltas = await this.costs(charge.account, balance.period, (entry) => entry.delta ?? 0);
+    if (exceeds([...deltas, delta], allowance.period_delta ?? 0)) {
+      return new BudgetError("periodDelta", total(deltas), allowance.period_delta ?? 0, delta);
     }
     return null;
   }
@@ -342,9 +421,9 @@ export class Ledger {
   }
 
   /** Encrypted, of one length whatever it holds, and bound to its entry and cost. */
-  private async lock(entry: Entry, drawn: Drawn): Promise<Bytes> {
+  private async lock(entry: Entry, drawn: Drawn, room = 0): Promise<Bytes> {
     const nonce = crypto.getRandomValues(new Uint8Array(12));
-    const plain = utf8(JSON.stringify(drawn).padEnd(BOX_BYTES));
+    const plain = utf8(JSON.stringify(drawn).padEnd(BOX_BYTES + room));
     const sealed = await crypto.subtle.encrypt(
       { name: "AES-GCM", iv: nonce, additionalData: about(entry) }, this.keys.box, plain,
     );
@@ -371,11 +450,13 @@ export class Ledger {
 
 /** Whether what was drawn answers for this table: it was accepted, or can still be. */
 function stillValid(before: Release, charge: Charge): boolean {
-  return before.state === "accepted" || before.version === charge.version;
+  return before.state === "accepted" || charge.lasting === true || before.version === charge.version;
 }
 
 function about(entry: Entry): Bytes {
   const { id, period, at, account, server, deployment, unit } = entry;
-  const facts = [id, period, at, account, server, deployment, pythonRepr(entry.epsilon), unit];
+  const facts = [id, period, at, account, server, deployment, pythonRepr(entry.epsilon), unit,
+    ...(entry.delta ? [pythonRepr(entry.delta)] : []),
+  ];
   return utf8(canonicalJson(facts));
 }

@@ -9,7 +9,7 @@ import type { Api } from "./api";
 import { type Bytes, hex } from "./bytes";
 import { SignatureError } from "./errors";
 import type { KeyStore } from "./keypin";
-import { joined, type OperatorKey, verify } from "./signing";
+import { joined, verifyAny } from "./signing";
 
 export interface LogHead {
   readonly size: number;
@@ -66,7 +66,7 @@ export function headBytes({ size, root, at }: LogHead): Bytes {
  * an entry. Null where the server keeps none and none was seen.
  */
 export async function checkLog(
-  api: Pick<Api, "log" | "server">, key: OperatorKey, store: KeyStore, entries: readonly Bytes[],
+  api: Pick<Api, "log" | "server">, keys: readonly string[], store: KeyStore, entries: readonly Bytes[],
 ): Promise<LogHead | null> {
   const all = JSON.parse(store.getItem(SEEN) ?? "{}") as Record<string, LogHead>;
   const before = all[api.server];
@@ -76,7 +76,7 @@ export async function checkLog(
     return null;
   }
   const { head, leaves } = log;
-  await verify(key.public, headBytes(head), head.signature);
+  await verifyAny(keys, headBytes(head), head.signature);
   if (leaves.length !== head.size || (await rootOf(leaves)) !== head.root) {
     throw new SignatureError("logForked");
   }

@@ -12,11 +12,13 @@ export interface Meaning {
 
 /**
  * For epsilon-mDP: odds change by exp(epsilon d) at most, and whoever must tell two places apart
- * succeeds with probability exp(epsilon d) / (1 + exp(epsilon d)) at most.
+ * succeeds with probability exp(epsilon d) / (1 + exp(epsilon d)) at most. With a delta both hold
+ * save with that probability, and the guess is (exp(epsilon d) + delta) / (1 + exp(epsilon d)).
  */
-export function meaning(epsilon: number, distance: number): Meaning {
+export function meaning(epsilon: number, distance: number, delta = 0): Meaning {
   const nats = epsilon * distance;
-  return { distance, factor: Math.exp(nats), guess: 1 / (1 + Math.exp(-nats)) };
+  const guess = 1 / (1 + Math.exp(-nats)) + delta / (1 + Math.exp(nats));
+  return { distance, factor: Math.exp(nats), guess };
 }
 
 export interface Spread {

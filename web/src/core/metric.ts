@@ -63,6 +63,13 @@ export class Haversine implements Metric {
     );
   }
 
+  /** Some of the places. */
+  take(records: readonly number[]): Haversine {
+    return new Haversine(
+      Float64Array.from(records, (k) => this.lat[k]), Float64Array.from(records, (k) => this.lon[k]),
+    );
+  }
+
   /** Distance in km from a place, in degrees, to a record. */
   distanceFrom(lat: number, lon: number, record: number): number {
     return arcKm(

@@ -42,7 +42,7 @@ export class Outbox {
 
   /** Hand a release over for sending, once more if it was refused. What was accepted stays so. */
   async put(deployment: string, release: Release): Promise<void> {
-    if (release.state === "accepted") return;
+    if (release.state === "accepted" || release.output === null) return;
     const { report, entry, version } = release;
     await this.note({
       id: report, entry, deployment, version, at: Date.now(), state: "waiting", problem: null,
@@ -59,9 +59,12 @@ export class Outbox {
     await exclusively("panda-mdp outbox", async () => {
       const waiting = (await this.all()).filter(({ state }) => state === "waiting");
       if (!waiting.length) return;
-      let inForce: Map<string, number>;
+      let inForce: Map<string, number | null>;
       try {
-        inForce = new Map((await api.deployments()).map(({ name, version }) => [name, version]));
+        inForce = new Map((await api.deployments()).map(
+          // Whoever has rows of a round in force may report, and nobody else.
+          ({ name, kind, version }) => [name, kind === "anchors" ? null : version],
+        ));
       } catch (error) {
         for (const report of waiting) await this.note({ ...report, problem: trouble(error) });
         return;
@@ -76,8 +79,9 @@ export class Outbox {
             continue;
           }
           if (output === null) throw new PandaError("erased");
-          if (inForce.get(report.deployment) !== report.version) throw new PandaError("replaced");
-          await api.report({ ...report, output }, token);
+          const version = inForce.get(report.deployment);
+          if (version !== null && version !== report.version) throw new PandaError("replaced");
+          await api.report({ ...report, output, table: drawn?.table ?? null }, token);
           await this.ledger.accepted(report.entry);
           await this.drop([report.id]);
         } catch (error) {

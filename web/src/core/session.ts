@@ -1,79 +1,149 @@
-/** What the page works with: one deployment, its table checked, before any place is known. */
+/** What the page works with: one deployment, checked, before any place is known. */
 
 import type { Api, Deployment, TableInfo } from "./api";
-import type { Bytes } from "./bytes";
+import { type Bytes, sha256, utf8 } from "./bytes";
+import { centreLaw } from "./centres";
+import { CoinLaw } from "./coins";
 import { FormatError, SignatureError } from "./errors";
-import { type KeyStore, pinnedKey } from "./keypin";
+import { type KeyStore, type Trusted, trustedKeys } from "./keypin";
 import type { Charge } from "./ledger";
-import { type OperatorKey, tableBytes, verify } from "./signing";
 import { checkLog, type LogHead } from "./log";
+import { Haversine } from "./metric";
+import { checkSelection, PandaTable } from "./panda";
+import { AnchorsPlan, BallPlan, PandaPlan, type Plan, TablePlan } from "./plan";
+import { keyId, type OperatorKey, tableBytes, verifyAny } from "./signing";
 import { checkSeen, readStatement, type Statement, statementBytes } from "./statement";
-import { CompactTable } from "./table";
+import { CompactTable, fingerprint } from "./table";
 
 export interface Session {
   readonly deployment: Deployment;
-  readonly info: TableInfo;
-  readonly table: CompactTable;
-  readonly file: Bytes;
+  /** The table in force; null for rounds of anchors, which have none. */
+  readonly info: TableInfo | null;
+  readonly plan: Plan;
   readonly stated: Statement;
   /** The head of the operator's log, which has the table and the statement; null without a log. */
   readonly log: LogHead | null;
   readonly key: OperatorKey;
+  /** Public keys that sign for the operator now. */
+  readonly keys: readonly string[];
   /** Whether the key was seen for the first time, and so taken on trust. */
   readonly firstKey: boolean;
+  /** The id of a domain whose streets may be drawn. */
+  readonly streets: string | null;
+  /** What was agreed to: the table's SHA-256, or the statement's where there is none. */
+  readonly agreed: string;
 }
 
-/** Deployments that this page can serve: whole public tables. */
+const KINDS: readonly string[] = ["table", "panda", "ball", "anchors"];
+
+/** Deployments that this page can serve: about places on a map, with a proven guarantee. */
 export function usable(deployments: readonly Deployment[]): Deployment[] {
-  return deployments.filter(({ kind, table }) => kind === "table" && table !== undefined);
+  return deployments.filter(({ kind, table, guarantee, statement }) => {
+    if (!KINDS.includes(kind) || guarantee === null) return false;
+    if (kind !== "anchors" && table === undefined) return false;
+    try {
+      return (JSON.parse(statement) as Statement).metric === "haversine";
+    } catch {
+      return false;
+    }
+  });
 }
 
-/** The operator's key, as it was pinned. */
+/** The operator's key, as it was pinned or succeeded, and the keys that sign for it. */
 export async function trustedKey(
   api: Api, expected: string | null, store: KeyStore = localStorage,
-): Promise<{ key: OperatorKey; first: boolean }> {
+): Promise<Trusted> {
   const service = await api.service();
-  return pinnedKey(store, service.key, expected);
+  return trustedKeys(store, service.key, service.keys, expected, Date.now() / 1000);
 }
 
-/** Fetch the whole table, and check signature, checksum and that all claims agree. */
+/** Fetch everything that the deployment consists of; check signatures, checksums and claims. */
 export async function openSession(
-  api: Api, deployment: Deployment, trusted: { key: OperatorKey; first: boolean },
+  api: Api, deployment: Deployment, trusted: Trusted,
   onProgress: (share: number) => void, store: KeyStore = localStorage,
 ): Promise<Session> {
-  const info = deployment.table;
-  if (!info) throw new FormatError("noTable");
-  if (info.key_id !== trusted.key.id) throw new SignatureError("otherKey");
-  await verify(trusted.key.public, tableBytes(info), info.signature);
-  const stated = await readStatement(trusted.key, deployment);
-  const log = await checkLog(api, trusted.key, store, [
-    tableBytes(info), await statementBytes(deployment.name, deployment.statement),
+  const { key, keys } = trusted;
+  const info = deployment.kind === "anchors" ? null : deployment.table ?? null;
+  if (!info && deployment.kind !== "anchors") throw new FormatError("noTable");
+  if (info) {
+    const names = await Promise.all(keys.map(keyId));
+    if (!names.includes(info.key_id)) throw new SignatureError("otherKey");
+    await verifyAny(keys, tableBytes(info), info.signature);
+  }
+  const stated = await readStatement(keys, deployment);
+  const log = await checkLog(api, keys, store, [
+    ...(info ? [tableBytes(info)] : []), await statementBytes(deployment.name, deployment.statement),
   ]);
-  const file = await api.tableFile(info, onProgress);
-  const table = await CompactTable.read(file);
+  const { plan, streets } = await planOf(api, deployment, info, onProgress);
+  const domain = info ? info.domain : stated.domain;
   const claims = [
-    table.epsilon === info.epsilon,
-    table.epsilon === deployment.guarantee?.epsilon,
-    deployment.guarantee?.delta === 0,
-    table.header.domain.fingerprint === info.domain,
-    (await table.fingerprint()) === info.domain,
-    table.size === info.records,
-    table.outputs.length === info.outputs,
+    plan.epsilon === deployment.guarantee?.epsilon,
+    plan.delta === deployment.guarantee?.delta,
+    (await fingerprint(plan.places)) === domain,
+    stated.domain === domain,
+    !info || plan.places.size === info.records,
+    !info || plan.kind === "ball" || plan.outputs.length === info.outputs,
+    !info || plan.kind === "ball" || plan.epsilon === info.epsilon,
   ];
   if (claims.includes(false)) throw new FormatError("otherTable");
   await checkSeen(store, stated);
-  return { deployment, info, table, file, stated, log, key: trusted.key, firstKey: trusted.first };
+  const agreed = info ? info.sha256 : await sha256(utf8(deployment.name + stated.selection + stated.epsilon));
+  return { deployment, info, plan, stated, log, key, keys, firstKey: trusted.first, streets, agreed };
+}
+
+async function planOf(
+  api: Api, deployment: Deployment, info: TableInfo | null, onProgress: (share: number) => void,
+): Promise<{ plan: Plan; streets: string | null }> {
+  if (info && (deployment.kind === "table" || deployment.kind === "panda")) {
+    const file: Bytes = await api.tableFile(info, onProgress);
+    const plan = deployment.kind === "table"
+      ? new TablePlan(await CompactTable.read(file), file)
+      : new PandaPlan(await PandaTable.read(file), file);
+    return { plan, streets: info.streets };
+  }
+  const name = deployment.domain ?? "";
+  const detail = await api.domain(name);
+  if (detail.kind !== "haversine" || !detail.lat || !detail.lon) throw new FormatError("noMap");
+  const places = new Haversine(Float64Array.from(detail.lat), Float64Array.from(detail.lon));
+  const streets = info?.streets ?? (detail.streets ? name : null);
+  if (deployment.kind === "ball") {
+    const { epsilon_1: first, delta, guarantee } = deployment;
+    if (!info || !first || !delta || !guarantee) throw new FormatError("otherTable");
+    const law = await centreLaw(places, deployment.candidates ?? null, first, delta);
+    // Rounding may make the server claim a trifle more; never less is charged.
+    if (first + 2 * info.epsilon > guarantee.epsilon * (1 + 1e-12)) throw new FormatError("otherTable");
+    return { plan: new BallPlan(places, law, first, info.epsilon, guarantee.epsilon, delta), streets };
+  }
+  const { selection, outputs, epsilon, delta } = deployment;
+  if (!selection || !outputs || !epsilon || !delta) throw new FormatError("otherTable");
+  checkSelection(selection);
+  const everyone = Int32Array.from({ length: places.size }, (_, k) => k);
+  const candidates = selection.candidates ? Int32Array.from(selection.candidates).sort() : everyone;
+  const all = [...candidates, ...outputs];
+  const distinct = new Set(candidates).size === candidates.length && new Set(outputs).size === outputs.length;
+  if (!distinct || all.some((record) => !(Number.isInteger(record) && record >= 0 && record < places.size))) {
+    throw new FormatError("otherTable");
+  }
+  const law = new CoinLaw(places, selection, candidates);
+  return { plan: new AnchorsPlan(places, Int32Array.from(outputs), law, epsilon, delta), streets };
 }
 
 /** What a report of this session is charged as. */
 export function chargeOf(session: Session, server: string): Charge {
+  const { plan, deployment, stated, info, log } = session;
+  const lasting = plan.kind === "anchors";
   return {
     account: "haversine km",
     unit: "km",
     server,
-    deployment: session.deployment.name,
-    version: session.deployment.version,
-    domain: session.info.domain,
-    epsilon: session.table.epsilon,
+    deployment: deployment.name,
+    version: lasting ? 1 : deployment.version,
+    domain: stated.domain,
+    epsilon: plan.epsilon,
+    delta: plan.delta,
+    // Only where the log shows it to everybody: what a server could vary must not come back to it.
+    table: info && log ? info.sha256 : null,
+    lasting,
+    room: lasting ? 8 * plan.places.size : 0,
   };
 }

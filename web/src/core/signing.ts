@@ -78,3 +78,62 @@ export async function verify(publicKey: string, data: Bytes, signature: string):
     .catch(() => false);
   if (!good) throw new SignatureError("signature");
 }
+
+/** The operator's word for a server's key. Times are seconds since 1970. */
+export interface KeyCertificate {
+  readonly public: string;
+  readonly since: number;
+  readonly until: number;
+  readonly signature: string;
+}
+
+/** An operator's key and the one that takes its place, signed by the former. */
+export interface Succession {
+  readonly old: string;
+  readonly new: string;
+  readonly signature: string;
+}
+
+/** What an operator publishes about keys. */
+export interface KeySheet {
+  readonly operator: string;
+  readonly certificates: readonly KeyCertificate[];
+  readonly successions: readonly Succession[];
+}
+
+/** The operator's key, and those that it certifies now; refused where a certificate is not its own. */
+export async function signingKeys(
+  operator: string, certificates: readonly KeyCertificate[], now: number,
+): Promise<string[]> {
+  const keys = [operator];
+  for (const { public: key, since, until, signature } of certificates) {
+    await verify(operator, joined(["panda-mdp key 1", key, String(since), String(until)]), signature);
+    if (since <= now && now < until) keys.push(key);
+  }
+  return keys;
+}
+
+/** The key that a known one leads to, each step signed by the one before. */
+export async function successor(known: string, successions: readonly Succession[]): Promise<string> {
+  let at = known;
+  for (let left = successions.length; left > 0; left--) {
+    const next = successions.find((step) => step.old === at);
+    if (!next) break;
+    await verify(at, joined(["panda-mdp successor 1", next.new]), next.signature);
+    at = next.new;
+  }
+  return at;
+}
+
+/** Refuse unless one of the keys signed. */
+export async function verifyAny(keys: readonly string[], data: Bytes, signature: string): Promise<void> {
+  for (const key of keys.slice(0, -1)) {
+    try {
+      await verify(key, data, signature);
+      return;
+    } catch (error) {
+      if (!(error instanceof SignatureError && error.problem === "signature")) throw error;
+    }
+  }
+  await verify(keys[keys.length - 1], data, signature);
+}

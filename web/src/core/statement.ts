@@ -3,12 +3,12 @@
  * within limits of its own, which no operator moves.
  */
 
-import type { Deployment } from "./api";
+import type { AnchorsSelection, Deployment } from "./api";
 import { type Bytes, canonicalJson, sha256, utf8 } from "./bytes";
 import { SignatureError } from "./errors";
 import type { KeyStore } from "./keypin";
 import type { Allowance } from "./ledger";
-import { joined, type OperatorKey, verify } from "./signing";
+import { joined, pythonRepr, verifyAny } from "./signing";
 
 export interface Statement {
   readonly statement: string;
@@ -26,6 +26,11 @@ export interface Statement {
   readonly period_s: number;
   readonly reports_per_period: number;
   readonly table_sha256: string | null;
+  readonly epsilon_1?: number | null;
+  /** Lists and selections by the SHA-256 of their canonical JSON. */
+  readonly candidates?: string | null;
+  readonly outputs?: string | null;
+  readonly selection?: string | null;
   /** Who collects the reports, what for, and the last day (UTC) on which they are taken. */
   readonly collector?: string;
   readonly purpose?: string;
@@ -42,6 +47,8 @@ export function isOver(stated: Statement, now: number): boolean {
 /** The most that the page begins with, whatever is suggested; a person may allow more. */
 export const MOST_EPSILON = 10;
 export const MOST_PERIOD_EPSILON = 30;
+export const MOST_DELTA = 0.01;
+export const MOST_PERIOD_DELTA = 0.05;
 export const LEAST_PERIOD_S = 3600;
 export const MOST_PERIOD_S = 31 * 86_400;
 /** How far a place may be from a known one. Of the page alone: a limit that an operator could set
@@ -53,8 +60,8 @@ export async function statementBytes(name: string, text: string): Promise<Bytes>
 }
 
 /** The statement about a deployment; refused unless it is signed and says what the server says. */
-export async function readStatement(key: OperatorKey, said: Deployment): Promise<Statement> {
-  await verify(key.public, await statementBytes(said.name, said.statement), said.signature);
+export async function readStatement(keys: readonly string[], said: Deployment): Promise<Statement> {
+  await verifyAny(keys, await statementBytes(said.name, said.statement), said.signature);
   let stated: Statement;
   try {
     stated = JSON.parse(said.statement) as Statement;
@@ -65,7 +72,8 @@ export async function readStatement(key: OperatorKey, said: Deployment): Promise
     [stated.statement, "panda-mdp deployment 1"],
     [stated.name, said.name],
     [stated.kind, said.kind],
-    [stated.version, said.version],
+    // Rounds come and go under one deployment.
+    [stated.version, said.kind === "anchors" ? 1 : said.version],
     [stated.snap_km, said.snap_km],
     [stated.period_s, said.period_s],
     [stated.reports_per_period, said.reports_per_period],
@@ -74,14 +82,44 @@ export async function readStatement(key: OperatorKey, said: Deployment): Promise
     [stated.until ?? null, said.until ?? null],
     [stated.retention_days ?? null, said.retention_days ?? null],
     [stated.epsilon, said.guarantee?.epsilon ?? null],
-    [stated.delta, said.guarantee?.delta ?? stated.delta],
+    [stated.delta, said.kind === "anchors" ? said.delta : said.guarantee?.delta],
     [stated.metric, "haversine"],
     [stated.unit, "km"],
-    [stated.domain, said.table?.domain],
-    [stated.table_sha256, said.table?.sha256],
   ];
+  if (said.kind === "anchors") {
+    const { selection, outputs } = said;
+    if (!selection || !outputs) throw new SignatureError("saidOtherwise");
+    same.push(
+      [stated.outputs, await sha256(utf8(canonicalJson(outputs)))],
+      [stated.selection, await sha256(utf8(selectionJson(selection)))],
+    );
+  } else {
+    same.push([stated.domain, said.table?.domain], [stated.table_sha256, said.table?.sha256]);
+  }
+  if (said.kind === "ball") {
+    same.push(
+      [stated.epsilon_1, said.epsilon_1],
+      [stated.candidates, await sha256(utf8(canonicalJson(said.candidates ?? null)))],
+    );
+  }
   if (same.some(([a, b]) => a !== b)) throw new SignatureError("saidOtherwise");
   return stated;
+}
+
+/** Canonical JSON of a selection: its numbers are floats, which Python writes with a point. */
+export function selectionJson(said: AnchorsSelection): string {
+  const float = (value: number | null) => (value === null ? "null" : pythonRepr(value));
+  const fields = {
+    alpha: float(said.alpha),
+    candidates: JSON.stringify(said.candidates ?? null),
+    decay: JSON.stringify(said.decay),
+    delta_selection: float(said.delta_selection),
+    neighbours: String(said.neighbours),
+    radius: float(said.radius),
+    rate: float(said.rate),
+    tail: said.tail === "clip" ? '"clip"' : float(said.tail),
+  };
+  return `{${Object.entries(fields).map(([name, text]) => `"${name}":${text}`).join(",")}}`;
 }
 
 const SEEN = "panda-mdp.statements";
@@ -108,7 +146,10 @@ export async function checkSeen(store: KeyStore, stated: Statement): Promise<voi
 
 /** What the books begin with: what is suggested, within the page's own bounds. */
 export function limitsFrom(stated: Statement, epsilon: number): Allowance {
+  const delta = Math.min(stated.delta, MOST_DELTA);
   return {
+    delta,
+    period_delta: Math.min(delta * stated.reports_per_period, MOST_PERIOD_DELTA),
     epsilon: Math.min(epsilon, MOST_EPSILON),
     period_epsilon: Math.min(epsilon * stated.reports_per_period, MOST_PERIOD_EPSILON),
     period_s: Math.min(Math.max(stated.period_s, LEAST_PERIOD_S), MOST_PERIOD_S),

@@ -5,12 +5,13 @@
  */
 
 import { Api } from "./api";
-import { audit, auditRecord, type AuditResult, decodeAll, type Weights } from "./audit";
+import type { AuditResult } from "./audit";
 import { PandaError, PrivacyError } from "./errors";
 import type { KeyStore } from "./keypin";
 import { type Allowance, type Balance, Ledger, type LedgerOptions, type Release } from "./ledger";
 import { Outbox } from "./outbox";
-import { draw } from "./sampler";
+import { finish, refuseSecondSet } from "./phases";
+import { AnchorsChecks, AnchorsPlan, type Checks, checksOf, type Plan, TablePlan } from "./plan";
 import { chargeOf, openSession, type Session, trustedKey, usable } from "./session";
 import { checkPlace, snap } from "./snap";
 import { limitsFrom, SNAP_KM } from "./statement";
@@ -47,14 +48,17 @@ export interface Outcome {
 }
 
 const UNAVAILABLE = 2;
+/** How long a report waits for a round; called again, it goes on where it was. */
+const ROUND_MS = 60_000;
 
 export class Survey {
   private constructor(
     readonly api: Api, readonly session: Session, readonly audited: AuditResult,
-    private readonly weights: Weights, private readonly ledger: Ledger,
+    private readonly checks: Checks, private readonly ledger: Ledger,
     private readonly outbox: Outbox, private readonly source: SurveyOptions["geolocation"] | undefined,
     /** In 19 of 20 draws, whatever the place, the answer lies within so many km of it. A fact of
-     * the table alone: one about the row that was drawn from would tell the place. */
+     * the table alone: one about the row that was drawn from would tell the place. Infinite where
+     * rows come after Phase I. */
     readonly accuracyKm: number,
   ) {}
 
@@ -68,17 +72,20 @@ export class Survey {
     const chosen = offered.find(({ name, open }) => options.deployment ? name === options.deployment : open);
     if (!chosen) throw new PandaError("noDeployment");
     const session = await openSession(api, chosen, trusted, () => undefined, store);
-    const weights = await decodeAll(session.table);
-    const audited = await audit(session.table, weights, {
+    const { plan } = session;
+    const checks = plan instanceof AnchorsPlan && plan.source.kind === "anchors"
+      ? new AnchorsChecks(plan.source, plan.law) : await checksOf(plan.source);
+    const audited = await checks.audit({
       limit: options.auditSeconds ?? 600, samples: 0, onProgress: () => undefined,
     });
-    if (!audited.holds || !audited.complete) throw new PrivacyError("notPrivate");
-    const limits = { ...limitsFrom(session.stated, session.table.epsilon), ...options.limits };
+    if (plan instanceof AnchorsPlan && checks instanceof AnchorsChecks) plan.budgets = checks.budgets;
+    if (!audited.holds || !audited.complete || audited.account?.signed) throw new PrivacyError("notPrivate");
+    const limits = { ...limitsFrom(session.stated, plan.epsilon), ...options.limits };
     const given: LedgerOptions = { marks: store, ...(options.factory ? { factory: options.factory } : {}) };
     const ledger = await Ledger.open(limits, given);
     return new Survey(
-      api, session, audited, weights, ledger, new Outbox(ledger), options.geolocation,
-      farthest(session, weights),
+      api, session, audited, checks, ledger, new Outbox(ledger), options.geolocation,
+      await farthest(plan),
     );
   }
 
@@ -89,7 +96,8 @@ export class Survey {
 
   /**
    * A place in place of the true one. Charged once per period and place: the same place has the
-   * same answer. Whether you use it must not depend on what it is.
+   * same answer. Whether you use it must not depend on what it is. Balls and anchors have a server
+   * in between and answer to `report` alone.
    */
   async draw(lat: number, lon: number): Promise<Answer> {
     const { output } = await this.release(lat, lon);
@@ -99,8 +107,12 @@ export class Survey {
 
   /** Draw and send, in one step; sending is repeated by `flush` where there was no network. */
   async report(lat: number, lon: number, token: string): Promise<Outcome> {
-    const release = await this.release(lat, lon);
-    if (release.state === "accepted") return { state: "accepted", answer: null };
+    const first = await this.release(lat, lon);
+    if (first.state === "accepted") return { state: "accepted", answer: null };
+    const release = await finish(
+      this.api, this.session, this.ledger, this.recordOf(lat, lon), first, token,
+      { wait: ROUND_MS, still: () => true },
+    );
     await this.outbox.put(this.session.deployment.name, release);
     await this.flush(token);
     const left = (await this.outbox.all()).find(({ id }) => id === release.report);
@@ -130,38 +142,41 @@ export class Survey {
     source.getCurrentPosition(taken, failure, options);
   };
 
-  private async release(lat: number, lon: number): Promise<Release> {
-    const { table } = this.session;
+  private recordOf(lat: number, lon: number): number {
     const place = checkPlace(lat, lon);
-    const { record } = snap(table.places, place.lat, place.lon, SNAP_KM);
-    if (!auditRecord(table, this.weights, record, []).holds) throw new PrivacyError("notPrivate");
-    const row = await table.row(record);
-    return this.ledger.release(
-      chargeOf(this.session, this.api.server), record, () => table.outputs[draw(row)],
-    );
+    return snap(this.session.plan.places, place.lat, place.lon, SNAP_KM).record;
+  }
+
+  private async release(lat: number, lon: number): Promise<Release> {
+    const { plan } = this.session;
+    const record = this.recordOf(lat, lon);
+    if (!this.checks.own(record, []).holds) throw new PrivacyError("notPrivate");
+    const charge = chargeOf(this.session, this.api.server);
+    await refuseSecondSet(this.api, this.session, this.ledger, charge, record);
+    return this.ledger.release(charge, record, () => plan.first(record));
   }
 
   private answer(output: number): Answer {
-    const { lat, lon } = this.session.table.places;
+    const { lat, lon } = this.session.plan.places;
     return { output, lat: lat[output], lon: lon[output] };
   }
 }
 
 /** The largest distance, over all records, within which 19 of 20 of its reports lie. */
-function farthest({ table }: Session, weights: Weights): number {
-  const { metric, outputs } = table;
-  const m = outputs.length;
-  const HALF = 2 ** 32;
+async function farthest(plan: Plan): Promise<number> {
+  const { places, outputs } = plan;
   let most = 0;
-  for (let record = 0; record < weights.size; record++) {
-    const steps = Array.from(outputs, (output, y) => ({
-      km: metric.distance(record, output),
-      weight: weights.high[record * m + y] * HALF + weights.low[record * m + y],
-    })).sort((a, b) => a.km - b.km);
+  // As the rows lie in the file, so that every block is read once.
+  const order = plan instanceof TablePlan ? plan.table.order : places.lat.keys();
+  for (const record of order) {
+    const shares = await plan.shares(record);
+    if (!shares) return Infinity;
+    const steps = Array.from(outputs, (output, y) => ({ km: places.distance(record, output), share: shares[y] }))
+      .sort((a, b) => a.km - b.km);
     let sum = 0;
-    for (const { km, weight } of steps) {
-      sum += weight;
-      if (sum >= 0.95 * 2 ** 62) {
+    for (const { km, share } of steps) {
+      sum += share;
+      if (sum >= 0.95) {
         most = Math.max(most, km);
         break;
       }

@@ -44,8 +44,10 @@ function refuse(wrong: boolean, what: string): void {
 }
 
 /** What was deflated, refused beyond `most` bytes. */
-export async function inflate(bytes: Bytes, most: number): Promise<Bytes> {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+export async function inflate(
+  bytes: Bytes, most: number, format: CompressionFormat = "deflate",
+): Promise<Bytes> {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream(format));
   const reader = stream.getReader();
   const parts: Uint8Array[] = [];
   let length = 0;
@@ -138,15 +140,8 @@ export class CompactTable {
     throw new FormatError("noMap");
   }
 
-  /** The domain's name for certificates, computed from the places themselves. */
   async fingerprint(): Promise<string> {
-    const { lat, lon } = this.places;
-    const tag = utf8("haversine|km");
-    const array = (values: Float64Array) => [
-      utf8(`<f8(${values.length},)`), new Uint8Array(values.buffer as ArrayBuffer),
-    ];
-    const parts = [utf8(`|u1(${tag.length},)`), tag, ...array(lat), ...array(lon)];
-    return sha256(new Uint8Array(await new Blob(parts).arrayBuffer()));
+    return fingerprint(this.places);
   }
 
   /** Read a whole file: checksum, header, places; the rows are decoded when they are wanted. */
@@ -213,12 +208,17 @@ export class CompactTable {
     return new CompactTable(header, metric, order, place, outputs, floors, blocks);
   }
 
-  /** The rows of a block, in the order of the file. */
+  private latest: { index: number; rows: Rows } | null = null;
+
+  /** The rows of a block, in the order of the file; the latest one stays at hand. */
   async block(index: number): Promise<Rows> {
+    if (this.latest?.index === index) return this.latest.rows;
     const count = Math.min(BLOCK_ROWS, this.size - BLOCK_ROWS * index);
     const most = 4 * count + Math.ceil((count * this.outputs.length) / 8) + 1
       + 8 * count * this.outputs.length;
-    return decodeBlock(await inflate(this.blocks[index], most), count, this.floors);
+    const rows = decodeBlock(await inflate(this.blocks[index], most), count, this.floors);
+    this.latest = { index, rows };
+    return rows;
   }
 
   /** The weights of a record, summing to 2^62. */
@@ -232,6 +232,16 @@ export class CompactTable {
       (_, y) => (BigInt(rows.high[from + y]) << 32n) | BigInt(rows.low[from + y]),
     );
   }
+}
+
+/** A domain's name for certificates, computed from the places themselves. */
+export async function fingerprint({ lat, lon }: Haversine): Promise<string> {
+  const tag = utf8("haversine|km");
+  const array = (values: Float64Array) => [
+    utf8(`<f8(${values.length},)`), Float64Array.from(values).buffer as ArrayBuffer,
+  ];
+  const parts = [utf8(`|u1(${tag.length},)`), tag, ...array(lat), ...array(lon)];
+  return sha256(new Uint8Array(await new Blob(parts).arrayBuffer()));
 }
 
 async function unpack(file: Bytes): Promise<{ header: Header; sections: Record<string, Bytes> }> {

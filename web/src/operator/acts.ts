@@ -132,7 +132,7 @@ export class Acts {
     const value = (id: string) => by<HTMLInputElement>(id).value.trim();
     const name = value("deploy-name");
     const body = {
-      kind: "table", name, table: ref(value("deploy-table")),
+      kind: value("deploy-kind"), name, table: ref(value("deploy-table")),
       reports_per_period: Number(value("deploy-reports")), period_s: Number(value("deploy-period")),
       collector: value("deploy-collector"), purpose: value("deploy-purpose"),
       until: value("deploy-until") || null,

@@ -1,7 +1,9 @@
 /** The operator's page: what runs, what came in, and what it says about where people are. */
 
 import { Api, ApiError, type Deployment, type TableInfo } from "../core/api";
-import { tableBytes, verify } from "../core/signing";
+import { Haversine } from "../core/metric";
+import { PandaTable } from "../core/panda";
+import { signingKeys, tableBytes, verifyAny } from "../core/signing";
 import { CompactTable } from "../core/table";
 import { bytesWords, countWords, epsilonWords, percentWords, periodWords } from "../core/words";
 import { by, make, say, token as tokenIn } from "../dom";
@@ -216,8 +218,10 @@ function showFigures(deployment: Deployment, counts: Counts): void {
 async function showCertificate(info: TableInfo | undefined): Promise<void> {
   by("certificate-card").hidden = !info;
   if (!info) return;
-  const { key } = await api.service();
-  const signed = await verify(key.public, tableBytes(info), info.signature).then(
+  const { key, keys: sheet } = await api.service();
+  const keys = sheet
+    ? await signingKeys(sheet.operator, sheet.certificates, Date.now() / 1000) : [key.public];
+  const signed = await verifyAny(keys, tableBytes(info), info.signature).then(
     () => "good, checked in this page", () => "DOES NOT MATCH",
   );
   const facts: [string, string][] = [
@@ -321,9 +325,10 @@ async function load(deployment: Deployment): Promise<Places | null> {
   let outputs: ArrayLike<number>;
   let streetsOf: string | null;
   if (info) {
-    const table = await CompactTable.read(await api.tableFile(info, () => undefined));
-    if (table.header.domain.kind !== "haversine") return null;
-    ({ lat, lon } = table.places);
+    const file = await api.tableFile(info, () => undefined);
+    const table = deployment.kind === "panda" ? await PandaTable.read(file) : await CompactTable.read(file);
+    if (!(table.metric instanceof Haversine)) return null;
+    ({ lat, lon } = table.metric);
     outputs = table.outputs;
     streetsOf = info.streets;
   } else {

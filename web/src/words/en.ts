@@ -84,6 +84,16 @@ export const en = {
     + `single one has ${top}.`,
   spreadRecord: (km: string) => ` Your place here means the known place that stands for it, ${km} away.`,
   spreadNever: "Your place itself is never reported: it is none of the places that reports can name.",
+  spreadLater: "What would be reported is known after the first of two draws: only then the rows that it is drawn "
+    + "from come here. This page checks them before it draws.",
+  howTable: "One draw, in this page, from the row of your place; what it gives is sent.",
+  howPanda: "Two draws, both in this page: first an area or a stand-in for your place, then a report from its row. "
+    + "Only the report is sent.",
+  howBall: "Two draws. First a point near your place is drawn and sent; the rows of the places around it come "
+    + "back. Then a report is drawn from them and sent. Both together are what epsilon and delta count.",
+  howAnchors: "Two draws. First a set of places, the anchors, is drawn and sent; when the round closes, the server "
+    + "makes rows for everybody's anchors. Then a report is drawn from yours and sent. Both together are what "
+    + "epsilon and delta count.",
   chartMean: "average",
   chartHere: "your place",
   chartSaid: (half: string, most: string, top: string) => `Distances of reports: half within ${half}, nine in `
@@ -101,6 +111,12 @@ export const en = {
     ` From your place, with the ${count} places within ${km}: ${guess}.`,
   compared: (count: string, own: string, promised: string) => `Your place was compared with all ${count} `
     + `others: epsilon ${own} per km at most, ${promised} is promised.`,
+  comparedPanda: (count: string, violation: string, delta: string) => `Your place was compared with all ${count} `
+    + `others: what you release tells more than that with probability ${violation} at most; ${delta} is promised.`,
+  comparedBall: (count: string, own: string, promised: string) => `The first draw for your place was compared with `
+    + `those for all ${count} others: epsilon ${own} per km at most, ${promised} is promised for it. The second is `
+    + "checked when its rows are here.",
+  saveDelta: (delta: string) => ` More is told with probability ${delta} at most.`,
   protectsLittle: " Such an epsilon protects little at 500 m.",
   comparing: "Comparing your place with all others…",
   epsilonWhat: "What is epsilon? What are odds?",
@@ -109,12 +125,16 @@ export const en = {
   epsilonExplained: "Epsilon sets that ceiling: it is e to the power of epsilon times the distance in km "
     + "between the two places. A small epsilon protects more and makes reports less exact; near places are "
     + "protected most.",
+  deltaExplained: "Delta, where a survey has one, is how often the ceiling may fail: with that probability a "
+    + "release may tell more, even everything. Deltas of several reports add up.",
 
   booksTitle: "What you have given away",
   keepsAnswer: "A place keeps its answer for the period: whoever could choose among several draws, or "
     + "average them, would give the place away.",
   limits: "Limits and memory",
   limitLabel: (period: string) => `Most epsilon in a ${period}, per km`,
+  limitDelta: (period: string) => `Most delta in a ${period}`,
+  spentDelta: (spent: string, limit: string) => `Delta ${spent} of ${limit}.`,
   limitKeep: "Keep",
   forget: "Forget what was drawn",
   forgetNote: "Forgetting erases from this browser which places were drawn for, and what waits to be sent. What "
@@ -132,19 +152,26 @@ export const en = {
     + `${many(count, "report", "reports")} a ${period}: epsilon ${epsilon}. The limit is yours, and this page `
     + "keeps it.",
 
-  token: "Your token, from the operator",
+  token: "Your token or invitation, from the operator",
   tokenKeep: "keep it until this tab is closed",
   tokenWhat: "What is a token?",
   tokenExplained: "A long word that the operator gave you, or that was in your link. It shows that you may "
     + "take part, and it lets the server count how often. All reports with one token are known to be one "
     + "person's; it says nothing about where you are.",
-  tokenWrong: "A token begins with pmt_; the operator hands it out.",
+  tokenWrong: "A token begins with pmt_, an invitation with pmi_; the operator hands them out.",
+  enrolled: "Your invitation was exchanged for a token, which stays in this browser: an invitation works once.",
+  notEnrolled: (why: string) => `The invitation was not accepted: ${why}.`,
   tokenRefused: (why: string) => `The token was not accepted: ${why}.`,
   send: "Draw a place and send it",
   sendNote: "One step: a place is drawn and sent, and you see it once it was sent. Choosing whether to send after "
     + "seeing it would tell something that no epsilon covers.",
   sendFree: "This place has its answer already; sending it again tells nothing more.",
   sending: "Drawing and sending…",
+  goOn: "Go on with this report",
+  unfinished: "The first draw for this place is made, paid for and sent; nothing is drawn or paid again. Go on to "
+    + "the second.",
+  waitsForRound: (round: number) => `Your anchors are in round ${round}, which is not solved yet. This page asks `
+    + "again by itself; it may also be closed and the same place picked later in this period.",
   sent: (km: string, near: string) => `Sent: a place ${km} from yours${near}. Thank you.`,
   sentItself: "Sent: the very place that stands for yours. This happens as often as the page said. Thank you.",
   sentBefore: "This place was reported in this period already. What was sent is erased here, and nothing more "
@@ -173,6 +200,29 @@ export const en = {
   auditBad: (found: string, claimed: string) => `The table is not as private as it says: epsilon ${found} `
     + `instead of ${claimed} per km. Nothing can be reported with it.`,
   auditGood: (pairs: string) => `Privacy checked in this page: all ${pairs} pairs`,
+  auditPanda: (pairs: string, violation: string, delta: string) =>
+    `Privacy checked in this page: both phases, all ${pairs} pairs, probability of more ${violation}; ${delta} is promised`,
+  auditPandaPart: (km: string, covered: string) =>
+    `Privacy checked in this page: rows of all pairs within ${km}, both phases for ${covered} pairs; yours before anything is drawn`,
+  auditBall: (pairs: string) => `Privacy of the first draw checked in this page: all ${pairs} pairs; the second when its rows come`,
+  auditSigned: (epsilon: string, delta: string) => `Promised by the operator, signed: epsilon ${epsilon} per km, delta `
+    + `${delta}. This page did not prove it`,
+  auditSignedSaid: (bound: string, delta: string) => "This page checked that the rows are what was signed, and what "
+    + `Phase I tells; its own bound on both phases together is ${bound}, above the promised ${delta}, because it does `
+    + "not count the share of delta that Phase I has. That share was not checked here.",
+  auditPandaSaid: (pairs: string, seconds: string, epsilon: string, first: string, violation: string, delta: string) =>
+    `This page computed, in ${seconds} s, for all ${pairs} pairs of places how often both phases together tell more `
+    + `than epsilon ${epsilon} per km: with probability ${violation} at most; ${delta} is promised. The first phase `
+    + `alone tells epsilon ${first} per km at most. All of it on the integers that are drawn from.`,
+  auditPandaPartSaid: (pairs: string, all: string, seconds: string, violation: string, delta: string) =>
+    `In ${seconds} s this page computed for ${pairs} of ${all} pairs of places how often both phases together tell `
+    + `more than promised: with probability ${violation} at most; ${delta} is promised. The others were not looked at. `
+    + "Your own place is compared with every other one before anything is drawn.",
+  auditBallSaid: (pairs: string, seconds: string, first: string, claimed: string, delta: string) =>
+    `This page made the law of the first draw itself and compared all ${pairs} pairs of places, in ${seconds} s, on the `
+    + `integers that are drawn from: epsilon ${first} per km at most, ${claimed} is promised for it. A ball misses your `
+    + `place with probability ${delta} at most, exactly computed. The rows of your ball are compared over all pairs when `
+    + "they come, and nothing is drawn from them otherwise.",
   auditPart: (km: string, count: string) =>
     `Privacy checked in this page: all pairs within ${km}, ${count} others at random`,
   auditComplete: (pairs: string, seconds: string, found: string, claimed: string) =>
@@ -190,6 +240,8 @@ export const en = {
   factRecords: "Records",
   factPromised: "Promised",
   factMethod: "Method",
+  factPhases: "How",
+  factDelta: (epsilon: string, delta: string) => `epsilon ${epsilon} per km, save with probability delta ${delta}`,
   factLoss: "Average loss",
   factRounding: "Rounding",
   factKey: "Key",
@@ -239,8 +291,9 @@ export const en = {
       "Open it with https.",
     ],
     noneUsable: () => [
-      "this server has surveys, but none that this page can take part in",
-      "Use the client of the panda-mdp library for them.",
+      "this server has surveys, but none about places on a map with a proven guarantee, which are those that this "
+        + "page takes part in",
+      "Use the client of the panda-mdp library for others.",
     ],
     noDeployment: () => ["this server has no survey yet", "Come back later."],
     notAnnounced: () => ["the table that arrived is not the one that was announced", "Load the page again."],
@@ -263,6 +316,38 @@ export const en = {
     periodSpent: (spent: Fact, limit: Fact, cost: Fact) => [
       `epsilon ${spent} of ${limit} is spent in this period and a report costs ${cost}`,
       "Wait for the next period, or allow more in the limits.",
+    ],
+    limitDelta: (value: Fact) => [`a limit of delta is ${value}; it is a probability below 1`, "Give another one."],
+    reportDelta: (cost: Fact, limit: Fact) => [
+      `one report costs delta ${cost} and ${limit} is allowed`, "Allow more in the limits, or do not take part.",
+    ],
+    periodDelta: (spent: Fact, limit: Fact, cost: Fact) => [
+      `delta ${spent} of ${limit} is spent in this period and a report costs ${cost}`,
+      "Wait for the next period, or allow more in the limits.",
+    ],
+    tooLarge: () => [
+      "this survey is too large to be checked in a browser", "Use the client of the panda-mdp library for it.",
+    ],
+    everywhere: () => [
+      "this table is drawn from at any point of an area, which this page does not do",
+      "Use the client of the panda-mdp library for it.",
+    ],
+    otherBall: () => [
+      "the server sent other places than those around the point that was drawn",
+      "Nothing is drawn from them. Tell the operator.",
+    ],
+    otherRound: () => [
+      "the server sent rows of other anchors, outputs or another round", "Nothing is drawn from them. Tell the operator.",
+    ],
+    roundFailed: (round: Fact) => [
+      `round ${round} failed`, "Go on when another is open: the same anchors are used, nothing is drawn again.",
+    ],
+    roundOpen: (round: Fact) => [`round ${round} is not solved yet`, "Go on later: nothing is drawn again."],
+    noRound: () => ["no round is open", "Go on when the operator has opened one: nothing is drawn again."],
+    noAnchor: () => ["no anchor was drawn, so there is no row to report from", "Take part in a later period."],
+    oneSet: (round: Fact) => [
+      `another place's anchors are in round ${round} already, and a round takes one set of a person`,
+      "Finish that report, or wait for the next round.",
     ],
     seal: () => [
       "an entry of this browser's books does not match its seal; they are damaged",

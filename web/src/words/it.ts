@@ -84,6 +84,16 @@ export const it: Words = {
     + `probabile ha ${top}.`,
   spreadRecord: (km: string) => ` Il tuo luogo vuol dire qui il luogo noto che ne fa le veci, a ${km}.`,
   spreadNever: "Proprio il tuo luogo non viene mai segnalato: non è tra quelli che una segnalazione può indicare.",
+  spreadLater: "Che cosa verrebbe segnalato si sa dopo la prima di due estrazioni: solo allora arrivano qui le righe da "
+    + "cui si estrae. Questa pagina le controlla prima di estrarre.",
+  howTable: "Una estrazione, in questa pagina, dalla riga del tuo luogo; ciò che esce viene inviato.",
+  howPanda: "Due estrazioni, entrambe in questa pagina: prima una zona o un sostituto del tuo luogo, poi una "
+    + "segnalazione dalla sua riga. Si invia solo la segnalazione.",
+  howBall: "Due estrazioni. Prima un punto vicino al tuo luogo viene estratto e inviato; tornano le righe dei luoghi "
+    + "intorno. Poi da quelle si estrae e si invia una segnalazione. Epsilon e delta contano entrambe insieme.",
+  howAnchors: "Due estrazioni. Prima un insieme di luoghi, le ancore, viene estratto e inviato; quando il turno si "
+    + "chiude, il server fa le righe per le ancore di tutti. Poi dalle tue si estrae e si invia una segnalazione. "
+    + "Epsilon e delta contano entrambe insieme.",
   chartMean: "media",
   chartHere: "il tuo luogo",
   chartSaid: (half: string, most: string, top: string) => `Distanze delle segnalazioni: metà entro ${half}, nove su `
@@ -101,6 +111,12 @@ export const it: Words = {
     ` Dal tuo luogo, con i ${count} luoghi entro ${km}: ${guess}.`,
   compared: (count: string, own: string, promised: string) => `Il tuo luogo è stato confrontato con tutti gli altri `
     + `${count}: epsilon al massimo ${own} per km, ${promised} è promesso.`,
+  comparedPanda: (count: string, violation: string, delta: string) => `Il tuo luogo è stato confrontato con tutti gli `
+    + `altri ${count}: ciò che riveli dice di più con probabilità ${violation} al massimo; è promesso ${delta}.`,
+  comparedBall: (count: string, own: string, promised: string) => `La prima estrazione per il tuo luogo è stata `
+    + `confrontata con quelle di tutti gli altri ${count}: epsilon ${own} per km al massimo, per essa è promesso `
+    + `${promised}. La seconda si controlla quando arrivano le sue righe.`,
+  saveDelta: (delta: string) => ` Di più si rivela con probabilità ${delta} al massimo.`,
   protectsLittle: " Un epsilon così protegge poco a 500 m.",
   comparing: "Confronto il tuo luogo con tutti gli altri…",
   epsilonWhat: "Che cos'è epsilon? Che cosa sono le quote?",
@@ -109,11 +125,16 @@ export const it: Words = {
   epsilonExplained: "Epsilon fissa quel tetto: è e elevato a epsilon per la distanza in km tra i due luoghi. Un "
     + "epsilon piccolo protegge di più e rende le segnalazioni meno esatte; i luoghi vicini sono i più protetti.",
 
+  deltaExplained: "Delta, dove un'indagine ne ha uno, è quanto spesso il tetto può cedere: con quella probabilità ciò "
+    + "che si invia può dire di più, anche tutto. I delta di più segnalazioni si sommano.",
+
   booksTitle: "Che cosa hai rivelato finora",
   keepsAnswer: "Un luogo tiene la sua risposta per tutto il periodo: chi potesse scegliere tra più estrazioni, o "
     + "farne la media, rivelerebbe il luogo.",
   limits: "Limiti e memoria",
   limitLabel: (period: string) => `Epsilon massimo per ${period}, per km`,
+  limitDelta: (period: string) => `Delta massimo per ${period}`,
+  spentDelta: (spent: string, limit: string) => `Delta ${spent} di ${limit}.`,
   limitKeep: "Tieni",
   forget: "Dimentica ciò che è stato estratto",
   forgetNote: "Dimenticare cancella da questo browser per quali luoghi si è estratto e ciò che aspetta di essere inviato. "
@@ -131,19 +152,26 @@ export const it: Words = {
     + `${many(count, "segnalazione", "segnalazioni")} per ${period}: epsilon ${epsilon}. Il limite è tuo, e questa `
     + "pagina lo rispetta.",
 
-  token: "Il tuo gettone, avuto dal gestore",
+  token: "Il tuo gettone o invito, avuto dal gestore",
   tokenKeep: "tienilo finché questa scheda è aperta",
   tokenWhat: "Che cos'è un gettone?",
   tokenExplained: "Una lunga parola che il gestore ti ha dato, o che era nel tuo link. Mostra che puoi partecipare e "
     + "permette al server di contare quante volte. Tutte le segnalazioni con un gettone sono note come di una sola "
     + "persona; del tuo luogo non dice nulla.",
-  tokenWrong: "Un gettone comincia con pmt_; lo distribuisce il gestore.",
+  tokenWrong: "Un gettone comincia con pmt_, un invito con pmi_; li distribuisce il gestore.",
+  enrolled: "Il tuo invito è stato scambiato con un gettone, che resta in questo browser: un invito vale una volta.",
+  notEnrolled: (why: string) => `L'invito non è stato accettato: ${why}.`,
   tokenRefused: (why: string) => `Il gettone non è stato accettato: ${why}.`,
   send: "Estrai un luogo e invialo",
   sendNote: "Un solo passo: un luogo viene estratto e inviato, e lo vedi quando è stato inviato. Scegliere se inviarlo "
     + "dopo averlo visto rivelerebbe qualcosa che nessun epsilon copre.",
   sendFree: "Questo luogo ha già la sua risposta; inviarla di nuovo non rivela altro.",
   sending: "Estraggo e invio…",
+  goOn: "Continua questa segnalazione",
+  unfinished: "La prima estrazione per questo luogo è fatta, pagata e inviata; nulla si estrae o si paga di nuovo. "
+    + "Continua con la seconda.",
+  waitsForRound: (round: number) => `Le tue ancore sono nel turno ${round}, non ancora risolto. Questa pagina chiede `
+    + "di nuovo da sola; si può anche chiudere e scegliere lo stesso luogo più tardi nel periodo.",
   sent: (km: string, near: string) => `Inviato: un luogo a ${km} dal tuo${near}. Grazie.`,
   sentItself: "Inviato: proprio il luogo che fa le veci del tuo. Succede tanto spesso quanto la pagina ha detto. Grazie.",
   sentBefore: "Questo luogo è già stato segnalato in questo periodo. Ciò che è stato inviato qui è cancellato, e non "
@@ -173,6 +201,29 @@ export const it: Words = {
   auditBad: (found: string, claimed: string) => `La tabella non è riservata come dice: epsilon ${found} invece di `
     + `${claimed} per km. Con essa non si può segnalare nulla.`,
   auditGood: (pairs: string) => `Riservatezza controllata in questa pagina: tutte le ${pairs} coppie`,
+  auditPanda: (pairs: string, violation: string, delta: string) =>
+    `Riservatezza controllata in questa pagina: entrambe le fasi, tutte le ${pairs} coppie, probabilità di più ${violation}; è promesso ${delta}`,
+  auditPandaPart: (km: string, covered: string) =>
+    `Riservatezza controllata in questa pagina: righe di tutte le coppie entro ${km}, entrambe le fasi per ${covered} coppie; la tua prima di ogni estrazione`,
+  auditBall: (pairs: string) => `Riservatezza della prima estrazione controllata in questa pagina: tutte le ${pairs} coppie; la seconda quando arrivano le righe`,
+  auditSigned: (epsilon: string, delta: string) => `Promesso dal gestore, firmato: epsilon ${epsilon} per km, delta `
+    + `${delta}. Questa pagina non lo ha dimostrato`,
+  auditSignedSaid: (bound: string, delta: string) => "Questa pagina ha controllato che le righe siano quelle firmate, e "
+    + `che cosa rivela la prima fase; il suo limite per entrambe le fasi insieme è ${bound}, sopra il ${delta} promesso, `
+    + "perché non conta la parte di delta che spetta alla prima fase. Quella parte qui non è stata controllata.",
+  auditPandaSaid: (pairs: string, seconds: string, epsilon: string, first: string, violation: string, delta: string) =>
+    `Questa pagina ha calcolato, in ${seconds} s, per tutte le ${pairs} coppie di luoghi quanto spesso le due fasi insieme `
+    + `dicono più di epsilon ${epsilon} per km: con probabilità ${violation} al massimo; è promesso ${delta}. La prima fase `
+    + `da sola rivela epsilon ${first} per km al massimo. Tutto sugli interi da cui si estrae.`,
+  auditPandaPartSaid: (pairs: string, all: string, seconds: string, violation: string, delta: string) =>
+    `In ${seconds} s questa pagina ha calcolato per ${pairs} di ${all} coppie di luoghi quanto spesso le due fasi insieme `
+    + `dicono più di quanto promesso: con probabilità ${violation} al massimo; è promesso ${delta}. Le altre non sono state `
+    + "guardate. Il tuo luogo si confronta con ogni altro prima di ogni estrazione.",
+  auditBallSaid: (pairs: string, seconds: string, first: string, claimed: string, delta: string) =>
+    `Questa pagina ha fatto da sé la legge della prima estrazione e confrontato tutte le ${pairs} coppie di luoghi, in `
+    + `${seconds} s, sugli interi da cui si estrae: epsilon ${first} per km al massimo, per essa è promesso ${claimed}. Una `
+    + `zona manca il tuo luogo con probabilità ${delta} al massimo, calcolata esattamente. Le righe della tua zona si `
+    + "confrontano su tutte le coppie quando arrivano; altrimenti non se ne estrae nulla.",
   auditPart: (km: string, count: string) =>
     `Riservatezza controllata in questa pagina: tutte le coppie entro ${km}, altre ${count} a caso`,
   auditComplete: (pairs: string, seconds: string, found: string, claimed: string) =>
@@ -190,6 +241,8 @@ export const it: Words = {
   factRecords: "Luoghi",
   factPromised: "Promesso",
   factMethod: "Metodo",
+  factPhases: "Come",
+  factDelta: (epsilon: string, delta: string) => `epsilon ${epsilon} per km, salvo con probabilità delta ${delta}`,
   factLoss: "Perdita media",
   factRounding: "Arrotondamento",
   factKey: "Chiave",
@@ -238,8 +291,9 @@ export const it: Words = {
       "Aprila con https.",
     ],
     noneUsable: () => [
-      "questo server ha indagini, ma nessuna a cui questa pagina possa partecipare",
-      "Usa per esse il client della libreria panda-mdp.",
+      "questo server ha indagini, ma nessuna su luoghi di una mappa con una garanzia dimostrata, le sole a cui questa "
+        + "pagina partecipa",
+      "Usa per le altre il client della libreria panda-mdp.",
     ],
     noDeployment: () => ["questo server non ha ancora indagini", "Torna più tardi."],
     notAnnounced: () => ["la tabella arrivata non è quella annunciata", "Ricarica la pagina."],
@@ -263,6 +317,38 @@ export const it: Words = {
     periodSpent: (spent, limit, cost) => [
       `in questo periodo è speso epsilon ${spent} di ${limit} e una segnalazione costa ${cost}`,
       "Aspetta il prossimo periodo, o permetti di più nei limiti.",
+    ],
+    limitDelta: (value) => [`un limite di delta è ${value}; è una probabilità sotto 1`, "Dane un altro."],
+    reportDelta: (cost, limit) => [
+      `una segnalazione costa delta ${cost} ed è permesso ${limit}`, "Permetti di più nei limiti, o non partecipare.",
+    ],
+    periodDelta: (spent, limit, cost) => [
+      `in questo periodo è speso delta ${spent} di ${limit} e una segnalazione costa ${cost}`,
+      "Aspetta il prossimo periodo, o permetti di più nei limiti.",
+    ],
+    tooLarge: () => [
+      "questa indagine è troppo grande per essere controllata in un browser", "Usa il client della libreria panda-mdp.",
+    ],
+    everywhere: () => [
+      "da questa tabella si estrae in qualunque punto di un'area, e questa pagina non lo fa",
+      "Usa il client della libreria panda-mdp.",
+    ],
+    otherBall: () => [
+      "il server ha mandato luoghi diversi da quelli intorno al punto estratto",
+      "Non se ne estrae nulla. Dillo al gestore.",
+    ],
+    otherRound: () => [
+      "il server ha mandato righe di altre ancore, altri esiti o un altro turno", "Non se ne estrae nulla. Dillo al gestore.",
+    ],
+    roundFailed: (round) => [
+      `il turno ${round} è fallito`, "Continua quando un altro è aperto: si usano le stesse ancore, nulla si estrae di nuovo.",
+    ],
+    roundOpen: (round) => [`il turno ${round} non è ancora risolto`, "Continua più tardi: nulla si estrae di nuovo."],
+    noRound: () => ["nessun turno è aperto", "Continua quando il gestore ne avrà aperto uno: nulla si estrae di nuovo."],
+    noAnchor: () => ["nessuna ancora è stata estratta, quindi non c'è una riga da cui segnalare", "Partecipa in un periodo successivo."],
+    oneSet: (round) => [
+      `le ancore di un altro luogo sono già nel turno ${round}, e un turno ne prende un insieme per persona`,
+      "Finisci quella segnalazione, o aspetta il prossimo turno.",
     ],
     seal: () => [
       "una voce dei registri di questo browser non corrisponde al suo sigillo; sono danneggiati",

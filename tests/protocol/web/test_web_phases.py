@@ -1,0 +1,245 @@
+"""PAnDA, balls and rounds of anchors in the page, and invitations: real browser, real server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, expect
+from protocol_browser import (
+    VECTORS,
+    Sent,
+    Visit,
+    Wire,
+    body_of,
+    open_browser,
+    violations,
+    visit,
+)
+from protocol_servers import Running
+from typer.testing import CliRunner
+
+import panda_mdp as pm
+from panda_mdp.cli import app
+from panda_mdp.panda.file.decode import load_panda
+
+PHASES = json.loads((VECTORS / "phases.json").read_text())["ball"]
+OUTPUTS = [0, 7, 13, 22, 30, 39]
+EPSILON_1, EPSILON_2 = 1.5, 2.0
+
+
+class Site:
+    """A server with a deployment of every kind over the vectors' places."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.domain = pm.Domain.from_points(PHASES["lat"], PHASES["lon"])
+        self.server = Running(str(folder / "panda.db"), folder).start()
+        for name in ("balls", "coins"):
+            file = (VECTORS / f"panda-{name}.pmdp").read_bytes()
+            self.publish(name, file)
+            self.post("/deployments", {"kind": "panda", "name": name, "table": ref(name)})
+        places = {"lat": self.domain.lat.tolist(), "lon": self.domain.lon.tolist()}
+        known = self.post("/domains", {"name": "city", "kind": "haversine", **places})["id"]
+        loss = pm.distance_loss(self.domain, OUTPUTS)
+        table = pm.exponential(pm.Problem(self.domain, OUTPUTS, loss, EPSILON_2))
+        pm.save_compact(table, folder / "city.pmdc")
+        self.publish("city", (folder / "city.pmdc").read_bytes())
+        ball = {"epsilon_1": EPSILON_1, "delta": 0.01, "table": ref("city")}
+        self.post("/deployments", {"kind": "ball", "name": "ball", **ball})
+        selection = {"decay": "exponential", "alpha": 1 - 1e-3 / 4, "rate": 0.0, "radius": 9.0}
+        anchors = {"domain": known, "outputs": OUTPUTS, "epsilon": 3.0, "delta": 1e-3}
+        anchors |= {"kind": "anchors", "name": "anchors", "selection": selection}
+        self.post("/deployments", anchors)
+        port = urlsplit(self.server.url).port
+        assert port is not None
+        self.wire = Wire(port).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.wire.port}"
+
+    def post(self, path: str, body: Any) -> Any:
+        made = self.server.admin.post(f"/v1{path}", json=body)
+        assert made.is_success, made.text
+        return made.json()
+
+    def publish(self, name: str, file: bytes) -> None:
+        made = self.server.admin.post(f"/v1/tables/{name}", content=file)
+        assert made.status_code == 201, made.text
+
+    def token(self) -> str:
+        return str(self.post("/tokens", {"role": "reporter"})["tokens"][0]["token"])
+
+    def reports(self, name: str) -> int:
+        counts = self.server.admin.get(f"/v1/deployments/{name}/counts").json()
+        return int(counts["reports"])
+
+    def place(self, record: int) -> tuple[float, float]:
+        return float(self.domain.lat[record]), float(self.domain.lon[record])
+
+
+def ref(name: str) -> dict[str, Any]:
+    return {"name": name, "version": 1}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("phases"))
+    try:
+        yield made
+    finally:
+        made.wire.stop()
+        made.server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+def posted(site: Site) -> list[Sent]:
+    return [request for request in site.wire.requests() if request.method == "POST"]
+
+
+def opened(at: Visit) -> str:
+    at.ready()
+    return at.page.inner_text("#check-audit")
+
+
+@pytest.mark.parametrize("kind", ["balls", "coins"])
+def test_both_phases_in_the_page_and_one_report_on_the_wire(
+    browser: Browser, site: Site, kind: str
+) -> None:
+    table = load_panda(VECTORS / f"panda-{kind}.pmdp")
+    domain = table.problem.domain
+    before = site.reports(kind)
+    site.wire.clear()
+    with visit(browser, f"{site.url}/#deployment={kind}&token={site.token()}") as at:
+        said = opened(at)
+        # What the page computed is what the library computes, rounded up.
+        violation = float(re.search(r"probability of more ([\d.]+)", said)[1])  # type: ignore[index]
+        assert table.account.violation <= violation <= table.account.violation * 1.01
+        assert "all 780 pairs" in said and "0.01 is promised" in said
+        at.pick(float(domain.lat[3]), float(domain.lon[3]))
+        expect(at.page.locator("#meaning-said")).to_contain_text("with probability")
+        assert "Only the report is sent" in at.page.inner_text("#how-said")
+        itself = at.page.inner_text("#half")
+        assert re.search(r"\d k?m", itself)
+        at.send()
+        assert violations(at.page) == []
+        assert "Delta 0.01 of 0.01" in at.page.inner_text("#budget-said")
+        assert at.complaints == []
+    (sent,) = posted(site)
+    body = body_of(sent)
+    assert set(body) == {"id", "output", "table"}
+    listed = site.server.admin.get(f"/v1/tables/{kind}/1").json()
+    assert body["table"] == listed["sha256"]
+    assert body["output"] in table.problem.outputs.tolist()
+    assert site.reports(kind) == before + 1
+
+
+def test_a_ball_is_drawn_fetched_checked_and_reported_from(browser: Browser, site: Site) -> None:
+    site.wire.clear()
+    with visit(browser, f"{site.url}/#deployment=ball&token={site.token()}") as at:
+        assert "first draw checked in this page: all 1,770 pairs" in opened(at)
+        at.pick(*site.place(11))
+        assert not at.page.is_visible("#chart")
+        assert "after the first of two draws" in at.page.inner_text("#spread-said")
+        at.send()
+        assert violations(at.page) == []
+        assert at.complaints == []
+    first, second = posted(site)
+    assert first.path == "/v1/deployments/ball/balls"
+    assert set(body_of(first)) == {"id", "centre", "compact"}
+    assert second.path == "/v1/deployments/ball/reports"
+    assert body_of(second)["output"] in OUTPUTS
+    assert site.reports("ball") == 1
+
+
+def test_rows_that_tell_more_are_not_drawn_from(browser: Browser, site: Site) -> None:
+    before = site.reports("ball")
+    site.wire.clear()
+    with visit(browser, f"{site.url}/#deployment=ball&token={site.token()}") as at:
+        at.ready()
+        at.pick(*site.place(12))
+        at.page.wait_for_selector("#send:not([disabled])")
+
+        def swap(route: Any) -> None:
+            answer = route.fetch()
+            ball = answer.json()
+            # Two records change their rows: still rows of this ball, and not what was signed.
+            ball["records"][0], ball["records"][1] = ball["records"][1], ball["records"][0]
+            route.fulfill(response=answer, json=ball)
+
+        at.page.route("**/balls", swap)
+        at.page.click("#send")
+        expect(at.page.locator("#action-said")).to_contain_text("signature does not match")
+        # Paid, and to be gone on with: the same centre, nothing drawn again.
+        at.page.unroute("**/balls")
+        expect(at.page.locator("#send")).to_have_text("Go on with this report")
+        at.send()
+        asked = [body_of(sent) for sent in posted(site) if sent.path.endswith("/balls")]
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+    assert site.reports("ball") == before + 1
+
+
+def test_a_round_of_anchors(browser: Browser, site: Site) -> None:
+    opened_round = {"closes_at_users": 2}
+    number = site.post("/deployments/anchors/rounds", opened_round)["round"]
+    other = site.server.client(site.token())
+    site.wire.clear()
+    with visit(browser, f"{site.url}/#deployment=anchors&token={site.token()}") as at:
+        assert "both phases, all 1,770 pairs" in opened(at)
+        at.pick(*site.place(20))
+        at.page.click("#send:not([disabled])")
+        page = at.page
+        page.wait_for_function("() => document.getElementById('send').disabled")
+        # Reported by another person too, so that the round closes.
+        for _ in range(100):
+            uploads = [sent for sent in posted(site) if sent.path.endswith("/anchors")]
+            if uploads:
+                break
+            page.wait_for_timeout(100)
+        anchors = body_of(uploads[0])["anchors"]
+        made = other.post(
+            f"/v1/deployments/anchors/rounds/{number}/anchors",
+            json={"id": "6d5a8f0e-2b1c-4c3d-8e4f-0a1b2c3d4e5f", "anchors": anchors},
+        )
+        assert made.status_code == 201, made.text
+        page.wait_for_selector('#action-said[data-state="good"]')
+        assert at.complaints == []
+    assert [sent.path.rsplit("/", 1)[1] for sent in posted(site)] == ["anchors", "reports"]
+    assert "table" not in body_of(posted(site)[1])
+    assert site.reports("anchors") == 1
+
+
+def test_an_invitation_becomes_a_token_and_is_in_no_address(browser: Browser, site: Site) -> None:
+    given = CliRunner().invoke(app, ["invite", "--database", site.server.database, "--places", "1"])
+    code = re.search(r"pmi_[\w-]+", given.output)[0]  # type: ignore[index]
+    domain = load_panda(VECTORS / "panda-balls.pmdp").problem.domain
+    site.wire.clear()
+    with visit(browser, f"{site.url}/#deployment=balls&invite={code}") as at:
+        at.ready()
+        assert "pmi_" not in at.page.url
+        at.pick(float(domain.lat[5]), float(domain.lon[5]))
+        at.send()
+        at.page.reload()
+        at.ready()
+        kept = at.page.evaluate("localStorage.getItem('panda-mdp.enrolled')")
+        assert kept.startswith("pmt_")
+    enrol, report = posted(site)
+    assert enrol.path == "/v1/enrol" and body_of(enrol) == {"code": code}
+    assert report.headers["authorization"] == f"Bearer {kept}"
+    assert not any("pmi_" in request.path for request in site.wire.requests())
+    with visit(browser, f"{site.url}/#deployment=balls&invite={code}") as at:
+        expect(at.page.locator("#action-said")).to_contain_text(
+            "places of this invitation are taken"
+        )

@@ -1,0 +1,162 @@
+"""Write the vectors of PAnDA that Python and TypeScript share. Run it from the repository's root:
+
+    python tests/vectors/make_panda.py
+
+| file | what |
+|---|---|
+| panda-{balls,nearest,coins}.pmdp | tables of PAnDA over 40 places and 6 outputs |
+| panda.json | of each: account, Pr[report | record], and draws from words of random bits |
+| phases.json | the law of centres of a ball deployment and its balls; coins, budgets and sets |
+
+Rules that both languages keep, besides those of `make.py`:
+
+- Balls: the first word draws the centre from the record's row of `centre_weights`, the second the
+  report: from the record's own row where the centre is within the radius, else from the row outside
+  (or of the nearest record inside, of several the lowest).
+- Coins: candidates from the nearest on, of several the lowest first; a word w selects a candidate
+  where w mod 2^62 is below the numerator of its probability over 2^62; the first that is selected
+  ends Phase I, and the next word draws the report from its row.
+- A ball holds the records within the radius of its centre. Sines and exponentials may differ in the
+  last bit between languages: probabilities agree to 1e-9 (relative), budgets and accounts to 1e-6.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import panda_mdp as pm
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.panda.options import Options
+from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.privacy.quantise import TOTAL
+
+sys.path.insert(0, str(Path(__file__).parent))
+from make import HERE, write
+
+OUTPUTS = [0, 7, 13, 22, 30, 39]
+EPSILON, DELTA = 3.0, 1e-2
+COINS = {"decay": "exponential", "alpha": 0.98, "rate": 0.001, "radius": 12.0, "neighbours": 12}
+
+
+class Words:
+    """Words that are given, in order, in place of the operating system's."""
+
+    def __init__(self, words: list[int]) -> None:
+        self._left = iter(words)
+        self.used = 0
+
+    def integers(self, count: int) -> IntArray:
+        """The next words mod 2^62."""
+        self.used += count
+        return np.array([next(self._left) % TOTAL for _ in range(count)], dtype=np.int64)
+
+
+def main() -> None:
+    """Write all files."""
+    made = {name: table_of(name) for name in ("balls", "nearest", "coins")}
+    for name, table in made.items():
+        table.save(HERE / f"panda-{name}.pmdp")
+    write("panda.json", {name: described(name, table) for name, table in made.items()})
+    write("phases.json", {"ball": ball_law(), "anchors": anchors()})
+
+
+def domain_of(size: int) -> pm.Domain:
+    """Places in a square of 5 km, as degrees of seven digits."""
+    rng = np.random.default_rng(3)
+    lat, lon = 41.9 + 0.05 * rng.random(size), 12.5 + 0.05 * rng.random(size)
+    return pm.Domain.from_points(np.round(lat, 7), np.round(lon, 7))
+
+
+def table_of(name: str) -> PandaTable:
+    """A table of one kind."""
+    domain = domain_of(40)
+    problem = pm.Problem(domain, OUTPUTS, pm.distance_loss(domain, OUTPUTS), EPSILON)
+    selection: Any = {
+        "balls": pm.BallAnchors(1.0),
+        "nearest": pm.BallAnchors(1.0, DELTA, outside="nearest"),
+        "coins": pm.BernoulliAnchors.alike(domain, 10, DELTA),
+    }[name]
+    return PandaTable.of(selection.scheme(problem, DELTA, Options()))
+
+
+def described(name: str, table: PandaTable) -> dict[str, Any]:
+    """What a reader must find in a file, and what words draw from it."""
+    problem, rng = table.problem, np.random.default_rng(9)
+    draws = []
+    for record in rng.integers(0, problem.size, 60).tolist():
+        words = [int(word) for word in rng.integers(0, 2**64, 12, dtype=np.uint64)]
+        bits = Words(words)
+        row = table.draw_rows(np.array([record]), bits)
+        u = int(bits.integers(1)[0])
+        column = int(np.searchsorted(np.cumsum(table.weights[row[0]]), u, side="right"))
+        draws.append(
+            {
+                "record": record,
+                "words": [str(word) for word in words[: bits.used]],
+                "output": int(problem.outputs[column]),
+            }
+        )
+    return {
+        "file": f"panda-{name}.pmdp",
+        "epsilon": table.epsilon,
+        "delta": table.delta,
+        "selection_epsilon": table.selection_epsilon,
+        "violation": table.account.violation,
+        "outputs": problem.outputs.tolist(),
+        "shares": table.marginal.tolist(),
+        "draws": draws,
+    }
+
+
+def ball_law() -> dict[str, Any]:
+    """The law of centres of a ball deployment, and some balls."""
+    domain = domain_of(60)
+    law = pm.BallAnchors(epsilon=1.5, delta=1e-2, centre="exponential").on(domain)
+    return {
+        "lat": domain.lat.tolist(),
+        "lon": domain.lon.tolist(),
+        "epsilon_1": 1.5,
+        "delta": 1e-2,
+        "centres": law.centres.tolist(),
+        "radius": law.radius,
+        "audited": law.mechanism.audit.epsilon,
+        "probability": law.mechanism.matrix[::7].tolist(),
+        "balls": [law.ball(k).tolist() for k in range(0, 60, 6)],
+    }
+
+
+def anchors() -> dict[str, Any]:
+    """Coins of a round: probabilities, budgets, account, and sets that words select."""
+    domain, outputs = domain_of(24), [0, 6, 12, 20]
+    selection = pm.BernoulliAnchors(**COINS)  # type: ignore[arg-type]
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
+    scheme = selection.scheme(problem, 0.05, Options(neighbours=12))
+    probability = selection.probability(domain)
+    rng = np.random.default_rng(4)
+    sets = []
+    for record in range(0, 24, 3):
+        words = [int(word) for word in rng.integers(0, 2**64, 24, dtype=np.uint64)]
+        numerator = [int(p * TOTAL) for p in probability[record].tolist()]
+        chosen = [a for a in range(24) if words[a] % TOTAL < numerator[a]]
+        sets.append({"record": record, "words": [str(word) for word in words], "anchors": chosen})
+    return {
+        "lat": domain.lat.tolist(),
+        "lon": domain.lon.tolist(),
+        "selection": {**COINS, "tail": "clip", "delta_selection": 0.0, "candidates": None},
+        "epsilon": 2.0,
+        "delta": 0.05,
+        "probability": probability.tolist(),
+        "leakage": [selection.leakage(domain, 0, x) for x in range(1, 24)],
+        "budgets": scheme.plan.budgets.tolist(),
+        "violation": scheme.certificate.violation,
+        "holds": scheme.failure is None,
+        "sets": sets,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+/**
+ * The steps between Phase I and the report, where a server has the rows: a ball around the centre that
+ * was drawn, or a round over everybody's anchors. What was drawn is in the books before each step,
+ * so that all of them can be done again; an output is drawn once.
+ */
+
+import { type Api, ApiError } from "./api";
+import { audit, LOG_ERROR, rowOf, type Weights } from "./audit";
+import { ballOf, nearestMember } from "./centres";
+import { FormatError, PandaError, PrivacyError } from "./errors";
+import type { Charge, Ledger, Release } from "./ledger";
+import { AnchorsPlan, BallPlan } from "./plan";
+import { type Rows, rowsBytes, unpackBall, weighed } from "./rows";
+import { draw } from "./sampler";
+import type { Session } from "./session";
+import { verifyAny } from "./signing";
+
+const POLL_MS = 500;
+const LONGEST_POLL_MS = 5000;
+/** Budgets are trimmed by ten times as much, relatively and absolutely. */
+const BUDGET_ERROR = 1e-12;
+const SLACK = 1e-12;
+
+export interface Waiting {
+  /** For how long a round may take before the person is sent away, in milliseconds. */
+  readonly wait: number;
+  /** Whether somebody still waits. */
+  readonly still: () => boolean;
+}
+
+/** A release with its output, whatever lay between; others come back as they are. */
+export async function finish(
+  api: Api, session: Session, ledger: Ledger, record: number, release: Release, token: string,
+  waiting: Waiting,
+): Promise<Release> {
+  if (release.output !== null || release.state !== "charged") return release;
+  const { plan } = session;
+  if (plan instanceof BallPlan) return finishBall(api, session, plan, ledger, record, release, token);
+  if (plan instanceof AnchorsPlan) return finishRound(api, session, plan, ledger, record, release, token, waiting);
+  throw new PandaError("erased");
+}
+
+/** Refuse a second anchor set for a round before it is paid: a server would read it and not take it. */
+export async function refuseSecondSet(
+  api: Api, session: Session, ledger: Ledger, charge: Charge, record: number,
+): Promise<void> {
+  if (session.plan.kind !== "anchors" || (await ledger.known(charge, record))) return;
+  const others = await ledger.unfinished(charge.server, charge.deployment);
+  if (!others.length) return;
+  const { round } = await api.deployment(charge.deployment);
+  if (others.some((other) => other.round === round && round != null)) throw new PandaError("oneSet", round as number);
+}
+
+/** Draw an entry's output from the row of the member nearest to the record. */
+async function drawOnce(
+  session: Session, ledger: Ledger, record: number, release: Release, rows: Rows, weights: Weights,
+): Promise<Release> {
+  const nearest = nearestMember(session.plan.places, rows.members, record);
+  return ledger.amend(release.entry, () => ({ output: rows.outputs[draw(rowOf(weights, nearest))] }));
+}
+
+function checkOutputs(outputs: readonly number[], size: number): void {
+  const right = new Set(outputs).size === outputs.length
+    && outputs.every((output) => Number.isInteger(output) && output >= 0 && output < size);
+  if (!right) throw new FormatError("damaged", "the outputs are no distinct records");
+}
+
+async function finishBall(
+  api: Api, session: Session, plan: BallPlan, ledger: Ledger, record: number, release: Release, token: string,
+): Promise<Release> {
+  const { centre, ball } = release;
+  if (centre === undefined || ball === undefined) throw new PandaError("erased");
+  const { name, version } = session.deployment;
+  const sent = await api.ball(name, ball, centre, token);
+  const rows = await unpackBall(sent);
+  await verifyAny(session.keys, await rowsBytes(name, sent.version, "records", rows), sent.signature);
+  if (sent.version !== version || sent.version !== release.version) throw new PandaError("replaced");
+  const members = ballOf(plan.places, centre, plan.law.radius);
+  const same = sent.centre === centre && rows.members.length === members.length
+    && members.every((member, k) => member === rows.members[k]);
+  if (!same) throw new FormatError("otherBall");
+  checkOutputs(rows.outputs, plan.places.size);
+  const weights = weighed(rows);
+  if (members.length > 1) {
+    const claim = { metric: plan.places.take(members), outputs: rows.outputs, epsilon: plan.second };
+    const found = await audit(claim, weights, { limit: Infinity, samples: 0, onProgress: () => undefined });
+    const whole = plan.law.epsilon + 2 * found.epsilon * (1 + SLACK);
+    if (!found.holds || whole > plan.epsilon) throw new PrivacyError("notPrivate");
+  }
+  return drawOnce(session, ledger, record, release, rows, weights);
+}
+
+async function finishRound(
+  api: Api, session: Session, plan: AnchorsPlan, ledger: Ledger, record: number, begun: Release,
+  token: string, waiting: Waiting,
+): Promise<Release> {
+  const { name } = session.deployment;
+  let release = await upload(api, name, ledger, begun, token);
+  const { anchors, round } = release;
+  if (!anchors || round === undefined || round === null) throw new PandaError("erased");
+  const state = await solved(api, name, round, waiting);
+  if (state === "failed") {
+    release = await ledger.amend(release.entry, () => ({ uploaded: false, round: null }));
+    throw new PandaError("roundFailed", round);
+  }
+  const sent = await api.roundRows(name, round, token).catch(async (error: unknown) => {
+    // Left out of this round by the server's filter; another one may take the anchors.
+    if (error instanceof ApiError && error.code === "conflict") {
+      await ledger.amend(release.entry, () => ({ uploaded: false, round: null }));
+    }
+    throw error;
+  });
+  const rows: Rows = { members: sent.anchors, outputs: sent.outputs, weights: sent.weights };
+  await verifyAny(session.keys, await rowsBytes(name, sent.round, "anchors", rows), sent.signature);
+  const right = sent.round === round && same(rows.members, anchors) && same(rows.outputs, plan.outputs);
+  if (!right) throw new FormatError("otherRound");
+  if (anchors.length === 0) throw new PandaError("noAnchor");
+  const weights = weighed(rows);
+  checkBudgets(plan, anchors, weights);
+  return drawOnce(session, ledger, record, release, rows, weights);
+}
+
+function same(given: readonly number[], wanted: ArrayLike<number>): boolean {
+  return given.length === wanted.length && given.every((value, k) => value === wanted[k]);
+}
+
+/** The same anchors go to a later round where the one that was meant has closed. */
+async function upload(
+  api: Api, deployment: string, ledger: Ledger, begun: Release, token: string,
+): Promise<Release> {
+  let release = begun;
+  if (release.uploaded) return release;
+  const send = async () => {
+    const { round, upload: id, anchors } = release;
+    if (!anchors || !id || round === undefined || round === null) throw new PandaError("erased");
+    await api.upload(deployment, round, id, anchors, token);
+    return ledger.amend(release.entry, () => ({ uploaded: true, version: round }));
+  };
+  if (release.round !== undefined && release.round !== null) {
+    // Sent before, and perhaps accepted: the same id tells.
+    try {
+      return await send();
+    } catch (error) {
+      if (!(error instanceof ApiError && error.code === "round_closed")) throw error;
+    }
+  }
+  const { round } = await api.deployment(deployment);
+  if (round === undefined || round === null) throw new PandaError("noRound");
+  release = await ledger.amend(release.entry, (drawn) => (
+    drawn.round === round ? {} : { round, upload: crypto.randomUUID() }
+  ));
+  return send();
+}
+
+/** Ask until the round is solved or has failed. When to ask depends on the clock alone. */
+async function solved(api: Api, deployment: string, round: number, waiting: Waiting): Promise<"solved" | "failed"> {
+  const began = performance.now();
+  for (let pause = POLL_MS; ; pause = Math.min(1.5 * pause, LONGEST_POLL_MS)) {
+    const { state } = await api.round(deployment, round);
+    if (state === "solved" || state === "failed") return state;
+    if (performance.now() + pause - began > waiting.wait || !waiting.still()) throw new PandaError("roundOpen", round);
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
+
+/** Refuse rows that differ by more than the certificate counted with. */
+export function checkBudgets(plan: AnchorsPlan, anchors: readonly number[], weights: Weights): void {
+  const { budgets, law } = plan;
+  if (!budgets) throw new PandaError("notAudited");
+  const n = law.candidates.length;
+  const at = anchors.map((anchor) => law.candidates.indexOf(anchor));
+  const m = weights.outputs;
+  let wrong = weights.broken >= 0 || at.includes(-1);
+  for (let a = 0; a < at.length && !wrong; a++) {
+    for (let b = 0; b < a && !wrong; b++) {
+      let gap = 0;
+      let equal = true;
+      for (let y = 0, i = a * m, j = b * m; y < m; y++, i++, j++) {
+        gap = Math.max(gap, Math.abs(weights.logs[i] - weights.logs[j]));
+        equal &&= weights.low[i] === weights.low[j] && weights.high[i] === weights.high[j];
+      }
+      const room = budgets[at[a] * n + at[b]] * (1 + BUDGET_ERROR) + BUDGET_ERROR;
+      wrong = !equal && gap + LOG_ERROR > room;
+    }
+  }
+  if (wrong) throw new PrivacyError("notPrivate");
+}

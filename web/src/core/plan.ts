@@ -1,0 +1,290 @@
+/**
+ * A deployment as the page draws from it. A plan is made of public things alone, before any place is
+ * known; what it costs is the page's own reckoning.
+ *
+ *   table     epsilon of the table
+ *   panda     (epsilon, delta) of the file: both phases run here, and one report is sent
+ *   ball      (epsilon_1 + 2 epsilon_2, delta): a centre is sent, rows come back, a report is sent
+ *   anchors   (epsilon, delta): anchors are sent, a round is solved, a report is sent
+ */
+
+import {
+  audit, type AuditOptions, type AuditResult, auditRecord, decodeAll, type OwnAudit, rowOf, weightsOf,
+} from "./audit";
+import type { Bytes } from "./bytes";
+import { type Centres } from "./centres";
+import { CoinLaw, type Selection } from "./coins";
+import { FormatError } from "./errors";
+import type { First } from "./ledger";
+import { Haversine } from "./metric";
+import { PandaTable, systemWord } from "./panda";
+import { choose, draw, shares } from "./sampler";
+import { CompactTable } from "./table";
+
+/** What another thread needs to check a plan by itself. */
+export type Source =
+  | { readonly kind: "table" | "panda"; readonly file: Bytes }
+  | {
+    readonly kind: "ball"; readonly lat: Float64Array; readonly lon: Float64Array;
+    readonly centres: Int32Array; readonly low: Uint32Array; readonly high: Uint32Array;
+    readonly first: number; readonly epsilon: number; readonly delta: number;
+  }
+  | {
+    readonly kind: "anchors"; readonly lat: Float64Array; readonly lon: Float64Array;
+    readonly selection: Selection; readonly candidates: Int32Array;
+    readonly epsilon: number; readonly delta: number;
+  };
+
+/** What can be said about a plan, over all pairs and for one record. */
+export interface Checks {
+  audit(options: AuditOptions): Promise<AuditResult>;
+  own(record: number, distances: readonly number[]): OwnAudit;
+}
+
+export interface Plan {
+  readonly kind: Source["kind"];
+  readonly places: Haversine;
+  /** Places that reports can name; none where a ball brings them along. */
+  readonly outputs: Int32Array;
+  readonly epsilon: number;
+  readonly delta: number;
+  readonly source: Source;
+  /** Pr[report | record], for eyes; null where rows come after Phase I. */
+  shares(record: number): Promise<Float64Array | null>;
+  /** The first draw for a record: a report, or what Phase I gives. */
+  first(record: number): Promise<First>;
+}
+
+export class TablePlan implements Plan {
+  readonly kind = "table";
+  readonly delta = 0;
+  readonly source: Source;
+
+  constructor(readonly table: CompactTable, file: Bytes) {
+    this.source = { kind: "table", file };
+  }
+
+  get places(): Haversine {
+    return this.table.places;
+  }
+
+  get outputs(): Int32Array {
+    return this.table.outputs;
+  }
+
+  get epsilon(): number {
+    return this.table.epsilon;
+  }
+
+  async shares(record: number): Promise<Float64Array> {
+    return shares(await this.table.row(record));
+  }
+
+  async first(record: number): Promise<First> {
+    return { output: this.outputs[draw(await this.table.row(record))] };
+  }
+}
+
+export class PandaPlan implements Plan {
+  readonly kind = "panda";
+  readonly source: Source;
+
+  constructor(readonly table: PandaTable, file: Bytes) {
+    this.source = { kind: "panda", file };
+  }
+
+  get places(): Haversine {
+    return this.table.metric;
+  }
+
+  get outputs(): Int32Array {
+    return this.table.outputs;
+  }
+
+  get epsilon(): number {
+    return this.table.epsilon;
+  }
+
+  get delta(): number {
+    return this.table.delta;
+  }
+
+  async shares(record: number): Promise<Float64Array> {
+    return this.table.shares(record);
+  }
+
+  async first(record: number): Promise<First> {
+    return { output: this.outputs[this.table.draw(record, systemWord)] };
+  }
+}
+
+export class BallPlan implements Plan {
+  readonly kind = "ball";
+  readonly outputs = new Int32Array();
+  readonly source: Source;
+
+  constructor(
+    readonly places: Haversine, readonly law: Centres, first: number,
+    /** What the rows of a ball may tell, per km. */
+    readonly second: number, readonly epsilon: number, readonly delta: number,
+  ) {
+    const { low, high } = law.weights;
+    this.source = {
+      kind: "ball", lat: places.lat, lon: places.lon, centres: law.centres, low, high, first, epsilon, delta,
+    };
+  }
+
+  async shares(): Promise<null> {
+    return null;
+  }
+
+  async first(record: number): Promise<First> {
+    const column = choose(rowOf(this.law.weights, record), systemWord());
+    return { output: null, centre: this.law.centres[column], ball: crypto.randomUUID() };
+  }
+}
+
+export class AnchorsPlan implements Plan {
+  readonly kind = "anchors";
+  readonly source: Source;
+  /** What rows may differ by between candidates, in nats; null until the page has computed it. */
+  budgets: Float64Array | null = null;
+
+  constructor(
+    readonly places: Haversine, readonly outputs: Int32Array, readonly law: CoinLaw,
+    readonly epsilon: number, readonly delta: number,
+  ) {
+    const { selection, candidates } = law;
+    this.source = { kind: "anchors", lat: places.lat, lon: places.lon, selection, candidates, epsilon, delta };
+  }
+
+  async shares(): Promise<null> {
+    return null;
+  }
+
+  async first(record: number): Promise<First> {
+    const words = crypto.getRandomValues(new BigUint64Array(this.law.candidates.length));
+    return { output: null, anchors: this.law.select(record, words) };
+  }
+}
+
+class TableChecks implements Checks {
+  constructor(readonly table: CompactTable, readonly weights: Awaited<ReturnType<typeof decodeAll>>) {}
+
+  audit(options: AuditOptions): Promise<AuditResult> {
+    return audit(this.table, this.weights, options);
+  }
+
+  own(record: number, distances: readonly number[]): OwnAudit {
+    return auditRecord(this.table, this.weights, record, distances);
+  }
+}
+
+/** The centre's law; the rows of a ball are audited when they come. */
+class BallChecks implements Checks {
+  private readonly weights;
+  private readonly claim;
+
+  constructor(private readonly given: Extract<Source, { kind: "ball" }>) {
+    const metric = new Haversine(given.lat, given.lon);
+    this.weights = weightsOf(given.low, given.high, metric.size, given.centres.length);
+    this.claim = { metric, outputs: given.centres, epsilon: given.first };
+  }
+
+  async audit(options: AuditOptions): Promise<AuditResult> {
+    const found = await audit(this.claim, this.weights, options);
+    const { delta } = this.given;
+    return {
+      ...found, claimed: this.given.first,
+      account: { violation: delta, delta, pairs: found.covered, first: found.epsilon, signed: false },
+    };
+  }
+
+  own(record: number, distances: readonly number[]): OwnAudit {
+    const found = auditRecord(this.claim, this.weights, record, []);
+    return { ...found, told: distances.map((distance) => ({ distance, guess: null, records: 0 })) };
+  }
+}
+
+/** The certificate over all pairs, with budgets that the rows of a round must keep. */
+export class AnchorsChecks implements Checks {
+  readonly law: CoinLaw;
+  budgets: Float64Array | null = null;
+
+  constructor(private readonly given: Extract<Source, { kind: "anchors" }>, law?: CoinLaw) {
+    this.law = law ?? new CoinLaw(new Haversine(given.lat, given.lon), given.selection, given.candidates);
+  }
+
+  private pair(x: number, y: number): number {
+    const { epsilon, delta } = this.given;
+    return this.law.violation(x, y, epsilon, this.budgets as Float64Array, delta * 1e-6);
+  }
+
+  async audit(options: AuditOptions): Promise<AuditResult> {
+    const began = performance.now();
+    const { epsilon, delta, selection } = this.given;
+    const { law } = this;
+    this.budgets ??= await law.budgets(
+      epsilon, delta - selection.delta_selection, (share) => options.onProgress(share / 2),
+    );
+    let [worst, first] = [0, 0];
+    for (let x = 0; x < law.size; x++) {
+      for (let y = 0; y < x; y++) {
+        worst = Math.max(worst, this.pair(x, y));
+        first = Math.max(first, law.leakage(x, y) / law.metric.distance(x, y));
+      }
+      if (x % 16 === 0) {
+        options.onProgress(0.5 + x / law.size / 2);
+        await new Promise((resolve) => setTimeout(resolve));
+      }
+    }
+    const violation = worst + selection.delta_selection;
+    const pairs = (law.size * (law.size - 1)) / 2;
+    const signed = violation > delta && selection.delta_selection > 0;
+    return {
+      holds: (violation <= delta || signed) && first <= epsilon, epsilon, claimed: epsilon, worst: [0, 0, 0],
+      distance: 0, pairs, complete: true, within: Infinity, covered: pairs, sampled: 0,
+      seconds: (performance.now() - began) / 1000,
+      account: { violation, delta, pairs, first, signed },
+    };
+  }
+
+  own(record: number, distances: readonly number[]): OwnAudit {
+    const { delta, selection } = this.given;
+    let violation = selection.delta_selection;
+    for (let y = 0; y < this.law.size; y++) {
+      if (y !== record) violation = Math.max(violation, this.pair(record, y) + selection.delta_selection);
+    }
+    return {
+      holds: violation <= delta || selection.delta_selection > 0, epsilon: this.given.epsilon,
+      pairs: this.law.size - 1, violation,
+      told: distances.map((distance) => ({ distance, guess: null, records: 0 })),
+    };
+  }
+}
+
+class PandaChecks implements Checks {
+  constructor(private readonly table: PandaTable) {}
+
+  audit(options: AuditOptions): Promise<AuditResult> {
+    return this.table.audit(options);
+  }
+
+  own(record: number, distances: readonly number[]): OwnAudit {
+    return this.table.own(record, distances);
+  }
+}
+
+/** Checks of a plan, from what it was made of. */
+export async function checksOf(
+  source: Source, onProgress: (share: number) => void = () => undefined,
+): Promise<Checks> {
+  if (source.kind === "table") {
+    const table = await CompactTable.read(source.file);
+    return new TableChecks(table, await decodeAll(table, onProgress));
+  }
+  if (source.kind === "panda") return new PandaChecks(await PandaTable.read(source.file));
+  if (source.kind === "ball") return new BallChecks(source);
+  if (source.kind === "anchors") return new AnchorsChecks(source);
+  throw new FormatError("otherFormat");
+}

@@ -1,0 +1,169 @@
+/** PAnDA in TypeScript against the vectors of the library: files, laws, budgets, accounts, draws. */
+
+import { describe, expect, test } from "vitest";
+import type { AuditOptions } from "../src/core/audit";
+import { Archive } from "../src/core/archive";
+import { ballOf, centreLaw } from "../src/core/centres";
+import { CoinLaw, quantiseProbability, type Selection } from "../src/core/coins";
+import { FormatError } from "../src/core/errors";
+import { Haversine } from "../src/core/metric";
+import { PandaTable } from "../src/core/panda";
+import { AnchorsChecks, checksOf } from "../src/core/plan";
+import { bytesOf, vectors } from "./vectors";
+
+interface File {
+  file: string;
+  epsilon: number;
+  delta: number;
+  selection_epsilon: number;
+  violation: number;
+  outputs: number[];
+  shares: number[][];
+  draws: { record: number; words: string[]; output: number }[];
+}
+
+const all: AuditOptions = { limit: 600, samples: 0, onProgress: () => undefined };
+const files = vectors<Record<string, File>>("panda.json");
+
+describe.each(Object.entries(files))("%s", (_, said) => {
+  const read = () => PandaTable.read(bytesOf(said.file));
+
+  test("words draw the outputs of the library", async () => {
+    const table = await read();
+    expect(Array.from(table.outputs)).toEqual(said.outputs);
+    for (const { record, words, output } of said.draws) {
+      const left = [...words];
+      const column = table.draw(record, () => BigInt(left.shift() as string));
+      expect([said.outputs[column], left.length]).toEqual([output, 0]);
+    }
+  });
+
+  test("reports are distributed as in the library", async () => {
+    const table = await read();
+    said.shares.forEach((expected, record) => {
+      const found = table.shares(record);
+      expected.forEach((share, y) => expect(Math.abs(found[y] - share)).toBeLessThan(1e-12));
+    });
+  });
+
+  test("both phases are accounted for over all pairs", async () => {
+    const table = await read();
+    const found = await table.audit(all);
+    expect(found).toMatchObject({ holds: true, complete: true, claimed: said.epsilon, pairs: 780 });
+    expect(found.account?.violation).toBeCloseTo(said.violation, 9);
+    expect(found.account?.first).toBeCloseTo(said.selection_epsilon, 9);
+    let worst = 0;
+    for (let record = 0; record < table.size; record++) {
+      const own = table.own(record, [0.5, 2]);
+      expect(own.holds).toBe(true);
+      worst = Math.max(worst, own.violation ?? 0);
+      for (const { guess, distance } of own.told) {
+        const nats = said.epsilon * distance;
+        const most = (Math.exp(nats) + said.delta) / (1 + Math.exp(nats));
+        if (guess !== null) expect(guess).toBeLessThanOrEqual(most);
+      }
+    }
+    expect(worst).toBeLessThanOrEqual(said.delta);
+    expect(worst).toBeGreaterThan(0.2 * said.violation);
+  });
+
+  test("a changed byte is noticed", async () => {
+    const bytes = bytesOf(said.file);
+    for (const at of [0, 300, bytes.length >> 1, bytes.length - 90, bytes.length - 1]) {
+      const wrong = bytes.slice();
+      wrong[at] ^= 1;
+      await expect(PandaTable.read(wrong)).rejects.toBeInstanceOf(FormatError);
+    }
+    await expect(PandaTable.read(bytes.slice(0, 50))).rejects.toBeInstanceOf(FormatError);
+  });
+});
+
+test("a table that tells more than it says is refused, for all and for one", async () => {
+  for (const { file } of Object.values(files)) {
+    const table = await PandaTable.read(bytesOf(file));
+    const less = Object.assign(Object.create(Object.getPrototypeOf(table)), table, {
+      certificate: { ...table.certificate, delta: table.certificate.delta / 100 },
+    }) as PandaTable;
+    const result = await less.audit(all);
+    expect(result.holds).toBe(false);
+    expect(Array.from({ length: 40 }, (_, x) => less.own(x, []).holds)).toContain(false);
+    const closer = Object.assign(Object.create(Object.getPrototypeOf(table)), table, {
+      certificate: { ...table.certificate, epsilon: table.certificate.epsilon / 3 },
+    }) as PandaTable;
+    expect((await closer.audit(all)).holds).toBe(false);
+  }
+});
+
+test("an archive says what is missing", async () => {
+  const archive = await Archive.open(bytesOf(files.balls.file));
+  await expect(archive.bytes("arrays/none.npy")).rejects.toThrow("missing");
+  await expect(archive.floats("lat", 39)).rejects.toThrow("another shape");
+  await expect(archive.records("outputs", 6, 10)).rejects.toThrow("no records");
+});
+
+interface Phases {
+  ball: {
+    lat: number[]; lon: number[]; epsilon_1: number; delta: number; centres: number[]; radius: number;
+    audited: number; probability: number[][]; balls: number[][];
+  };
+  anchors: {
+    lat: number[]; lon: number[]; selection: Selection; epsilon: number; delta: number;
+    probability: number[][]; leakage: number[]; budgets: number[][]; violation: number;
+    sets: { record: number; words: string[]; anchors: number[] }[];
+  };
+}
+const { ball, anchors } = vectors<Phases>("phases.json");
+const metricOf = ({ lat, lon }: { lat: number[]; lon: number[] }) =>
+  new Haversine(Float64Array.from(lat), Float64Array.from(lon));
+
+test("the law of centres, its radius and its balls are the library's", async () => {
+  const metric = metricOf(ball);
+  const law = await centreLaw(metric, null, ball.epsilon_1, ball.delta);
+  expect(Array.from(law.centres)).toEqual(ball.centres);
+  expect(Math.abs(law.radius / ball.radius - 1)).toBeLessThan(1e-12);
+  expect(law.epsilon).toBeLessThanOrEqual(ball.epsilon_1);
+  expect(law.epsilon).toBeCloseTo(ball.audited, 8);
+  const { high, low, outputs: m } = law.weights;
+  ball.probability.forEach((row, k) => row.forEach((p, c) => {
+    const at = 7 * k * m + c;
+    expect(Math.abs((high[at] * 2 ** 32 + low[at]) / 2 ** 62 / p - 1)).toBeLessThan(1e-9);
+  }));
+  ball.balls.forEach((members, k) => {
+    expect(ballOf(metric, ball.centres[6 * k], law.radius)).toEqual(members);
+  });
+});
+
+test("coins, what they tell, and budgets are the library's", async () => {
+  const size = anchors.lat.length;
+  const everyone = Int32Array.from({ length: size }, (_, k) => k);
+  const law = new CoinLaw(metricOf(anchors), anchors.selection, everyone);
+  anchors.probability.forEach((row, x) => row.forEach((p, a) => {
+    expect(Math.abs(law.probability(x, a) / p - 1)).toBeLessThan(1e-12);
+  }));
+  anchors.leakage.forEach((nats, k) => expect(law.leakage(0, k + 1)).toBeCloseTo(nats, 9));
+  for (const { record, words, anchors: chosen } of anchors.sets) {
+    expect(law.select(record, BigUint64Array.from(words, BigInt))).toEqual(chosen);
+  }
+  const source = {
+    kind: "anchors" as const, lat: law.metric.lat, lon: law.metric.lon, selection: anchors.selection,
+    candidates: everyone, epsilon: anchors.epsilon, delta: anchors.delta,
+  };
+  const checks = (await checksOf(source)) as AnchorsChecks;
+  const found = await checks.audit(all);
+  expect(found.holds).toBe(true);
+  expect(found.account?.violation).toBeCloseTo(anchors.violation, 6);
+  anchors.budgets.forEach((row, a) => row.forEach((nats, b) => {
+    expect((checks.budgets as Float64Array)[a * size + b]).toBeCloseTo(nats, 6);
+  }));
+  expect(checks.own(3, [1])).toMatchObject({ holds: true, pairs: 23 });
+  // Rows that use these budgets keep this delta and no smaller one.
+  const tight = new AnchorsChecks({ ...source, delta: anchors.delta / 2 });
+  tight.budgets = checks.budgets;
+  expect((await tight.audit(all)).holds).toBe(false);
+});
+
+test("probabilities never round to certainty", () => {
+  expect(quantiseProbability(0)).toBe(2 ** -62);
+  expect(quantiseProbability(1)).toBe(1 - 2 ** -53);
+  expect(quantiseProbability(0.5)).toBe(0.5);
+});
