@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.plot.places import plane_of
+from panda_mdp.plot.positions import plane_of
 from panda_mdp.plot.style import (
     BLUE,
     INK,

@@ -9,7 +9,7 @@
 **To add an item** (a table or figure):
 
 1. Write a kind of cell, if none fits, in `cells/`: `def my_kind(cell, work) -> Outcome`, and enter
-   it under a name of its own in `cells/kinds.py` and `settings/cell.py`. The name is saved with
+   it under a name of its own in `cells/runner.py` and `settings/cell.py`. The name is saved with
    every result, so it never changes. `work.draw(cell)` has the problem and users of the cell's
    setting and repeat; `work.limit` the seconds it may take; `cell.options` what the item varies
    beyond the setting. Return numbers in `Outcome.values` (JSON scalars, or flat lists of them), and

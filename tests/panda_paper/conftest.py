@@ -14,7 +14,7 @@ from panda_paper.cells.outcome import Row
 from panda_paper.cells.results import Store
 from panda_paper.cells.runner import run_cells
 from panda_paper.cells.workspace import Study
-from panda_paper.report.files import write_item
+from panda_paper.report.item_files import write_item
 from panda_paper.settings.paper_figures import ITEMS
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from panda_paper.cells.kinds import KINDS
 from panda_paper.cells.outcome import Row
-from panda_paper.settings.catalogue import items
+from panda_paper.cells.runner import KINDS
 from panda_paper.settings.item import Figure
+from panda_paper.settings.paper_items import items
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 CITIES = sorted(path.parent for path in RESULTS.glob("*/cells.jsonl"))

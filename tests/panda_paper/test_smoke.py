@@ -12,8 +12,8 @@ from panda_mdp.city.synthetic import synthetic_city
 from panda_paper.cells.results import Store
 from panda_paper.cells.runner import run_cells
 from panda_paper.cells.workspace import Study
-from panda_paper.report.files import write_item
-from panda_paper.settings.catalogue import choose_items
+from panda_paper.report.item_files import write_item
+from panda_paper.settings.paper_items import choose_items
 from panda_paper.settings.paper_tables import ITEMS
 
 

@@ -129,9 +129,9 @@ def compare(
     interpreter and libraries included; seconds exclude compilation.
     """
     from panda_mdp.city.draw import draw_problem, find_city
+    from panda_mdp.cli.printing import print_comparison
     from panda_mdp.cli.progress import run_all
     from panda_mdp.cli.solve import OUTPUTS, count_of
-    from panda_mdp.cli.tables import print_comparison
     from panda_mdp.survey.registry import choose_methods
     from panda_mdp.survey.registry import methods as existing
 
@@ -172,7 +172,7 @@ def audit(
 ) -> None:
     """Audit a saved mechanism over all pairs of records. Exit code 1 where it does not hold."""
     from panda_mdp.cli.phased import show_audit
-    from panda_mdp.cli.tables import facts
+    from panda_mdp.cli.printing import facts
     from panda_mdp.privacy.audit import audit as audit_table
     from panda_mdp.table.pmdp.decode import at_path, examine, is_phased
 
@@ -216,7 +216,7 @@ def audit(
 def info(file: MechanismFile, json: Json = None) -> None:
     """Show a saved mechanism's certificate. Checksums are verified, the audit is not repeated."""
     from panda_mdp.cli.phased import show_info
-    from panda_mdp.cli.tables import facts
+    from panda_mdp.cli.printing import facts
     from panda_mdp.table.pmdp.decode import is_phased, read_certificate
 
     check_target(json)

@@ -131,7 +131,7 @@ def city_info(
     json: Json = None,
 ) -> None:
     """Describe a city: size, degrees, lengths, detours; and draw it."""
-    from panda_mdp.cli.tables import facts
+    from panda_mdp.cli.printing import facts
 
     check_target(json)
     check_target(draw)
@@ -155,7 +155,7 @@ def city_info(
 def _read(file: Path | None, place: str | None, options: MapOptions) -> MapReport:
     if file is not None:
         return read_map(file, options)
-    from panda_mdp.city.read.place import fetch_place
+    from panda_mdp.city.read.graphs import fetch_place
 
     return fetch_place(str(place), options)
 

@@ -118,7 +118,7 @@ def status(
     url: Url, folder: Folder = Path(HOME), plain_http: Plain = False, json: Json = None
 ) -> None:
     """What a server offers and claims, and whether your limits allow it. Nothing is checked."""
-    from panda_mdp.cli.tables import facts
+    from panda_mdp.cli.printing import facts
     from panda_mdp.privacy.guarantee import Guarantee
     from panda_mdp.protocol.ledger.allowance import excess
 
@@ -169,7 +169,7 @@ def fetch(
     json: Json = None,
 ) -> None:
     """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost."""
-    from panda_mdp.cli.tables import facts
+    from panda_mdp.cli.printing import facts
     from panda_mdp.table.certificate import Expected
 
     check_target(json)
@@ -255,7 +255,7 @@ def retry(
 @client_app.command("ledger")
 def ledger(folder: Folder = Path(HOME), json: Json = None) -> None:
     """What was spent in the running period, and what is left."""
-    from panda_mdp.cli.tables import facts
+    from panda_mdp.cli.printing import facts
     from panda_mdp.protocol.ledger.ledger import Ledger
 
     check_target(json)

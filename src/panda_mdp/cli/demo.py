@@ -10,8 +10,8 @@ from rich.console import Console
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.cli.frame import working, write_json
+from panda_mdp.cli.printing import best_bound, print_comparison
 from panda_mdp.cli.progress import run_all, show_compiling
-from panda_mdp.cli.tables import best_bound, print_comparison
 from panda_mdp.errors import SolverError
 from panda_mdp.plot.comparison import draw_losses, draw_side_by_side
 from panda_mdp.plot.style import new_figure, save_figure

@@ -11,7 +11,7 @@ import typer
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
 from panda_mdp.cli.perturb import read_record
-from panda_mdp.cli.tables import facts
+from panda_mdp.cli.printing import facts
 
 MechanismFile = Annotated[Path, typer.Argument(metavar="FILE", help="A saved mechanism (.pmdp).")]
 Json = Annotated[

@@ -61,7 +61,7 @@ def panda(
     drawn from the city with the seed: they are nobody's, and their reports are not for release.
     """
     from panda_mdp.city.draw import draw_problem, find_city
-    from panda_mdp.cli.tables import facts
+    from panda_mdp.cli.printing import facts
     from panda_mdp.panda.audit import audit_panda
     from panda_mdp.panda.calibrate import calibrate as search
     from panda_mdp.panda.run import panda as run_both

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from panda_mdp.cli.frame import output_console, working, write_json
-from panda_mdp.cli.tables import facts
+from panda_mdp.cli.printing import facts
 
 if TYPE_CHECKING:
     from panda_mdp.panda.panda_table import PandaTable

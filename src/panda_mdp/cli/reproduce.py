@@ -93,7 +93,7 @@ def reproduce(
     'list' shows the items, 'report' writes one page (DIR/report.html) on all results in DIR,
     without running anything.
     """
-    from panda_paper.settings.catalogue import choose_items, items
+    from panda_paper.settings.paper_items import choose_items, items
 
     console = output_console()
     if what == "list":
@@ -140,7 +140,7 @@ def _run(
     from panda_paper.cells.outcome import matching
     from panda_paper.cells.results import Store
     from panda_paper.cells.runner import Progressed, run_cells
-    from panda_paper.report.files import write_item
+    from panda_paper.report.item_files import write_item
 
     store = Store(study.folder, study)
     cells = [cell for part in parts for cell in part.cells(slow_repeats=slow_repeats)]

@@ -60,7 +60,7 @@ def solve(
     """
     from panda_mdp.city.draw import find_city
     from panda_mdp.cli.phased import explained
-    from panda_mdp.cli.tables import facts
+    from panda_mdp.cli.printing import facts
     from panda_mdp.panda.panda_table import PandaTable
 
     check_target(out)

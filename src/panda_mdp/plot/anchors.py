@@ -9,7 +9,7 @@ import numpy as np
 from panda_mdp.city.city import City
 from panda_mdp.panda.calibrate import Calibration
 from panda_mdp.panda.result import PandaRun
-from panda_mdp.plot.places import places_of, plane_of
+from panda_mdp.plot.positions import places_of, plane_of
 from panda_mdp.plot.style import (
     BLUE,
     MARKERS,

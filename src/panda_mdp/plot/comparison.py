@@ -10,7 +10,7 @@ import numpy as np
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.city.city import City
 from panda_mdp.plot.maps import draw_reports, draw_reports_legend
-from panda_mdp.plot.places import places_of, plane_of
+from panda_mdp.plot.positions import places_of, plane_of
 from panda_mdp.plot.style import (
     BLUE,
     INK,

@@ -17,7 +17,7 @@ from panda_mdp.base.atomic import atomic_file
 from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.plot.measures import expected_losses, local_epsilons
-from panda_mdp.plot.places import places_of, plane_of
+from panda_mdp.plot.positions import places_of, plane_of
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Table
 

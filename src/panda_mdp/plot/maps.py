@@ -12,7 +12,7 @@ from panda_mdp.city.city import City
 from panda_mdp.errors import MethodError
 from panda_mdp.meaning.words import distance_words
 from panda_mdp.plot.measures import expected_losses, local_epsilons, radius_of_share
-from panda_mdp.plot.places import Plane, output_places, places_of, plane_of
+from panda_mdp.plot.positions import Plane, output_places, places_of, plane_of
 from panda_mdp.plot.style import (
     BLUE,
     INK,

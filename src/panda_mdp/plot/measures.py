@@ -38,8 +38,8 @@ def local_epsilons(table: Table) -> FloatArray:
     metric = table.problem.domain.metric
     order = np.arange(table.problem.size)
     try:
+        from panda_mdp.compute.numba.audit import local_rates
         from panda_mdp.compute.numba.distance import coordinates
-        from panda_mdp.compute.numba.local import local_rates
     except ImportError:
         return _local_rates(table, logs)
     kind, numbers, along = coordinates(metric, order)

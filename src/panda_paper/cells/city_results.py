@@ -12,9 +12,9 @@ from panda_mdp.errors import FileFormatError
 from panda_paper.cells.outcome import Row, matching
 from panda_paper.cells.results import ENVIRONMENT, RESULTS, STUDY, read_json, read_rows
 from panda_paper.cells.workspace import title_of
-from panda_paper.settings.catalogue import items
 from panda_paper.settings.cell import Template
 from panda_paper.settings.item import Item
+from panda_paper.settings.paper_items import items
 
 PAPER = ("rome", "nyc", "london")
 

@@ -8,17 +8,22 @@ and a new worker goes on. Ctrl-C ends the worker too; what was done is saved alr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from panda_mdp.base.processes import NoAnswer, Worker, bound_memory
 from panda_mdp.errors import PandaError
-from panda_paper.cells.kinds import KINDS
+from panda_paper.cells.clustering_cells import run_clustering
+from panda_paper.cells.lower_bounds import run_bound
+from panda_paper.cells.margin_cells import run_estimates, run_margins
 from panda_paper.cells.outcome import Outcome, Row
 from panda_paper.cells.results import Store
+from panda_paper.cells.selection_profile import run_selection
+from panda_paper.cells.table_methods import run_method
+from panda_paper.cells.text_accounts import run_accounts, run_text_table
 from panda_paper.cells.workspace import Study, Workspace
-from panda_paper.settings.cell import Cell, Setting
+from panda_paper.settings.cell import Cell, Kind, Setting
 from panda_paper.settings.method_names import SLOW
 
 TIME_LIMIT = 1800.0
@@ -34,6 +39,17 @@ WARM_LIMIT = 10.0
 MEMORY_SHARE = 0.7
 """Of the machine's memory, for the process that runs cells."""
 LACKING = "needs more memory than there is"
+KINDS: Mapping[Kind, Callable[[Cell, Workspace], Outcome]] = {
+    "method": run_method,
+    "clustering": run_clustering,
+    "accounts": run_accounts,
+    "text table": run_text_table,
+    "bound": run_bound,
+    "selection": run_selection,
+    "margins": run_margins,
+    "estimates": run_estimates,
+}
+"""What computes each kind of cell, under the name that results are saved with."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from panda_paper.cells.workspace import Study
-from panda_paper.report.summary import Entry
+from panda_paper.report.entries import Entry
 from panda_paper.settings.item import Item
 
 HEADER = (

@@ -19,10 +19,10 @@ from panda_paper.cells.outcome import Row
 from panda_paper.claims.checklist import CLAIMS, checklist, tally
 from panda_paper.claims.claim import Checked, Finding
 from panda_paper.draw.figures import DRAWINGS, unfinished
+from panda_paper.report.entries import Entry, summarise
 from panda_paper.report.markdown import comparison
-from panda_paper.report.summary import Entry, summarise
-from panda_paper.settings.catalogue import items
 from panda_paper.settings.item import Item
+from panda_paper.settings.paper_items import items
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ PriorName = Literal["uniform", "real"]
 Kind = Literal[
     "method", "clustering", "accounts", "text table", "bound", "selection", "margins", "estimates"
 ]
-"""What is computed; `cells/kinds.py` says how. Saved with every result."""
+"""What is computed; `cells/runner.py` says how. Saved with every result."""
 FORMER_KINDS: Mapping[str, Kind] = {
     "cells:run_method": "method",
     "clustering:run_clustering": "clustering",

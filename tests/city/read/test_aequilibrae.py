@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from panda_mdp import load_city, synthetic_city
+from panda_mdp.city.read.graphs import fetch_place
 from panda_mdp.city.read.load import MapOptions
-from panda_mdp.city.read.place import fetch_place
 from panda_mdp.errors import CityError, FileFormatError, MissingDependencyError
 
 NODES = [(100, 11.0, 48.0), (200, 11.01, 48.0), (300, 11.01, 48.01)]

@@ -12,8 +12,7 @@ from panda_mdp import Domain
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.jax.closure import JaxClosure, closure_for, equal_rows
 from panda_mdp.compute.jax.device import make_mesh, precise
-from panda_mdp.methods.optimal.enrich import missing_pairs
-from panda_mdp.methods.optimal.graph import Graph
+from panda_mdp.methods.optimal.graph import Graph, missing_pairs
 from panda_mdp.privacy.audit import largest_rate
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.repair import estimate, repair

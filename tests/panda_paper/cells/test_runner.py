@@ -14,10 +14,9 @@ from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.errors import FileFormatError, InvalidInputError, PhaseOneCostError
 from panda_mdp.version import __version__
 from panda_paper.cells import runner
-from panda_paper.cells.kinds import KINDS
 from panda_paper.cells.outcome import Outcome
 from panda_paper.cells.results import Store, environment, made_by
-from panda_paper.cells.runner import Bench, execute, run_cells, settled
+from panda_paper.cells.runner import KINDS, Bench, execute, run_cells, settled
 from panda_paper.cells.workspace import Study, Workspace, real_prior, street_counts
 from panda_paper.settings.cell import Cell, Setting
 

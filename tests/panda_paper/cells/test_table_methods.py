@@ -12,7 +12,7 @@ import panda_mdp as pm
 from panda_mdp.city.synthetic import synthetic_city
 from panda_paper.cells import panda_methods
 from panda_paper.cells.artifact import representative_problem, representatives
-from panda_paper.cells.clustering import run_clustering
+from panda_paper.cells.clustering_cells import run_clustering
 from panda_paper.cells.outcome import Outcome
 from panda_paper.cells.table_methods import METHODS, run_method, table_outcome
 from panda_paper.cells.workspace import Study, Workspace

@@ -13,10 +13,10 @@ from panda_paper.cells.outcome import Outcome, Row
 from panda_paper.claims.checklist import CLAIMS, checklist, tally
 from panda_paper.claims.claim import Finding
 from panda_paper.claims.evidence import exact_state
-from panda_paper.settings.catalogue import items
 from panda_paper.settings.cell import Cell, Setting
 from panda_paper.settings.item import Item
 from panda_paper.settings.method_names import EXACT
+from panda_paper.settings.paper_items import items
 
 PUBLISHED = ("PAnDA-e published", "PAnDA-p published", "PAnDA-l published")
 TEXT = ("PAnDA-e text", "PAnDA-p text", "PAnDA-l text")

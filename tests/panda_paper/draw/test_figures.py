@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from panda_mdp.errors import MethodError
-from panda_paper.cells.kinds import KINDS
 from panda_paper.cells.outcome import Outcome, Row
+from panda_paper.cells.runner import KINDS
 from panda_paper.cells.text_accounts import run_accounts
 from panda_paper.cells.workspace import Study, Workspace
 from panda_paper.draw.figures import DRAWINGS, unfinished
@@ -18,10 +18,10 @@ from panda_paper.draw.loss_figures import covered_shares
 from panda_paper.draw.panels import draw_series, panels
 from panda_paper.draw.privacy_figures import draw_violations, ratios
 from panda_paper.draw.series import collect, mean_of, records_of, users_of
-from panda_paper.settings.catalogue import choose_items, items
 from panda_paper.settings.cell import Cell, Kind, Setting
 from panda_paper.settings.method_names import PUBLISHED, TEXT
 from panda_paper.settings.paper_figures import DELTAS, EPSILONS, ITEMS, USERS
+from panda_paper.settings.paper_items import choose_items, items
 
 NAMES = [figure.name for figure in ITEMS]
 

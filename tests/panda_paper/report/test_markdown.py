@@ -12,12 +12,12 @@ import pytest
 from panda_mdp.city.synthetic import synthetic_city
 from panda_paper.cells.outcome import Outcome, Row
 from panda_paper.cells.workspace import Study
-from panda_paper.report.files import write_item
+from panda_paper.report.entries import summarise
+from panda_paper.report.item_files import write_item
 from panda_paper.report.markdown import comparison, markdown
-from panda_paper.report.summary import summarise
-from panda_paper.settings.catalogue import items
 from panda_paper.settings.cell import Cell, Setting
 from panda_paper.settings.item import Item
+from panda_paper.settings.paper_items import items
 
 SETTING = Setting(500)
 ITEM = Item("table4", "Losses", (SETTING,), ("EM", "LP", "PAnDA-e", "PAnDA-e published"), repeats=3)

@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 import pytest
 
 from panda_mdp.errors import MethodError
-from panda_paper.cells.kinds import KINDS
+from panda_paper.cells.runner import KINDS
 from panda_paper.cells.table_methods import METHODS
-from panda_paper.settings.catalogue import choose_items, items
 from panda_paper.settings.cell import Cell, Setting
 from panda_paper.settings.item import Item
+from panda_paper.settings.paper_items import choose_items, items
 
 CELL = Cell("method", "EM", Setting(500), 0)
 

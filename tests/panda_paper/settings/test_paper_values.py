@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from panda_paper.settings.catalogue import items
+from panda_paper.settings.paper_items import items
 from panda_paper.settings.paper_latex import read_tables
 from panda_paper.settings.paper_values import PaperValue, paper_data, paper_value, readme_value
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from panda_mdp.city.read.map_options import MapOptions
 from panda_mdp.city.read.network import Network
-from panda_mdp.city.read.options import MapOptions
 from panda_mdp.city.read.roads import BIKE_SPEED, DRIVE_SPEEDS, WALK_SPEED
 from panda_mdp.city.read.tables import EdgeTable, NodeTable, build_network, floats, point
 from panda_mdp.errors import FileFormatError

@@ -8,8 +8,8 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray
 from panda_mdp.city.city import City
+from panda_mdp.city.read.map_options import MapOptions
 from panda_mdp.city.read.network import Network, keep_segments
-from panda_mdp.city.read.options import MapOptions
 from panda_mdp.city.read.simplify import contract
 from panda_mdp.errors import CityError
 

@@ -1,8 +1,9 @@
-"""Road networks from graph objects: NetworkX (and OSMnx), igraph, node-link JSON."""
+"""Road networks from graphs: NetworkX, igraph, node-link JSON, and OSMnx by the name of a place."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.city.read.assembly import MapReport, assemble
+from panda_mdp.city.read.graphml import read_graphml
 from panda_mdp.city.read.layers import to_degrees
+from panda_mdp.city.read.map_options import MapOptions
 from panda_mdp.city.read.network import Network
-from panda_mdp.city.read.options import MapOptions
 from panda_mdp.city.read.tables import EdgeTable, NodeTable, build_network, floats
-from panda_mdp.errors import FileFormatError
+from panda_mdp.errors import CityError, FileFormatError, MissingDependencyError
 
 PLACES = (("x", "y"), ("lon", "lat"), ("lng", "lat"), ("longitude", "latitude"))
 Attributes = dict[str, Any]
@@ -98,3 +101,28 @@ def _column(edges: Sequence[tuple[Any, Any, Attributes]], *names: str) -> list[A
         if any(name in edge[2] for edge in edges):
             return [edge[2].get(name) for edge in edges]
     return None
+
+
+def fetch_place(place: str, options: MapOptions | None = None) -> MapReport:
+    """Download the street network of a place by name, for example 'Modena, Italy'.
+
+    Asks OpenStreetMap's servers through OSMnx: the name of the place leaves this machine.
+    """
+    try:
+        import osmnx
+    except ImportError as error:
+        msg = (
+            "fetching a place by name needs osmnx, which is not installed: pip install osmnx; "
+            "or import an extract that you have (.osm.pbf, .graphml, ...)"
+        )
+        raise MissingDependencyError(msg) from error
+    chosen = options or MapOptions()
+    try:
+        graph = osmnx.graph_from_place(place, network_type=chosen.network)
+    except (OSError, ValueError, TypeError) as error:
+        msg = f"OSMnx could not fetch {place!r} ({error}); check the name and the connection"
+        raise CityError(msg) from error
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "place.graphml"
+        osmnx.save_graphml(graph, path)
+        return assemble(read_graphml(path), chosen, "OSMnx", place.split(",", maxsplit=1)[0])

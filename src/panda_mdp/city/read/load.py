@@ -16,8 +16,8 @@ import numpy as np
 
 from panda_mdp.city.city import City
 from panda_mdp.city.read.assembly import MapReport, assemble
+from panda_mdp.city.read.map_options import MapOptions
 from panda_mdp.city.read.network import Network, plain_name
-from panda_mdp.city.read.options import MapOptions
 from panda_mdp.errors import CityError, FileFormatError
 
 OSM = (".osm.pbf", ".osm", ".osm.gz", ".osm.bz2", ".pbf")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.city.read.map_options import MapOptions
 from panda_mdp.city.read.network import Network, need, positions
-from panda_mdp.city.read.options import MapOptions
 from panda_mdp.city.read.roads import allowed, direction, speed_kmh
 from panda_mdp.errors import CityError, FileFormatError
 from panda_mdp.space.metrics import haversine_km

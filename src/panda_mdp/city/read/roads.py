@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Protocol
 
-from panda_mdp.city.read.options import Network
+from panda_mdp.city.read.map_options import Network
 
 DRIVE_SPEEDS = {
     "motorway": 110.0,

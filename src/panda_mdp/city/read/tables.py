@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.city.read.map_options import METRES
 from panda_mdp.city.read.network import Network, join_directions
-from panda_mdp.city.read.options import METRES
 from panda_mdp.city.read.roads import DRIVE_SPEEDS, parse_speed
 from panda_mdp.errors import FileFormatError
 from panda_mdp.space.metrics import haversine_km

@@ -10,8 +10,8 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.city.read.layers import Layer, read_layers, vertices
+from panda_mdp.city.read.map_options import MapOptions
 from panda_mdp.city.read.network import Network
-from panda_mdp.city.read.options import MapOptions
 from panda_mdp.city.read.roads import allowed
 from panda_mdp.city.read.tables import (
     EdgeTable,

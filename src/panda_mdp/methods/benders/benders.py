@@ -24,7 +24,7 @@ from panda_mdp.methods.benders.decomposition import (
 )
 from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.methods.optimal.dual import dual_bound, free_bound
-from panda_mdp.methods.optimal.enrich import missing_pairs
+from panda_mdp.methods.optimal.graph import missing_pairs
 from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism

@@ -22,8 +22,7 @@ from panda_mdp.methods.optimal.dual import (
     middle,
     proved,
 )
-from panda_mdp.methods.optimal.enrich import missing_pairs
-from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
+from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph, missing_pairs
 from panda_mdp.methods.optimal.halpern import CHECK, Halpern
 from panda_mdp.methods.optimal.lifted import Lifted
 from panda_mdp.methods.optimal.progress import Progress

@@ -15,8 +15,8 @@ from panda_mdp.plot.style import save_figure
 from panda_paper.cells.outcome import Row
 from panda_paper.cells.workspace import Study
 from panda_paper.draw.figures import DRAWINGS, unfinished
+from panda_paper.report.entries import summarise
 from panda_paper.report.markdown import markdown
-from panda_paper.report.summary import summarise
 from panda_paper.settings.item import Figure, Item
 
 
