@@ -1,21 +1,18 @@
 #!/usr/bin/env python3
 """Re-prove what a panda-mdp file claims. Standard library only; shares no code with panda-mdp.
 
-    python -I panda_verify.py FILE        FILE is a .pmdp archive or a .pmdc compact table
+    python -I panda_verify.py FILE    exit code 0: all holds; 1: something does not; 2: unreadable
 
-A file holds K records with a metric d, integers w[x][y] whose rows sum to 2^62, and an epsilon. The
-claim: w[x][y] <= exp(epsilon d(x, x')) w[x'][y] for ALL records x, x' and ALL outputs y. Exit code
-0: it holds, as does all else that is printed. 1: something claimed is not so. 2: not readable.
-All arithmetic is on Python's integers. A real number r is held as floor(r 2^s), and every step is
-rounded so that the result is a bound: distances and exponentials from below where privacy rests on
-them, from above where the bound on the loss does. Floats of the file are taken as the fractions
-that they are; no operation on floats decides about privacy. docs/promise.md: what is not proved.
+A .pmdp archive or .pmdc table holds K records with a metric d, integers w[x][y] whose rows sum to
+2^62, and an epsilon. The claim: w[x][y] <= exp(epsilon d(x, x')) w[x'][y] for ALL records x, x' and
+ALL outputs y. Numbers here are integers: a real r is held as floor(r 2^s), and every step rounds so
+that the result is a bound. Floats of a file are the fractions that they are; none is computed with.
+Files of version 3 to 5 need panda_verify_*.py beside this. What is not proved: docs/promise.md.
 """
 
-import hashlib, io, json, math, struct, sys, zipfile, zlib  # noqa: E401
+import hashlib, io, json, math, runpy, struct, sys, zipfile, zlib  # noqa: E401
 from fractions import Fraction
 from itertools import accumulate, combinations
-from math import isqrt
 from operator import mul, sub
 
 TOTAL = 1 << 62  # what a row of weights sums to
@@ -25,8 +22,9 @@ ROUNDING = Fraction(1, 10**9)  # stated losses, and the triangle inequality of a
 ARRAYS = {"haversine": ["lat", "lon"], "matrix": ["distances"]}
 ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"]}
 REPORTS = {"records": [], "labels": [], "places": ["output_lat", "output_lon"]}  # what outputs are
-UNITS = {"haversine": "km", "angular": "rad"}
-WHOLE = ("outputs", "nodes", "weights", "bound_pairs")  # arrays of integers, the others of floats
+OTHERS = {3: "floor", 4: "phases", 5: "mesh"}  # versions, and the file that knows their contents
+REAL = "lat lon output_lat output_lon vectors distances prior loss bound_multipliers mesh_area"
+REAL = REAL.split()  # arrays of floats; all others are of integers
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
 PI = (PI * 10**7 + 4211706 << (P + 64)) // 10**98  # off by less than one unit of P + 64 bits
 
@@ -41,23 +39,22 @@ def number(value, least=0, types=(int,)):
 
 def shift(n, bits):  # floor(n 2^bits)
     return n << bits if bits >= 0 else n >> -bits
-
 def dyadic(x):  # a finite float as n 2^e, exactly, e <= 0
     n, d = x.as_integer_ratio()
     return n, 1 - d.bit_length()
 
-def rows(table, name):  # K rows of floats as integers over one power of two, and its exponent
-    numbers = [dyadic(v) for v in table.values[name]]
-    least, width = min(e for _, e in numbers), len(numbers) // table.size
-    flat = [n << (e - least) for n, e in numbers]
-    return [flat[i : i + width] for i in range(0, len(flat), width)], least
+def rows(flat, width):
+    return [flat[i : i + width] for i in range(0, len(flat), width)]
+def whole(flat, count):  # floats as rows of integers over one power of two, and its exponent
+    numbers = [dyadic(v) for v in flat]
+    least = min(e for _, e in numbers)
+    return rows([n << (e - least) for n, e in numbers], len(numbers) // count), least
 
 def pack(numbers, width):  # integers below 2^width, a multiple of 8, as the fields of one integer
     return int.from_bytes(b"".join(v.to_bytes(width // 8, "little") for v in numbers), "little")
 
 def sine_cosine(degrees):
     """sin and cos of degrees in [-180, 180] at P bits, off by less than 2 units.
-
     Inside are 64 bits more, where x is off by 3 units, x^k / k! by less than 24, and fewer than 200
     terms with what is left out after them by less than 2^13: far below one unit of the result."""
     bits, (n, e) = P + 64, dyadic(abs(degrees))
@@ -70,23 +67,21 @@ def sine_cosine(degrees):
 
 def angle(h, above):
     """The angle t in [0, pi] with sin^2(t / 2) = h / 2^P, at Q bits, from below or from above.
-
     Halved, sin^2(t / 4) = (1 - sqrt(1 - sin^2(t / 2))) / 2, until h < 2^-12; then
     t = 2 sqrt(h) (1 + h / 6 + 3 h^2 / 40 + ...), whose terms are all positive. All roundings are
     down and lose less than 8 units together, doubled at most 7 times: above, 2^11 are added."""
     halvings, total, term, n, one = 0, 1 << Q, 1 << Q, 1, 1 << P
     while h >> (P - 12):
         rest = (one - h) << P
-        root = isqrt(rest)
+        root = math.isqrt(rest)
         h, halvings = (one - root - (root * root < rest)) >> 1, halvings + 1
     while term:
         term = (term * (h >> (P - Q)) >> Q) * (2 * n - 1) ** 2 // (2 * n * (2 * n + 1))
         total, n = total + term, n + 1
-    return ((isqrt(h) * total >> (Q - 1)) << halvings) + (above << 11)
+    return ((math.isqrt(h) * total >> (Q - 1)) << halvings) + (above << 11)
 
 def exponential(t, above):
     """exp(t) for 0 <= t < 2^10, both at Q bits, from below or from above.
-
     The series at t / 2^k < 2^-8, terms positive and rounded down, squared k times. The series loses
     less than 32 units; each squaring doubles the relative loss and adds a unit: less than
     2^(k + 6 - Q) in the end, and k <= 18. Above, 2^(28 - Q) is added."""
@@ -101,7 +96,6 @@ def exponential(t, above):
 
 class Sphere:
     """Angles between directions; between places, times 6371.0088 km.
-
     `exponent(i, j, n, e)` of every metric is n 2^e d(i, j) at Q bits, from below or from above."""
     def __init__(self, table):
         self.radius = 63710088 if table.kind == "haversine" else 10**4
@@ -112,8 +106,8 @@ class Sphere:
             factors = ((*sine_cosine(a), *sine_cosine(b)) for a, b in places)
             self.points = [(c * cos >> P, c * sin >> P, s) for s, c, sin, cos in factors]
         else:
-            vectors, _ = rows(table, "vectors")
-            lengths = [isqrt(sum(map(mul, v, v)) << 2 * P) for v in vectors]
+            vectors, _ = whole(table.values["vectors"], table.size)
+            lengths = [math.isqrt(sum(map(mul, v, v)) << 2 * P) for v in vectors]
             self.points = [[(a << 2 * P) // l for a in v] for v, l in zip(vectors, lengths)]
         # Coordinates are off by less than 6 units, differences by 12, a chord by 12 for each. As
         # chords are at most 2, a quarter of the square is off by as many units, and two roundings.
@@ -127,18 +121,18 @@ class Sphere:
 class Euclidean:
     """The root of a sum of squares that is exact."""
     def __init__(self, table):
-        self.points, self.least = rows(table, "vectors")
+        self.points, self.least = whole(table.values["vectors"], table.size)
         self.squares = [sum(map(mul, v, v)) for v in self.points]
     def exponent(self, i, j, n, e, above=False):
         inner = sum(map(mul, self.points[i], self.points[j]))
         square = self.squares[i] + self.squares[j] - 2 * inner
         need(square > 0, f"records {i} and {j} are at distance 0")
-        return isqrt(shift(square * n * n, 2 * (self.least + e + Q))) + above
+        return math.isqrt(shift(square * n * n, 2 * (self.least + e + Q))) + above
 
 class Given:
     """A matrix: symmetric, 0 on the diagonal alone, the triangle inequality for all triples."""
     def __init__(self, table):
-        size, (self.rows, self.least) = table.size, rows(table, "distances")
+        size, (self.rows, self.least) = table.size, whole(table.values["distances"], table.size)
         for i, j in combinations(range(size), 2):
             good = self.rows[i][i] == self.rows[j][j] == 0 < self.rows[i][j] == self.rows[j][i]
             need(good, f"the distances of records {i} and {j} are not those of a metric")
@@ -155,12 +149,10 @@ class Given:
             need(sides == marks, f"the triangle inequality fails at records {i} and {k}")
     def exponent(self, i, j, n, e, above=False):
         return shift(self.rows[i][j] * n, self.least + e + Q) + above
-
 METRICS = {"haversine": Sphere, "euclidean": Euclidean, "angular": Sphere, "matrix": Given}
 
 def unique(items):
     return need(len(dict(items)) == len(items), "a name is twice in the certificate") or dict(items)
-
 def parse(text):
     return json.loads(text, object_pairs_hook=unique, parse_constant=lambda name: need(0, name))
 
@@ -169,24 +161,19 @@ class Archive:
     def __init__(self, data):
         seal = f"panda-mdp sha256 {hashlib.sha256(data[:-81]).hexdigest()}".encode()
         need(data[:4] == b"PK\3\4" and data[-81:] == seal, "foreign, damaged or truncated")
-        self.zip = zipfile.ZipFile(io.BytesIO(data))
+        self.zip, self.length = zipfile.ZipFile(io.BytesIO(data)), len(data)
         members = self.zip.infolist()
         need(len({i.filename for i in members}) == len(members), "a member is there twice")
         need(all(i.compress_type in (0, 8) for i in members), "a member is not deflated")
         need(sum(i.file_size for i in members) <= PLAIN + RATIO * len(data), "unpacks to too much")
         self.claims = parse(self.zip.read("certificate.json"))
     def read(self, shapes, names):
-        names = [*names, "prior", "loss"]
-        if "bound_pairs" in self.claims:
-            edges = number(self.claims["bound_pairs"])
-            shapes |= {"bound_pairs": (edges, 2), "bound_multipliers": (edges, shapes["loss"][1])}
-            names += ["bound_pairs", "bound_multipliers"]
         files = {f"arrays/{name}.npy": name for name in names}
         need({"certificate.json", *files} == set(self.zip.namelist()), "missing or other members")
         claims, raw = {k: v for k, v in self.claims.items() if k != "sha256"}, {}
         state = hashlib.sha256(json.dumps(claims, sort_keys=True, separators=(",", ":")).encode())
         for path, name in sorted(files.items()):
-            length, kind = 8 * math.prod(shapes[name]), "<i8" if name in WHOLE else "<f8"
+            length, kind = 8 * math.prod(shapes[name]), "<f8" if name in REAL else "<i8"
             need(0 < self.zip.getinfo(path).file_size - length <= 256, f"{name}: another size")
             data = self.zip.read(path)
             state.update(f"\n{path} {len(data)}\n".encode() + data)
@@ -224,15 +211,14 @@ class Compact:
                 values = [v if unit == 1 else v / unit for v in self.integers(name, length)]
             if name in ("lat", "lon"):
                 values = [v for _, v in sorted(zip(order, values))]
-            raw[name] = struct.pack(f"<{length}{'dq'[name in WHOLE]}", *values)
+            raw[name] = struct.pack(f"<{length}{'qd'[name in REAL]}", *values)
         ends, table = list(accumulate(map(number, self.claims["blocks"]), initial=0)), {}
         good = ends[-1] == len(self.parts["blocks"]) and len(ends) == 1 - -k // 256
         need(good, "the blocks do not fit their section")
         for b, (start, end) in enumerate(zip(ends, ends[1:])):
             places = order[256 * b : 256 * (b + 1)]
             table |= zip(places, self.block(self.parts["blocks"][start:end], len(places), floors))
-        raw["weights"] = b"".join(struct.pack(f"<{m}q", *table[x]) for x in range(k))
-        return raw
+        return raw | {"weights": b"".join(struct.pack(f"<{m}q", *table[x]) for x in range(k))}
     def inflate(self, data, most):
         reader = zlib.decompressobj()
         plain = reader.decompress(data, most + 1)
@@ -275,35 +261,43 @@ def read(data):
     """The table of a file: its form, its sums, and that the certificate names these very arrays."""
     compact = data.startswith(b"panda-mdp compact\n")
     table = (Compact if compact else Archive)(data)
-    claims, domain = table.claims, table.claims["domain"]
-    other = {3: "rows over a floor", 4: "a table of PAnDA", 5: "a mesh"}.get(claims["version"])
-    need(other is None, f"{other}: `panda-mdp audit FILE` verifies it, this checker does not")
+    claims, domain, version = table.claims, table.claims["domain"], table.claims["version"]
     reports = table.reports = (claims.get("reports") or {"kind": "records"})["kind"]
-    form = f"panda-mdp {('mechanism', 'compact table')[compact]}", 2 - (reports == "records"), 62
-    need((claims["format"], claims["version"], claims["bits"]) == form, "a foreign format")
+    form = f"panda-mdp {('mechanism', 'compact table')[compact]}", 62
+    plain = version == 2 - (reports == "records")
+    known = (claims["format"], claims["bits"]) == form and (plain or version in OTHERS)
+    need(known and (plain or not compact), "a foreign format")
     kind, unit, nodes = domain["kind"], domain["unit"], domain["nodes"]
-    known = kind in METRICS and type(nodes) is bool and reports in REPORTS
-    need(known and UNITS.get(kind, unit) == unit, f"{kind!r} in {unit!r}, outputs {reports!r}")
+    known = kind in METRICS and unit == {"haversine": "km", "angular": "rad"}.get(kind, unit)
+    need(known and type(nodes) is bool and reports in REPORTS, f"{kind!r}, {unit!r}, {reports!r}")
     k, m = number(domain["records"], 2), number(claims["outputs"], 1)
     width = number(domain["dimensions"], 1) if "vectors" in ARRAYS[kind] else None
-    shapes = {"lat": (k,), "lon": (k,), "vectors": (k, width), "distances": (k, k), "nodes": (k,)}
-    shapes |= {"outputs": (m,), "prior": (k,), "loss": (k, m), "weights": (k, m)}
-    shapes |= {"output_lat": (m,), "output_lon": (m,)}
+    e = number(claims.get("bound_pairs", 0))
+    shapes = dict.fromkeys(["lat", "lon", "nodes", "prior"], (k,)) | {"distances": (k, k)}
+    shapes |= dict.fromkeys(["outputs", *REPORTS["places"]], (m,)) | {"bound_multipliers": (e, m)}
+    shapes |= {"vectors": (k, width), "loss": (k, m), "weights": (k, m), "bound_pairs": (e, 2)}
     names = [*ARRAYS[kind], "outputs", "weights", *["nodes"] * nodes, *REPORTS[reports]]
+    names += [] if compact else ["prior", "loss"]
+    names += ["bound_pairs", "bound_multipliers"] * ("bound_pairs" in claims)
+    table.prove, table.size, table.kind, table.unit = prove, k, kind, unit
+    table.holds = f"epsilon {claims['epsilon']!r} per {unit} over all pairs and outputs"
+    if not plain:
+        sys.modules.setdefault("panda_verify", sys.modules[__name__])  # what the file imports from
+        other = runpy.run_path(f"{__file__[:-3]}_{OTHERS[version]}.py")
+        table.prove = other["adapt"](table, shapes, names)
     raw = table.read(shapes, names)
     tag, join = f"{kind}|{unit}".encode(), b"".join
     named = join(f"<f8{shapes[name]}".encode() + raw[name] for name in ARRAYS[kind])
     named = hashlib.sha256(f"|u1({len(tag)},)".encode() + tag + named).hexdigest()
-    about = join(f"<i8{shapes[name]}".encode() + raw[name] for name in ("outputs", "weights"))
+    about = join(f"<i8{shapes[a]}".encode() + raw[a] for a in ("outputs", "weights") if a in raw)
     subject = f"{named[:32]}:{hashlib.sha256(about).hexdigest()}"
     good = domain["fingerprint"] == named and (not compact or claims["subject"] == subject)
     need(good, "the certificate is of other records or of another table")
-    table.values = {a: struct.unpack(f"<{len(raw[a]) // 8}{'dq'[a in WHOLE]}", raw[a]) for a in raw}
-    table.rows = [table.values["weights"][x * m : (x + 1) * m] for x in range(k)]
-    table.kind, table.unit, table.size = kind, unit, k
+    table.values = {a: struct.unpack(f"<{len(raw[a]) // 8}{'qd'[a in REAL]}", raw[a]) for a in raw}
+    table.rows = rows(table.values.get("weights", ()), m)
     return table
 
-def check_form(table):  # every number, and what the certificate says of epsilon
+def check_form(table):  # every number, the rows and the outputs
     claims, k, outputs = table.claims, table.size, table.values["outputs"]
     need(all(math.isfinite(v) for a in table.values.values() for v in a), "infinite numbers")
     for x, row in enumerate(table.rows):
@@ -312,24 +306,26 @@ def check_form(table):  # every number, and what the certificate says of epsilon
     need(len(known) == len(outputs), "an output is no record, or named twice")
     labels = (claims.get("reports") or {}).get("labels")
     need(labels is None or len({*labels}) == len(labels) == len(known), "labels are not distinct")
-    audit, epsilon = claims["audit"], float(number(claims["epsilon"], 5e-324, (int, float)))
+
+def check_claims(table):  # what the certificate says of epsilon
+    claims, k, audit = table.claims, table.size, table.claims["audit"]
+    epsilon = float(number(claims["epsilon"], 5e-324, (int, float)))
     good = number(audit["epsilon"], 0, (int, float)) <= epsilon and audit["holds"] is True
     need(good and audit["pairs"] == k * (k - 1) // 2, "the stated audit does not cover the claim")
     words = f"exp({epsilon!r} d(x, x')) z(y|x'), d in {table.unit}." in claims["guarantee"]
+    words &= f"z(y|p) <= exp({epsilon!r} (d(p, p') + " in claims["snapping"]
     need(words and claims["epsilon_unit"] == f"per {table.unit}", "the words say something else")
     x, x2, y = map(number, audit["worst"])
-    need(max(x, x2) < k and x != x2 and y in known, "the stated worst pair is none")
+    need(max(x, x2) < k and x != x2 and y in table.values["outputs"], "the worst pair is none")
 
-def check_pairs(table, metric, epsilon):
+def check_pairs(weights, metric, epsilon):
     """w[x][y] 2^64 <= floor(2^64 exp(epsilon d)) w[x'][y], for all y at once, both ways.
-
-    A row is one integer with a field of 192 bits for each output. No product exceeds 2^188, as
-    weights are at most 2^62 and so are factors: a larger one would change nothing. So fields never
-    touch, and bit 190 of a field stays set if and only if the inequality holds there."""
-    (n, e), marks = dyadic(epsilon), pack([1 << 190] * len(table.rows[0]), 192)
-    low = [pack(row, 192) for row in table.rows]
+    A row is one integer, 192 bits for each output. No product exceeds 2^188, as factors beyond 2^62
+    change nothing: fields never touch, and bit 190 stays set if and only if an inequality holds."""
+    (n, e), marks = dyadic(epsilon), pack([1 << 190] * len(weights[0]), 192)
+    low = [pack(row, 192) for row in weights]
     high = [row << 64 for row in low]
-    for i, j in combinations(range(table.size), 2):
+    for i, j in combinations(range(len(weights)), 2):
         t = metric.exponent(i, j, n, e)
         factor = 1 << 126 if t >= 43 << Q else exponential(t, False) >> (Q - 64)
         good = (factor * low[j] + marks - high[i]) & (factor * low[i] + marks - high[j]) & marks
@@ -337,7 +333,6 @@ def check_pairs(table, metric, epsilon):
 
 def lower_bound(table, metric, costs):
     """sum_x min_y [cost_xy + sum over pairs (x, .) of l_y - sum over pairs (., x) of g l_y].
-
     For all l >= 0 and g >= exp(epsilon d) no table that keeps epsilon loses less: to its loss add
     l_y (z_xy - g z_x'y) <= 0 for each pair (x, x') and output y, and use that rows sum to 1."""
     (n, e), m = dyadic(float(table.claims["epsilon"])), len(costs[0])
@@ -375,24 +370,29 @@ def check_loss(table, metric):
     how = "proved in this file" if proved else "stated, not proved in this file"
     print("bound: none" if bound is None else f"bound: {bound!r}, {how}")
 
+def prove(table):
+    check_form(table)
+    check_claims(table)
+    size, stated = table.size, float(table.claims["audit"]["epsilon"])
+    print(f"rows: {size:,} records, {len(table.rows[0]):,} outputs; every row sums to 2^62")
+    metric = METRICS[table.kind](table)
+    check_pairs(table.rows, metric, stated)
+    print(f"metric: {table.kind}, {table.unit}; symmetric, distinct records, triangles to 1e-9")
+    print(f"pairs: all {size * (size - 1) // 2:,}, both ways, all outputs, at {stated!r}")
+    check_loss(table, metric)
+
 def main(path):  # a line for each thing that was checked; returns the exit code
     code = 2
     try:
         with open(path, "rb") as stream:
             table = read(stream.read())
         print("file: sizes, seal and sums fit, and the certificate is of these arrays")
-        code, size = 1, table.size
-        check_form(table)
-        print(f"rows: {size:,} records, {len(table.rows[0]):,} outputs; every row sums to 2^62")
-        metric, stated = METRICS[table.kind](table), float(table.claims["audit"]["epsilon"])
-        check_pairs(table, metric, stated)
-        print(f"metric: {table.kind}, {table.unit}; symmetric, distinct records, triangles to 1e-9")
-        print(f"pairs: all {size * (size - 1) // 2:,}, both ways, all outputs, at {stated!r}")
-        check_loss(table, metric)
+        code = 1
+        table.prove(table)
     except Exception as error:  # whatever it is: what was not proved is not vouched for
         print("not readable:" if code == 2 else "DOES NOT HOLD:", str(error) or repr(error))
         return code
-    print(f"holds: epsilon {table.claims['epsilon']!r} per {table.unit} over all pairs and outputs")
+    print(f"holds: {table.holds}")
     return 0
 
 if __name__ == "__main__":

@@ -386,6 +386,7 @@ CLAIMS: dict[str, Any] = {
     "epsilon huge, words unchanged": {"epsilon": 1e300},
     "epsilon per another unit": {"epsilon_unit": "per furlong"},
     "words of another epsilon": {"guarantee": "z(y|x) <= exp(0.1 d(x, x')) z(y|x')"},
+    "words about snaps of another epsilon": {"snapping": "z(y|p) <= exp(0.1 (d(p, p') + s)) z"},
     "lower bound 1e9": {"lower_bound": 1e9},
     "lower bound infinite": {"lower_bound": float("inf")},
     "lower bound NaN": {"lower_bound": float("nan")},

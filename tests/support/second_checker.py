@@ -18,11 +18,12 @@ def checker() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules["panda_verify"] = module  # what the files beside it import from
     spec.loader.exec_module(module)
     return module
 
 
-def in_a_process(path: Path) -> subprocess.CompletedProcess[str]:
+def in_a_process(path: Path, source: Path = SOURCE) -> subprocess.CompletedProcess[str]:
     """`python -I -S panda_verify.py FILE`: no site-packages, no environment."""
-    command = [sys.executable, "-I", "-S", str(SOURCE), str(path)]
+    command = [sys.executable, "-I", "-S", str(source), str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=path.parent)

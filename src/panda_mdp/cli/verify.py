@@ -22,7 +22,7 @@ def verify(
 ) -> None:
     """Prove again what a file claims, by a second checker that shares no code with this library.
 
-    One file of standard-library Python does it, in integers of its own, run with `python -I`.
+    Standard-library Python does it, in integers of its own, run with `python -I`.
     Prints a line for each thing that it checked. Exit code 0: all of it holds; 1: something does
     not; 2: the file cannot be read.
     """

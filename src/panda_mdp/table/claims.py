@@ -12,12 +12,15 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import numpy as np
+
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import FileFormatError
 from panda_mdp.privacy.audit import Audit
 from panda_mdp.privacy.continuous import ContinuousAudit
 from panda_mdp.privacy.quantise import BITS
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.certificate import EVERYWHERE_VERSION, PHASED_VERSION
 
 TOLERANCE = 1e-9
@@ -25,6 +28,8 @@ TOLERANCE = 1e-9
 RATE_TOLERANCE = 1e-13
 """Of a stated rate times the distance of its pair: what two machines' logarithms may differ by.
 The audit adds more than that to the exact rate, so what is stated is never below the exact one."""
+MESH_TOLERANCE = 16 * 2.0**-53
+"""Of a stated rate at every point, relative: half of what the audit adds to the exact one."""
 UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 128
 """A file may unpack to 256 MiB and 128 bytes for each of its own, whatever it says."""
 KINDS = {
@@ -148,8 +153,12 @@ def check_unpacked(plain: int, packed: int) -> None:
 def check_words(certificate: Mapping[str, Any], unit: str) -> None:
     """Refuse a certificate whose words speak about another epsilon or unit."""
     epsilon = real(certificate, "epsilon")
-    words = f"exp({epsilon!r} d(x, x')) z(y|x'), d in {unit}."
-    if words not in certificate["guarantee"] or certificate["epsilon_unit"] != f"per {unit}":
+    same = (
+        f"exp({epsilon!r} d(x, x')) z(y|x'), d in {unit}." in certificate["guarantee"]
+        and f"z(y|p) <= exp({epsilon!r} (d(p, p') + " in certificate["snapping"]
+        and certificate["epsilon_unit"] == f"per {unit}"
+    )
+    if not same:
         msg = f"the certificate's words are not those of epsilon {epsilon!r} per {unit}"
         raise FileFormatError(msg)
 
@@ -183,15 +192,26 @@ def _gap(bound: float | None, loss: float) -> float | str | None:
     return (loss - bound) / bound if bound > 0 else "infinite"
 
 
-def check_everywhere(certificate: Mapping[str, Any], verdict: ContinuousAudit) -> None:
-    """Refuse a stated audit of every point that is not the one of the weights, up to rounding."""
+def check_everywhere(
+    certificate: Mapping[str, Any], verdict: ContinuousAudit, mesh: Mesh, outputs: IntArray
+) -> None:
+    """Refuse a stated audit of every point that is not the one of the weights.
+
+    It may be larger by what sums differ by between machines, and smaller by no more than was added
+    to the exact rate. Any triangle may be named as the worst, since several may attain it.
+    """
     stated = certificate["everywhere"]
     rate, near = real(stated, "epsilon"), real(stated, "resolution_km")
+    *corners, y = stated["worst"]
     same = (
         stated["holds"] is True
         and whole(stated, "triangles", 1) == verdict.triangles
         and abs(near - verdict.resolution_km) <= TOLERANCE * verdict.resolution_km
-        and abs(rate - verdict.epsilon) <= TOLERANCE * verdict.epsilon
+        and verdict.epsilon * (1 - MESH_TOLERANCE) <= rate <= verdict.epsilon * (1 + TOLERANCE)
+        and all(type(v) is int for v in stated["worst"])
+        and bool((np.sort(mesh.triangles, axis=1) == sorted(corners)).all(axis=1).any())
+        and y in outputs
+        and f"(d(p, p') + {2 * near!r})) z(y|p')." in certificate["snapping"]
     )
     if not same:
         msg = (

@@ -323,7 +323,7 @@ def _rebuild(
         return table
     if "mesh" in certificate:
         table = EverywhereMechanism.of(table)
-        claims.check_everywhere(certificate, table.everywhere)
+        claims.check_everywhere(certificate, table.everywhere, table.mesh, problem.outputs)
     claims.check_audit(certificate, table.audit, domain, problem.outputs)
     claims.check_words(certificate, domain.unit)
     bound = claims.check_bound(certificate, table.loss)

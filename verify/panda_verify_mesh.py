@@ -1,0 +1,134 @@
+"""Files of version 5, for panda_verify.py: tables that are private at every point of an area.
+
+A point takes a vertex of its triangle with its barycentric weight and draws from that vertex's row,
+so z(y|p) is linear in every triangle. The plane is the gnomonic projection at the mesh's middle:
+great circles are straight lines, and a step on the sphere is at most 1 + t^2 / R^2 times as long in
+the plane, t its distance from the middle there. In a triangle of side s with weights a, b, c
+
+    |grad z|^2 = 2 ((a - b)^2 + (b - c)^2 + (c - a)^2) / (3 s^2),
+
+and |grad log z| <= |grad z| / min(a, b, c). Along the segment between two points of a convex area
+that triangles cover these rates add up: log z(y|p) / z(y|q) <= rate d(p, q) (docs/everywhere.md).
+Vertices are the points s (i + j / 2, j sqrt(3) / 2), i and j whole, so t^2 = s^2 (i^2 + i j + j^2),
+and every inequality here is one of fractions. What is drawn is the law of a point within the stated
+resolution of the true one: its coordinates are rounded to 2^-30 s, and float64 projects it.
+"""
+
+import math
+from fractions import Fraction
+
+from panda_verify import P, Sphere, need, number, prove, rows, sine_cosine, whole
+
+EARTH = Fraction(63710088, 10**4)  # km
+FARTHEST = EARTH / 10  # from the middle, in the plane
+MARGIN = Fraction(1, 10**6)  # spacings by which the triangles reach beyond the area
+AGREEMENT = Fraction(1, 10**9)  # km between a vertex and the record that it is
+CELLS = 1 << 24
+TRIANGLES = ((0, 0), (1, 0), (0, 1)), ((1, 1), (0, 1), (1, 0))  # of a cell of the lattice
+AROUND = (1, 0), (0, 1), (-1, 1), (-1, 0), (0, -1), (1, -1)
+
+def adapt(table, shapes, names):
+    """The arrays of such a file; returns what proves it."""
+    k, mesh = table.size, table.claims["mesh"]
+    need(table.kind == "haversine", "a mesh is over places")
+    corners = number(mesh["corners"], 3)
+    shapes |= {"mesh_vertices": (k, 2), "mesh_area": (corners, 2), "mesh_inside": (k,)}
+    names += ["mesh_vertices", "mesh_area", "mesh_inside"]
+    return prove_everywhere
+
+def prove_everywhere(table):
+    prove(table)
+    claims, stated, real = table.claims, table.claims["everywhere"], (int, float)
+    spacing = Fraction(number(claims["mesh"]["spacing"], 5e-324, real))
+    vertices = {tuple(v): x for x, v in enumerate(rows(table.values["mesh_vertices"], 2))}
+    need(len(vertices) == table.size, "a vertex is there twice")
+    check_places(table, vertices, spacing)
+    triangles = [*all_triangles(vertices)]
+    check_cover(table, vertices)
+    print(f"mesh: {len(triangles):,} triangles cover the area; the records are their corners")
+    rate, epsilon = number(stated["epsilon"], 0, real), number(claims["epsilon"], 0, real)
+    good = stated["holds"] is True and rate <= epsilon and stated["triangles"] == len(triangles)
+    need(good, "the stated audit of every point does not cover the claim")
+    check_rates(table, triangles, spacing, Fraction(rate))
+    print(f"points: all triangles, all outputs, at {rate!r}")
+    near, exact = number(stated["resolution_km"], 0, real), spacing / 2**30 + Fraction(1, 10**10)
+    need(abs(Fraction(near) - exact) <= exact / 10**9, "the resolution is another one")
+    words = f"z(y|p) <= exp({epsilon!r} (d(p, p') + {2 * near!r})) z(y|p')."
+    need(words in claims["snapping"], "the words about places say something else")
+    worst = [*map(number, stated["worst"])]
+    corners = {frozenset(t) for t, _ in triangles}
+    good = frozenset(worst[:3]) in corners and worst[3] in table.values["outputs"]
+    need(good and len(worst) == 4, "the stated worst triangle is none")
+    table.holds = f"epsilon {epsilon!r} per km over all places of the area, to {near!r} km"
+
+def squared(i, j):  # the distance of a vertex from the middle, in spacings, squared
+    return i * i + i * j + j * j
+
+def all_triangles(vertices):
+    """Corners of every triangle that has all three, and the largest `squared` of them."""
+    for i, j in vertices:
+        for cell, steps in (((i, j), TRIANGLES[0]), ((i - 1, j), TRIANGLES[1])):
+            corners = [(cell[0] + a, cell[1] + b) for a, b in steps]
+            if all(corner in vertices for corner in corners):
+                yield [vertices[corner] for corner in corners], max(squared(*c) for c in corners)
+
+def check_rates(table, triangles, spacing, rate):
+    """stretch^2 |grad z|^2 <= rate^2 min^2 for every triangle and output, in integers."""
+    for (x, x2, x3), far in triangles:
+        stretch = 1 + spacing**2 * far / EARTH**2
+        allowed = 3 * (spacing * rate / stretch) ** 2 / 2
+        up, down = allowed.numerator, allowed.denominator
+        for a, b, c in zip(table.rows[x], table.rows[x2], table.rows[x3]):
+            changes = (a - b) ** 2 + (b - c) ** 2 + (c - a) ** 2
+            good = changes * down <= up * min(a, b, c) ** 2
+            need(good, f"the rate is exceeded in the triangle of records {x}, {x2} and {x3}")
+
+def check_places(table, vertices, spacing):
+    """Every record is where its vertex is: the chord between the two directions is short."""
+    middle, inside = table.claims["mesh"]["middle"], table.values["mesh_inside"]
+    lat, lon = (Fraction(number(v, -180, (int, float))) for v in middle)
+    need(abs(lat) <= 90 and lon <= 360, "the middle of the mesh is no place")
+    (s, c), (sin, cos) = sine_cosine(lat), sine_cosine(lon - 360 if lon > 180 else lon)
+    frame = [c * cos >> P, c * sin >> P, s], [-sin, cos, 0], [-s * cos >> P, -s * sin >> P, c]
+    root, points = math.isqrt(3 << 2 * P), Sphere(table).points
+    for ((i, j), x), point in zip(vertices.items(), points):
+        need(spacing**2 * squared(i, j) <= FARTHEST**2, f"vertex {x} is too far from the middle")
+        side = spacing / (2 * EARTH)
+        steps = 1 << P, int(side * (2 * i + j) * 2**P), int(side * j * root)
+        ray = [sum(n * axis[d] for n, axis in zip(steps, frame)) >> P for d in range(3)]
+        length = math.isqrt(sum(a * a for a in ray))
+        gaps = [(a << P) // length - b for a, b in zip(ray, point)]
+        near = sum(a * a for a in gaps) * EARTH**2 <= AGREEMENT**2 * 4**P
+        need(near, f"record {x} is not where its vertex is")
+        around = all((i + a, j + b) in vertices for a, b in AROUND)
+        need(inside[x] == 0 or (inside[x] == 1 and around), f"vertex {x} is not inside")
+
+def check_cover(table, vertices):
+    """The area is convex, and so is what lies within MARGIN of it; triangles cover that.
+
+    A triangle is left out only where a line along a side of it or of the area separates the two by
+    more than MARGIN. The form f(u, v) = p u + q v in lattice coordinates has the squared length
+    4 (p^2 - p q + q^2) / 3 in the plane. Coordinates are integers over 2^bits."""
+    area, least = whole(table.values["mesh_area"], table.claims["mesh"]["corners"])
+    bits, sides = -least, [(b[0] - a[0], b[1] - a[1]) for a, b in zip(area, area[1:] + area[:1])]
+    for (u, v), (du, dv) in zip(area, sides):
+        left = [du * (b - v) - dv * (a - u) for a, b in area]
+        need(min(left) == 0 and left.count(0) == 2, "the area is not convex and counterclockwise")
+    axes = []
+    for du, dv in [*sides, (1 << bits, 0), (0, 1 << bits), (1 << bits, -1 << bits)]:
+        shadow = [dv * u - du * v for u, v in area]
+        most = 4 * (dv * dv + du * dv + du * du) * MARGIN**2 / 3 * 4**bits
+        axes.append((dv << bits, -du << bits, min(shadow), max(shadow), most))
+    (low, high), (low2, high2) = ((min(a) >> bits, (max(a) >> bits) + 1) for a in zip(*area))
+    cells = (high - low + 4) * (high2 - low2 + 4)
+    need(cells <= CELLS, "the area spans too many triangles")
+    for cell in ((i, j) for i in range(low - 2, high + 2) for j in range(low2 - 2, high2 + 2)):
+        for steps in TRIANGLES:
+            corners = [(cell[0] + a, cell[1] + b) for a, b in steps]
+            if not all(corner in vertices for corner in corners):
+                need(any(beyond(corners, *axis) for axis in axes), "a triangle is missing")
+
+def beyond(corners, p, q, low, high, most):  # by more than MARGIN, along one axis
+    shadow = [p * i + q * j for i, j in corners]
+    gap = max(min(shadow) - high, low - max(shadow))
+    return gap > 0 and gap * gap > most

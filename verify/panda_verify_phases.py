@@ -1,0 +1,302 @@
+"""Files of version 4, for panda_verify.py: a user draws anchors (Phase I), then reports (Phase II).
+
+The claim: for all records x, x' what one user releases of x, anchors and report together, has a
+log-ratio to x' beyond epsilon d(x, x') with probability at most delta.
+
+Balls. A centre c is drawn by integers over 2^62; the records within the radius of it are released.
+A record of the ball reports from its own row, any other from the ball's common row or from the row
+of the nearest record of the ball. So the law of both is known, J_x = P_x(ball) row(report)
+in integers over 2^124, and nothing is bounded: where J_x and J_x' differ by more, J is summed.
+
+Coins. Candidate a is selected with w(x, a), a multiple of 2^-62 that float64 computed from the
+distance, so it is known within a few units; a record reports from the row of its nearest anchor.
+With L = sum_a max(log w/w', log (1-w)/(1-w')) and b(a, a') what two rows differ by at most, a set
+whose nearest anchors to x and x' are a and a' is within L + b(a, a'). The probability of the sets
+for which that exceeds epsilon d is summed over the joint law of the two nearest anchors of ONE set.
+
+Which records lie in a ball, and which anchor is nearest, float64 decides on the device. Distances
+that agree to EDGE bits count as equal here: the edge of a ball is inside, the lowest index first.
+"""
+
+from fractions import Fraction
+from itertools import combinations
+
+from panda_verify import METRICS, Q, TOTAL, check_form, check_loss, check_pairs, dyadic, exponential
+from panda_verify import need, number, pack, rows, shift
+
+REAL = (int, float)
+ONE = 1 << Q
+EDGE = 46  # bits: distances that agree to so many are equal
+SUMMED = 1 + Fraction(1, 1 << 20)  # of stated probabilities and costs
+
+def adapt(table, shapes, names):
+    """The arrays of such a file; returns what proves it."""
+    chosen, (k, m) = table.claims["selection"], shapes["weights"]
+    shapes["weights"] = (number(table.claims["rows"], 1), m)
+    if chosen["kind"] == "ball":
+        c = number(chosen["centres"], 1)
+        need(chosen["outside"] in ("common", "nearest"), "rows of another kind outside a ball")
+        more = {"centres": (c,), "centre_weights": (k, c)}
+        more |= {"outside_weights": (c, m)} if chosen["outside"] == "common" else {}
+    else:
+        need(chosen["kind"] == "coins", "anchors of an unknown kind")
+        c = number(chosen["candidates"], 1)
+        more = {"candidates": (c,), "anchor_rows": (c,)}
+        whole = number(chosen["delta_selection"], 0, REAL) == 0
+        need(whole, "a share of delta for Phase I: `panda-mdp audit FILE` verifies it")
+    shapes |= more
+    names += more
+    need("bound_pairs" not in table.claims, "such a file has no bound")
+    return prove_phases
+
+def prove_phases(table):
+    check_form(table)
+    claims, account, k = table.claims, table.claims["account"], table.size
+    epsilon = float(number(claims["epsilon"], 5e-324, REAL))
+    delta = number(claims["delta"], 0, REAL)
+    need(delta < 1 and claims["epsilon_unit"] == f"per {table.unit}", "delta or the unit")
+    words = (
+        "For all records x, x' of the domain: what one user releases of x, anchors and one "
+        f"report, exceeds a log-ratio of {epsilon!r} d(x, x') to x', d in {table.unit}, with "
+        f"probability at most {delta!r}. Both phases again spend both again."
+    )
+    need(claims["guarantee"] == words, "the words say something else")
+    need(account["pairs"] == k * (k - 1) // 2, "the account does not cover all pairs")
+    stated, told = (number(account[a], 0, REAL) for a in ("violation", "selection_epsilon"))
+    need(stated <= delta, "the stated violation exceeds delta")
+    print(f"rows: {k:,} records, {len(table.rows):,} rows; every row sums to 2^62")
+    metric = METRICS[table.kind](table)
+    scheme = (Balls if claims["selection"]["kind"] == "ball" else Coins)(table, metric)
+    print(f"metric: {table.kind}, {table.unit}; symmetric, distinct records, triangles to 1e-9")
+    scheme.check_anchors(told)
+    print(f"anchors: alone they tell at most {told!r} per {table.unit}, all pairs")
+    violation = max(scheme.violation(i, j, *dyadic(epsilon)) for i, j in combinations(range(k), 2))
+    good = violation <= Fraction(delta) and violation <= Fraction(stated) * SUMMED
+    need(good, f"epsilon is exceeded with probability {float(violation)!r}")
+    how = "exactly" if isinstance(scheme, Balls) else "at most"
+    print(f"pairs: all {k * (k - 1) // 2:,}; epsilon is exceeded with {how} {float(violation)!r}")
+    prior = [Fraction(p) for p in table.values["prior"]]
+    size = sum(p * scheme.download(x) for x, p in enumerate(prior))
+    said = Fraction(number(account["expected_anchors"], 0, REAL))
+    need(size <= said * SUMMED and said <= size * SUMMED, "the download is another one")
+    table.rows = [scheme.reports(x) for x in range(k)]
+    claims |= {"lower_bound": None, "gap": None}
+    check_loss(table, metric)
+    table.holds = f"epsilon {epsilon!r} per {table.unit} with delta {delta!r} over all pairs"
+
+def distances(metric, records, ends):  # at Q bits, from below
+    return [[x != y and metric.exponent(x, y, 1, 0) for y in ends] for x in records]
+
+def in_order(far, order):  # positions from near to far; what is equal to EDGE bits as it is given
+    step = max(1, max(far) >> EDGE)
+    return sorted(order, key=lambda y: (far[y] // step, y))
+
+class Balls:
+    """Law and rows by ball; balls with the same records are one."""
+    def __init__(self, table, metric):
+        self.table, self.metric, chosen = table, metric, table.claims["selection"]
+        k, centres, radius = table.size, table.values["centres"], chosen["radius"]
+        good = len({*centres} & {*range(k)}) == len(centres) and len(table.rows) == k
+        need(good, "a centre is no record or named twice, or rows are missing")
+        self.law = rows(table.values["centre_weights"], len(centres))
+        common = rows(table.values.get("outside_weights", ()), len(table.rows[0]))
+        for row in (*self.law, *common):
+            need(min(row) >= 0 and sum(row) == TOTAL, "a row does not sum to 2^62")
+        edge = Fraction(number(radius, 5e-324, REAL)) * (ONE + (ONE >> EDGE))
+        if table.kind == "matrix":  # nothing was rounded
+            edge = Fraction(radius) * ONE
+        apart = distances(metric, range(k), range(k))
+        self.balls, self.sizes = {}, []
+        for c, centre in enumerate(centres):
+            ball = tuple(x for x in range(k) if apart[centre][x] <= edge)
+            self.balls.setdefault(ball, []).append(c)
+            self.sizes.append(len(ball))
+        self.rows = []
+        for ball, same in self.balls.items():
+            inside = {*ball}
+            need(len({common[c] for c in same if common}) < 2, "one ball has two common rows")
+            own = common[same[0]] if common else None
+            near = (x if x in inside else in_order(apart[x], ball)[0] for x in range(k))
+            self.rows.append(
+                [own if own and x not in inside else table.rows[y] for x, y in enumerate(near)]
+            )
+        self.joint = [[*self.laws(x)] for x in range(k)]
+        self.low = [pack(masses, 320) for masses in self.joint]
+        self.marks = pack([1 << 318] * len(self.joint[0]), 320)
+    def laws(self, x):
+        for same, reports in zip(self.balls.values(), self.rows):
+            chance = sum(self.law[x][c] for c in same)
+            yield from (chance * w for w in reports[x])
+    def check_anchors(self, told):
+        chosen = self.table.claims["selection"]
+        first, second = (number(chosen[a], 5e-324, REAL) for a in ("epsilon", "table_epsilon"))
+        need(told <= first, "the centre tells more than its epsilon")
+        check_pairs(self.law, self.metric, told)
+        check_pairs(self.table.rows, self.metric, second)
+    def violation(self, i, j, n, e):
+        """J_i 2^64 <= floor(2^64 exp(epsilon d)) J_j for all balls and reports at once, both ways;
+        where it fails, the masses. Masses are below 2^124, factors beyond 2^124 change nothing."""
+        t = self.metric.exponent(i, j, n, e)
+        factor = 1 << 188 if t >= 86 << Q else exponential(t, False) >> (Q - 64)
+        low, marks = self.low, self.marks
+        up = factor * low[j] + marks - (low[i] << 64)
+        down = factor * low[i] + marks - (low[j] << 64)
+        fields = (marks & ~(up & down)).to_bytes(40 * len(self.joint[i]), "little")[39::40]
+        bad = [k for k, mark in enumerate(fields) if mark]
+        return max(Fraction(sum(self.joint[x][k] for k in bad), TOTAL**2) for x in (i, j))
+    def download(self, x):
+        return Fraction(sum(map(int.__mul__, self.law[x], self.sizes)), TOTAL)
+    def reports(self, x):
+        m = len(self.table.rows[0])
+        return [Fraction(sum(self.joint[x][y::m]), TOTAL) for y in range(m)]
+
+class Coins:
+    """Coins of candidates in units of 2^-62: from, to, and whether it is that of far candidates."""
+    def __init__(self, table, metric):
+        self.table, self.metric, self.chosen = table, metric, table.claims["selection"]
+        self.ends, row = table.values["candidates"], table.values["anchor_rows"]
+        good = list(self.ends) == sorted({*self.ends} & {*range(table.size)})
+        need(good and {*row} <= {*range(len(table.rows))}, "candidates or their rows are none")
+        self.read_decay()
+        apart = distances(metric, range(table.size), self.ends)
+        self.order = [in_order(far, range(len(self.ends))) for far in apart]
+        self.rank = [{a: n for n, a in enumerate(order)} for order in self.order]
+        self.coins = [[self.coin(d) for d in far] for far in apart]
+        self.near = [{a for a, (*_, far) in enumerate(coins) if not far} for coins in self.coins]
+        used = {r: table.rows[r] for r in {*row}}
+        between = {(r, s): spread(used[r], used[s]) for r in used for s in used}
+        self.spread = [[between[r, s] for s in row] for r in row]
+        self.own, self.blind = [used[r] for r in row], best_output(table)
+    def read_decay(self):
+        chosen, tail = self.chosen, self.chosen["tail"]
+        self.alpha, self.rate, radius = (
+            Fraction(number(chosen[a], 0, REAL)) for a in ("alpha", "rate", "radius")
+        )
+        need(0 < self.alpha < 1 and chosen["decay"] in DECAYS, "coins of an unknown kind")
+        need(self.rate > 0 or chosen["decay"] != "power", "a power law of rate 0")
+        need(tail == "clip" or 0 < number(tail, 0, REAL) < 1, "a tail that is no probability")
+        need(radius > 0, "a radius of 0")
+        self.radius = int(radius * ONE)
+        self.tail = units(*(self.decay(self.radius) if tail == "clip" else [Fraction(tail)] * 2))
+    def coin(self, d):
+        slack = (self.radius >> EDGE) + 1
+        if d > self.radius + slack:
+            return (*self.tail, True)
+        low, high = units(*self.decay(d))
+        if d >= self.radius - slack:
+            low, high = min(low, self.tail[0]), max(high, self.tail[1])
+        return low, high, False
+    def decay(self, d):
+        """alpha c / (p + G) with G = exp(rate d) or d^rate, from below and from above.
+
+        d may be off by 2^-46 of itself, and what float64 makes of it by 2^-48. Both are exact where
+        the distance is 0 or plays no part."""
+        c, p = DECAYS[self.chosen["decay"]]
+        if d == 0 or self.rate == 0:
+            return self.alpha, self.alpha
+        slack, off = (d >> EDGE) + 1, Fraction(1, 1 << 48)
+        low, high = self.grown(max(0, d - slack), False), self.grown(d + slack, True)
+        ends = (self.alpha * c / (p + Fraction(g, ONE)) for g in (high, low))
+        return tuple(end * (1 + sign * off) for end, sign in zip(ends, (-1, 1)))
+    def grown(self, d, above):
+        power = self.chosen["decay"] == "power"
+        if power and d == 0:
+            return 0
+        exact = self.rate * (logarithm(d, above) if power else d)
+        t = -(-exact.numerator // exact.denominator) if above else int(exact // 1)
+        need(abs(t) < 1 << (Q + 10), "a decay beyond all numbers")
+        if t < 0:
+            return ONE * ONE // exponential(-t, not above) + above
+        return exponential(t, above)
+    def leak(self, i, j):
+        """exp(L) for two records at Q bits, from above: the larger of both directions."""
+        products = [ONE, ONE]
+        for a in self.near[i] | self.near[j]:
+            if self.coins[i][a] != self.coins[j][a] or self.coins[i][a][0] < self.coins[i][a][1]:
+                for side, (x, x2) in enumerate(((i, j), (j, i))):
+                    (low, high, _), (low2, high2, _) = self.coins[x][a], self.coins[x2][a]
+                    up, down = max((high, low2), (TOTAL - low, TOTAL - high2), key=ratio)
+                    products[side] = -(-products[side] * up // down)
+        return max(products)
+    def check_anchors(self, told):
+        n, e = dyadic(Fraction(told) * SUMMED)
+        for i, j in combinations(range(self.table.size), 2):
+            t = min(self.metric.exponent(i, j, n, e), 1000 << Q)
+            need(self.leak(i, j) <= exponential(t, False), "the anchors tell more")
+    def violation(self, i, j, n, e):
+        t, leak = min(self.metric.exponent(i, j, n, e), 1000 << Q), self.leak(i, j)
+        room = (exponential(t, False) << 64) // leak
+        if room < 1 << 64:
+            return Fraction(1)
+        return Fraction(max(self.unsafe(i, j, who, room) for who in (i, j)), ONE)
+    def unsafe(self, i, j, who, room):
+        """The probability, from above, that the nearest anchors a of i and b of j in one set that
+        `who` draws have rows farther from each other than `room`; what is very rare counts too."""
+        coins, tiny = self.coins[who], int(Fraction(self.table.claims["delta"]) * ONE) >> 20
+        none, total = ONE, 0
+        for n, a in enumerate(self.order[i]):
+            if none <= tiny:
+                break
+            rest = (none * coins[a][1] >> 62) + 1
+            none = (none * (TOTAL - coins[a][0]) >> 62) + 1
+            for b in self.order[j]:
+                if rest <= tiny:
+                    break
+                if a == b:  # one row for both
+                    rest = 0
+                    break
+                if self.rank[i][b] > n:
+                    if self.spread[a][b] > room:
+                        total += (rest * coins[b][1] >> 62) + 1
+                    rest = (rest * (TOTAL - coins[b][0]) >> 62) + 1
+            total += rest
+        return min(ONE, total + none)
+    def download(self, x):
+        return Fraction(sum(low + high for low, high, _ in self.coins[x]), 2 * TOTAL)
+    def reports(self, x):
+        none, sums = ONE, [0] * len(self.own[0])
+        for a in self.order[x]:
+            low, high, _ = self.coins[x][a]
+            chance = none * (low + high) >> 63
+            none -= chance
+            sums = [s + chance * w for s, w in zip(sums, self.own[a])]
+        sums[self.blind] += none * TOTAL
+        return [Fraction(s, ONE) for s in sums]
+
+DECAYS = {"exponential": (1, 0), "logistic": (2, 1), "power": (1, 1)}
+
+def ratio(pair):
+    return Fraction(*pair)
+
+def best_output(table):  # without a record
+    prior, costs = table.values["prior"], rows(table.values["loss"], len(table.rows[0]))
+    mean = [sum(Fraction(p) * Fraction(c) for p, c in zip(prior, cs)) for cs in zip(*costs)]
+    return mean.index(min(mean))
+
+def units(low, high):
+    """Multiples of 2^-62 between which a probability is rounded; neither 0 nor 1 is one."""
+    if low == high:
+        low = high = Fraction(round(low * TOTAL), TOTAL)
+    low, high = -int((Fraction(1, 2) - low * TOTAL) // 1), int((high * TOTAL + Fraction(1, 2)) // 1)
+    return tuple(min(max(v, 1), TOTAL - (1 << 9)) for v in (low, high))
+
+def spread(row, other):  # the largest ratio of two rows at 64 bits, from above
+    most = 1 << 64
+    for v, w in zip(row, other):
+        if v != w:
+            least = min(v, w)
+            most = max(most, 1 << 200 if least == 0 else -(-(max(v, w) << 64) // least))
+    return most
+
+def logarithm(v, above):
+    """log of v > 0, both at Q bits. v = 2^k m, log m = 2 (z + z^3 / 3 + ..), z = (m - 1) / (m + 1);
+    z <= 1/3, fewer than 90 terms; each is off by less than 2 units, and k by as many."""
+    def series(m):
+        z, total, n = (m - ONE) * ONE // (m + ONE), 0, 1
+        square, term = z * z >> Q, z
+        while term:
+            total, term, n = total + term // n, term * square >> Q, n + 2
+        return 2 * total
+    k = v.bit_length() - 1 - Q
+    value = k * series(2 * ONE) + series(shift(v, -k))
+    return value + ((abs(k) + 2) << 9) * (1 if above else -1)
