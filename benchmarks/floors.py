@@ -1,6 +1,7 @@
 """The picture of docs/architecture.md: floors, what lies on them, and who imports whom.
 
-python benchmarks/floors.py --docs
+python benchmarks/floors.py --docs      draws it
+python benchmarks/floors.py --counts    prints modules, lines, cycles and the like
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import sys
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -16,7 +18,16 @@ from matplotlib.patches import FancyBboxPatch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from test_architecture import FLOORS, floor, graph, modules  # noqa: E402
+from test_architecture import (  # noqa: E402
+    FLOORS,
+    cycles,
+    floor,
+    graph,
+    modules,
+    repeated_stems,
+    single_importers,
+    upward,
+)
 
 WORDS = {
     0: "errors, version",
@@ -90,11 +101,33 @@ def draw() -> Figure:
     return figure
 
 
+def counts() -> str:
+    """The house in numbers."""
+    paths = modules().values()
+    sizes = [len(path.read_text(encoding="utf-8").splitlines()) for path in paths]
+    longest, middle = max(sizes), median(sizes)
+    bodies = [size for size, path in zip(sizes, paths, strict=True) if path.stem != "__init__"]
+    small = sum(size < 40 for size in bodies)
+    wrong = f"{len(cycles(graph()))} cycles, {len(upward(graph()))} imports upwards"
+    return "\n".join(
+        (
+            f"{len(sizes):,} modules, {sum(sizes):,} lines; longest {longest}, median {middle:g}",
+            f"{wrong}, lazy ones counted",
+            f"{len(repeated_stems())} repeated stems, each one thing on several floors",
+            f"{len(single_importers())} modules with one importer, {small} of under 40 lines",
+        )
+    )
+
+
 def main() -> None:
     """Write the picture where the documentation shows it, or beside this script's results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--docs", action="store_true", help="write docs/images/architecture.png")
+    parser.add_argument("--counts", action="store_true", help="print the counts, draw nothing")
     chosen = parser.parse_args()
+    if chosen.counts:
+        print(counts())
+        return
     folder = ROOT / "docs/images" if chosen.docs else ROOT / "benchmarks/results"
     folder.mkdir(parents=True, exist_ok=True)
     draw().savefig(folder / "architecture.png")

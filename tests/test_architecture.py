@@ -7,7 +7,8 @@ The graph is drawn from the source, imports inside functions included; only thos
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -35,6 +36,42 @@ FLOORS = [
     ("panda_mdp",),
 ]
 """From the ground up; the library's own front page is on top of all."""
+
+SAME_THING = {
+    "anchors": "PAnDA's anchors: their loops, their picture, their rounds in the client",
+    "app": "where commands and routes are put together",
+    "audit": "the audit of a table, its loops, and of both phases",
+    "balls": "PAnDA's balls: their loops and their messages",
+    "bound": "lower bounds: their loops, their proofs in a file, with a second objective",
+    "catalogue": "domains, tables and deployments: messages, routes, storage",
+    "certificate": "what a file says of a table; what certifies the pair of phases",
+    "city": "road maps and their commands",
+    "client": "the client and its commands",
+    "closure": "the closure over all pairs, in NumPy, numba and JAX",
+    "composed": "two phases composed, and the loops",
+    "decode": "bytes to objects: tables and PAnDA's tables",
+    "deployments": "messages, routes, storage",
+    "draws": "bits to draws: anchors, and the client's reports",
+    "encode": "objects to bytes: tables and PAnDA's tables",
+    "everywhere": "every point of an area: the method and its table",
+    "floored": "rows above a common floor: data and loops",
+    "graphml": "read and written",
+    "jobs": "routes and storage",
+    "leakage": "what the choice of anchors tells; what a report tells",
+    "lifted": "the lifted graph: closure, loops, method",
+    "log": "the signed log: messages, routes, storage",
+    "npz": "read and written",
+    "perturb": "frames perturbed, and the command",
+    "progress": "of a solve, and how the command line shows it",
+    "published": "the published code's margins, and their loops",
+    "repair": "over all pairs of records; over all triangles of a mesh",
+    "reports": "messages and routes",
+    "rounds": "routes and storage",
+    "signing": "signatures and their commands",
+    "solve": "the loop of `optimal`, and the command",
+    "statements": "what an operator signed: checked and stored",
+}
+"""File names that stand twice, and the thing that both are about."""
 
 EMPTY_WORDS = {"apart", "burying", "found", "kept", "told"}
 """Participles that say what happened to a thing, and not what it is."""
@@ -210,3 +247,77 @@ def test_names_are_nouns_of_the_field():
 )
 def test_an_empty_word_is_caught(line):
     assert len(empty_words("m", ast.parse(line))) == 1
+
+
+def repeated_stems() -> set[str]:
+    """File names without ending that more than one module has."""
+    count = Counter(path.stem for path in modules().values() if path.stem != "__init__")
+    return {stem for stem, number in count.items() if number > 1}
+
+
+def test_one_name_is_one_thing():
+    assert repeated_stems() == set(SAME_THING)
+
+
+def single_importers() -> list[str]:
+    """Modules that just one module imports, the front pages of the packages left aside."""
+    count = Counter(
+        other for name, others in graph().items() if name != "panda_mdp" for other in others
+    )
+    return sorted(name for name in modules() if count[name] == 1)
+
+
+PACKAGES = ("base", "space", "compute", "privacy", "table", "city", "methods", "panda", "meaning")
+PACKAGES += ("survey", "plot", "frames", "protocol", "cli")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
+def test_the_folder_list_is_true(page):
+    text = (SOURCE.parent / page).read_text(encoding="utf-8")
+    listing = text[text.index("    src/panda_mdp/\n") :].split("\n\n")[0]
+    inside, _, outside = listing.partition("\n")[2].partition("    src/panda_paper/")
+    names = set(re.findall(r"(?<![\w/.])([\w]+/|[\w]+\.py)", inside))
+    rooms = {path.name for path in (SOURCE / "panda_mdp").iterdir()}
+    assert {f"{package}/" for package in PACKAGES} <= names
+    assert {path.name for path in (SOURCE / "panda_mdp").glob("[a-z]*.py")} - names == {
+        "version.py"
+    }
+    folders = {path.name for path in SOURCE.rglob("*") if path.is_dir()}
+    for name in names:
+        assert name in rooms or name.rstrip("/") in folders, f"{page} names {name}"
+    for name in re.findall(r"(?m)(?<![\w/.])(\w+)/(?= )", outside):
+        known = (SOURCE.parent / name).is_dir() or (SOURCE / "panda_paper" / name).is_dir()
+        assert known or name == "contract", f"{page} names {name}"
+
+
+def test_the_rooms_on_disk_are_those_of_the_floors():
+    rooms = {path.parent.name for path in (SOURCE / "panda_mdp").glob("*/__init__.py")}
+    assert rooms == set(PACKAGES)
+
+
+def test_the_walks_name_files_and_things_that_exist():
+    text = (SOURCE.parent / "docs/architecture.md").read_text(encoding="utf-8")
+    text = text[text.index("One hook goes") :]
+    paths = [str(path.relative_to(SOURCE)) for path in modules().values()]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in modules().values())
+    files = 0
+    for word in re.findall(r"`([^`\n]+)`", text):
+        if word.endswith(".py") and not word.startswith("tests/"):
+            files += 1
+            assert any(path == word or path.endswith(f"/{word}") for path in paths), word
+        elif word.endswith("/"):
+            assert any(f"/{word}" in f"/{path}" for path in paths), word
+        elif re.fullmatch(r"[A-Za-z_]\w*", word):
+            assert re.search(rf"^\s*(?:class|def) {word}\b|^{word}\b", source, re.M), word
+    assert files > 30
+
+
+def test_tests_mirror_the_source():
+    tests = SOURCE.parent / "tests"
+    own = {"contract", "docs", "engines", "examples", "mutants", "proofs", "support", "vectors"}
+    own |= {"verify", "web"}
+    for path in tests.rglob("test_*.py"):
+        parts = path.relative_to(tests).parts[:-1]
+        if not own & set(parts):
+            base = SOURCE if parts[:1] == ("panda_paper",) else SOURCE / "panda_mdp"
+            assert base.joinpath(*parts).is_dir(), f"{path} tests no room"

@@ -14,8 +14,8 @@ from panda_mdp.protocol.messages.keys import KeySheet
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.bodies import Room
+from panda_mdp.protocol.server.counters import Metrics
 from panda_mdp.protocol.server.live import Cache, Live, LiveDeployments
-from panda_mdp.protocol.server.metrics import Metrics
 from panda_mdp.protocol.server.pool import Pool
 from panda_mdp.protocol.server.settings import Settings
 from panda_mdp.protocol.server.store.catalogue import table_file

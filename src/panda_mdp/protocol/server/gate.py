@@ -21,8 +21,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from panda_mdp.protocol.server.auth import Token, TokenBook, parse, unauthorised
+from panda_mdp.protocol.server.counters import Metrics
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.metrics import Metrics
 from panda_mdp.protocol.server.settings import Settings
 
 Scope = MutableMapping[str, Any]

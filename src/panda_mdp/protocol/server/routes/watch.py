@@ -7,8 +7,8 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.messages.service import Health
+from panda_mdp.protocol.server.counters import TYPE
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.metrics import TYPE
 from panda_mdp.protocol.server.routes.common import answer, context, fails, gives, require
 
 router = APIRouter()
