@@ -8,10 +8,14 @@ from helpers import displacement_problem, is_private, random_domain
 from scipy.optimize import linprog
 
 import panda_mdp as pm
+from panda_mdp.compute.numba.simplex import onto_simplex
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.optimal.solve import Solve
 from panda_mdp.methods.second import second
-from panda_mdp.methods.second.first_order import onto_simplex
-from panda_mdp.methods.second.objectives import NAMES, objective
+from panda_mdp.methods.second.descent import Budget, descend
+from panda_mdp.methods.second.first_order import Recorder
+from panda_mdp.methods.second.guesses import Guesses, best_guesses
+from panda_mdp.methods.second.objectives import LARGE, NAMES, city_objective, objective, quantity
 from panda_mdp.methods.second.second import limited, lower_objective
 
 
@@ -103,17 +107,19 @@ def test_second_objective_is_the_lps_and_certified(name, seed):
     assert is_private(problem.domain, table.weights, problem.epsilon)
 
 
-@pytest.mark.parametrize("name", ["vulnerability", "located", "true_place"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_limit_is_kept_at_the_least_loss(name):
     problem = problem_of(2)
     radius = 1.0 if name == "located" else None
     goal = objective(problem, name, radius)
     free = pm.optimal(problem, backend="highs", pairs="all")
-    floor = goal.value(np.tile(free.matrix.mean(axis=0), (6, 1)))
-    limit = 0.5 * (max(floor, 0.35) + goal.value(free.matrix))
-    table = limited(problem, name, limit, radius=radius)
+    common = np.tile(free.matrix.mean(axis=0), (6, 1))
+    # Half way from the table without a limit to one that ignores the record.
+    limit = 0.5 * (goal.value(common) + goal.value(free.matrix))
+    table = limited(problem, name, goal.natural(limit), radius=radius)
     best = brute_force(problem, forms_of(problem, name, radius), limit=limit)
     assert goal.value(table.matrix) <= limit
+    assert best > free.loss * 1.001  # the limit binds
     assert table.lower_bound <= best + 1e-9
     assert table.loss == pytest.approx(best, rel=2e-3)
     assert table.gap <= 2e-3
@@ -139,13 +145,20 @@ def test_refusals_name_the_value_and_the_remedy():
         lower_objective(first, "speed", 0.01)
     with pytest.raises(MethodError, match="needs one"):
         lower_objective(first, "located", 0.01)
-    with pytest.raises(MethodError, match="takes no limit"):
-        limited(problem, "error", 0.5)
-    with pytest.raises(MethodError, match="ignores the record"):
+    with pytest.raises(MethodError, match=r"ignores the record.*set the limit above"):
         limited(problem, "vulnerability", float(problem.prior.max()))
+    with pytest.raises(MethodError, match=r"ignores the record.*set the limit below"):
+        limited(problem, "error", 1e6)
+    with pytest.raises(MethodError, match="radius is nan"):
+        limited(problem, "located", 0.5, radius=float("nan"))
+    named = pm.Problem(
+        problem.domain, pm.Outputs.labels(["a", "b", "c", "d"]), problem.loss, problem.epsilon
+    )
+    with pytest.raises(MethodError, match="reports are labels"):
+        pm.optimal(named, then="true_place")
 
 
-@pytest.mark.parametrize("name", ["vulnerability", "located", "true_place"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_first_order_method_brackets_the_optimum(name, monkeypatch):
     problem = problem_of(5, 12, 6)
     radius = 1.0 if name == "located" else None
@@ -154,14 +167,99 @@ def test_the_first_order_method_brackets_the_optimum(name, monkeypatch):
     table = pm.optimal(problem, gap=1e-3, backend="cpu", then=name, slack=0.05, radius=radius)
     facts = table.details["second"]
     best = brute_force(problem, forms_of(problem, name, radius), budget=facts["budget"])
-    assert facts["bound"] <= best + 1e-9
+    bound = goal.of_natural(facts["bound"])
+    assert bound <= best + 1e-9
     assert goal.value(table.matrix) >= best - 1e-7
+    assert facts["value"] == pytest.approx(goal.natural(goal.value(table.matrix)))
     # Both are near, so neither side of the bracket is idle.
-    assert facts["bound"] >= 0.9 * best
-    assert facts["value"] <= 1.1 * best
-    assert facts["value"] < facts["before"]
+    assert abs(goal.natural(bound) - goal.natural(best)) <= 0.1 * goal.natural(best)
+    assert abs(facts["value"] - goal.natural(best)) <= 0.1 * goal.natural(best)
+    assert goal.sign * facts["value"] < goal.sign * facts["before"]
     assert table.loss <= facts["budget"]
     assert is_private(problem.domain, table.weights, problem.epsilon)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name, monkeypatch):
+    problem = problem_of(6, 12, 6)
+    radius = 1.0 if name == "located" else None
+    goal = objective(problem, name, radius)
+    free = pm.optimal(problem, backend="highs", pairs="all")
+    common = np.tile(free.matrix.mean(axis=0), (12, 1))
+    limit = goal.natural(0.7 * goal.value(free.matrix) + 0.3 * goal.value(common))
+    best = brute_force(problem, forms_of(problem, name, radius), limit=goal.of_natural(limit))
+    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
+    table = pm.optimal(problem, 0.02, attacker=name, limit=limit, radius=radius)
+    facts = table.details["limited"]
+    assert goal.sign * facts["value"] <= goal.sign * limit
+    assert facts["value"] == pytest.approx(goal.natural(goal.value(table.matrix)))
+    assert table.lower_bound <= best + 1e-9
+    assert table.loss >= best - 1e-9
+    assert table.lower_bound >= 0.95 * best
+    assert table.loss <= 1.05 * best
+    assert facts["bound_without"] <= free.loss <= facts["loss_without"]
+    assert is_private(problem.domain, table.weights, problem.epsilon)
+
+
+def test_a_limit_that_is_met_anyway_costs_nothing(monkeypatch):
+    problem = problem_of(5, 12, 6)
+    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
+    table = pm.optimal(problem, attacker="vulnerability", limit=0.999)
+    assert table.details["limited"]["stopped"] == "met without it"
+    assert table.gap <= 0.01
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_weights_bound_the_objective_from_below(name):
+    """`below` of arbitrary weights never exceeds v on arbitrary tables, in any order of rows."""
+    problem = problem_of(7, 9, 5)
+    rng = np.random.default_rng(0)
+    goal = city_objective(
+        problem, name, 1.0 if name == "located" else None, rng.dirichlet(np.ones(5), 9)
+    )
+    order = rng.permutation(9)
+    forms = goal.forms.permuted(order)
+    for _ in range(40):
+        table = rng.dirichlet(0.3 * np.ones(5), 9)
+        weights = rng.dirichlet(0.3 * np.ones(len(forms.forward(table))), 5).T
+        weights = weights[:, : forms.forward(table).shape[1]]
+        total = weights.sum() if forms.levelled else 1.0
+        assert (forms.below(weights) * table[order]).sum() <= total * goal.value(table) + 1e-12
+        # The eigenvalues behind the steps, where all forms of a group are held.
+        assert goal.value(table) == pytest.approx(
+            -quantity(problem, name, 1.0 if name == "located" else None, table)
+            if name in LARGE
+            else quantity(problem, name, 1.0 if name == "located" else None, table)
+        )
+
+
+def test_held_guesses_follow_the_best_ones():
+    problem = problem_of(8, 60, 4)
+    rng = np.random.default_rng(1)
+    order = rng.permutation(60)
+    forms = Guesses.around(problem, rng.dirichlet(np.ones(4), 60)).permuted(order)
+    weights = rng.dirichlet(np.ones(len(forms.held)), 4).T
+    table = rng.dirichlet(0.2 * np.ones(4), 60)
+    best, errors = best_guesses(problem, table)
+    apart = problem.domain.distances()
+    assert errors == pytest.approx((apart @ (problem.prior[:, None] * table)).min(axis=0))
+    moved = forms.moved(table[order], weights)
+    assert (moved.held == best).any(axis=0).all()
+    costs = -problem.prior[order] * apart[moved.held.T][:, :, order]
+    assert moved.coefficients == pytest.approx(costs, rel=1e-6)
+    assert forms.glance(table) == pytest.approx(-errors.sum(), rel=1e-5)
+
+
+def test_the_second_stage_ends_after_the_work_it_is_granted():
+    problem = problem_of(5, 12, 6)
+    first = pm.optimal(problem, backend="cpu")
+    goal = city_objective(problem, "vulnerability", None, first.matrix)
+    rule = Budget.of(goal, first, 1.02 * first.loss, 1e-9)
+    engine = Recorder()
+    Solve(problem, 0.01, engine).run()
+    for solver, granted in ((engine.made, 200), (None, 400)):
+        solved = descend(first, goal, rule, 200, solver)
+        assert (solved.status, solved.iterations) == ("iterations", granted)
 
 
 def test_simplex_projection_is_the_nearest_point():
@@ -186,6 +284,3 @@ def test_optimal_takes_the_keywords_or_names_what_is_wrong():
         pm.optimal(problem, attacker="vulnerability", limit=0.5, then="error")
     with pytest.raises(MethodError, match="slack is -1"):
         pm.optimal(problem, then="vulnerability", slack=-1)
-    large = displacement_problem(random_domain("euclidean", 100), range(100), 1.0)
-    with pytest.raises(MethodError, match="solved exactly"):
-        pm.optimal(large, then="error")

@@ -65,8 +65,9 @@ def optimal(
     Without `then` the loss alone is minimised. `then` names a second objective ("vulnerability",
     "located" within `radius`, "true_place", "error" or "least_protected", see
     `panda_mdp.methods.second`), made best among the tables whose loss is within `slack` of the
-    first one's, on the CPU, and certified too: `details["second"]`. `attacker` and `limit` ask for
-    the least loss at which that attacker gains at most `limit`.
+    first one's, on the CPU, and certified too: `details["second"]`. `attacker` (one of the same
+    names) and `limit` ask for the least loss at which that attacker gains at most `limit`, or errs
+    by at least `limit`; the lower bound is then that of all private tables within the limit.
 
     `everywhere` is for domains of `Domain.from_area`: the result is an `EverywhereMechanism`,
     private for every point of the area and not for the vertices alone, whose `sample_at(lat, lon)`
@@ -103,7 +104,7 @@ def optimal(
     if attacker is not None and limit is not None:
         from panda_mdp.methods.second.second import limited
 
-        return limited(problem, attacker, limit, radius=radius)
+        return limited(problem, attacker, limit, radius=radius, gap=gap, time_limit=time_limit)
     if then is not None:
         from panda_mdp.methods.second.second import check_objective
 

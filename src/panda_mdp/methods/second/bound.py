@@ -23,20 +23,14 @@ from panda_mdp.methods.optimal.dual import (
     total_from_below,
 )
 from panda_mdp.methods.optimal.graph import Graph
+from panda_mdp.methods.second.forms import LpForms, admissible
 from panda_mdp.methods.second.objectives import Objective
 from panda_mdp.problem import Problem
 
 
-def admissible(weights: FloatArray) -> FloatArray:
-    """The weights made >= 0 with sums of at most 1 in every group."""
-    positive = np.maximum(weights, 0.0)
-    sums = positive.sum(axis=0) * (1 + 1e-12)
-    return np.asarray(positive / np.maximum(sums, 1.0))
-
-
 def objective_bound(
     problem: Problem,
-    goal: Objective,
+    goal: Objective[LpForms],
     graph: Graph,
     multipliers: FloatArray,
     weights: FloatArray,
@@ -52,7 +46,7 @@ def objective_bound(
 
 def loss_bound(
     problem: Problem,
-    goal: Objective,
+    goal: Objective[LpForms],
     graph: Graph,
     multipliers: FloatArray,
     weights: FloatArray,

@@ -12,6 +12,7 @@ from panda_mdp.compute.highs import Lp, multipliers, privacy_rows, sum_rows
 from panda_mdp.errors import SolverError
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.second.bound import loss_bound, objective_bound
+from panda_mdp.methods.second.forms import LpForms
 from panda_mdp.methods.second.objectives import Objective
 from panda_mdp.problem import Problem
 
@@ -22,11 +23,14 @@ class Solved:
 
     matrix: FloatArray
     bound: float
-    """Below v(z) of every private table within the budget; or below the loss under the limit."""
+    """Below v(z) of every private table within the budget, or below the loss under the limit."""
     status: str
+    iterations: int = 0
 
 
-def solve_objective(problem: Problem, goal: Objective, graph: Graph, budget: float) -> Solved:
+def solve_objective(
+    problem: Problem, goal: Objective[LpForms], graph: Graph, budget: float
+) -> Solved:
     """min v(z) over epsilon-mDP tables of loss at most `budget`, edges of `graph` alone.
 
     Columns are the table and one variable t_g per group; rows are sums, edges, A z <= t, the loss.
@@ -40,7 +44,7 @@ def solve_objective(problem: Problem, goal: Objective, graph: Graph, budget: flo
     return Solved(matrix, bound, status)
 
 
-def solve_limit(problem: Problem, goal: Objective, graph: Graph, limit: float) -> Solved:
+def solve_limit(problem: Problem, goal: Objective[LpForms], graph: Graph, limit: float) -> Solved:
     """min loss over epsilon-mDP tables with v(z) <= `limit`, edges of `graph` alone."""
     lp = _Lp(problem, goal, graph)
     scale = float(problem.weighted_loss.mean()) or 1.0
@@ -52,7 +56,7 @@ def solve_limit(problem: Problem, goal: Objective, graph: Graph, limit: float) -
 
 
 class _Lp:
-    def __init__(self, problem: Problem, goal: Objective, graph: Graph) -> None:
+    def __init__(self, problem: Problem, goal: Objective[LpForms], graph: Graph) -> None:
         size, outputs = problem.size, problem.outputs_count
         self.shape = (size, outputs)
         self.entries = size * outputs

@@ -13,11 +13,21 @@ from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.solve import Solve
 from panda_mdp.methods.optimal.starts import one_row
-from panda_mdp.methods.second.descent import descend
+from panda_mdp.methods.second.descent import Budget, Ceiling, descend
 from panda_mdp.methods.second.exact import Solved, solve_limit, solve_objective
-from panda_mdp.methods.second.first_order import TradeOff
-from panda_mdp.methods.second.objectives import Name, Objective, objective
+from panda_mdp.methods.second.first_order import Recorder, TradeOff
+from panda_mdp.methods.second.forms import Forms
+from panda_mdp.methods.second.objectives import (
+    LARGE,
+    Name,
+    Objective,
+    check_name,
+    city_objective,
+    objective,
+    quantity,
+)
 from panda_mdp.privacy.repair import TIGHTENING, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
@@ -25,14 +35,16 @@ from panda_mdp.table.release import release
 
 EXACT_ENTRIES = 1_000
 """Entries of a table up to which the LP goes to HiGHS: a second or so."""
-LIMIT_ENTRIES = 6_400
-"""The same for what has no other way, limits on an attacker and `EXACT_ONLY`: a minute or so."""
-EXACT_ONLY = ("error", "least_protected")
-"""One record or many distances decide these: the first-order method's bounds on them are poor."""
 EXACT_TIGHTENING = 5e-6
 """HiGHS's tables are accurate, so the closure needs little room for what normalising leaves."""
 SHY = 1e-6
 """Of the room that the budget leaves: what is not used, so that quantising stays within it."""
+WORK = 0.8
+"""Iterations of a second objective, of those of the first solve: about as much time in all."""
+LEAST_WORK = 480
+LIMIT_WORK = 3.0
+"""The same of a limit, which ends by itself when the gap is reached."""
+LEAST_LIMIT_WORK = 1200
 
 
 def lower_objective(
@@ -49,12 +61,11 @@ def lower_objective(
 
         min v(z)   s.t.   z epsilon-mDP,   sum p c z <= B = (1 + slack) loss(first)
 
-    For up to `EXACT_ENTRIES` entries, and for "error" and "least_protected" always, by HiGHS with
-    one variable per group; for larger tables by the first-order method, from where `solver` ended
-    or else from `first`, until the objective is within `gap` of its bound, for about as many
-    iterations as the first solve or `time_limit` seconds at most. The table is then closed over all
-    pairs, mixed with `first` where that has spent more than the budget (a mixture of private tables
-    is private), and audited.
+    For up to `EXACT_ENTRIES` entries by HiGHS with one variable per group; for larger tables by the
+    first-order method, from where `solver` ended or else from `first`, until the objective is
+    within `gap` of its bound, for about as long as the first solve or `time_limit` seconds at most.
+    The table is then closed over all pairs, mixed with `first` where that has spent more than the
+    budget (a mixture of private tables is private), and audited.
 
     Guarantee: epsilon-mDP by audit; loss at most B; `details["second"]` holds the objective's name,
     its value, its rigorous bound over all private tables of loss at most B (below, or above where
@@ -64,17 +75,23 @@ def lower_objective(
     """
     start = time.perf_counter()
     problem = first.problem
-    goal = check_objective(problem, then, slack, radius)
+    check_objective(problem, then, slack, radius)
     budget = (1 + slack) * first.loss
-    if then in EXACT_ONLY or problem.size * problem.outputs_count <= EXACT_ENTRIES:
+    closure = Closure(problem.domain)
+    goal: Objective[Forms]
+    if problem.size * problem.outputs_count <= EXACT_ENTRIES:
+        goal = forms = objective(problem, then, radius)
         graph = constraint_graph(problem.domain, problem.epsilon)
-        solved = solve_objective(problem, goal, graph, budget)
+        solved = solve_objective(problem, forms, graph, budget)
         tightening = EXACT_TIGHTENING
     else:
-        solved = descend(first, goal, budget, gap, solver, time_limit)
+        goal = followed = city_objective(problem, then, radius, first.matrix)
+        limit = Budget.of(followed, first, budget, gap)
+        granted = max(LEAST_WORK, int(WORK * first.details.get("iterations", 0)))
+        solved = descend(first, followed, limit, granted, solver, closure, time_limit)
         tightening = TIGHTENING
     room = budget - first.loss
-    table = _private(problem, solved, tightening)
+    table = _private(closure, problem, solved, tightening)
     mixed = _mixed(table, first.matrix, problem.expected_loss, budget - SHY * room)
     best = _certified(problem, mixed, f"{first.method}, then {then}")
     before = goal.value(first.matrix)
@@ -92,6 +109,7 @@ def lower_objective(
         "budget": budget,
         "improved": best is not first,
         "stopped": solved.status,
+        "iterations": solved.iterations,
     }
     return best.with_facts(
         lower_bound=first.lower_bound,
@@ -102,75 +120,113 @@ def lower_objective(
 
 def check_objective(
     problem: Problem, then: Name, slack: float, radius: float | None = None
-) -> Objective:
-    """The objective of a name, where slack and size allow it; else an error, before any solve."""
+) -> None:
+    """Refuse a slack or an objective that makes no sense here, before any solve."""
     if not (np.isfinite(slack) and slack > 0):
         msg = f"slack is {slack!r}; it must be positive, such as 0.01 for one per cent of the loss"
         raise MethodError(msg)
-    entries = problem.size * problem.outputs_count
-    if then in EXACT_ONLY and entries > LIMIT_ENTRIES:
+    check_name(problem, then, radius)
+
+
+def check_limit(
+    problem: Problem, attacker: Name, limit: float, radius: float | None = None
+) -> FloatArray:
+    """A private table, of one row, that respects a limit; an error where there is none."""
+    check_name(problem, attacker, radius)
+    sign = -1.0 if attacker in LARGE else 1.0
+    rows = [one_row(problem), np.full_like(problem.loss, 1 / problem.outputs_count)]
+    gains = [sign * quantity(problem, attacker, radius, row) for row in rows]
+    least = min(gains)
+    if not (np.isfinite(limit) and sign * limit > least):
+        unit = f" {problem.domain.unit}" if attacker in LARGE else ""
         msg = (
-            f"{then!r} is solved exactly, for up to {LIMIT_ENTRIES:,} entries, and this problem "
-            f"has {entries:,}; use 'vulnerability', 'located' or 'true_place'"
+            f"the limit is {limit!r}{unit}, and a report that ignores the record already gives "
+            f"{sign * least:.6g}{unit}; set the limit {'above' if sign > 0 else 'below'} that"
         )
         raise MethodError(msg)
-    return objective(problem, then, radius)
+    return rows[gains.index(least)]
 
 
 def limited(
-    problem: Problem, attacker: Name, limit: float, *, radius: float | None = None
+    problem: Problem,
+    attacker: Name,
+    limit: float,
+    *,
+    radius: float | None = None,
+    gap: float = 0.01,
+    first: Callable[[], tuple[Mechanism, TradeOff | None]] | None = None,
+    time_limit: float | None = None,
 ) -> Mechanism:
     """The table of least loss from which `attacker` gains at most `limit`.
 
         min sum p c z   s.t.   z epsilon-mDP,   v(z) <= limit
 
     for "vulnerability" (the true record guessed with at most q), "located" (within `radius` with at
-    most q) or "true_place" (the record itself reported with at most q). By HiGHS, closed over all
-    pairs, mixed with a row common to all records until the limit holds on the table, audited.
+    most q), "true_place" (the record itself reported with at most q), "error" (the best guess at
+    least e off on average) or "least_protected" (every record's report at least e off).
+
+    Up to `EXACT_ENTRIES` entries by HiGHS; larger ones by the first-order method, on from the table
+    of least loss without the limit and the solver that made it (`first`, called when needed), until
+    the loss is within `gap` of its bound. Closed over all pairs, mixed with a row common to all
+    records until the limit holds on the integers that are drawn from, and audited.
 
     Guarantee: epsilon-mDP by audit, v at most `limit`, and `lower_bound` is a rigorous bound below
     the loss of every private table that respects the limit: the price of the limit is certified.
-    A limit below what the attacker knows without any report is refused.
+    `details["limited"]` has the value and, at scale, loss and bound without the limit. A limit that
+    no report which ignores the record respects is refused.
     """
     start = time.perf_counter()
-    if attacker not in ("vulnerability", "located", "true_place"):
-        msg = f"{attacker!r} takes no limit; use 'vulnerability', 'located' or 'true_place'"
-        raise MethodError(msg)
-    goal = objective(problem, attacker, radius)
-    common = one_row(problem)
-    least = goal.value(common)
-    if not limit > least:
-        msg = (
-            f"the limit is {limit!r}, and a report that ignores the record already gives "
-            f"{least:.6g}; raise the limit above that"
-        )
-        raise MethodError(msg)
-    entries = problem.size * problem.outputs_count
-    if entries > LIMIT_ENTRIES:
-        msg = (
-            f"a limit on an attacker is solved exactly, for up to {LIMIT_ENTRIES:,} entries, and "
-            f"this problem has {entries:,}; use then={attacker!r} with a slack"
-        )
-        raise MethodError(msg)
-    graph = constraint_graph(problem.domain, problem.epsilon)
-    solved = solve_limit(problem, goal, graph, limit)
-    table = _private(problem, solved, EXACT_TIGHTENING)
-    mixed = _mixed(table, common, goal.value, limit - SHY * (limit - least))
-    best = _certified(problem, mixed, f"optimal, {attacker} at most {limit:g}")
-    if best is None or goal.value(best.matrix) > limit:
-        best = release(problem, common, method=f"optimal, {attacker} at most {limit:g}")
-    value = goal.value(best.matrix)
-    facts = {"objective": attacker, "radius": radius, "value": value, "limit": limit}
+    safe = check_limit(problem, attacker, limit, radius)
+    method = f"optimal, {attacker} at {'least' if attacker in LARGE else 'most'} {limit:g}"
+    facts: dict[str, object] = {"objective": attacker, "radius": radius, "limit": limit}
+    stages: tuple[tuple[str, float], ...] = ()
+    closure = Closure(problem.domain)
+    goal: Objective[Forms]
+    if problem.loss.size <= EXACT_ENTRIES:
+        goal = forms = objective(problem, attacker, radius)
+        graph = constraint_graph(problem.domain, problem.epsilon)
+        solved = solve_limit(problem, forms, graph, goal.of_natural(limit))
+        bound, tightening = max(solved.bound, 0.0), EXACT_TIGHTENING
+    else:
+        free, solver = _first(problem, gap) if first is None else first()
+        start, stages = time.perf_counter(), free.stages
+        facts |= {"loss_without": free.loss, "bound_without": free.lower_bound}
+        goal = followed = city_objective(problem, attacker, radius, free.matrix)
+        most, value = goal.of_natural(limit), goal.value(free.matrix)
+        if value <= most:
+            facts |= {"value": goal.natural(value), "stopped": "met without it"}
+            return free.with_facts(details={**free.details, "limited": facts})
+        far = (problem.expected_loss(safe), goal.value(safe))
+        rule = Ceiling.of(followed, free, most, gap, far)
+        work = max(LEAST_LIMIT_WORK, int(LIMIT_WORK * free.details.get("iterations", 0)))
+        solved = descend(free, followed, rule, work, solver, closure, time_limit)
+        bound, tightening = max(solved.bound, free.lower_bound or 0.0), TIGHTENING
+    most = goal.of_natural(limit)
+    table = _private(closure, problem, solved, tightening)
+    mixed = _mixed(table, safe, goal.value, most - SHY * (most - goal.value(safe)))
+    best = _certified(problem, mixed, method)
+    if best is None or goal.value(best.matrix) > most:
+        best = release(problem, safe, method=method)
+    facts |= {
+        "value": goal.natural(goal.value(best.matrix)),
+        "unit": goal.unit,
+        "stopped": solved.status,
+        "iterations": solved.iterations,
+    }
     return best.with_facts(
-        lower_bound=max(solved.bound, 0.0),
-        stages=(("solve, repair and audit", time.perf_counter() - start),),
-        details={**best.details, "limited": facts, "highs_status": solved.status},
+        lower_bound=bound,
+        stages=(*stages, ("solve, repair and audit", time.perf_counter() - start)),
+        details={**best.details, "limited": facts},
     )
 
 
-def _private(problem: Problem, solved: Solved, tightening: float) -> FloatArray:
+def _first(problem: Problem, gap: float) -> tuple[Mechanism, TradeOff | None]:
+    engine = Recorder()
+    return Solve(problem, gap, engine).run(), engine.made
+
+
+def _private(closure: Closure, problem: Problem, solved: Solved, tightening: float) -> FloatArray:
     require_numba("the exact repair of a solver's table")
-    closure = Closure(problem.domain)
     return repair(closure, solved.matrix, problem.epsilon, tightening).matrix
 
 
