@@ -6,6 +6,7 @@
 |---|---|
 | panda-{balls,nearest,coins}.pmdp | tables of PAnDA over 40 places and 6 outputs |
 | panda.json | of each: account, Pr[report | record], and draws from words of random bits |
+| area.pmdp, area.json | a table for every point: vertices and weights of places, law, draws |
 | phases.json | the law of centres of a ball deployment and its balls; coins, budgets and sets |
 
 Rules that both languages keep, besides those of `make.py`:
@@ -16,6 +17,8 @@ Rules that both languages keep, besides those of `make.py`:
 - Coins: candidates from the nearest on, of several the lowest first; a word w selects a candidate
   where w mod 2^62 is below the numerator of its probability over 2^62; the first that is selected
   ends Phase I, and the next word draws the report from its row.
+- Every point: 30 bits, the first word mod 2^62 over 2^32, select the vertex: the first of three
+  whose cumulative weight (of 2^30) exceeds them; the second word draws the report from its row.
 - A ball holds the records within the radius of its centre. Sines and exponentials may differ in the
   last bit between languages: probabilities agree to 1e-9 (relative), budgets and accounts to 1e-6.
 """
@@ -33,6 +36,8 @@ from panda_mdp.base.arrays import IntArray
 from panda_mdp.panda.options import Options
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import choose
+from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
 
 sys.path.insert(0, str(Path(__file__).parent))
 from make import HERE, write
@@ -61,6 +66,7 @@ def main() -> None:
     for name, table in made.items():
         table.save(HERE / f"panda-{name}.pmdp")
     write("panda.json", {name: described(name, table) for name, table in made.items()})
+    write("area.json", area())
     write("phases.json", {"ball": ball_law(), "anchors": anchors()})
 
 
@@ -109,6 +115,44 @@ def described(name: str, table: PandaTable) -> dict[str, Any]:
         "outputs": problem.outputs.tolist(),
         "shares": table.marginal.tolist(),
         "draws": draws,
+    }
+
+
+def area() -> dict[str, Any]:
+    """A table for every point of an area, and what places in and around it draw."""
+    domain = pm.Domain.from_area((41.896, 12.486, 41.904, 12.496), spacing=0.2)
+    if domain.mesh is None:
+        raise SystemExit("an area has a mesh")
+    outputs = np.flatnonzero(domain.mesh.inside)[::2]
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
+    table = pm.optimal(problem, everywhere=True, gap=0.2)
+    if not isinstance(table, EverywhereMechanism):
+        raise SystemExit("everywhere=True makes a table for every point")
+    table.save(HERE / "area.pmdp")
+    rng, cases = np.random.default_rng(2), []
+    for lat, lon in rng.uniform((41.8955, 12.4855), (41.9045, 12.4965), (60, 2)).tolist():
+        located = domain.mesh.locate(np.array([lat]), np.array([lon]))
+        case: dict[str, Any] = {"lat": lat, "lon": lon, "vertices": None}
+        if located.inside[0]:
+            words = [int(word) for word in rng.integers(0, 2**64, 2, dtype=np.uint64)]
+            bits = Words(words)
+            vertex = int(draw_vertices(located, bits)[0])
+            column = int(choose(table.weights[vertex], bits.integers(1))[0])
+            case |= {
+                "vertices": located.vertices[0].tolist(),
+                "weights": located.weights[0].tolist(),
+                "shares": table.row_at(lat, lon).tolist(),
+                "words": [str(word) for word in words],
+                "output": int(outputs[column]),
+            }
+        cases.append(case)
+    return {
+        "file": "area.pmdp",
+        "epsilon": 2.0,
+        "everywhere": table.everywhere.epsilon,
+        "audited": table.audit.epsilon,
+        "triangles": table.everywhere.triangles,
+        "cases": cases,
     }
 
 

@@ -23,6 +23,7 @@ from panda_mdp.protocol.messages.signing import (
     table_bytes,
 )
 from panda_mdp.space.metrics import haversine_km
+from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
 
 HERE = Path(__file__).parent
 
@@ -188,3 +189,21 @@ def test_laws_of_first_phases_are_what_is_said_of_them():
         words = [int(word) % TOTAL for word in case["words"]]
         chosen = [a for a, word in enumerate(words) if word < numerators[a]]
         assert chosen == case["anchors"]
+
+
+def test_places_draw_in_their_triangles():
+    said = read("area.json")
+    table = pm.load(HERE / said["file"])
+    assert isinstance(table, EverywhereMechanism)
+    assert table.everywhere.epsilon == pytest.approx(said["everywhere"], rel=1e-12)
+    for case in said["cases"]:
+        located = table.mesh.locate(np.array([case["lat"]]), np.array([case["lon"]]))
+        assert bool(located.inside[0]) == (case["vertices"] is not None)
+        if not located.inside[0]:
+            continue
+        assert located.vertices[0].tolist() == case["vertices"]
+        assert located.weights[0].tolist() == case["weights"]
+        bits = Words([int(word) for word in case["words"]])
+        vertex = int(draw_vertices(located, bits)[0])
+        column = int(choose(table.weights[vertex], bits.integers(1))[0])
+        assert int(table.problem.outputs[column]) == case["output"]

@@ -44,6 +44,9 @@ class Site:
             file = (VECTORS / f"panda-{name}.pmdp").read_bytes()
             self.publish(name, file)
             self.post("/deployments", {"kind": "panda", "name": name, "table": ref(name)})
+        self.publish("area", (VECTORS / "area.pmdp").read_bytes())
+        area = {"kind": "table", "name": "area", "table": ref("area"), "reports_per_period": 3}
+        self.post("/deployments", area)
         places = {"lat": self.domain.lat.tolist(), "lon": self.domain.lon.tolist()}
         known = self.post("/domains", {"name": "city", "kind": "haversine", **places})["id"]
         loss = pm.distance_loss(self.domain, OUTPUTS)
@@ -219,6 +222,25 @@ def test_a_round_of_anchors(browser: Browser, site: Site) -> None:
     assert [sent.path.rsplit("/", 1)[1] for sent in posted(site)] == ["anchors", "reports"]
     assert "table" not in body_of(posted(site)[1])
     assert site.reports("anchors") == 1
+
+
+def test_any_point_is_drawn_at_and_every_report_pays(browser: Browser, site: Site) -> None:
+    with visit(browser, f"{site.url}/#deployment=area&token={site.token()}") as at:
+        assert re.search(r"every point of all \d+ triangles", opened(at))
+        for spent in (2, 4):
+            at.pick(41.90031, 12.49213)
+            assert "not moved to a known place" in at.page.inner_text("#place-said")
+            assert not at.page.is_visible("#snap-said")
+            at.send()
+            assert f"Epsilon {spent} of 6" in at.page.inner_text("#budget-said")
+        at.page.fill("#numbers", "41.95, 12.6")
+        at.page.press("#numbers", "Enter")
+        expect(at.page.locator("#action-said")).to_contain_text("not in the area")
+        at.page.select_option("#language", "it")
+        expect(at.page.locator("#place-said")).to_contain_text("senza spostarlo")
+        assert violations(at.page) == []
+        assert at.complaints == []
+    assert site.reports("area") == 2
 
 
 def test_an_invitation_becomes_a_token_and_is_in_no_address(browser: Browser, site: Site) -> None:

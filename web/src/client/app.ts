@@ -5,7 +5,7 @@ import { ApiError } from "../core/api";
 import type { AuditResult, OwnAudit } from "../core/audit";
 import { PandaError, PrivacyError } from "../core/errors";
 import { finish, refuseSecondSet } from "../core/phases";
-import { AnchorsPlan } from "../core/plan";
+import { AnchorsPlan, EverywherePlan } from "../core/plan";
 import { pinTable, tableChanged } from "../core/keypin";
 import { type Ledger, type Release } from "../core/ledger";
 import { spread } from "../core/meaning";
@@ -207,7 +207,9 @@ export class App {
     let found: Snap;
     try {
       place = checkPlace(lat, lon);
-      found = snap(plan.places, place.lat, place.lon, SNAP_KM);
+      if (plan instanceof EverywherePlan) plan.table.locate(place);
+      found = plan instanceof EverywherePlan
+        ? nearest(plan.places, place.lat, place.lon) : snap(plan.places, place.lat, place.lon, SNAP_KM);
     } catch (error) {
       views.showAction(views.problemWords(error), "bad");
       return;
@@ -215,7 +217,7 @@ export class App {
     const turn = ++this.turn;
     // What could be done with the place before cannot be done with this one yet.
     by<HTMLButtonElement>("send").disabled = true;
-    const shares = await plan.shares(found.record);
+    const shares = await plan.shares(found.record, place);
     if (turn !== this.turn) return;
     const picked: Picked = { ...place, snap: found, shares, own: null, release: null, output: null };
     this.picked = picked;
@@ -237,7 +239,7 @@ export class App {
       behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
     });
     say(mean === null ? words().spreadLater : words().placeTaken(distanceWords(mean)));
-    const own = await this.auditor.own(found.record, views.DISTANCES);
+    const own = await this.auditor.own(found.record, views.DISTANCES, place);
     if (this.picked !== picked) return;
     picked.own = own;
     views.showMeaning(plan, own);
@@ -248,7 +250,7 @@ export class App {
   private showPicked(picked: Picked): number | null {
     const { plan } = this.session;
     const name = this.named(this.plane.x(picked.lon), this.plane.y(picked.lat));
-    views.showPlace(picked.snap, picked, name, SNAP_KM, plan.epsilon);
+    views.showPlace(picked.snap, picked, name, SNAP_KM, plan);
     views.showMeaning(plan, picked.own);
     if (!picked.shares) {
       views.showLater(plan);
@@ -264,7 +266,10 @@ export class App {
   private async recall(): Promise<void> {
     const picked = this.picked;
     if (!picked) return;
-    const before = await this.ledger.known(this.charge, picked.snap.record);
+    // Where every report is drawn anew, the place has the one that was drawn for it here.
+    const before = this.charge.fresh
+      ? picked.release && await this.ledger.drawn(picked.release.entry)
+      : await this.ledger.known(this.charge, picked.snap.record);
     if (this.picked !== picked) return;
     picked.release = before;
     if (before?.state === "accepted" && picked.output !== null && !this.scene.drawn) {
@@ -346,7 +351,9 @@ export class App {
     const { session, charge } = this;
     const { record } = picked.snap;
     await refuseSecondSet(this.api, session, this.ledger, charge, record);
-    const first = await this.ledger.release(charge, record, () => session.plan.first(record));
+    const first = await this.ledger.release(charge, record, () => (
+      session.plan.first(record, { lat: picked.lat, lon: picked.lon })
+    ));
     picked.release = first;
     const release = await finish(
       this.api, session, this.ledger, record, first, this.tokens.value ?? "",
@@ -468,6 +475,7 @@ export class App {
     if (audited?.holds === false || picked?.own?.holds === false) {
       return { text: said.checkFailed, bad: true };
     }
+    if (session.plan.kind === "everywhere" && picked && !audited) return { text: said.comparing, bad: false };
     if (this.replaced) return { text: said.replacedSay, bad: true };
     return picked && !picked.own ? { text: said.comparing, bad: false } : null;
   }
@@ -519,7 +527,7 @@ export class App {
   }
 
   private sentWords(picked: Picked, output: number): string {
-    if (output === picked.snap.record) return words().sentItself;
+    if (output === picked.snap.record && !this.charge.fresh) return words().sentItself;
     const { places } = this.session.plan;
     const { records } = this.scene;
     const name = this.named(records[2 * output], records[2 * output + 1]);

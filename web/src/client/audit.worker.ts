@@ -34,7 +34,7 @@ addEventListener("message", (event: MessageEvent<Asked>) => {
       const checks = await loaded;
       // What a record's anchors may tell is known once the budgets are.
       if (checks instanceof AnchorsChecks) await first;
-      const result = checks.own(asked.record, asked.distances);
+      const result = checks.own(asked.record, asked.distances, asked.place);
       tell({ kind: "own", id: asked.id, result });
     }
   };

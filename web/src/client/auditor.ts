@@ -1,12 +1,13 @@
 /** Asks the worker. What is asked stays on this device. */
 
 import type { AuditResult, OwnAudit } from "../core/audit";
+import type { Place } from "../core/everywhere";
 import type { Source } from "../core/plan";
 
 export type Asked =
   | { kind: "load"; source: Source; limit: number }
   | { kind: "audit"; limit: number }
-  | { kind: "own"; id: number; record: number; distances: number[] };
+  | { kind: "own"; id: number; record: number; distances: number[]; place: Place };
 
 export type Answered =
   | { kind: "progress"; share: number }
@@ -46,12 +47,12 @@ export class Auditor {
     this.worker.postMessage({ kind: "audit", limit } satisfies Asked);
   }
 
-  own(record: number, distances: readonly number[]): Promise<OwnAudit> {
+  own(record: number, distances: readonly number[], place: Place): Promise<OwnAudit> {
     const id = ++this.count;
     return new Promise((resolve) => {
       this.waiting.set(id, resolve);
       this.worker.postMessage(
-        { kind: "own", id, record, distances: [...distances] } satisfies Asked,
+        { kind: "own", id, record, distances: [...distances], place } satisfies Asked,
       );
     });
   }

@@ -60,7 +60,7 @@ export function showNotice(stated: Statement): void {
 
 function howWords({ kind }: Plan): string {
   const said = words();
-  return { table: said.howTable, panda: said.howPanda, ball: said.howBall, anchors: said.howAnchors }[kind];
+  return { table: said.howTable, everywhere: said.howEverywhere, panda: said.howPanda, ball: said.howBall, anchors: said.howAnchors }[kind];
 }
 
 function promiseWords({ epsilon, delta }: Plan): string {
@@ -114,6 +114,9 @@ export function auditWords(result: AuditResult, plan: Plan): string {
       ? said.auditPandaSaid(pairs, seconds, claimed, account.first.toFixed(6), violation, delta)
       : said.auditPandaPartSaid(countWords(Math.round(account.pairs)), pairs, seconds, violation, delta);
   }
+  if (result.complete && result.triangles !== undefined) {
+    return said.auditEverywhereSaid(countWords(result.triangles), pairs, seconds, found, claimed);
+  }
   if (result.complete) return said.auditComplete(pairs, seconds, found, claimed);
   return said.auditSampled(
     distanceWords(result.within), countWords(result.covered), pairs, countWords(result.sampled),
@@ -138,7 +141,8 @@ export function showAudit(result: AuditResult, plan: Plan): void {
       ? said.auditPanda(pairs, probabilityWords(account.violation), epsilonWords(account.delta))
       : said.auditPandaPart(distanceWords(result.within), countWords(Math.round(account.pairs))));
   } else if (result.complete) {
-    showCheck("audit", "good", said.auditGood(pairs));
+    showCheck("audit", "good", result.triangles === undefined
+      ? said.auditGood(pairs) : said.auditEverywhere(countWords(result.triangles)));
   } else {
     const part = said.auditPart(distanceWords(result.within), countWords(result.sampled));
     showCheck("audit", "good", part);
@@ -153,7 +157,7 @@ export function probabilityWords(value: number): string {
 }
 
 export function showPlace(
-  snap: Snap, place: { lat: number; lon: number }, name: string | null, limitKm: number, epsilon: number,
+  snap: Snap, place: { lat: number; lon: number }, name: string | null, limitKm: number, plan: Plan,
 ): void {
   const said = words();
   const where = by("place-said");
@@ -161,12 +165,12 @@ export function showPlace(
   where.replaceChildren(
     make("span", {}, `${place.lat.toFixed(5)}, ${place.lon.toFixed(5)}`),
     name ? ` (${said.near(name)})` : "",
-    said.placeSaid(distanceWords(snap.km)),
+    plan.kind === "everywhere" ? said.placePoint : said.placeSaid(distanceWords(snap.km)),
   );
   const cost = by("snap-said");
-  cost.hidden = false;
+  cost.hidden = plan.kind === "everywhere";
   cost.textContent = said.snapSaid(
-    factorWords(Math.exp(epsilon * snap.km)), distanceWords(snap.km), distanceWords(limitKm),
+    factorWords(Math.exp(plan.epsilon * snap.km)), distanceWords(snap.km), distanceWords(limitKm),
   );
 }
 
@@ -180,7 +184,7 @@ export function showSpread(plan: Plan, spread: Spread, itself: number, snapKm: n
   by("most").textContent = distanceWords(spread.most);
   by("chart").replaceChildren(distanceChart(spread));
   by("spread-said").textContent = said.spreadSaid(distanceWords(spread.expected), percentWords(spread.top))
-    + (itself > 0 ? said.spreadRecord(distanceWords(snapKm)) : ` ${said.spreadNever}`);
+    + (plan.kind === "everywhere" ? "" : itself > 0 ? said.spreadRecord(distanceWords(snapKm)) : ` ${said.spreadNever}`);
 }
 
 /** Where rows come after Phase I there is nothing to show of a place before. */
@@ -194,6 +198,7 @@ export function showLater(plan: Plan): void {
 function comparedWords({ source, epsilon, delta }: Plan, own: OwnAudit): string {
   const said = words();
   const count = countWords(own.pairs);
+  if (source.kind === "everywhere") return said.comparedPoint(own.epsilon.toFixed(4), epsilonWords(epsilon));
   if (source.kind === "ball") return said.comparedBall(count, own.epsilon.toFixed(4), epsilonWords(source.first));
   if (own.violation !== undefined) {
     return said.comparedPanda(count, probabilityWords(own.violation), epsilonWords(delta));

@@ -16,6 +16,8 @@ const ARITHMETIC_ERROR = 2e-15;
 export const HALF = 2 ** 32;
 export const TOTAL = 2 ** 62;
 const TILE = 48;
+/** 16 bytes each: what a browser has room for. */
+const MOST_ENTRIES = 40_000_000;
 
 /** What is audited: the distances between its records, its columns by name, and its claim. */
 export interface Claim {
@@ -52,6 +54,8 @@ export interface AuditResult {
   /** Pairs drawn at random from all pairs, where the audit is not complete. */
   readonly sampled: number;
   readonly seconds: number;
+  /** Where the promise is for every point of an area: triangles that were looked at. */
+  readonly triangles?: number;
   /** Where the promise has a delta: what it rests on besides. */
   readonly account?: Account;
 }
@@ -74,6 +78,7 @@ export async function decodeAll(
 ): Promise<Weights> {
   const size = table.size;
   const m = table.outputs.length;
+  if (size * m > MOST_ENTRIES) throw new FormatError("tooLarge");
   const low = new Uint32Array(size * m);
   const high = new Uint32Array(size * m);
   const logs = new Float64Array(size * m);

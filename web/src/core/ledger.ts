@@ -52,6 +52,8 @@ export interface Charge {
   readonly table?: string | null;
   /** Whether what was drawn answers for later versions too: anchors for later rounds. */
   readonly lasting?: boolean;
+  /** Whether every release draws and pays, and none is looked up again. */
+  readonly fresh?: boolean;
   /** Bytes that anchors take, where there are any. */
   readonly room?: number;
 }
@@ -196,7 +198,7 @@ export class Ledger {
   async known(charge: Charge, record: number): Promise<Release | null> {
     return exclusively(LOCK, async () => {
       const memo = await this.memo(charge, record, await this.rollOver());
-      const entry = await this.find(memo);
+      const entry = memo === null ? null : await this.find(memo);
       const before = entry && (await this.opened(entry));
       return before && stillValid(before, charge) ? before : null;
     });
@@ -212,7 +214,7 @@ export class Ledger {
     return exclusively(LOCK, async () => {
       const period = await this.rollOver();
       const memo = await this.memo(charge, record, period);
-      const before = await this.find(memo);
+      const before = memo === null ? null : await this.find(memo);
       if (before) {
         const found = await this.opened(before);
         if (stillValid(found, charge)) return found;
@@ -401,7 +403,8 @@ export class Ledger {
     return period;
   }
 
-  private async memo(charge: Charge, record: number, period: number): Promise<string> {
+  private async memo(charge: Charge, record: number, period: number): Promise<string | null> {
+    if (charge.fresh) return null;
     const { server, deployment, domain } = charge;
     const message = canonicalJson({ server, deployment, domain, period, record });
     return hex(new Uint8Array(await crypto.subtle.sign("HMAC", this.keys.memo, utf8(message))));

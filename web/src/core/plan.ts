@@ -2,7 +2,7 @@
  * A deployment as the page draws from it. A plan is made of public things alone, before any place is
  * known; what it costs is the page's own reckoning.
  *
- *   table     epsilon of the table
+ *   table     epsilon of the table; `everywhere` where it is private at every point of an area
  *   panda     (epsilon, delta) of the file: both phases run here, and one report is sent
  *   ball      (epsilon_1 + 2 epsilon_2, delta): a centre is sent, rows come back, a report is sent
  *   anchors   (epsilon, delta): anchors are sent, a round is solved, a report is sent
@@ -15,6 +15,7 @@ import type { Bytes } from "./bytes";
 import { type Centres } from "./centres";
 import { CoinLaw, type Selection } from "./coins";
 import { FormatError } from "./errors";
+import { EverywhereTable, type Place } from "./everywhere";
 import type { First } from "./ledger";
 import { Haversine } from "./metric";
 import { PandaTable, systemWord } from "./panda";
@@ -23,7 +24,7 @@ import { CompactTable } from "./table";
 
 /** What another thread needs to check a plan by itself. */
 export type Source =
-  | { readonly kind: "table" | "panda"; readonly file: Bytes }
+  | { readonly kind: "table" | "panda" | "everywhere"; readonly file: Bytes }
   | {
     readonly kind: "ball"; readonly lat: Float64Array; readonly lon: Float64Array;
     readonly centres: Int32Array; readonly low: Uint32Array; readonly high: Uint32Array;
@@ -38,7 +39,7 @@ export type Source =
 /** What can be said about a plan, over all pairs and for one record. */
 export interface Checks {
   audit(options: AuditOptions): Promise<AuditResult>;
-  own(record: number, distances: readonly number[]): OwnAudit;
+  own(record: number, distances: readonly number[], place?: Place): OwnAudit;
 }
 
 export interface Plan {
@@ -50,9 +51,9 @@ export interface Plan {
   readonly delta: number;
   readonly source: Source;
   /** Pr[report | record], for eyes; null where rows come after Phase I. */
-  shares(record: number): Promise<Float64Array | null>;
+  shares(record: number, place: Place): Promise<Float64Array | null>;
   /** The first draw for a record: a report, or what Phase I gives. */
-  first(record: number): Promise<First>;
+  first(record: number, place: Place): Promise<First>;
 }
 
 export class TablePlan implements Plan {
@@ -82,6 +83,38 @@ export class TablePlan implements Plan {
 
   async first(record: number): Promise<First> {
     return { output: this.outputs[draw(await this.table.row(record))] };
+  }
+}
+
+/** A place is not snapped: each report draws a vertex of its triangle, and pays. An answer that is
+ * kept would tell that the same vertex was drawn again, which depends on the place beyond epsilon. */
+export class EverywherePlan implements Plan {
+  readonly kind = "everywhere";
+  readonly delta = 0;
+  readonly source: Source;
+
+  constructor(readonly table: EverywhereTable, file: Bytes) {
+    this.source = { kind: "everywhere", file };
+  }
+
+  get places(): Haversine {
+    return this.table.metric;
+  }
+
+  get outputs(): Int32Array {
+    return this.table.outputs;
+  }
+
+  get epsilon(): number {
+    return this.table.epsilon;
+  }
+
+  async shares(_: number, place: Place): Promise<Float64Array> {
+    return this.table.shares(place);
+  }
+
+  async first(_: number, place: Place): Promise<First> {
+    return { output: this.outputs[this.table.draw(place, systemWord)] };
   }
 }
 
@@ -275,6 +308,19 @@ class PandaChecks implements Checks {
   }
 }
 
+class EverywhereChecks implements Checks {
+  constructor(private readonly table: EverywhereTable) {}
+
+  audit(options: AuditOptions): Promise<AuditResult> {
+    return this.table.audit(options);
+  }
+
+  own(_: number, distances: readonly number[], place?: Place): OwnAudit {
+    if (!place) throw new FormatError("noMap");
+    return this.table.own(place, distances);
+  }
+}
+
 /** Checks of a plan, from what it was made of. */
 export async function checksOf(
   source: Source, onProgress: (share: number) => void = () => undefined,
@@ -284,6 +330,7 @@ export async function checksOf(
     return new TableChecks(table, await decodeAll(table, onProgress));
   }
   if (source.kind === "panda") return new PandaChecks(await PandaTable.read(source.file));
+  if (source.kind === "everywhere") return new EverywhereChecks(await EverywhereTable.read(source.file));
   if (source.kind === "ball") return new BallChecks(source);
   if (source.kind === "anchors") return new AnchorsChecks(source);
   throw new FormatError("otherFormat");

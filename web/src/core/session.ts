@@ -5,12 +5,13 @@ import { type Bytes, sha256, utf8 } from "./bytes";
 import { centreLaw } from "./centres";
 import { CoinLaw } from "./coins";
 import { FormatError, SignatureError } from "./errors";
+import { EverywhereTable } from "./everywhere";
 import { type KeyStore, type Trusted, trustedKeys } from "./keypin";
 import type { Charge } from "./ledger";
 import { checkLog, type LogHead } from "./log";
 import { Haversine } from "./metric";
 import { checkSelection, PandaTable } from "./panda";
-import { AnchorsPlan, BallPlan, PandaPlan, type Plan, TablePlan } from "./plan";
+import { AnchorsPlan, BallPlan, EverywherePlan, PandaPlan, type Plan, TablePlan } from "./plan";
 import { keyId, type OperatorKey, tableBytes, verifyAny } from "./signing";
 import { checkSeen, readStatement, type Statement, statementBytes } from "./statement";
 import { CompactTable, fingerprint } from "./table";
@@ -96,9 +97,11 @@ async function planOf(
 ): Promise<{ plan: Plan; streets: string | null }> {
   if (info && (deployment.kind === "table" || deployment.kind === "panda")) {
     const file: Bytes = await api.tableFile(info, onProgress);
-    const plan = deployment.kind === "table"
-      ? new TablePlan(await CompactTable.read(file), file)
-      : new PandaPlan(await PandaTable.read(file), file);
+    let plan: Plan;
+    if (deployment.kind === "panda") plan = new PandaPlan(await PandaTable.read(file), file);
+    // Compact files begin otherwise: this is a table for every point of an area.
+    else if (file[0] === 0x50 && file[1] === 0x4b) plan = new EverywherePlan(await EverywhereTable.read(file), file);
+    else plan = new TablePlan(await CompactTable.read(file), file);
     return { plan, streets: info.streets };
   }
   const name = deployment.domain ?? "";
@@ -144,6 +147,7 @@ export function chargeOf(session: Session, server: string): Charge {
     // Only where the log shows it to everybody: what a server could vary must not come back to it.
     table: info && log ? info.sha256 : null,
     lasting,
+    fresh: plan.kind === "everywhere",
     room: lasting ? 8 * plan.places.size : 0,
   };
 }

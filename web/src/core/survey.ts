@@ -11,7 +11,7 @@ import type { KeyStore } from "./keypin";
 import { type Allowance, type Balance, Ledger, type LedgerOptions, type Release } from "./ledger";
 import { Outbox } from "./outbox";
 import { finish, refuseSecondSet } from "./phases";
-import { AnchorsChecks, AnchorsPlan, type Checks, checksOf, type Plan, TablePlan } from "./plan";
+import { AnchorsChecks, AnchorsPlan, type Checks, checksOf, EverywherePlan, type Plan, TablePlan } from "./plan";
 import { chargeOf, openSession, type Session, trustedKey, usable } from "./session";
 import { checkPlace, snap } from "./snap";
 import { limitsFrom, SNAP_KM } from "./statement";
@@ -144,16 +144,19 @@ export class Survey {
 
   private recordOf(lat: number, lon: number): number {
     const place = checkPlace(lat, lon);
+    const { plan } = this.session;
+    if (plan instanceof EverywherePlan) return plan.table.locate(place).vertices[0];
     return snap(this.session.plan.places, place.lat, place.lon, SNAP_KM).record;
   }
 
   private async release(lat: number, lon: number): Promise<Release> {
     const { plan } = this.session;
     const record = this.recordOf(lat, lon);
-    if (!this.checks.own(record, []).holds) throw new PrivacyError("notPrivate");
+    const place = checkPlace(lat, lon);
+    if (!this.checks.own(record, [], place).holds) throw new PrivacyError("notPrivate");
     const charge = chargeOf(this.session, this.api.server);
     await refuseSecondSet(this.api, this.session, this.ledger, charge, record);
-    return this.ledger.release(charge, record, () => plan.first(record));
+    return this.ledger.release(charge, record, () => plan.first(record, place));
   }
 
   private answer(output: number): Answer {
@@ -169,7 +172,9 @@ async function farthest(plan: Plan): Promise<number> {
   // As the rows lie in the file, so that every block is read once.
   const order = plan instanceof TablePlan ? plan.table.order : places.lat.keys();
   for (const record of order) {
-    const shares = await plan.shares(record);
+    // Vertices beyond the rim of an area are nobody's place.
+    if (plan instanceof EverywherePlan && !plan.table.mesh.locate(places.lat[record], places.lon[record])) continue;
+    const shares = await plan.shares(record, { lat: places.lat[record], lon: places.lon[record] });
     if (!shares) return Infinity;
     const steps = Array.from(outputs, (output, y) => ({ km: places.distance(record, output), share: shares[y] }))
       .sort((a, b) => a.km - b.km);

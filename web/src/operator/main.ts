@@ -1,6 +1,7 @@
 /** The operator's page: what runs, what came in, and what it says about where people are. */
 
 import { Api, ApiError, type Deployment, type TableInfo } from "../core/api";
+import { EverywhereTable } from "../core/everywhere";
 import { Haversine } from "../core/metric";
 import { PandaTable } from "../core/panda";
 import { signingKeys, tableBytes, verifyAny } from "../core/signing";
@@ -326,7 +327,9 @@ async function load(deployment: Deployment): Promise<Places | null> {
   let streetsOf: string | null;
   if (info) {
     const file = await api.tableFile(info, () => undefined);
-    const table = deployment.kind === "panda" ? await PandaTable.read(file) : await CompactTable.read(file);
+    const zipped = file[0] === 0x50 && file[1] === 0x4b;
+    const reader = deployment.kind === "panda" ? PandaTable : zipped ? EverywhereTable : CompactTable;
+    const table = await reader.read(file);
     if (!(table.metric instanceof Haversine)) return null;
     ({ lat, lon } = table.metric);
     outputs = table.outputs;

@@ -67,6 +67,7 @@ export const en = {
   numbersWrong: "Two numbers in degrees, such as 41.9022, 12.4539.",
   near: (name: string) => `near ${name}`,
   placeSaid: (km: string) => `. The nearest place that the table knows is ${km} away.`,
+  placePoint: ". It is drawn at as it is, and not moved to a known place: this table covers every point of its area.",
   snapSaid: (factor: string, km: string, limit: string) => `It stands for yours, and the step counts like `
     + `distance: odds between your place and another may change by a further factor of ${factor} for your `
     + `${km}, and as much for the other's step. Places more than ${limit} from all known ones are refused.`,
@@ -87,6 +88,9 @@ export const en = {
   spreadLater: "What would be reported is known after the first of two draws: only then the rows that it is drawn "
     + "from come here. This page checks them before it draws.",
   howTable: "One draw, in this page, from the row of your place; what it gives is sent.",
+  howEverywhere: "Two draws, both in this page: first a corner of the small triangle that your place lies in, the nearer the "
+    + "likelier, then a report from its row; the report is sent. Every report is drawn and paid for anew: an answer "
+    + "that was kept would tell where in the triangle you are.",
   howPanda: "Two draws, both in this page: first an area or a stand-in for your place, then a report from its row. "
     + "Only the report is sent.",
   howBall: "Two draws. First a point near your place is drawn and sent; the rows of the places around it come "
@@ -111,6 +115,8 @@ export const en = {
     ` From your place, with the ${count} places within ${km}: ${guess}.`,
   compared: (count: string, own: string, promised: string) => `Your place was compared with all ${count} `
     + `others: epsilon ${own} per km at most, ${promised} is promised.`,
+  comparedPoint: (own: string, promised: string) => `Every point of the area was compared with every other: epsilon `
+    + `${own} per km at most, ${promised} is promised.`,
   comparedPanda: (count: string, violation: string, delta: string) => `Your place was compared with all ${count} `
     + `others: what you release tells more than that with probability ${violation} at most; ${delta} is promised.`,
   comparedBall: (count: string, own: string, promised: string) => `The first draw for your place was compared with `
@@ -200,6 +206,11 @@ export const en = {
   auditBad: (found: string, claimed: string) => `The table is not as private as it says: epsilon ${found} `
     + `instead of ${claimed} per km. Nothing can be reported with it.`,
   auditGood: (pairs: string) => `Privacy checked in this page: all ${pairs} pairs`,
+  auditEverywhere: (triangles: string) => `Privacy checked in this page: every point of all ${triangles} triangles`,
+  auditEverywhereSaid: (triangles: string, pairs: string, seconds: string, found: string, claimed: string) =>
+    `This page checked that ${triangles} triangles cover the area, and compared every point of each, and all ${pairs} `
+    + `pairs of corners, in ${seconds} s, on the integers that are drawn from. The largest epsilon is ${found} per km; `
+    + `${claimed} is promised, between any two points.`,
   auditPanda: (pairs: string, violation: string, delta: string) =>
     `Privacy checked in this page: both phases, all ${pairs} pairs, probability of more ${violation}; ${delta} is promised`,
   auditPandaPart: (km: string, covered: string) =>
@@ -328,10 +339,7 @@ export const en = {
     tooLarge: () => [
       "this survey is too large to be checked in a browser", "Use the client of the panda-mdp library for it.",
     ],
-    everywhere: () => [
-      "this table is drawn from at any point of an area, which this page does not do",
-      "Use the client of the panda-mdp library for it.",
-    ],
+    outside: () => ["the place is not in the area of this survey", "Pick one inside the area that is drawn."],
     otherBall: () => [
       "the server sent other places than those around the point that was drawn",
       "Nothing is drawn from them. Tell the operator.",

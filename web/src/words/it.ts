@@ -67,6 +67,7 @@ export const it: Words = {
   numbersWrong: "Due numeri in gradi, per esempio 41.9022, 12.4539.",
   near: (name: string) => `vicino a ${name}`,
   placeSaid: (km: string) => `. Il luogo più vicino che la tabella conosce è a ${km}.`,
+  placePoint: ". Si estrae proprio lì, senza spostarlo su un luogo noto: questa tabella copre ogni punto della sua area.",
   snapSaid: (factor: string, km: string, limit: string) => "Sta al posto del tuo, e il passo conta come una distanza: "
     + `le quote tra il tuo luogo e un altro possono cambiare di un ulteriore fattore ${factor} per i tuoi ${km}, e `
     + `di altrettanto per il passo dell'altro. I luoghi a più di ${limit} da tutti quelli noti sono rifiutati.`,
@@ -87,6 +88,9 @@ export const it: Words = {
   spreadLater: "Che cosa verrebbe segnalato si sa dopo la prima di due estrazioni: solo allora arrivano qui le righe da "
     + "cui si estrae. Questa pagina le controlla prima di estrarre.",
   howTable: "Una estrazione, in questa pagina, dalla riga del tuo luogo; ciò che esce viene inviato.",
+  howEverywhere: "Due estrazioni, entrambe in questa pagina: prima un vertice del piccolo triangolo in cui sta il tuo luogo, il più "
+    + "vicino è il più probabile, poi una segnalazione dalla sua riga, che viene inviata. Ogni segnalazione si estrae e "
+    + "si paga di nuovo: una risposta conservata direbbe dove sei nel triangolo.",
   howPanda: "Due estrazioni, entrambe in questa pagina: prima una zona o un sostituto del tuo luogo, poi una "
     + "segnalazione dalla sua riga. Si invia solo la segnalazione.",
   howBall: "Due estrazioni. Prima un punto vicino al tuo luogo viene estratto e inviato; tornano le righe dei luoghi "
@@ -111,6 +115,8 @@ export const it: Words = {
     ` Dal tuo luogo, con i ${count} luoghi entro ${km}: ${guess}.`,
   compared: (count: string, own: string, promised: string) => `Il tuo luogo è stato confrontato con tutti gli altri `
     + `${count}: epsilon al massimo ${own} per km, ${promised} è promesso.`,
+  comparedPoint: (own: string, promised: string) => `Ogni punto dell'area è stato confrontato con ogni altro: epsilon `
+    + `${own} per km al massimo, è promesso ${promised}.`,
   comparedPanda: (count: string, violation: string, delta: string) => `Il tuo luogo è stato confrontato con tutti gli `
     + `altri ${count}: ciò che riveli dice di più con probabilità ${violation} al massimo; è promesso ${delta}.`,
   comparedBall: (count: string, own: string, promised: string) => `La prima estrazione per il tuo luogo è stata `
@@ -201,6 +207,11 @@ export const it: Words = {
   auditBad: (found: string, claimed: string) => `La tabella non è riservata come dice: epsilon ${found} invece di `
     + `${claimed} per km. Con essa non si può segnalare nulla.`,
   auditGood: (pairs: string) => `Riservatezza controllata in questa pagina: tutte le ${pairs} coppie`,
+  auditEverywhere: (triangles: string) => `Riservatezza controllata in questa pagina: ogni punto di tutti i ${triangles} triangoli`,
+  auditEverywhereSaid: (triangles: string, pairs: string, seconds: string, found: string, claimed: string) =>
+    `Questa pagina ha controllato che ${triangles} triangoli coprano l'area, e confrontato ogni punto di ciascuno, e tutte le `
+    + `${pairs} coppie di vertici, in ${seconds} s, sugli interi da cui si estrae. L'epsilon più grande è ${found} per km; è `
+    + `promesso ${claimed}, tra due punti qualsiasi.`,
   auditPanda: (pairs: string, violation: string, delta: string) =>
     `Riservatezza controllata in questa pagina: entrambe le fasi, tutte le ${pairs} coppie, probabilità di più ${violation}; è promesso ${delta}`,
   auditPandaPart: (km: string, covered: string) =>
@@ -329,10 +340,7 @@ export const it: Words = {
     tooLarge: () => [
       "questa indagine è troppo grande per essere controllata in un browser", "Usa il client della libreria panda-mdp.",
     ],
-    everywhere: () => [
-      "da questa tabella si estrae in qualunque punto di un'area, e questa pagina non lo fa",
-      "Usa il client della libreria panda-mdp.",
-    ],
+    outside: () => ["il luogo non è nell'area di questa indagine", "Scegline uno dentro l'area disegnata."],
     otherBall: () => [
       "il server ha mandato luoghi diversi da quelli intorno al punto estratto",
       "Non se ne estrae nulla. Dillo al gestore.",

@@ -21,8 +21,10 @@ from panda_mdp.protocol.ledger.locking import file_lock
 from panda_mdp.protocol.messages.catalogue import TableInfo
 from panda_mdp.protocol.messages.keys import Keyring
 from panda_mdp.protocol.messages.signing import VerifyKey, table_entry
+from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.pmdc.archive import load_compact
 from panda_mdp.table.pmdc.compact import CompactTable
+from panda_mdp.table.pmdp.decode import load
 
 RESUMPTIONS = 8
 LARGEST_FILE = 1 << 30
@@ -39,7 +41,9 @@ class TableCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def get(self, wire: Wire, info: TableInfo, key: Keyring | VerifyKey) -> CompactTable:
+    def get(
+        self, wire: Wire, info: TableInfo, key: Keyring | VerifyKey
+    ) -> CompactTable | EverywhereMechanism:
         """The plain table, from disk or from the server; see `file`."""
         with self.file(wire, info, key, ".pmdc") as path:
             return self._load(path, info)
@@ -71,11 +75,25 @@ class TableCache:
                 self._fetch(wire, info, path)
             yield path
 
-    def _load(self, path: Path, info: TableInfo) -> CompactTable:
+    def _load(self, path: Path, info: TableInfo) -> CompactTable | EverywhereMechanism:
+        with path.open("rb") as stream:
+            zipped = stream.read(2) == b"PK"
+        if zipped:
+            return self._load_points(path, info)
         table = load_compact(path)
         claims = (table.domain.fingerprint, table.epsilon, len(table.outputs), table.domain.size)
         self._check(claims, info)
         return table
+
+    def _load_points(self, path: Path, info: TableInfo) -> EverywhereMechanism:
+        points = load(path)
+        if not isinstance(points, EverywhereMechanism):
+            msg = f"table {info.name} is no table that this client draws from; tell the operator"
+            raise ProtocolError(msg)
+        problem = points.problem
+        claims = (problem.domain.fingerprint, points.epsilon, problem.outputs_count, problem.size)
+        self._check(claims, info)
+        return points
 
     @staticmethod
     def _check(claims: tuple[str, float, int, int], info: TableInfo) -> None:

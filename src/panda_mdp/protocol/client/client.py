@@ -36,6 +36,7 @@ from panda_mdp.protocol.client.cache import TableCache, check_signature
 from panda_mdp.protocol.client.plans import (
     AnchorsPlan,
     BallPlan,
+    EverywherePlan,
     PandaPlan,
     Plan,
     TablePlan,
@@ -72,6 +73,7 @@ from panda_mdp.protocol.messages.signing import (
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.certificate import Expected
+from panda_mdp.table.everywhere import EverywhereMechanism
 
 STALE_S = 60.0
 """A plan that is older than this is compared with what is in force before something is sent."""
@@ -214,8 +216,11 @@ class Client:
                     raise SignatureError(msg)
             else:
                 table = self.tables.get(self._wire, info.table, key)
-                self._check_metric(table.domain)
-                plan = TablePlan.of(self.server, info, table, snap_km)
+                if isinstance(table, EverywhereMechanism):
+                    plan = EverywherePlan.over(self.server, info, table)
+                else:
+                    plan = TablePlan.of(self.server, info, table, snap_km)
+                self._check_metric(plan.domain)
         check_domain(stated, plan.domain)
         if expected is not None:
             expected.check(plan.domain, plan.cost.epsilon)
@@ -242,7 +247,7 @@ class Client:
         `BudgetError` before anything is drawn where the period has too little left. `wait_s` is
         how long an anchors' round may take to be solved.
         """
-        if self.ledger.allowance.repeats == "fresh":
+        if self.ledger.allowance.repeats == "fresh" or isinstance(plan, EverywherePlan):
             # Whatever the record is now, so that a lost report does not tell whether it changed.
             self.retry()
         known = {pending.id for pending in self.ledger.pending(self.server)}
@@ -343,6 +348,8 @@ class Client:
             raise NotForReleaseError(msg)
         with self.ledger.books() as books:
             memo = None
+            if isinstance(plan, EverywherePlan):
+                return self._draw_and_charge(plan, record, books, memo, accept)
             # With fresh draws, only what has a second step is looked up, to be finished.
             if books.allowance.repeats == "same" or not isinstance(plan, TablePlan | PandaPlan):
                 memo = draws.memo_of(record, plan, books)

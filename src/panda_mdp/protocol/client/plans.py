@@ -3,7 +3,7 @@
 A plan is made from public things alone and before the record is known, so nothing that is fetched
 for it can depend on the record. Its `cost` is the client's own reckoning, not the server's claim:
 
-    table     epsilon of the table, audited over all pairs
+    table     epsilon of the table, audited over all pairs, or over every point of its area
     panda     (epsilon, delta) of the file, both phases accounted for over all pairs
     ball      (epsilon_1 + 2 epsilon_2, delta): centres audited, radius exact, rows audited later
     anchors   (epsilon, delta) where the certificate over all pairs holds; otherwise no guarantee
@@ -31,7 +31,13 @@ from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
-from panda_mdp.protocol.client.record import Record, Snapping, seal_index, seal_place
+from panda_mdp.protocol.client.record import (
+    Record,
+    Snapping,
+    seal_index,
+    seal_place,
+    seal_point,
+)
 from panda_mdp.protocol.ledger.allowance import account_of
 from panda_mdp.protocol.messages.catalogue import DomainDetail
 from panda_mdp.protocol.messages.deployments import (
@@ -44,6 +50,7 @@ from panda_mdp.protocol.messages.deployments import (
     TableDeployment,
 )
 from panda_mdp.space.domain import Domain
+from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.pmdc.compact import CompactTable
 
 BOX_BYTES = 512
@@ -123,7 +130,7 @@ class Plan:
 class TablePlan(Plan):
     """Everyone has the whole table: nothing is sent but the report."""
 
-    table: CompactTable
+    table: CompactTable | EverywhereMechanism
     weights: IntArray | FlooredRows
     """All rows, decoded at once: looking one up takes the same time for every record."""
 
@@ -145,6 +152,44 @@ class TablePlan(Plan):
             table=table,
             weights=owned(table.weights()),
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EverywherePlan(TablePlan):
+    """A table for every point: a place is not snapped, and a vertex is drawn for each report.
+
+    The same place has no answer that is kept: a repeated one would tell that the same vertex was
+    drawn, which depends on the place beyond epsilon. So every report draws and pays.
+    """
+
+    points: EverywhereMechanism
+
+    @classmethod
+    def over(cls, server: str, info: TableDeployment, table: EverywhereMechanism) -> EverywherePlan:
+        """The plan of a file that was verified, at every point."""
+        return cls(
+            server=server,
+            name=info.name,
+            version=info.version,
+            open=info.open,
+            domain=table.problem.domain,
+            outputs=table.problem.outputs,
+            cost=Guarantee(table.epsilon, 0.0, table.problem.domain.unit),
+            snap_km=table.everywhere.resolution_km,
+            sha256=info.table.sha256,
+            table=table,
+            weights=owned(table.weights),
+            points=table,
+        )
+
+    def place(self, lat: float, lon: float) -> Record:
+        """A place in the area; `SnapError` outside. Stays in memory."""
+        sealed = attempt(seal_point, self.points, lat, lon)
+        # The frame of the error below must not show the place.
+        del lat, lon
+        if isinstance(sealed, Failed):
+            raise sealed.error()
+        return sealed
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeVar, final
 from panda_mdp.base.sealing import Failed, attempt
 from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain, check_record
+from panda_mdp.table.everywhere import EverywhereMechanism
 
 T = TypeVar("T")
 
@@ -102,6 +103,25 @@ def seal_place(domain: Domain, lat: float, lon: float, limit_km: float) -> Recor
     if isinstance(opener, Failed):
         raise opener.error()
     return Record(domain.fingerprint, opener)
+
+
+def seal_point(table: EverywhereMechanism, lat: float, lon: float) -> Record:
+    """A place in the area of a table for every point.
+
+    Each time it is opened another vertex of its triangle is drawn, with the place's weight for it:
+    one vertex for two draws would tell where in the triangle the place is. Raises `SnapError`
+    outside the area, and does not say the place.
+    """
+    opener = attempt(_vertices, table, lat, lon)
+    del lat, lon
+    if isinstance(opener, Failed):
+        raise opener.error()
+    return Record(table.problem.domain.fingerprint, opener)
+
+
+def _vertices(table: EverywhereMechanism, lat: float, lon: float) -> Callable[[], int]:
+    table.draw_vertex(lat, lon)
+    return lambda: table.draw_vertex(lat, lon)
 
 
 def _nearest(domain: Domain, lat: float, lon: float, limit_km: float) -> Callable[[], int]:

@@ -20,7 +20,12 @@ from panda_mdp.protocol.server.estimate import (
     estimate,
     table_observations,
 )
-from panda_mdp.protocol.server.store.catalogue import domain_row, is_panda, read_table
+from panda_mdp.protocol.server.store.catalogue import (
+    domain_row,
+    is_everywhere,
+    is_panda,
+    read_table,
+)
 from panda_mdp.protocol.server.store.deployments import anchors_request, table_of_version
 from panda_mdp.protocol.server.store.rounds import (
     build_task,
@@ -28,6 +33,7 @@ from panda_mdp.protocol.server.store.rounds import (
     unpack_solution,
 )
 from panda_mdp.protocol.server.store.schema import reports, rounds
+from panda_mdp.table.pmdp.decode import decode
 
 Rows = list[tuple[str, int, int, int]]
 
@@ -102,6 +108,10 @@ def compute(inputs: TableInputs | AnchorsInputs) -> Estimate:
             if is_panda(data):
                 both = decode_panda(data)
                 tables.append((version, both.problem.outputs, both.marginal))
+                continue
+            if is_everywhere(data):
+                points = decode(data)
+                tables.append((version, points.problem.outputs, points.matrix))
                 continue
             table = read_table(data)
             tables.append((version, table.outputs, np.asarray(table.weights()) / 2.0**62))

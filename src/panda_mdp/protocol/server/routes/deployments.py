@@ -38,6 +38,7 @@ from panda_mdp.protocol.server.store import deployments as stored
 from panda_mdp.protocol.server.store.actions import record_action
 from panda_mdp.protocol.server.store.catalogue import (
     domain_row,
+    is_everywhere,
     is_panda,
     promise_of_panda,
     table_info,
@@ -114,6 +115,12 @@ async def _table_facts(here: Context, wanted: stored.Request, ref: TableRef) -> 
         return await run_in_threadpool(promise_of_panda, data)
     if not isinstance(wanted, BallDeploymentRequest):
         return {}
+    if await run_in_threadpool(is_everywhere, data):
+        raise Failure(
+            "invalid",
+            "table: one for every point of an area, which has no balls",
+            "use kind table",
+        )
     return await here.pool.run(ball_facts, data, wanted.epsilon_1, wanted.delta, wanted.candidates)
 
 

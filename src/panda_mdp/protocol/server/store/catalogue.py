@@ -36,12 +36,14 @@ from panda_mdp.protocol.server.store.database import now_ms
 from panda_mdp.protocol.server.store.log import append
 from panda_mdp.protocol.server.store.schema import domains, tables, when
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.certificate import PHASED_VERSION, restore_domain
+from panda_mdp.table.certificate import EVERYWHERE_VERSION, PHASED_VERSION, restore_domain
+from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.pmdc import layout
 from panda_mdp.table.pmdc.archive import decode as decode_compact
 from panda_mdp.table.pmdc.archive import encode as encode_compact
 from panda_mdp.table.pmdc.compact import CompactTable
-from panda_mdp.table.pmdp.decode import decode, version_of
+from panda_mdp.table.pmdp.decode import array, contradictions, decode, version_of
+from panda_mdp.table.pmdp.decode import unpack as unpack_file
 
 MICRODEGREES = 1e6
 _NAMES = TypeAdapter(list[PlaceName])
@@ -208,7 +210,11 @@ def examine(data: bytes) -> Candidate:
     if is_panda(data):
         return Candidate(_panda_facts(decode_panda(data)), data)
     if data.startswith(b"PK"):
-        compact = encode_compact(decode(data))
+        table = decode(data)
+        if isinstance(table, EverywhereMechanism):
+            # Compacted it would be private between its vertices alone.
+            return Candidate(_everywhere_facts(table), data)
+        compact = encode_compact(table)
         return Candidate(table_facts(decode_compact(compact)), compact)
     msg = "the body is neither a .pmdp nor a .pmdc file; mechanism.save and pm.save_compact do"
     raise FileFormatError(msg)
@@ -217,6 +223,30 @@ def examine(data: bytes) -> Candidate:
 def is_panda(data: bytes) -> bool:
     """Whether a file is a table of PAnDA."""
     return data.startswith(b"PK") and version_of(data) == PHASED_VERSION
+
+
+def is_everywhere(data: bytes) -> bool:
+    """Whether a file is a table for every point of an area."""
+    return data.startswith(b"PK") and version_of(data) == EVERYWHERE_VERSION
+
+
+def _everywhere_facts(table: EverywhereMechanism) -> dict[str, Any]:
+    problem = table.problem
+    if problem.reports.kind != "records":
+        msg = f"outputs are {problem.reports.kind}; reports of this service are records"
+        raise FileFormatError(msg)
+    return {
+        "domain": problem.domain.fingerprint,
+        "unit": problem.domain.unit,
+        "records": problem.size,
+        "outputs": problem.outputs_count,
+        "epsilon": table.epsilon,
+        "audited_epsilon": table.everywhere.epsilon,
+        "loss": table.loss,
+        "lower_bound": table.lower_bound,
+        "gap": None if table.gap is None or not math.isfinite(table.gap) else table.gap,
+        "loss_cost": 0.0,
+    }
 
 
 def _panda_facts(table: PandaTable) -> dict[str, Any]:
@@ -349,12 +379,18 @@ def table_outputs(data: bytes) -> frozenset[int]:
     """The outputs of a stored table, which was audited when it was published."""
     if is_panda(data):
         return frozenset(peek(data)[1].tolist())
+    if data.startswith(b"PK"):
+        with contradictions():
+            certificate, members = unpack_file(data)
+            return frozenset(array(members, "outputs", (int(certificate["outputs"]),)).tolist())
     header, sections = layout.unpack(data)
     return frozenset(layout.unpack_integers(sections["outputs"], header["outputs"]).tolist())
 
 
 def table_metric(data: bytes) -> str:
     """The kind of a stored table's metric."""
+    if is_everywhere(data):
+        return "haversine"
     header = peek(data)[0] if is_panda(data) else layout.unpack(data)[0]
     return str(header["domain"]["kind"])
 

@@ -1,0 +1,124 @@
+/** Tables that are private at every point of an area (`.pmdp`, version 5), and draw at the point. */
+
+import { Archive } from "./archive";
+import {
+  audit, type AuditOptions, type AuditResult, HALF, type OwnAudit, rowOf, type Told, TOTAL, type Weights,
+  weightsFrom,
+} from "./audit";
+import type { Bytes } from "./bytes";
+import { FormatError, SnapError } from "./errors";
+import { type Located, Mesh, vertexOf } from "./mesh";
+import { Haversine } from "./metric";
+import { choose } from "./sampler";
+import { fingerprint } from "./table";
+
+const VERSION = 5;
+const UNITS = 2 ** 30;
+const MOST_ENTRIES = 30_000_000;
+
+interface Certificate {
+  readonly version: number;
+  readonly epsilon: number;
+  readonly domain: { readonly records: number; readonly fingerprint: string };
+  readonly outputs: number;
+  readonly mesh: { readonly middle: [number, number]; readonly spacing: number; readonly corners: number };
+  readonly reports?: { readonly kind: string };
+}
+
+export interface Place {
+  readonly lat: number;
+  readonly lon: number;
+}
+
+export class EverywhereTable {
+  private constructor(
+    readonly certificate: Certificate, readonly mesh: Mesh, readonly outputs: Int32Array,
+    readonly weights: Weights,
+  ) {}
+
+  get metric(): Haversine {
+    return this.mesh.places;
+  }
+
+  get epsilon(): number {
+    return this.certificate.epsilon;
+  }
+
+  static async read(file: Bytes): Promise<EverywhereTable> {
+    const archive = await Archive.open(file);
+    const certificate = await archive.json<Certificate>("certificate.json");
+    const { domain, mesh, outputs: m, epsilon, version } = certificate;
+    if (version !== VERSION || (certificate.reports?.kind ?? "records") !== "records") {
+      throw new FormatError("otherFormat");
+    }
+    const size = domain.records;
+    const counts = [size, m, mesh.corners];
+    const right = counts.every((count) => Number.isInteger(count) && count > 0) && epsilon > 0
+      && Number.isFinite(epsilon);
+    if (!right) throw new FormatError("damaged", "the certificate's numbers are none");
+    if (size * m > MOST_ENTRIES) throw new FormatError("tooLarge");
+    const metric = new Haversine(await archive.floats("lat", size), await archive.floats("lon", size));
+    if ((await fingerprint(metric)) !== domain.fingerprint) throw new FormatError("otherTable");
+    const at = Array.from(await archive.integers("mesh_vertices", size, 2), Number);
+    const area = await archive.floats("mesh_area", mesh.corners, 2);
+    const pairs = (values: ArrayLike<number>) =>
+      Array.from({ length: values.length / 2 }, (_, k) => [values[2 * k], values[2 * k + 1]] as const);
+    return new EverywhereTable(
+      certificate, new Mesh(mesh.middle, mesh.spacing, pairs(at), pairs(area), metric),
+      await archive.records("outputs", m, size), weightsFrom(await archive.integers("weights", size, m), size, m),
+    );
+  }
+
+  /** Where a place lies in the mesh; the refusal does not name it. */
+  locate({ lat, lon }: Place): Located {
+    const found = this.mesh.locate(lat, lon);
+    if (!found) throw new SnapError("outside");
+    return found;
+  }
+
+  /** A vertex of the place's triangle, and a column of its row: another vertex for each draw. */
+  draw(place: Place, word: () => bigint): number {
+    const vertex = vertexOf(this.locate(place), word());
+    return choose(rowOf(this.weights, vertex), word());
+  }
+
+  /** Pr[report | place]. */
+  shares(place: Place): Float64Array {
+    const { vertices, weights } = this.locate(place);
+    const { low, high, outputs: m } = this.weights;
+    return Float64Array.from({ length: m }, (_, y) => vertices.reduce((sum, vertex, k) => {
+      const at = vertex * m + y;
+      return sum + ((weights[k] / UNITS) * (high[at] * HALF + low[at])) / TOTAL;
+    }, 0));
+  }
+
+  /** All pairs of vertices, and every point of every triangle. */
+  async audit(options: AuditOptions): Promise<AuditResult & { triangles: number }> {
+    const found = await audit({ metric: this.metric, outputs: this.outputs, epsilon: this.epsilon }, this.weights, options);
+    const { epsilon, triangles } = this.mesh.rate(this.weights);
+    return {
+      ...found, holds: found.holds && epsilon <= this.epsilon, epsilon: Math.max(found.epsilon, epsilon), triangles,
+    };
+  }
+
+  /** What the law of a place allows against vertices within some distances of it. */
+  own(place: Place, distances: readonly number[]): OwnAudit {
+    const mine = this.shares(place);
+    const { low, high, outputs: m, size } = this.weights;
+    const told: Told[] = distances.map((distance) => {
+      let [guess, records]: [number | null, number] = [null, 0];
+      for (let x = 0; x < size; x++) {
+        if (this.metric.distanceFrom(place.lat, place.lon, x) > distance) continue;
+        let variation = 0;
+        for (let y = 0; y < m; y++) {
+          variation += Math.abs(mine[y] - (high[x * m + y] * HALF + low[x * m + y]) / TOTAL);
+        }
+        guess = Math.max(guess ?? 0, 0.5 + variation / 4);
+        records++;
+      }
+      return { distance, guess, records };
+    });
+    const { epsilon } = this.mesh.rate(this.weights);
+    return { holds: epsilon <= this.epsilon, epsilon, pairs: size, told };
+  }
+}
