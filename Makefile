@@ -67,7 +67,7 @@ $(VENV)-lowest/.done: pyproject.toml .ci/lowest.txt
 	touch $@
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet -e '.[plot]'
+	$(BIN)/python -m pip install --quiet --no-compile -e '.[plot]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml

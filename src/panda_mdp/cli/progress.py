@@ -18,9 +18,9 @@ def show_compiling(methods: tuple[AnyMethod, ...], problem: Problem) -> None:
     """Compile before anything is measured, and say so: in a line, and in a bar on a terminal."""
     progress_console().print(f"{COMPILING}.", soft_wrap=True)
     with _bar() as bar:
-        task = bar.add_task("", total=len(methods))
+        task = bar.add_task("compiling once", total=len(methods))
         for method in compile_kernels(methods, problem):
-            bar.update(task, description=f"compiling once: {method.label}")
+            bar.update(task, description=f"compiled: {method.label}")
             bar.advance(task)
 
 
