@@ -271,12 +271,16 @@ def draw_map(
         int | None,
         typer.Option(metavar="INDEX", help="Draw the reports of this record, not all losses."),
     ] = None,
+    zones: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the zones that the records are.")
+    ] = None,
 ) -> None:
     """Draw a table on a map: expected losses, or where one record is reported.
 
     A page (.html) shows any record that is clicked.
     """
     from panda_mdp.city.read.load import load_city
+    from panda_mdp.city.read.places import load_places
     from panda_mdp.plot import draw_expected_loss, draw_record, save_figure, write_map
     from panda_mdp.table.pmdp.decode import load
 
@@ -284,10 +288,11 @@ def draw_map(
     with working("drawing"):
         mechanism = load(table)
         streets = None if city is None else load_city(city)
+        areas = None if zones is None else load_places(zones)
         if out.suffix.lower() in (".html", ".htm"):
             write_map(out, city=streets, table=mechanism)
         elif record is None:
-            save_figure(draw_expected_loss(mechanism, city=streets), out)
+            save_figure(draw_expected_loss(mechanism, city=streets, zones=areas), out)
         else:
-            save_figure(draw_record(mechanism, record, city=streets), out)
+            save_figure(draw_record(mechanism, record, city=streets, zones=areas), out)
     output_console().print(f"drawn to {out}", soft_wrap=True)

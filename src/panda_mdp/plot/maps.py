@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.city.city import City
+from panda_mdp.city.read.places import Places
 from panda_mdp.errors import MethodError
 from panda_mdp.meaning.words import distance_words
 from panda_mdp.plot.measures import expected_losses, local_epsilons, radius_of_share
@@ -27,11 +28,13 @@ from panda_mdp.plot.style import (
     map_figure,
     round_length,
 )
+from panda_mdp.plot.zones import outlines_of, reach_of, zone_patches
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.table.mechanism import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import Collection
     from matplotlib.figure import Figure
 
 SHARE = 0.8
@@ -68,6 +71,7 @@ def draw_record(
     *,
     city: City | None = None,
     tasks: npt.ArrayLike | None = None,
+    zones: Places | None = None,
     title: str = "",
 ) -> Figure:
     """Where a record goes: the area of a circle is the probability that its place is reported.
@@ -92,8 +96,12 @@ def draw_record(
     if radius is not None:
         where = f"within {distance_words(radius)}" if radius > 0 else "at the record itself"
         caption += f", {SHARE:.0%} of reports {where}"
-    figure, axes = map_figure(points, f"{heading}, epsilon {_epsilon(table)}\n{caption}")
+    outlines = outlines_of(zones, problem.size, plane)
+    extent = points if outlines is None else reach_of(outlines)
+    figure, axes = map_figure(extent, f"{heading}, epsilon {_epsilon(table)}\n{caption}")
     _draw_ground(axes, plane, city)
+    if outlines is not None:
+        axes.add_collection(zone_patches(outlines))
     goals = None if tasks is None else points[check_indices(tasks, problem.size, "tasks")]
     draw_reports(axes, reports, circle_areas(share), home, goals)
     if radius:
@@ -103,7 +111,7 @@ def draw_record(
             ring[:, 0], ring[:, 1], color=VERMILION, linewidth=1.2, linestyle="--", zorder=4,
             label=f"holds {SHARE:.0%} of reports",
         )  # fmt: skip
-    map_axes(axes, points)
+    map_axes(axes, extent)
     draw_reports_legend(axes, circle_areas(share))
     return figure
 
@@ -164,51 +172,66 @@ def draw_reports_legend(axes: Axes, areas: FloatArray) -> None:
             text.set_text(f"probability: this area is {100 * share:g} %")
 
 
-def draw_expected_loss(table: Table, *, city: City | None = None, title: str = "") -> Figure:
+def draw_expected_loss(
+    table: Table, *, city: City | None = None, zones: Places | None = None, title: str = ""
+) -> Figure:
     """The expected loss of each record on the map."""
     unit = table.problem.loss_unit
     mean = f"mean under the prior {table.loss:.3g} {unit}"
     heading = title or f"Expected loss of each record: {table.method}, epsilon {_epsilon(table)}"
     return draw_values(
-        table, expected_losses(table), city, f"{heading}\n{mean}", f"expected loss [{unit}]"
+        table, expected_losses(table), city, f"{heading}\n{mean}", f"expected loss [{unit}]", zones
     )
 
 
-def draw_local_epsilon(table: Table, *, city: City | None = None, title: str = "") -> Figure:
+def draw_local_epsilon(
+    table: Table, *, city: City | None = None, zones: Places | None = None, title: str = ""
+) -> Figure:
     """The epsilon that each record really has, on the map: at most the one that was promised."""
     unit = table.problem.domain.unit
     heading = title or f"Epsilon that each record really has: {table.method}"
     caption = f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} per {unit}"
     return draw_values(
-        table, local_epsilons(table), city, f"{heading}\n{caption}", f"local epsilon [1/{unit}]"
+        table,
+        local_epsilons(table),
+        city,
+        f"{heading}\n{caption}",
+        f"local epsilon [1/{unit}]",
+        zones,
     )
 
 
 def draw_values(
-    table: Table, values: FloatArray, city: City | None, title: str, label: str
+    table: Table,
+    values: FloatArray,
+    city: City | None,
+    title: str,
+    label: str,
+    zones: Places | None = None,
 ) -> Figure:
-    """One value per record on the map, high ones on top."""
+    """One value per record on the map: points, high ones on top, or zones filled by it."""
     lat, lon = places_of(table.problem.domain, city)
     plane = plane_of(lat, lon)
     points = plane.km(lat, lon)
-    figure, axes = map_figure(points, title, beside=0.9)
+    outlines = outlines_of(zones, len(points), plane)
+    extent = points if outlines is None else reach_of(outlines)
+    figure, axes = map_figure(extent, title, beside=0.9)
     _draw_ground(axes, plane, city)
     finite = np.isfinite(values)
     low, high = _range(values[finite])
     size = float(np.clip(36000 / len(points), 4, 60))
     # High values last: they are what one looks for.
     order = np.flatnonzero(finite)[np.argsort(values[finite], kind="stable")]
-    marks = axes.scatter(
-        points[order, 0],
-        points[order, 1],
-        s=size,
-        c=values[order],
-        cmap=SEQUENCE,
-        vmin=low,
-        vmax=high,
-        linewidth=0,
-        zorder=3,
-    )
+    marks: Collection
+    if outlines is None:
+        marks = axes.scatter(
+            points[order, 0], points[order, 1], s=size, c=values[order], linewidth=0, zorder=3
+        )
+    else:
+        axes.add_collection(zone_patches(outlines))
+        marks = zone_patches([outlines[k] for k in order], values[order])
+        axes.add_collection(marks)
+    marks.set(cmap=SEQUENCE, clim=(low, high))
     if not finite.all():
         axes.scatter(
             points[~finite, 0],
@@ -220,7 +243,7 @@ def draw_values(
             label="unbounded",
         )
         legend_below(axes)
-    map_axes(axes, points)
+    map_axes(axes, extent)
     below, above = (values[finite] < low).any(), (values[finite] > high).any()
     beyond = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}
     extend = beyond[int(below), int(above)]

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import geopandas as gpd
 import h3
+import numpy as np
 import pandas as pd
 import pytest
+import s2cell
 from shapely import Point, Polygon
 
 import panda_mdp as pm
-from panda_mdp.city.read.places import cells
+from panda_mdp.city.read.places import cells, s2_cells
 from panda_mdp.errors import FileFormatError, InvalidInputError
 
 # A horseshoe: its centroid lies outside it.
@@ -81,6 +83,33 @@ def test_h3_cells(tmp_path: Path) -> None:
     assert pm.load_places(path).names == tuple(ids)
     with pytest.raises(InvalidInputError, match="no H3 cell"):
         cells(["8928308280fffff", "nonsense"])
+
+
+def test_s2_cells(tmp_path: Path) -> None:
+    first = s2cell.lat_lon_to_cell_id(48.0, 11.0, 13)
+    ids = [first, *s2cell.cell_id_to_neighbor_cell_ids(first)]
+    tokens = tuple(s2cell.cell_id_to_token(cell) for cell in ids)
+    places = s2_cells(ids)
+    assert places.names == tokens and places.shapes is not None
+    domain = places.domain
+    for k, cell in enumerate(ids):
+        lat, lon = domain.lat[k], domain.lon[k]
+        assert s2cell.lat_lon_to_cell_id(lat, lon, 13) == cell
+        assert places.shapes[k].contains(Point(lon, lat))
+        # The outline is the cell's: what is just inside it belongs to the cell.
+        x, y = np.array(places.shapes[k].exterior.coords).T
+        inside = zip(y + 1e-3 * (lat - y), x + 1e-3 * (lon - x), strict=True)
+        assert all(s2cell.lat_lon_to_cell_id(*corner, 13) == cell for corner in inside)
+    # A signed id, as engines without unsigned numbers keep it, is the same cell.
+    assert s2_cells([cell - 2**64 for cell in ids]).names == tokens == s2_cells(tokens).names
+    path = tmp_path / "cells.csv"
+    path.write_text("\n".join(["s2", *tokens]))
+    assert pm.load_places(path).names == tokens
+    path.write_text("\n".join(["s2_id", *map(str, ids)]))
+    assert pm.load_places(path).names == tokens
+    for wrong in ("nonsense", 0, "1234567890123456789"):
+        with pytest.raises(InvalidInputError, match="no S2 cell"):
+            s2_cells([ids[0], wrong])
 
 
 def test_places_are_records_of_a_problem() -> None:

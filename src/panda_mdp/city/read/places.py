@@ -17,6 +17,7 @@ from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.space.domain import Domain
 
 LATS, LONS = ("lat", "latitude", "y"), ("lon", "lng", "long", "longitude", "x")
+S2_LEAF_LEVEL = 30
 NAMES = ("name", "label", "zone", "id", "code")
 Inside = Literal["representative", "centroid"]
 
@@ -55,10 +56,11 @@ def load_places(
 ) -> Places:
     """Points, polygons or zones from a file or frame, as records.
 
-    A file is a `.csv` of points (columns `lat` and `lon`) or of H3 cells (column `h3`), or any that
-    `load_city` reads through layers: GeoPackage, shapefile, GeoJSON, GeoParquet. A frame is a
-    GeoDataFrame, a GeoSeries or a DataFrame. `name` is the column of names. A zone stands where its
-    representative point is, which lies inside it, or its centroid, which may not.
+    A file is a `.csv` of points (columns `lat` and `lon`), of H3 cells (column `h3`) or of S2 cells
+    (columns `s2` of tokens or `s2_id` of numbers), or any that `load_city` reads
+    through layers: GeoPackage, shapefile, GeoJSON, GeoParquet. A frame is a GeoDataFrame, a
+    GeoSeries or a DataFrame. `name` is the column of names. A zone stands where its representative
+    point is, which lies inside it, or its centroid, which may not.
     """
     if inside not in ("representative", "centroid"):
         msg = f"inside is {inside!r}; choose 'representative' or 'centroid'"
@@ -99,14 +101,56 @@ def cells(ids: Sequence[str]) -> Places:
     return _named(domain, tuple(map(str, ids)), shapes)
 
 
+def s2_cells(ids: Sequence[int | str]) -> Places:
+    """S2 cells by their ids (whole numbers, signed or not) or tokens (texts), as records.
+
+    Records lie at the cells' centres. An outline joins the leaf cells in a cell's four corners: a
+    centimetre from its own corners, and straight where its edges bend a little.
+    """
+    try:
+        import s2cell
+        import shapely
+    except ImportError as error:
+        raise need("s2cell", "S2 cells", "geo") from error
+    numbers = []
+    for cell in ids:
+        text = isinstance(cell, str)
+        if text and not s2cell.token_is_valid(cell):
+            msg = f"{cell[:20]!r} is no S2 cell; texts are tokens, whole numbers are ids"
+            raise InvalidInputError(msg)
+        number = s2cell.token_to_cell_id(cell) if text else int(cell) % 2**64
+        if not s2cell.cell_id_is_valid(number):
+            msg = f"{cell} is no S2 cell"
+            raise InvalidInputError(msg)
+        numbers.append(number)
+
+    def outline(number: int) -> Any:
+        size = 1 << (S2_LEAF_LEVEL - s2cell.cell_id_to_level(number))
+        face, i, j = s2cell.s2_cell_id_to_face_ij(number)
+        left, low = i & -size, j & -size
+        right, high = left + size - 1, low + size - 1
+        ring = ((left, low), (right, low), (right, high), (left, high))
+        leaves = (s2cell.s2_face_ij_to_cell_id(face, *corner, S2_LEAF_LEVEL) for corner in ring)
+        return shapely.Polygon([s2cell.cell_id_to_lat_lon(leaf)[::-1] for leaf in leaves])
+
+    centres = np.array([s2cell.cell_id_to_lat_lon(number) for number in numbers]).reshape(-1, 2)
+    shapes = np.array([outline(number) for number in numbers], dtype=object)
+    domain = Domain.from_points(centres[:, 0], centres[:, 1])
+    return _named(domain, tuple(map(s2cell.cell_id_to_token, numbers)), shapes)
+
+
 def _from_columns(columns: dict[str, list[Any]], name: str | None, source: str) -> Places:
     lower = {key.lower(): key for key in columns}
     if "h3" in lower or "h3_cell" in lower:
         return cells(columns[lower.get("h3", lower.get("h3_cell", ""))])
+    if "s2" in lower or "s2_token" in lower:
+        return s2_cells(columns[lower.get("s2", lower.get("s2_token", ""))])
+    if "s2_id" in lower:
+        return s2_cells([int(cell) for cell in columns[lower["s2_id"]]])
     lat = next((columns[lower[n]] for n in LATS if n in lower), None)
     lon = next((columns[lower[n]] for n in LONS if n in lower), None)
     if lat is None or lon is None:
-        msg = f"{source} has no columns lat and lon (nor h3) among {', '.join(columns)}"
+        msg = f"{source} has no columns lat and lon (nor h3 or s2) among {', '.join(columns)}"
         raise FileFormatError(msg)
     try:
         north, east = np.array(lat, dtype=np.float64), np.array(lon, dtype=np.float64)
