@@ -11,7 +11,7 @@ from shapely import MultiPolygon, Polygon, box
 import panda_mdp as pm
 from panda_mdp.errors import DomainError
 from panda_mdp.plot import draw_expected_loss, draw_record
-from panda_mdp.plot.places import plane_of
+from panda_mdp.plot.positions import plane_of
 from panda_mdp.plot.zones import outlines_of, reach_of
 
 RING = Polygon(box(11.0, 48.0, 11.1, 48.1).exterior, [box(11.04, 48.04, 11.06, 48.06).exterior])

@@ -10,7 +10,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.city.read.places import Places
 from panda_mdp.errors import DomainError
-from panda_mdp.plot.places import Plane
+from panda_mdp.plot.positions import Plane
 from panda_mdp.plot.style import PALE
 
 if TYPE_CHECKING:
