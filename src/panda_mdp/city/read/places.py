@@ -114,11 +114,10 @@ def s2_cells(ids: Sequence[int | str]) -> Places:
         raise need("s2cell", "S2 cells", "geo") from error
     numbers = []
     for cell in ids:
-        text = isinstance(cell, str)
-        if text and not s2cell.token_is_valid(cell):
+        if isinstance(cell, str) and not s2cell.token_is_valid(cell):
             msg = f"{cell[:20]!r} is no S2 cell; texts are tokens, whole numbers are ids"
             raise InvalidInputError(msg)
-        number = s2cell.token_to_cell_id(cell) if text else int(cell) % 2**64
+        number = s2cell.token_to_cell_id(cell) if isinstance(cell, str) else int(cell) % 2**64
         if not s2cell.cell_id_is_valid(number):
             msg = f"{cell} is no S2 cell"
             raise InvalidInputError(msg)
