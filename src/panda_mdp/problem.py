@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.base.card import card
 from panda_mdp.errors import ProblemError, ScaleWarning
 from panda_mdp.outputs import Outputs
@@ -25,6 +25,7 @@ OPEN_NATS = 20.0
 SCALE_RECORDS = 32
 
 
+@owning("outputs", "loss", "prior")
 @dataclass(frozen=True, eq=False)
 class Problem(Rebuilt):
     """Choose z (K x m, rows on the simplex) to minimise sum_x p_x sum_y c_xy z_xy subject to

@@ -312,3 +312,40 @@ class TestNotForRelease:
         with pytest.raises(NotForReleaseError, match="seeded"):
             exponential(PROBLEM).simulate(3).save(tmp_path / "x.pmdp")
         assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_set_on_an_array_in_place_changes_a_view_alone():
+    mechanism = line_mechanism()
+    problem, weights = mechanism.problem, mechanism.weights.copy()
+    views = (mechanism.weights, mechanism.matrix, problem.loss, problem.domain.metric.vectors)
+    for view in views:
+        view.dtype = ">i8"
+        view.shape = (-1,)
+    mechanism.weights.dtype = ">i8"
+    copied = Mechanism(problem, view := mechanism.weights, "again")
+    view.dtype = ">i8"
+    for one in (mechanism, copied):
+        assert np.array_equal(one.weights, weights) and one.weights.dtype == np.int64
+    assert problem.loss.shape == (5, 5) and problem.domain.metric.vectors.shape == (5, 1)
+
+
+def test_a_refused_table_leaves_nothing_behind():
+    mechanism = line_mechanism()
+    honest = TOTAL * np.eye(5, dtype=np.int64)
+    with pytest.raises(PrivacyError) as refused:
+        Mechanism(mechanism.problem, honest, "honest")
+    frame = refused.value.__traceback__
+    while frame is not None:
+        left = frame.tb_frame.f_locals.get("self")
+        assert not (isinstance(left, Mechanism) and vars(left))
+        frame = frame.tb_next
+    # A second call of the constructor judges the object again.
+    with pytest.raises(PrivacyError):
+        mechanism.__init__(mechanism.problem, honest, "honest")
+    with pytest.raises(AttributeError):
+        mechanism.sample(0)
+
+
+def line_mechanism() -> Mechanism:
+    domain = Domain.from_vectors(np.linspace(0, 1, 5)[:, None])
+    return exponential(Problem(domain, np.arange(5), domain.distances(), 2.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,18 @@ FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+T = TypeVar("T")
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The same numbers in a plain C-contiguous array that nobody can write to.
 
     Its memory is an immutable `bytes` object of its own, so that neither a view that somebody else
-    holds nor `flags.writeable` opens a way to it. What is such an array already is not copied.
+    holds nor `flags.writeable` opens a way to it. What is such an array already gets another view
+    of its memory and is not copied.
     """
     if type(array) is np.ndarray and array.flags.c_contiguous and _immutable(array):
-        return array
+        return array.view()
     plain = np.ascontiguousarray(array)
     own = _Own(plain.reshape(-1).view(np.uint8).data)
     return np.frombuffer(own, dtype=plain.dtype).reshape(np.shape(array))
@@ -40,6 +42,41 @@ def _immutable(array: npt.NDArray[Any]) -> bool:
     while isinstance(owner, np.ndarray):
         owner = owner.base
     return isinstance(owner, _Own)
+
+
+class _Owned:
+    """An array of an object that is handed out as a view.
+
+    Shape, strides and type of an array can be set in place even where its numbers cannot; whoever
+    does so changes the view in hand and nothing else.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        try:
+            value = vars(instance)[self._name]
+        except KeyError:
+            msg = f"{type(instance).__name__!r} object has no attribute {self._name!r}"
+            raise AttributeError(msg) from None
+        return value.view() if isinstance(value, np.ndarray) else value
+
+    def __set__(self, instance: object, value: Any) -> None:
+        vars(instance)[self._name] = value
+
+
+def owning(*names: str) -> Callable[[type[T]], type[T]]:
+    """A decorator for classes whose arrays of these names are handed out as views alone."""
+
+    def decorate(kind: type[T]) -> type[T]:
+        for name in names:
+            setattr(kind, name, _Owned(name))
+        return kind
+
+    return decorate
 
 
 class Fed(Protocol):

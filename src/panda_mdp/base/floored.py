@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.errors import MethodError, PrivacyError
 
 Int32Array = npt.NDArray[np.int32]
@@ -21,6 +21,7 @@ MOST_DENSE = 1 << 27
 BLOCK_ENTRIES = 1 << 22
 
 
+@owning("floor", "starts", "columns", "values")
 @dataclass(frozen=True, eq=False)
 class FlooredRows(Rebuilt):
     """K rows of m whole numbers: entry (x, y) is stored, or it is `floor[y]`.

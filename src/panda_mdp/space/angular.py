@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen, owning
 from panda_mdp.errors import DomainError
 from panda_mdp.space.checks import check_coordinates
 from panda_mdp.space.metrics import (
@@ -29,6 +29,7 @@ TURN = 2.0**-52
 coordinate is 2^-53 of the length, and extended precision before it adds less than as much."""
 
 
+@owning("vectors")
 class Angular(Metric):
     """The angle between vectors in radians, theta = 2 atan2(|u - v|, |u + v|) for unit vectors.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.angular import Angular, unit_vectors
@@ -60,6 +60,7 @@ class RoadNetwork(Protocol):
     ) -> Domain: ...
 
 
+@owning("nodes", "merged")
 @dataclass(frozen=True, eq=False)
 class Domain(Rebuilt):
     """A finite set of records with a metric, which is checked: audits rest on it.

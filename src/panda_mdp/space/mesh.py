@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.area import around, convex_hull, read_area, within
 from panda_mdp.space.metrics import EARTH_RADIUS_KM
@@ -62,6 +62,7 @@ class Located:
         return f"Located({len(self.vertices)} points, <hidden>)"
 
 
+@owning("vertices", "area", "inside")
 @dataclass(frozen=True, eq=False)
 class Mesh(Rebuilt):
     """Equilateral triangles that cover a convex area; checked to cover it, as audits rest on it."""

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from panda_mdp.base.arrays import FloatArray, IntArray, digest, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, digest, frozen, owning
 from panda_mdp.space.checks import (
     TRIANGLE_TOLERANCE,
     check_coordinates,
@@ -152,6 +152,7 @@ def haversine_km(
     return np.asarray(EARTH_RADIUS_KM * np.where(far, far_angle, near_angle))
 
 
+@owning("lat", "lon")
 class Haversine(Metric):
     """Great-circle distance in km between latitudes and longitudes in degrees."""
 
@@ -222,6 +223,7 @@ class Haversine(Metric):
         return {"lat": self.lat, "lon": self.lon}
 
 
+@owning("vectors")
 class Euclidean(Metric):
     """Euclidean distance between vectors, in the vectors' own unit."""
 
@@ -298,6 +300,7 @@ def sum_slices(dimensions: int) -> list[slice]:
     return [slice(start, start + SUM_TERMS) for start in range(0, dimensions, SUM_TERMS)]
 
 
+@owning("distances")
 class Matrix(Metric):
     """Distances as they were given, checked to be a metric by the domain."""
 

@@ -34,8 +34,8 @@ class EverywhereMechanism(Mechanism):
     expected loss over points.
     """
 
-    def __post_init__(self, backend: Backend | None) -> None:
-        super().__post_init__(backend)
+    def _judge(self, backend: Backend | None) -> None:
+        super()._judge(backend)
         self._check_everywhere()
 
     def _check_everywhere(self) -> None:
@@ -46,6 +46,9 @@ class EverywhereMechanism(Mechanism):
     @classmethod
     def of(cls, mechanism: Mechanism) -> Self:
         """The same table, where it is private at every point; its audit is not made twice."""
+        if not isinstance(mechanism, Mechanism):
+            msg = f"a {type(mechanism).__name__} has no guarantee; give a Mechanism"
+            raise PrivacyError(msg)
         new = object.__new__(cls)
         for part in fields(mechanism):
             object.__setattr__(new, part.name, getattr(mechanism, part.name))

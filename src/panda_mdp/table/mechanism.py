@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import sealed
@@ -47,6 +47,7 @@ LOSS_ROUNDING = 1e-9
 """Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
 
 
+@owning("weights")
 @dataclass(frozen=True, eq=False)
 class Table(Rebuilt):
     """A perturbation table: row x holds the distribution of what is reported for record x."""
@@ -69,6 +70,15 @@ class Table(Rebuilt):
     """What computes the audit; the default where None."""
 
     def __post_init__(self, backend: Backend | None) -> None:
+        try:
+            self._judge(backend)
+        except BaseException:
+            # What a traceback, or a second call of the constructor, leaves behind is no table.
+            vars(self).clear()
+            raise
+
+    def _judge(self, backend: Backend | None) -> None:
+        """Own the weights and audit them."""
         set_ = object.__setattr__
         problem = self.problem
         set_(self, "weights", owned(self.weights))
@@ -109,10 +119,14 @@ class Table(Rebuilt):
             details=details or {},
         )
 
-    @cached_property
+    @property
     def matrix(self) -> FloatArray:
         """Probabilities, K x m: the weights over 2^62. `MethodError` where that takes more than
         1 GiB: `row(record)` is one row."""
+        return self._probabilities.view()
+
+    @cached_property
+    def _probabilities(self) -> FloatArray:
         return frozen(np.asarray(self.weights) / float(TOTAL))
 
     @cached_property
@@ -252,8 +266,8 @@ class Mechanism(Table):
     z(y|x) <= exp(epsilon d(x, x')) z(y|x') for all records x, x' and outputs y.
     """
 
-    def __post_init__(self, backend: Backend | None) -> None:
-        super().__post_init__(backend)
+    def _judge(self, backend: Backend | None) -> None:
+        super()._judge(backend)
         if not self.audit.holds:
             msg = (
                 f"{self.audit.shortfall}; pm.repair(problem, matrix) gives the nearest table that "
