@@ -304,10 +304,10 @@ def _set_logs(level: str, access: bool, as_json: bool) -> None:
     if number is None:
         msg = f"{level!r} is not a level; give debug, info, warning or error"
         raise typer.BadParameter(msg, param_hint="--log-level")
-    from panda_mdp.protocol.server.logs import TEXT, JsonLines
+    from panda_mdp.protocol.server.logs import JsonLines, TextLines
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter(TEXT))
+    handler.setFormatter(JsonLines() if as_json else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("panda_mdp").setLevel(number)
     if not access:
@@ -335,7 +335,10 @@ def _run(app: Server, host: str, port: int, proxy: str, settings: Settings) -> N
 
     listener = _listen(host, port)
     config = uvicorn.Config(
-        app, proxy_headers=bool(proxy), forwarded_allow_ips=proxy or None, **options(settings)
+        app,
+        proxy_headers=bool(proxy),
+        forwarded_allow_ips=proxy or None,
+        **options(settings, app.express),
     )
     server = Announcing(config)
     # uvicorn shuts down on SIGTERM and then raises it again; by then all is stored.

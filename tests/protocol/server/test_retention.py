@@ -14,6 +14,7 @@ from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import TableDeploymentRequest
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.aggregate import compute, gather, span
+from panda_mdp.protocol.server.store.batches import Quota, Report, store_reports
 from panda_mdp.protocol.server.store.catalogue import (
     Candidate,
     store_table,
@@ -24,7 +25,6 @@ from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import find, store_deployment
 from panda_mdp.protocol.server.store.retention import DAY_MS, HOUR_MS, remove_old
 from panda_mdp.protocol.server.store.schema import balls, counts, quotas, reports, tokens
-from panda_mdp.protocol.server.writer import Quota, Report, store_reports
 from panda_mdp.table.pmdc.archive import decode, encode
 
 NOW = 1_000 * DAY_MS + 7 * HOUR_MS + 5
@@ -50,6 +50,7 @@ def store(database: str) -> Iterator[Store]:
                 store_deployment(connection, request, {})
             row = {"digest": b"", "role": "reporter", "label": "", "created": 0}
             connection.execute(insert(tokens), [{"id": user, **row} for user in USERS])
+            raw = connection.connection.driver_connection
             for number, name in enumerate(("brief", "long")):
                 key = find(connection, name).id
                 for day in range(7):
@@ -59,7 +60,7 @@ def store(database: str) -> Iterator[Store]:
                         for k, user in enumerate(USERS)
                     ]
                     quota = [Quota(DAY_MS, 10)] * len(batch)
-                    assert store_reports(connection, batch, at, made.sqlite, quota) == ["new"] * 6
+                    assert store_reports(raw, batch, at, quota) == ["new"] * 6
         yield made
 
 

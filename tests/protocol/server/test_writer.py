@@ -12,9 +12,10 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 
 from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.store.batches import Quota, Report, store_reports
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.schema import counts, reports
-from panda_mdp.protocol.server.writer import Report, ReportWriter, store_reports
+from panda_mdp.protocol.server.writer import ReportWriter
 
 
 @pytest.fixture
@@ -45,8 +46,8 @@ def counted(store: Store) -> Counter[tuple[int, int]]:
 
 def test_what_becomes_of_reports(store: Store) -> None:
     known = report(3)
-    with store.write() as connection:
-        assert store_reports(connection, [known], 0, store.sqlite) == ["new"]
+    with store.reports() as raw:
+        assert store_reports(raw, [known], 0) == ["new"]
     twice = report(4)
     batch = [
         known,
@@ -59,8 +60,8 @@ def test_what_becomes_of_reports(store: Store) -> None:
         # The same id in another deployment is another report.
         known._replace(deployment=2),
     ]
-    with store.write() as connection:
-        outcomes = store_reports(connection, batch, 3_600_000, store.sqlite)
+    with store.reports() as raw:
+        outcomes = store_reports(raw, batch, 3_600_000)
     assert outcomes == [
         "known",
         "conflict",
@@ -154,3 +155,49 @@ def test_stop_stores_what_waits(store: Store) -> None:
 
     assert asyncio.run(send()) == ["new"] * 20
     assert sum(stored(store).values()) == 20
+
+
+def test_quotas_hold_over_batches_and_periods(store: Store) -> None:
+    """Two a period; what the period before left may be caught up; a repeat takes nothing."""
+    quota = Quota(1_000, 2)
+
+    def send(batch: list[Report], at: int) -> list[str]:
+        with store.reports() as raw:
+            return list(store_reports(raw, batch, at, [quota] * len(batch)))
+
+    first, other = report(1), report(1, token="b" * 12)
+    assert send([first, first, report(2), other], 10_500) == ["new", "known", "new", "new"]
+    late = report(3)
+    more = [late, report(4), report(5), late, late._replace(output=9)]
+    assert send(more, 10_900) == ["new", "new", "spent", "known", "conflict"]
+    # What is refused is not there, nor is what repeats it.
+    again = report(6)
+    assert send([again, again, first], 10_999) == ["spent", "spent", "known"]
+    # The period before had none left, of the other token one.
+    batch = [report(n) for n in range(3)] + [report(n, token="b" * 12) for n in range(4)]
+    outcomes = ["new", "new", "spent", "new", "new", "new", "spent"]
+    assert send(batch, 11_000) == outcomes
+    assert stored(store) == counted(store)
+    assert sum(stored(store).values()) == 1 + 1 + 1 + 2 + 2 + 3
+
+
+def test_a_batch_that_breaks_leaves_nothing_and_the_next_is_stored(store: Store) -> None:
+    with pytest.raises(RuntimeError), store.reports() as raw:
+        assert store_reports(raw, [report(1)], 0) == ["new"]
+        raise RuntimeError
+    assert not stored(store)
+    with store.reports() as raw:
+        assert store_reports(raw, [report(2)], 0) == ["new"]
+    assert stored(store) == counted(store) == Counter({(1, 2): 1})
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
+def test_batches_of_any_length(store: Store, count: int) -> None:
+    batch = [report(n, token=f"{n % 90:012x}") for n in range(count)]
+    quotas = [Quota(1_000, 5)] * count
+    with store.reports() as raw:
+        assert store_reports(raw, batch, 0, quotas) == ["new"] * count
+    with store.reports() as raw:
+        assert store_reports(raw, batch, 0, quotas) == ["known"] * count
+    assert stored(store) == counted(store)
+    assert sum(stored(store).values()) == count

@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route, Router
 from panda_mdp.errors import PandaError
 from panda_mdp.protocol.messages.keys import KeySheet
 from panda_mdp.protocol.server.context import Context
+from panda_mdp.protocol.server.express import Express
 from panda_mdp.protocol.server.failures import Failure, invalid
 from panda_mdp.protocol.server.gate import INTERNAL, App, Gate, Receive, Scope, Send, failure_of
 from panda_mdp.protocol.server.openapi import describe
@@ -58,7 +59,9 @@ class Server:
 
     def __init__(self, context: Context, app: App) -> None:
         self.context = context
-        self._door: App = Gate(app, context.book, context.settings, context.metrics)
+        gate = Gate(app, context.book, context.settings, context.metrics)
+        self.express = Express(context, gate)
+        self._door: App = gate
         if context.settings.cors_origins:
             # Outermost, so that refusals have its headers too.
             self._door = CORSMiddleware(

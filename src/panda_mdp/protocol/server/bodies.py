@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
@@ -30,7 +30,7 @@ _JSON = b"application/json"
 
 async def read_body(request: Request, here: Context, limit: int) -> bytes:
     """The bytes of a body. Raises `Failure` beyond `limit`, and where it takes too long."""
-    declared = _header(request, b"content-length")
+    declared = _header(request.scope["headers"], b"content-length")
     size = int(declared[0][:20]) if declared and declared[0].isdigit() else 0
     if size > limit:
         raise _too_large(limit, close=size > DRAINED)
@@ -82,19 +82,25 @@ class Room:
         self._free += count
 
 
-def _header(request: Request, wanted: bytes) -> list[bytes]:
+def _header(headers: Sequence[tuple[bytes, bytes]], wanted: bytes) -> list[bytes]:
     """All values of a header. Its name is in lower case already, as ASGI has it."""
-    return [value for name, value in request.scope["headers"] if name == wanted]
+    return [value for name, value in headers if name == wanted]
+
+
+def check_kind(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse a body that is said to be something else than JSON."""
+    kinds = _header(headers, b"content-type")
+    if not kinds or kinds == [_JSON]:
+        return
+    if len(kinds) > 1 or kinds[0].split(b";")[0].strip().lower() != _JSON:
+        raise Failure(
+            "invalid", "content-type: it is not application/json", "send application/json"
+        )
 
 
 async def read_json(request: Request, here: Context, limit: int) -> bytes:
     """The bytes of a body that is said to be JSON, or nothing else."""
-    kinds = _header(request, b"content-type")
-    kind = kinds[0] if kinds else _JSON
-    if len(kinds) > 1 or kind.split(b";")[0].strip().lower() != _JSON:
-        raise Failure(
-            "invalid", "content-type: it is not application/json", "send application/json"
-        )
+    check_kind(request.scope["headers"])
     return await read_body(request, here, limit)
 
 

@@ -6,7 +6,8 @@ address, a deployment or an output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -46,10 +47,13 @@ class Metrics:
         ProcessCollector(registry=self._registry)
         self._registry.register(_Now(writer, ready))
 
-    def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request that has been answered."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+    def requests(self, method: str, route: str, answered: Sequence[tuple[int, float]]) -> None:
+        """Count requests that have been answered: the status and the seconds of each."""
+        for status, number in Counts(status for status, _ in answered).items():
+            self._requests.labels(method, route, str(status)).inc(number)
+        observe = self._seconds.labels(route).observe
+        for _, seconds in answered:
+            observe(seconds)
 
     def refusal(self, code: str) -> None:
         """Count a refusal."""

@@ -39,7 +39,7 @@ PAGE = 64 << 10
 """A body of so many bytes counts as a request of its own."""
 NO_TOKEN = unauthorised("this needs a token, and the request has none")
 _BAD_FORM = unauthorised("the Authorization header has not the form Bearer pmt_<id>_<secret>")
-_ALWAYS = (
+ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
@@ -111,7 +111,7 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *_ALWAYS]}
+                message = {**message, "headers": [*message["headers"], *ALWAYS]}
             await send(message)
 
         try:
@@ -129,7 +129,11 @@ class Gate:
         finally:
             if "room" in state:
                 state["room"].give_back(state["taken"])
-            self._note(scope, status, time.perf_counter() - began)
+            # The template and never the path: names in a path could be anything.
+            route = getattr(scope.get("route"), "path", "") or "-"
+            address = f" {_address(scope)}" if self.settings.log_addresses else ""
+            answered = [(status, time.perf_counter() - began)]
+            self.note(_method(scope), route, answered, state.get("code"), address)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in PROBES:
@@ -169,6 +173,22 @@ class Gate:
         except Failure as failure:
             return None, failure
 
+    def known(self, headers: Sequence[tuple[bytes, bytes]]) -> Token | None:
+        """The valid token of a request, if that is known without asking the store."""
+        given = [value for name, value in headers if name == b"authorization"]
+        parts = parse(given[0]) if len(given) == 1 else None
+        token = None if parts is None else self.book.cached(parts[0])
+        if parts is None or token is None:
+            return None
+        try:
+            return self.book.check(token, parts[1])
+        except Failure:
+            return None
+
+    def spare(self, token: Token) -> bool:
+        """Count a request, unless it comes too early."""
+        return self._tokens.take(token.id, time.monotonic()) == 0
+
     def _count(self, scope: Scope, token: Token | None) -> None:
         now = time.monotonic()
         if token is not None:
@@ -176,22 +196,30 @@ class Gate:
         else:
             _limit(self._addresses.take(_address(scope), now))
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request and log it."""
-        # The template and never the path: names in a path could be anything.
-        route = getattr(scope.get("route"), "path", "") or "-"
-        method, took = _method(scope), 1e3 * seconds
+    def note(
+        self,
+        method: str,
+        route: str,
+        answered: Sequence[tuple[int, float]],
+        code: str | None = None,
+        address: str = "",
+    ) -> None:
+        """Count requests and log them: the status and the seconds of each."""
         if self.metrics is not None:
-            self.metrics.request(method, route, status, seconds)
-            if "code" in scope["state"]:
-                self.metrics.refusal(scope["state"]["code"])
+            self.metrics.requests(method, route, answered)
+            if code is not None:
+                self.metrics.refusal(code)
         if not access_log.isEnabledFor(logging.INFO):
             return
-        address = f" {_address(scope)}" if self.settings.log_addresses else ""
-        fields = {"method": method, "route": route, "status": status, "ms": round(took, 1)}
-        access_log.info(
-            "%s %s %d %.1f ms%s", method, route, status, took, address, extra={"request": fields}
-        )
+        fields = [
+            {"method": method, "route": route, "status": status, "ms": round(1e3 * seconds, 1)}
+            for status, seconds in answered
+        ]
+        lines = [
+            f"{method} {route} {status} {1e3 * seconds:.1f} ms{address}"
+            for status, seconds in answered
+        ]
+        access_log.info("%s", "\n".join(lines), extra={"requests": fields})
 
 
 def _length(scope: Scope) -> int:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, select
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.reports import ReportRequest
 from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.store.batches import Quota
 from panda_mdp.protocol.server.store.catalogue import table_file, table_info, table_outputs
 from panda_mdp.protocol.server.store.database import Store, now_ms
 from panda_mdp.protocol.server.store.deployments import (
@@ -24,7 +25,6 @@ from panda_mdp.protocol.server.store.deployments import (
     solved_round,
 )
 from panda_mdp.protocol.server.store.schema import deployment_versions, deployments, uploads
-from panda_mdp.protocol.server.writer import Quota
 
 MOST_TABLES = 200
 

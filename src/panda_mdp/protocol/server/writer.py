@@ -13,25 +13,17 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
-
-from sqlalchemy import Connection, Table, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
 
 from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.store.batches import Outcome, Quota, Report, store_reports
 from panda_mdp.protocol.server.store.database import Store, now_ms
-from panda_mdp.protocol.server.store.schema import counts, reports
-from panda_mdp.protocol.server.store.schema import quotas as spent
 
-Outcome = Literal["new", "known", "conflict", "spent", "failed"]
 _log = logging.getLogger("panda_mdp.server")
-_IN_ONE_QUERY = 500
-HOUR_MS = 3_600_000
-LINGER_S = 0.003
+LINGER_S = 0.008
+"""While several wait at a time."""
+IDLE_S = 0.001
 FEW = 32
 BUSY = Failure(
     "unavailable", "too many reports wait for the disk", "try again", {"retry-after": "1"}
@@ -44,40 +36,12 @@ NOT_STORED = Failure(
 )
 
 
-class Report(NamedTuple):
-    """A report on its way. Its repr would show the output, so it is never printed."""
-
-    deployment: int
-    id: bytes
-    token: str
-    version: int
-    output: int
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """`most` reports of one token in a period; what the period before left may be caught up."""
-
-    period_ms: int
-    most: int
-
-    def refusal(self, at: int) -> Failure:
-        """What is answered to a token that has no more."""
-        seconds = max(1, (self.period_ms - at % self.period_ms) // 1000)
-        return Failure(
-            "rate_limited",
-            f"this token has made its {self.most} reports of {self.period_ms // 1000} s",
-            f"send it again, with the same id, in {seconds} s",
-            {"retry-after": str(seconds)},
-        )
-
-
 @dataclass(slots=True)
 class _Waiting:
     report: Report
     quota: Quota | None
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Outcome]
+    done: Callable[[Outcome], None]
 
 
 class ReportWriter:
@@ -89,6 +53,7 @@ class ReportWriter:
         self._most = waiting
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="report writer", daemon=True)
+        self._last = 0
         self.commits = 0
         self.stored = 0
         self.failed = 0
@@ -114,21 +79,38 @@ class ReportWriter:
 
     async def write(self, report: Report, quota: Quota | None = None) -> Outcome:
         """Store a report; returns once it is durable, or says that it is not."""
-        if self._queue.qsize() >= self._most:
-            raise BUSY
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(report, quota, loop, loop.create_future())
-        self._queue.put(waiting)
-        outcome = await waiting.future
+        future: asyncio.Future[Outcome] = loop.create_future()
+
+        def done(outcome: Outcome) -> None:
+            # Whoever hung up waits no longer; the report is stored all the same.
+            if not future.done():
+                future.set_result(outcome)
+
+        self.give(report, quota, loop, done)
+        outcome = await future
         if outcome == "failed":
             raise NOT_STORED
         return outcome
+
+    def give(
+        self,
+        report: Report,
+        quota: Quota | None,
+        loop: asyncio.AbstractEventLoop,
+        done: Callable[[Outcome], None],
+    ) -> None:
+        """Store a report; `done` is called in the loop once it is durable, or "failed"."""
+        if self._queue.qsize() >= self._most:
+            raise BUSY
+        self._queue.put(_Waiting(report, quota, loop, done))
 
     def _run(self) -> None:
         while True:
             batch, last = self._gather()
             if batch:
                 self._serve(batch)
+                self._last = len(batch)
             if last:
                 return
 
@@ -138,7 +120,7 @@ class ReportWriter:
         entry = self._queue.get()
         if self._queue.qsize() < FEW:
             # A commit costs the same for one and for many: let a few more arrive.
-            time.sleep(LINGER_S)
+            time.sleep(LINGER_S if self._last > 1 else IDLE_S)
         while entry is not None:
             batch.append(entry)
             if len(batch) >= self._batch:
@@ -152,164 +134,32 @@ class ReportWriter:
     def _serve(self, batch: list[_Waiting]) -> None:
         outcomes: list[Outcome]
         try:
-            with self._store.write(reports=True) as connection:
+            with self._store.reports() as raw:
                 outcomes = store_reports(
-                    connection,
+                    raw,
                     [entry.report for entry in batch],
                     now_ms(),
-                    self._store.sqlite,
                     [entry.quota for entry in batch],
                 )
             self.commits += 1
             self.stored += outcomes.count("new")
-        except SQLAlchemyError as error:
+        except Exception as error:
             # Nothing of the batch is stored, and nobody is told otherwise.
             _log.error("a batch of %d reports was not stored: %s", len(batch), _name(error))
             outcomes = ["failed"] * len(batch)
             self.failed += 1
             time.sleep(0.05)
-        loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Outcome], Outcome]]] = {}
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Callable[[Outcome], None], Outcome]]] = {}
         for entry, outcome in zip(batch, outcomes, strict=True):
-            loops.setdefault(entry.loop, []).append((entry.future, outcome))
+            loops.setdefault(entry.loop, []).append((entry.done, outcome))
         for loop, results in loops.items():
             _wake(loop, _settle(results))
 
 
-def store_reports(
-    connection: Connection,
-    batch: list[Report],
-    at: int,
-    on_sqlite: bool,
-    quotas: Sequence[Quota | None] = (),
-) -> list[Outcome]:
-    """Insert those that are new, in order, and count them; say what became of each."""
-    known = _known(connection, batch)
-    outcomes: list[Outcome] = []
-    first: dict[tuple[int, bytes], int] = {}
-    for place, report in enumerate(batch):
-        key = (report.deployment, report.id)
-        before = known.get(key)
-        if before is None:
-            known[key] = report
-            first[key] = place
-            outcomes.append("new")
-        else:
-            outcomes.append("known" if before == report else "conflict")
-    limited = {place: quotas[place] for place in first.values() if quotas and quotas[place]}
-    for place in _beyond(connection, batch, limited, at, on_sqlite):
-        outcomes[place] = "spent"
-        # What repeats it in this batch repeats something that is not there.
-        for later in range(place + 1, len(batch)):
-            same = batch[later][:2] == batch[place][:2]
-            outcomes[later] = "spent" if same else outcomes[later]
-    fresh = [report for report, outcome in zip(batch, outcomes, strict=True) if outcome == "new"]
-    if fresh:
-        connection.execute(insert(reports), [{**report._asdict(), "at": at} for report in fresh])
-        hour = at // HOUR_MS
-        sums = Counter((r.deployment, r.version, r.output, hour) for r in fresh)
-        _add(connection, counts, ("deployment", "version", "output", "hour"), sums, on_sqlite)
-    return outcomes
-
-
-def _beyond(
-    connection: Connection,
-    batch: list[Report],
-    limited: Mapping[int, Quota | None],
-    at: int,
-    on_sqlite: bool,
-) -> list[int]:
-    """The reports of a batch that are more than their tokens may make; the others are counted."""
-    if not limited:
-        return []
-    names = ("deployment", "token", "period")
-    wanted: dict[tuple[int, str, int], list[int]] = {}
-    limits: dict[tuple[int, str, int], Quota] = {}
-    for place, quota in limited.items():
-        if quota is not None:
-            report = batch[place]
-            key = (report.deployment, report.token, at // quota.period_ms)
-            wanted.setdefault(key, []).append(place)
-            limits[key] = quota
-    # Counted before it is looked at: the rows are then this transaction's alone.
-    _add(connection, spent, names, Counter({k: len(v) for k, v in wanted.items()}), on_sqlite)
-    used = _used(connection, list(wanted))
-    beyond: dict[tuple[int, str, int], list[int]] = {}
-    for key, places in wanted.items():
-        most, (deployment, token, period) = limits[key].most, key
-        unused = max(0, most - used.get((deployment, token, period - 1), 0))
-        room = most + unused - (used[key] - len(places))
-        if room < len(places):
-            beyond[key] = places[max(0, room) :]
-    if beyond:
-        back = Counter({key: -len(places) for key, places in beyond.items()})
-        _add(connection, spent, names, back, on_sqlite)
-    return sorted(place for places in beyond.values() for place in places)
-
-
-def _used(
-    connection: Connection, keys: list[tuple[int, str, int]]
-) -> dict[tuple[int, str, int], int]:
-    """Reports of tokens in the periods of the keys and in those before."""
-    used: dict[tuple[int, str, int], int] = {}
-    for deployment, period in sorted({(key[0], key[2]) for key in keys}):
-        tokens = [key[1] for key in keys if (key[0], key[2]) == (deployment, period)]
-        for start in range(0, len(tokens), _IN_ONE_QUERY):
-            rows = connection.execute(
-                select(spent).where(
-                    spent.c.deployment == deployment,
-                    spent.c.token.in_(tokens[start : start + _IN_ONE_QUERY]),
-                    spent.c.period.in_((period - 1, period)),
-                )
-            )
-            for row in rows:
-                key = (int(row.deployment), str(row.token), int(row.period))
-                used[key] = int(row._mapping["count"])
-    return used
-
-
-def _known(connection: Connection, batch: list[Report]) -> dict[tuple[int, bytes], Report]:
-    by_deployment: dict[int, list[bytes]] = {}
-    for report in batch:
-        by_deployment.setdefault(report.deployment, []).append(report.id)
-    stored: dict[tuple[int, bytes], Report] = {}
-    columns = [reports.c[name] for name in Report._fields]
-    for deployment, ids in by_deployment.items():
-        for start in range(0, len(ids), _IN_ONE_QUERY):
-            part = ids[start : start + _IN_ONE_QUERY]
-            rows = connection.execute(
-                select(*columns).where(reports.c.deployment == deployment, reports.c.id.in_(part))
-            )
-            for row in rows:
-                key = (int(row.deployment), bytes(row.id))
-                stored[key] = Report(*key, row.token, row.version, row.output)
-    return stored
-
-
-def _add(
-    connection: Connection,
-    table: Table,
-    names: tuple[str, ...],
-    sums: Mapping[tuple[Any, ...], int],
-    on_sqlite: bool,
-) -> None:
-    make = sqlite.insert if on_sqlite else postgresql.insert
-    statement = make(table)
-    statement = statement.on_conflict_do_update(
-        index_elements=list(names), set_={"count": table.c.count + statement.excluded.count}
-    )
-    rows = [
-        {**dict(zip(names, key, strict=True)), "count": count}
-        for key, count in sorted(sums.items())
-    ]
-    connection.execute(statement, rows)
-
-
-def _settle(results: Iterable[tuple[asyncio.Future[Outcome], Outcome]]) -> Callable[[], None]:
+def _settle(results: Iterable[tuple[Callable[[Outcome], None], Outcome]]) -> Callable[[], None]:
     def settle() -> None:
-        for future, outcome in results:
-            # Whoever hung up waits no longer; the report is stored all the same.
-            if not future.done():
-                future.set_result(outcome)
+        for done, outcome in results:
+            done(outcome)
 
     return settle
 
@@ -322,6 +172,6 @@ def _wake(loop: asyncio.AbstractEventLoop, settle: Callable[[], None]) -> None:
         return
 
 
-def _name(error: SQLAlchemyError) -> str:
+def _name(error: Exception) -> str:
     cause = getattr(error, "orig", None)
     return type(error if cause is None else cause).__name__

@@ -41,13 +41,14 @@ from panda_mdp.protocol.server.routes.common import (
     gives,
     require,
 )
+from panda_mdp.protocol.server.store.batches import HOUR_MS, Outcome, Report
 from panda_mdp.protocol.server.store.database import now_ms
 from panda_mdp.protocol.server.store.deployments import find
 from panda_mdp.protocol.server.store.schema import counts, reports, when
-from panda_mdp.protocol.server.writer import HOUR_MS, Outcome, Report
+from panda_mdp.protocol.server.writer import NOT_STORED
 
 router = APIRouter()
-_REPORT = TypeAdapter(ReportRequest)
+REPORT = TypeAdapter(ReportRequest)
 PATH = "/v1/deployments/{name}/reports"
 PAGE = 2_000
 NDJSON = "application/x-ndjson"
@@ -62,7 +63,7 @@ _EXPORT: Responses = {
 
 @router.post(
     PATH,
-    openapi_extra=accepts("ReportRequest", _REPORT),
+    openapi_extra=accepts("ReportRequest", REPORT),
     responses=gives(ReportAccepted, 200, 201) | fails(401, 403, 404, 409, 413),
     status_code=201,
 )
@@ -70,26 +71,45 @@ async def post_report(request: Request, name: NamePath) -> Response:
     """Take one report: an output that was drawn. The answer comes after it is on the disk."""
     token = require(request, "reporter")
     here = context(request)
-    message = await read_message(request, here, _REPORT)
+    message = await read_message(request, here, REPORT)
     live = here.live.cached(name) or await here.deployment(name)
     refusal = live.problem(message, token.id)
     if refusal is not None:
         # A worker may have put a round into force a moment ago.
         live = await run_in_threadpool(here.live.fetch, name)
         refusal = live.problem(message, token.id)
-    made = bytes.fromhex(message.id.replace("-", ""))
-    version = live.version if message.version is None else message.version
-    report = Report(live.id, made, token.id, version, message.output)
+    report = report_of(message, live, token.id)
     outcome: Outcome = "conflict"
     if refusal is None:
         outcome = await here.writer.write(report, live.quota)
-    if outcome in ("conflict", "spent") and await run_in_threadpool(
+    return await conclude(here, live, message, report, outcome, refusal)
+
+
+def report_of(message: ReportRequest, live: Live, token: str) -> Report:
+    """A report as it is stored."""
+    made = bytes.fromhex(message.id.replace("-", ""))
+    version = live.version if message.version is None else message.version
+    return Report(live.id, made, token, version, message.output)
+
+
+async def conclude(
+    here: Context,
+    live: Live,
+    message: ReportRequest,
+    report: Report,
+    outcome: Outcome,
+    refusal: Failure | None = None,
+) -> Response:
+    """What is answered to a report."""
+    if outcome == "conflict" and await run_in_threadpool(
         _accepted_before, here, report, message.version is None
     ):
         # A repeat of what was accepted stays accepted, whatever has changed since.
         outcome = "known"
     elif refusal is not None:
         raise refusal
+    if outcome == "failed":
+        raise NOT_STORED
     if outcome == "spent":
         raise live.quota.refusal(now_ms())
     if outcome == "conflict":

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from alembic.util import CommandError
 from filelock import FileLock, Timeout
@@ -27,11 +27,15 @@ from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.protocol.server.store import schema
 from panda_mdp.protocol.server.store.migrations import upgrade
 
-_ADVISORY_WRITE = 0x70616E6461  # "panda"
-_ADVISORY_REPORTS = _ADVISORY_WRITE + 2
+_WRITE = 0x70616E6461  # "panda"
+_WRITE_REPORTS = _WRITE + 2
 _LETTING_GO_S = 2.0
-_POSTGRES_OPTIONS = "-c idle_in_transaction_session_timeout=30000 -c lock_timeout=30000"
-"""A server that freezes in the middle of a change must not hold the others up for long."""
+_POSTGRES_OPTIONS = (
+    "-c idle_in_transaction_session_timeout=30000 -c lock_timeout=30000 "
+    "-c plan_cache_mode=force_custom_plan"
+)
+"""A server that freezes in the middle of a change must not hold the others up for long, and a plan
+that was made for an empty table must not read all of a full one."""
 
 
 Counter = Literal["token_changes", "deployment_changes"]
@@ -54,6 +58,7 @@ class Store:
         self.url = url
         self._lock = threading.Lock()
         self._reports = threading.Lock()
+        self._raw: Any = None
 
     @classmethod
     def create(cls, database: str) -> Store:
@@ -89,7 +94,10 @@ class Store:
         url = _url(database)
         if url.get_backend_name() == "sqlite":
             engine = create_engine(
-                url, pool_size=8, max_overflow=32, connect_args={"check_same_thread": False}
+                url,
+                pool_size=8,
+                max_overflow=32,
+                connect_args={"check_same_thread": False, "cached_statements": 300},
             )
             _prepare_sqlite(engine)
         else:
@@ -138,21 +146,46 @@ class Store:
             yield connection
 
     @contextmanager
-    def write(self, *, reports: bool = False) -> Iterator[Connection]:
+    def write(self) -> Iterator[Connection]:
         """A transaction that is durable once the block ends without an error.
 
-        No other process makes a change of the same sort meanwhile: `reports`, whose numbers then
-        rise in the order in which they become visible, or all others. SQLite has one writer in any
-        case; the lock keeps this process's threads from polling for it.
+        No other process makes such a change meanwhile. SQLite has one writer in any case; the lock
+        keeps this process's threads from polling for it.
+        """
+        with self._lock, self._begin() as connection:
+            if not self.sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITE})
+            yield connection
+
+    @contextmanager
+    def reports(self) -> Iterator[Any]:
+        """The driver's connection in a transaction that stores reports, as durable as `write`.
+
+        No other process stores reports meanwhile, so their numbers rise in the order in which they
+        become visible. PostgreSQL keeps one connection for it: taking one from the pool and looking
+        whether it lives would cost as much as a few reports do.
         """
         if self.sqlite:
-            with self._lock, self._begin() as connection:
-                yield connection
+            with self.write() as connection:
+                yield connection.connection.driver_connection
             return
-        with self._reports if reports else self._lock, self._begin() as connection:
-            key = _ADVISORY_REPORTS if reports else _ADVISORY_WRITE
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-            yield connection
+        with self._reports:
+            raw = self._raw
+            try:
+                if raw is None:
+                    fairy = self.engine.raw_connection()
+                    raw = self._raw = cast(Any, fairy.driver_connection)
+                    fairy.detach()
+                    raw.autocommit = True
+                raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({_WRITE_REPORTS})")
+                yield raw
+                raw.execute("COMMIT")
+            except BaseException:
+                # Whatever has become of it: the server ends a transaction whose client is gone.
+                self._raw = None
+                if raw is not None:
+                    raw.close()
+                raise
 
     @contextmanager
     def _begin(self) -> Iterator[Connection]:
@@ -207,6 +240,9 @@ class Store:
 
     def close(self) -> None:
         """Give all connections back."""
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.close()
         self.engine.dispose()
 
     def _check_schema(self) -> None:
