@@ -393,6 +393,7 @@ def main() -> None:
         "--abuse", action="store_true", help="one token tries everything meanwhile"
     )
     options.add_argument("--docs", action="store_true", help="write into docs/reliability.md")
+    options.add_argument("--no-charts", action="store_true", help="only measure")
     options.add_argument("--report", action="store_true", help="only draw what was measured")
     options.add_argument("--folder", type=Path, default=RESULTS, help="where results go")
     args = options.parse_args()
@@ -416,7 +417,8 @@ def main() -> None:
         finally:
             cluster.stop()
         keep(args.folder, found)
-    write_report(args.folder, docs)
+    if not args.no_charts:
+        write_report(args.folder, docs)
 
 
 def keep(folder: Path, found: Result) -> None:

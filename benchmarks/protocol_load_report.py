@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.plot.style import BLUE, INK, ORANGE, PALE, VERMILION, new_figure, save_figure
 
 TARGET_MS = 100.0
 NAMES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
@@ -111,6 +110,8 @@ def download_table(found: list[Result]) -> list[str]:
 
 def draw(found: list[Result], part: str, path: Path) -> Path:
     """Percentiles of each second over time."""
+    from panda_mdp.plot.style import BLUE, INK, ORANGE, PALE, VERMILION, new_figure, save_figure
+
     figure = new_figure(9.0, 3.1 * len(found) + 0.5)
     words = {"steady": "Latency of reports", "beside": "Latency of reports beside 50 downloads"}
     figure.suptitle(

@@ -42,7 +42,7 @@ class Express:
     def __init__(self, context: Context, gate: Gate) -> None:
         self.context = context
         self.gate = gate
-        self._notes: list[tuple[int, float]] = []
+        self._accepted: list[tuple[Taken, int]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         settings = context.settings
         self._open = not settings.log_addresses
@@ -96,15 +96,17 @@ class Express:
         self.gate.note("POST", PATH, [(status, taken.seconds)], code)
         taken.answer(status, body, more)
 
-    def note(self, status: int, seconds: float) -> None:
-        """Count and log an answer, together with those of the same batch."""
-        if not self._notes:
-            asyncio.get_running_loop().call_soon(self._write_notes)
-        self._notes.append((status, seconds))
+    def accepted(self, taken: Taken, status: int) -> None:
+        """Count, log and answer a report that is stored, together with others of its batch."""
+        if not self._accepted:
+            asyncio.get_running_loop().call_soon(self._answer)
+        self._accepted.append((taken, status))
 
-    def _write_notes(self) -> None:
-        notes, self._notes = self._notes, []
-        self.gate.note("POST", PATH, notes)
+    def _answer(self) -> None:
+        batch, self._accepted = self._accepted, []
+        self.gate.note("POST", PATH, [(status, taken.seconds) for taken, status in batch])
+        for taken, status in batch:
+            taken.answer(status, b'{"id":"%s","accepted":true}' % taken.message.id.encode())
 
 
 class _Nobody:
@@ -154,12 +156,10 @@ class Taken:
 
     def stored(self, outcome: Outcome) -> None:
         """Called by the writer, in the loop."""
-        if outcome not in ("new", "known"):
+        if outcome in ("new", "known"):
+            self._express.accepted(self, 201 if outcome == "new" else 200)
+        else:
             self._express.explain(self, outcome)
-            return
-        status = 201 if outcome == "new" else 200
-        self._express.note(status, self.seconds)
-        self.answer(status, b'{"id":"%s","accepted":true}' % self.message.id.encode())
 
     def answer(self, status: int, body: bytes, more: Headers = ()) -> None:
         """Send the answer; the connection may then carry the next request."""
