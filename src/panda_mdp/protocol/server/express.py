@@ -87,8 +87,8 @@ class Express:
     async def _explain(self, taken: Taken, outcome: Outcome) -> None:
         code, more = None, []
         try:
-            found = await conclude(self.context, taken.live, taken.message, taken.report, outcome)
-            status, body = found.status_code, bytes(found.body)
+            response = await conclude(self.context, taken.live, taken.message, taken.report, outcome)
+            status, body = response.status_code, bytes(response.body)
         except Exception as error:
             failure = error if isinstance(error, Failure) else failure_of(error)
             status, body, code = failure.status, failure.body, failure.code

@@ -210,7 +210,7 @@ class _Postgres:
         self, batch: Sequence[Report], periods: Sequence[Period]
     ) -> tuple[Known, dict[Period, int]]:
         before = [p._replace(number=p.number - 1) for p in periods]
-        found = self._raw.execute(
+        rows = self._raw.execute(
             _LOOK,
             [
                 *_columns([(r.deployment, r.id.hex()) for r in batch], 2),
@@ -220,7 +220,7 @@ class _Postgres:
         )
         known: Known = {}
         used: dict[Period, int] = {}
-        for deployment, made, token, number, value in found:
+        for deployment, made, token, number, value in rows:
             if made is None:
                 used[Period(deployment, token, number)] = value
             else:
