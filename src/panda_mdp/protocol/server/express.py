@@ -87,7 +87,9 @@ class Express:
     async def _explain(self, taken: Taken, outcome: Outcome) -> None:
         code, more = None, []
         try:
-            response = await conclude(self.context, taken.live, taken.message, taken.report, outcome)
+            response = await conclude(
+                self.context, taken.live, taken.message, taken.report, outcome
+            )
             status, body = response.status_code, bytes(response.body)
         except Exception as error:
             failure = error if isinstance(error, Failure) else failure_of(error)
