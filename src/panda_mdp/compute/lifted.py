@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import Int32Array
 from panda_mdp.compute.closure import SETTLED, Closure
 from panda_mdp.compute.numba.floored import worst_of_groups
-from panda_mdp.compute.numba.lifted import close_groups, covered
+from panda_mdp.compute.numba.lifted import close_groups, covered, scale_rows
 from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
 from panda_mdp.space.domain import Domain
 
@@ -41,15 +42,25 @@ class Cut:
     floor: FloatArray
     """(m,)."""
 
-    @property
+    @cached_property
     def group(self) -> IntArray:
         """The group of every node."""
         return np.repeat(np.arange(len(self.columns)), np.diff(self.groups))
 
-    @property
+    @cached_property
     def floors(self) -> FloatArray:
         """(groups, width); 1 in columns that do not exist, where every entry is 1 too."""
         return np.where(self.columns >= 0, self.floor[np.maximum(self.columns, 0)], 1.0)
+
+    @cached_property
+    def nodes(self) -> IntArray:
+        """Nodes in the order of their positions."""
+        return np.argsort(self.position, kind="stable")
+
+    def by_position(self, size: int) -> tuple[IntArray, IntArray]:
+        """The nodes of every position: offsets and nodes."""
+        count = np.bincount(self.position, minlength=size)
+        return np.concatenate([[0], np.cumsum(count)]), self.nodes
 
 
 class LiftedClosure(Closure):
@@ -97,26 +108,11 @@ class LiftedClosure(Closure):
 
     def scaled(self, cut: Cut, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Rows scaled to sum to 1 over the floor, and their sums before, by position."""
-        group = cut.group
-        floors = np.where(cut.columns >= 0, cut.floors, 0.0)
-        under = floors[group]
-        exists = cut.columns[group] >= 0
-        total = float(floors.sum())
-        size = self.domain.size
-        above = np.where(exists, z - under, 0.0)
-        sums = np.bincount(cut.position, above.sum(axis=1), size) + total
-        scale = np.ones(size)
-        for _ in range(SCALINGS):
-            raised = exists & (z * scale[cut.position][:, None] > under)
-            mass = np.bincount(cut.position, np.where(raised, z, 0.0).sum(axis=1), size)
-            freed = np.bincount(cut.position, np.where(raised, under, 0.0).sum(axis=1), size)
-            new = (1 - total + freed) / np.where(mass > 0, mass, 1.0)
-            still = float(np.abs(new / scale - 1).max()) < 1e-14
-            scale = new
-            if still:
-                break
-        moved = np.maximum(z * scale[cut.position][:, None], under)
-        return np.where(exists, moved, 1.0), np.asarray(sums, dtype=np.float64)
+        out, sums = np.empty_like(z), np.empty(self.domain.size)
+        start, part = cut.by_position(self.domain.size)
+        exists = cut.columns >= 0
+        scale_rows(z, out, sums, cut.floors, exists, cut.group, start, part, SCALINGS)
+        return out, sums
 
     def closed(
         self, cut: Cut, z: FloatArray, epsilon: float, active: BoolArray, nats: float = np.inf

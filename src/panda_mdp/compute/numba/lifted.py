@@ -119,3 +119,50 @@ def close_groups(
                                 k -= 1
                             gain[i, k] = value
                             partner[i, k] = position[j]
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def scale_rows(z, out, sums, floor, exists, group, start, part, scalings):
+    """out = max(s z, floor) with the s, one for every record, for which its row sums to 1 over the
+    floor of all outputs; `sums` receives what the rows summed to before.
+
+    The nodes of record r are part[start[r] : start[r + 1]], those of its row that are no nodes are
+    at the floor. Each step takes the entries that s leaves above the floor to be those of the last.
+    """
+    width = z.shape[1]
+    total = 0.0
+    for g in range(len(floor)):
+        for y in range(width):
+            if exists[g, y]:
+                total += floor[g, y]
+    records = len(start) - 1
+    for r in prange(records):
+        above = 0.0
+        for k in range(start[r], start[r + 1]):
+            i = part[k]
+            g = group[i]
+            for y in range(width):
+                if exists[g, y]:
+                    above += z[i, y] - floor[g, y]
+        sums[r] = above + total
+        scale = 1.0
+        for _ in range(scalings):
+            mass = 0.0
+            freed = 0.0
+            for k in range(start[r], start[r + 1]):
+                i = part[k]
+                g = group[i]
+                for y in range(width):
+                    if exists[g, y] and z[i, y] * scale > floor[g, y]:
+                        mass += z[i, y]
+                        freed += floor[g, y]
+            new = (1 - total + freed) / (mass if mass > 0 else 1.0)
+            still = abs(new / scale - 1) < 1e-14
+            scale = new
+            if still:
+                break
+        for k in range(start[r], start[r + 1]):
+            i = part[k]
+            g = group[i]
+            for y in range(width):
+                out[i, y] = max(z[i, y] * scale, floor[g, y]) if exists[g, y] else 1.0
