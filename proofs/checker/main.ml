@@ -127,12 +127,14 @@ let check_claims table =
     | Json.Number n when String.exists (fun c -> c = '.' || c = 'e') n -> n
     | Json.Number n -> n ^ ".0"
     | _ -> "" in
-  let words = Printf.sprintf "exp(%s d(x, x')) z(y|x'), d in %s." said table.unit in
-  let guarantee = Json.text (Json.get "guarantee" claims) in
-  let holds_words =
-    let n = String.length words in
-    let rec at i = i + n <= String.length guarantee && (String.sub guarantee i n = words || at (i + 1)) in
+  let says name words =
+    let text = Json.text (Json.get name claims) and n = String.length words in
+    let rec at i = i + n <= String.length text && (String.sub text i n = words || at (i + 1)) in
     at 0
+  in
+  let holds_words =
+    says "guarantee" (Printf.sprintf "exp(%s d(x, x')) z(y|x'), d in %s." said table.unit)
+    && says "snapping" (Printf.sprintf "z(y|p) <= exp(%s (d(p, p') + " said)
   in
   refuse (holds_words && Json.text (Json.get "epsilon_unit" claims) = "per " ^ table.unit)
     "the words say something else";

@@ -511,13 +511,31 @@ def test_an_older_copy_of_the_book_is_noticed(ledger):
 
 
 def test_a_ledger_of_the_first_version_goes_on(ledger):
-    """Without a seal over its entries, and without the file that counts them."""
+    """Without a seal over its entries and the file that counts them; from now on it has both."""
     charge(ledger, 1)
     (ledger.folder / "ledger.count").unlink()
     with ledger_module._connect(ledger.folder / LEDGER) as connection:
         connection.execute("DELETE FROM settings WHERE name = 'tally'")
-    charge(ledger, 2)
+        word = ledger._vault.unsealed
+        connection.execute("UPDATE settings SET value = ? WHERE name = 'key'", (word,))
+    charge(Ledger.open(ledger.folder, clock=ledger._clock), 2)
     assert (ledger.folder / "ledger.count").exists()
+    (ledger.folder / "ledger.count").unlink()
+    with pytest.raises(LedgerError, match="it is missing, so it is unknown"):
+        charge(ledger, 3)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_entries_deleted_with_their_seals_are_noticed(ledger, first):
+    """Entry, tally and count together do not make a ledger of the first version."""
+    charge(ledger, 1)
+    charge(ledger, 2)
+    with ledger_module._connect(ledger.folder / LEDGER) as connection:
+        connection.execute("DELETE FROM entries WHERE seq >= ?", (first,))
+        connection.execute("DELETE FROM settings WHERE name = 'tally'")
+    (ledger.folder / "ledger.count").unlink()
+    with pytest.raises(LedgerError, match="were deleted or added by other means"):
+        charge(ledger, 3)
 
 
 def test_a_crash_after_the_commit_leaves_a_count_that_refuses_nothing(ledger, monkeypatch):

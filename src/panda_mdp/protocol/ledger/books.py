@@ -75,10 +75,14 @@ class Books:
     ) -> None:
         self._connection = connection
         self._vault = vault
-        if self._setting("key") != vault.check:
+        word = self._setting("key")
+        if word not in (vault.check, vault.unsealed):
             msg = "the ledger was replaced while it was open; open it again"
             raise LedgerError(msg)
+        self.sealed = word == vault.check
         self.count = self._check_tally()
+        if not self.sealed:
+            self.keep("key", vault.check)
         # Another process may have changed the limits since the ledger was opened.
         self.allowance = Allowance.from_json(self._setting("allowance") or allowance.to_json())
         self._now = int(now)
@@ -92,7 +96,7 @@ class Books:
         """How many entries there are, which must be as many as were charged."""
         numbers = self._numbers()
         stated = self._setting("tally")
-        if stated is None:
+        if stated is None and not self.sealed:
             # Of an earlier version of this library: sealed from now on.
             self.keep("tally", self._vault.tally(*numbers))
         elif stated != self._vault.tally(*numbers):

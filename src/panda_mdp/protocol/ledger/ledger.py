@@ -159,7 +159,7 @@ class Ledger:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     books = Books(connection, self._vault, self.allowance, self._clock())
-                    before = self._floor(books.count)
+                    before = self._floor(books)
                     yield books
                     connection.execute("COMMIT")
                     if books.count != before:
@@ -174,13 +174,15 @@ class Ledger:
             msg = f"{self.folder / LEDGER}: the ledger is damaged; {REMEDY}"
             raise LedgerError(msg) from None
 
-    def _floor(self, count: int) -> int:
+    def _floor(self, books: Books) -> int:
         """Refuse a ledger with fewer entries than were once seen: an older copy was put back."""
-        path = self.folder / COUNT
+        path, count = self.folder / COUNT, books.count
         try:
             stated = path.read_text()
         except FileNotFoundError:
-            # Of an earlier version of this library, or deleted (docs/ledger.md).
+            if books.sealed:
+                msg = f"{path}: it is missing, so it is unknown what was spent; {REMEDY}"
+                raise LedgerError(msg) from None
             self._raise_floor(count)
             return count
         seen = int(stated.split()[0]) if stated.split() and stated.split()[0].isdigit() else -1
@@ -197,8 +199,7 @@ class Ledger:
 
     def _raise_floor(self, count: int) -> None:
         # After the commit: a crash in between leaves it too low, which refuses nothing.
-        with atomic_file(self.folder / COUNT) as stream:
-            stream.write(self._vault.tally(count, count).encode())
+        _write_count(self.folder, self._vault, count)
 
     def settle(self, entry: Entry, state: State, content: Drawn | None = None) -> Entry:
         """Note what became of an entry: accepted, or given up. The charge stays."""
@@ -282,7 +283,8 @@ def _prepare_folder(folder: Path) -> None:
 
 
 def _create(book: Path, key: Path, allowance: Allowance, blocked: tuple[int, int] | None) -> None:
-    """A new ledger, then its key: a crash in between leaves an empty ledger and no key."""
+    """A new ledger and its count, then its key: a crash in between leaves an empty ledger and no
+    key."""
     if book.exists() and _count(book):
         msg = f"{key}: the ledger's key is missing, so its entries cannot be read; {REMEDY}"
         raise LedgerError(msg)
@@ -296,13 +298,21 @@ def _create(book: Path, key: Path, allowance: Allowance, blocked: tuple[int, int
         connection.execute(f"PRAGMA user_version = {VERSION}")
         for statement in SCHEMA.split(";"):
             connection.execute(statement)
-        settings = {"key": Vault(secret).check, "allowance": allowance.to_json()}
+        vault = Vault(secret)
+        settings = {"key": vault.check, "tally": vault.tally(0, 0)}
+        settings["allowance"] = allowance.to_json()
         if blocked is not None:
             settings |= {"blocked": str(blocked[0]), "blocked_until": str(blocked[1])}
         connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
         connection.execute("COMMIT")
+    _write_count(book.parent, vault, 0)
     sync_folder(book.parent)
     write_private(key, secret)
+
+
+def _write_count(folder: Path, vault: Vault, count: int) -> None:
+    with atomic_file(folder / COUNT) as stream:
+        stream.write(vault.tally(count, count).encode())
 
 
 def _count(book: Path) -> int:
@@ -333,7 +343,7 @@ def _check(book: Path, vault: Vault) -> Allowance:
         raise LedgerError(_reason(book.parent, error)) from None
     except sqlite3.DatabaseError:
         raise LedgerError(damaged) from None
-    if settings.get("key") != vault.check:
+    if settings.get("key") not in (vault.check, vault.unsealed):
         msg = f"{book}: the key beside it is not this ledger's; {REMEDY}"
         raise LedgerError(msg)
     return Allowance.from_json(settings.get("allowance", ""))

@@ -40,8 +40,11 @@ class Vault:
         self._memo = _derived(key, b"memo")
         self._tally = _derived(key, b"tally")
         self._cipher = AESGCM(_derived(key, b"box"))
-        self.check = _derived(key, b"check").hex()
-        """A public word that tells whether a ledger and a key belong together."""
+        self.check = _derived(key, b"sealed").hex()
+        """A public word that tells whether a ledger and a key belong together, and that the number
+        of its entries is sealed."""
+        self.unsealed = _derived(key, b"check").hex()
+        """The word of ledgers from before. Whoever lacks the key cannot make one of the other."""
 
     @classmethod
     def load(cls, path: Path) -> Vault:
