@@ -25,6 +25,6 @@ node("typescript/bin/tsc", "-p", here("tsconfig.json"));
 const vectors = here("../../tests/vectors/");
 mkdirSync(here("vectors"));
 for (const name of readdirSync(vectors)) {
-  if (/\.(json|pmdc)$/.test(name)) copyFileSync(vectors + name, here(`vectors/${name}`));
+  if (/\.(json|pmdc|pmdp)$/.test(name)) copyFileSync(vectors + name, here(`vectors/${name}`));
 }
 execFileSync("npm", ["pack", "--silent", "--pack-destination", target], { cwd: here("."), stdio: "inherit" });

@@ -8,13 +8,16 @@ export { canonicalJson, sha256 } from "../src/core/bytes";
 export {
   BudgetError, FormatError, LedgerError, PandaError, PrivacyError, SignatureError, SnapError,
 } from "../src/core/errors";
-export { KeyChangedError, type KeyStore, pinnedKey, replacePin } from "../src/core/keypin";
+export { EverywhereTable } from "../src/core/everywhere";
+export { KeyChangedError, type KeyStore, pinnedKey, replacePin, type Trusted, trustedKeys } from "../src/core/keypin";
 export { type Allowance, type Balance, type Charge, Ledger, type Release } from "../src/core/ledger";
 export { meaning, type Meaning, spread, type Spread } from "../src/core/meaning";
 export { Haversine, haversineKm } from "../src/core/metric";
 export { Outbox } from "../src/core/outbox";
+export { PandaTable } from "../src/core/panda";
+export { type Checks, checksOf, type Plan } from "../src/core/plan";
 export { choose, draw, shares } from "../src/core/sampler";
-export { keyId, type OperatorKey, pythonRepr, type SignedTable, tableBytes, verify } from "../src/core/signing";
+export { keyId, type KeySheet, type OperatorKey, pythonRepr, type SignedTable, tableBytes, verify, verifyAny } from "../src/core/signing";
 export { nearest, snap, type Snap } from "../src/core/snap";
 export { readStatement, type Statement, statementBytes } from "../src/core/statement";
 export { type Answer, type Outcome, Survey, type SurveyOptions } from "../src/core/survey";

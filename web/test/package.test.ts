@@ -50,7 +50,7 @@ test("the installed package agrees with the library's vectors", async () => {
   const checked = await run(`
     import { readFileSync } from "node:fs";
     import { createRequire } from "node:module";
-    import { choose, CompactTable, Haversine, haversineKm, sha256, snap, tableBytes, verify } from "panda-mdp-core";
+    import { choose, CompactTable, EverywhereTable, Haversine, PandaTable, haversineKm, sha256, snap, tableBytes, verify } from "panda-mdp-core";
     const at = createRequire(import.meta.url).resolve("panda-mdp-core").replace("dist/index.js", "vectors/");
     const read = (name) => JSON.parse(readFileSync(at + name, "utf8"));
     const file = new Uint8Array(readFileSync(at + "city.pmdc"));
@@ -84,6 +84,21 @@ test("the installed package agrees with the library's vectors", async () => {
     await verify(key.public, tableBytes(signed.fields), signed.signature);
     for (const wrong of signed.refused) {
       await verify(key.public, tableBytes(signed.fields), wrong).catch(() => refused++);
+    }
+    for (const { file, outputs, draws: cases } of Object.values(read("panda.json"))) {
+      const phased = await PandaTable.read(new Uint8Array(readFileSync(at + file)));
+      for (const { record, words, output } of cases) {
+        const left = [...words];
+        if (outputs[phased.draw(record, () => BigInt(left.shift()))] !== output) throw new Error(file);
+        draws++;
+      }
+    }
+    const area = await EverywhereTable.read(new Uint8Array(readFileSync(at + "area.pmdp")));
+    for (const { vertices, words, output, ...place } of read("area.json").cases) {
+      if (vertices === null) continue;
+      const left = [...words];
+      if (area.outputs[area.draw(place, () => BigInt(left.shift()))] !== output) throw new Error("area");
+      draws++;
     }
     console.log(JSON.stringify({ rows, draws, snaps, distances, refused }));
   `) as Record<string, number>;

@@ -230,6 +230,7 @@ export class App {
     by("hint").hidden = true;
     by("legend").hidden = false;
     by("legend-drawn").hidden = true;
+    by("legend-may").hidden = shares === null;
     this.map.include(this.plane.x(place.lon), this.plane.y(place.lat));
     this.grow();
     const mean = this.showPicked(picked);

@@ -179,6 +179,8 @@ export function showSpread(plan: Plan, spread: Spread, itself: number, snapKm: n
   const said = words();
   by("spread").hidden = by("spread-numbers").hidden = by("chart").hidden = false;
   by("how-said").textContent = howWords(plan);
+  // A point is none of the places that reports can name.
+  by("itself-row").hidden = plan.kind === "everywhere";
   by("itself").textContent = percentWords(itself);
   by("half").textContent = distanceWords(spread.half);
   by("most").textContent = distanceWords(spread.most);

@@ -100,6 +100,9 @@ export class Survey {
    * in between and answer to `report` alone.
    */
   async draw(lat: number, lon: number): Promise<Answer> {
+    const { kind } = this.session.plan;
+    // Before anything is paid for.
+    if (kind === "ball" || kind === "anchors") throw new PandaError("needsReport");
     const { output } = await this.release(lat, lon);
     if (output === null) throw new PandaError("erased");
     return this.answer(output);

@@ -340,6 +340,9 @@ export const en = {
       "this survey is too large to be checked in a browser", "Use the client of the panda-mdp library for it.",
     ],
     outside: () => ["the place is not in the area of this survey", "Pick one inside the area that is drawn."],
+    needsReport: () => [
+      "this survey asks its server between two draws, so a place alone cannot be drawn for", "Use report with a token.",
+    ],
     otherBall: () => [
       "the server sent other places than those around the point that was drawn",
       "Nothing is drawn from them. Tell the operator.",

@@ -341,6 +341,10 @@ export const it: Words = {
       "questa indagine è troppo grande per essere controllata in un browser", "Usa il client della libreria panda-mdp.",
     ],
     outside: () => ["il luogo non è nell'area di questa indagine", "Scegline uno dentro l'area disegnata."],
+    needsReport: () => [
+      "questa indagine interroga il server tra due estrazioni, quindi non si può estrarre per un luogo da solo",
+      "Usa report con un gettone.",
+    ],
     otherBall: () => [
       "il server ha mandato luoghi diversi da quelli intorno al punto estratto",
       "Non se ne estrae nulla. Dillo al gestore.",
