@@ -1,6 +1,6 @@
 """PAnDA where it pays: balls and candidate sets on Rome, and balls on a synthetic region.
 
-    python benchmarks/panda.py figures [--seed 9]
+    python benchmarks/panda.py figures [--seeds 9 0 1] [--sizes 500 1000 2000 3000]
     python benchmarks/panda.py centres [--records 1000] [--delta 1e-2]
     python benchmarks/panda.py rome [--records 1000] [--epsilon 5] [--delta 1e-2] [--seed 9]
     python benchmarks/panda.py region [--records 300000] [--out LINES]
@@ -38,6 +38,17 @@ from panda_paper.settings.paper_values import paper_value
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = ((0.12, 1.0), (0.16, 0.2), (0.2, 1.0), (0.3, 1.0))
 """Shares of epsilon for the centre, and the part of delta that a ball may miss its record with."""
+APPENDIX = (0.4, 0.2)
+"""The same at the paper's appendix setting, for every number of records and every seed."""
+
+
+def drawn(records: int, epsilon: float, seed: int) -> pm.Problem:
+    """Records of a seed; outputs and the task from the same stream, begun anew."""
+    city = pm.load_city(rome_map())
+    domain, rng = city.domain(records, seed), np.random.default_rng(seed)
+    outputs = rng.choice(records, 100, replace=False)
+    loss = pm.travel_loss(city, domain, outputs, rng.choice(records, 1))
+    return pm.Problem(domain, outputs, loss, epsilon)
 
 
 def line(name: str, scheme: Scheme, begin: float) -> None:
@@ -54,7 +65,7 @@ def line(name: str, scheme: Scheme, begin: float) -> None:
 
 def rome(records: int, epsilon: float, delta: float, seed: int, candidates: bool) -> None:
     """Balls over shares of epsilon for the centre, and candidate sets."""
-    problem = draw_problem(pm.load_city(rome_map()), records, 100, 1, epsilon, seed).problem
+    problem = drawn(records, epsilon, seed)
     best = pm.optimal(problem, 0.02, time_limit=120)
     print(
         f"Rome, K={records}, epsilon {epsilon:g} per km, delta {delta:g}, seed {seed}: whole table"
@@ -62,7 +73,7 @@ def rome(records: int, epsilon: float, delta: float, seed: int, candidates: bool
     print(f"{1000 * best.loss:.0f} m (bound {1000 * (best.lower_bound or 0):.0f} m), ", end="")
     print(f"loss exponential {1000 * pm.loss_exponential(problem).loss:.0f} m\n")
     print("| selection | loss | download | account | time |\n|---|---|---|---|---|")
-    options = Options(gap=0.02, time_limit=120, weights="surrogate")
+    options = Options(gap=0.01, time_limit=120)
     for share, part in SETTINGS:
         begin = time.perf_counter()
         scheme = pm.BallAnchors(share * epsilon, part * delta).scheme(problem, delta, options)
@@ -71,29 +82,33 @@ def rome(records: int, epsilon: float, delta: float, seed: int, candidates: bool
     if candidates:
         for count in (records // 4, records // 2):
             begin = time.perf_counter()
-            selection = pm.BernoulliAnchors.alike(problem.domain, count, min(delta, 1e-7))
+            chosen = (problem.domain, count, min(delta, 1e-7), problem)
+            selection = pm.BernoulliAnchors.alike(*chosen)
             line(f"{count} candidates", selection.scheme(problem, delta, options), begin)
 
 
-def figures(seed: int) -> None:
+def figures(seeds: list[int], sizes: list[int]) -> None:
     """The figures of docs/panda.md on Rome, each certified over all pairs of records.
 
     Balls at the paper's appendix setting beside its PAnDA-e, then balls and candidates at
     (5 per km, 1e-2) and 1,000 records.
     """
-    city = pm.load_city(rome_map())
-    options = Options(gap=0.02, time_limit=120, weights="surrogate")
+    options = Options(gap=0.02, time_limit=120)
     print("Balls at (15 per km, delta 0.15); the paper's PAnDA-e beside\n")
     print("| selection | loss | download | account | time |\n|---|---|---|---|---|", flush=True)
-    for records in (500, 1000, 2000, 3000):
-        problem = draw_problem(city, records, 100, 1, 15.0, seed).problem
+    share, part = APPENDIX
+    for records in sizes:
         known = paper_value("table10", "rome", "PAnDA-e", records)
         beside = "" if known is None or known.mean is None else f", paper {known.mean:.0f} m"
-        begin = time.perf_counter()
-        scheme = pm.BallAnchors(0.2 * 15.0, 0.2 * 0.15).scheme(problem, 0.15, options)
-        line(f"K={records:,}, radius {scheme.radius:.2f} km{beside}", scheme, begin)
-    print(flush=True)
-    rome(1000, 5.0, 1e-2, seed, candidates=True)
+        for seed in seeds:
+            problem = drawn(records, 15.0, seed)
+            begin = time.perf_counter()
+            scheme = pm.BallAnchors(share * 15.0, part * 0.15).scheme(problem, 0.15, options)
+            name = f"K={records:,}, seed {seed}, radius {scheme.radius:.2f} km{beside}"
+            line(name, scheme, begin)
+    for seed in seeds:
+        print(flush=True)
+        rome(1000, 5.0, 1e-2, seed, candidates=True)
 
 
 def centres(records: int, delta: float, seed: int) -> None:
@@ -295,6 +310,8 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=5.0)
     parser.add_argument("--delta", type=float)
     parser.add_argument("--seed", type=int, default=9)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[9])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[500, 1000, 2000, 3000])
     parser.add_argument("--candidates", action="store_true")
     parser.add_argument("--draws", type=int, default=1_000)
     parser.add_argument("--out", type=Path)
@@ -306,7 +323,7 @@ def main() -> None:
         delta = 1e-2 if delta is None else delta
         rome(given.records or 1000, given.epsilon, delta, given.seed, given.candidates)
     elif given.what == "figures":
-        figures(given.seed)
+        figures(given.seeds, given.sizes)
     elif given.what == "centres":
         centres(given.records or 1000, 1e-2 if delta is None else delta, given.seed)
     elif given.what == "draw":

@@ -144,8 +144,8 @@ def test_rounds_look_between_the_shares_and_never_lose() -> None:
     few = {"families": ("ball",), "centre_shares": (0.2, 0.6)}
     coarse = pm.calibrate(problem, 1e-2, rounds=0, **few)
     fine = pm.calibrate(problem, 1e-2, rounds=2, **few)
-    assert len(coarse.tried) == 2
-    assert 2 < len(fine.tried) <= 8
+    assert len(coarse.tried) == 6
+    assert 6 < len(fine.tried) <= 12
     assert fine.loss <= coarse.loss
     assert {trial.selection.delta for trial in fine.tried} >= {1e-2, 2.5e-3}
     assert all(trial.selection.delta <= 1e-2 for trial in fine.tried)

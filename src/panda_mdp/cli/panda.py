@@ -87,7 +87,7 @@ def panda(
             raise typer.Exit(1)
         selection: Any = frontier.selection
     elif candidates is not None:
-        selection = BernoulliAnchors.alike(problem.domain, candidates, delta)
+        selection = BernoulliAnchors.alike(problem.domain, candidates, delta, problem)
     else:
         selection = BallAnchors(CENTRE_SHARE * epsilon if centre is None else centre)
     people = np.random.default_rng(seed).choice(problem.size, users)

@@ -124,9 +124,15 @@ def closure(budgets: FloatArray) -> FloatArray:
 
 
 def anchor_problem(
-    problem: Problem, anchors: IntArray, weights: FloatArray, group: IntArray, closed: FloatArray
+    problem: Problem,
+    losses: FloatArray,
+    weights: FloatArray,
+    group: IntArray,
+    closed: FloatArray,
 ) -> Problem:
     """AnPO as a problem: merged anchors, budgets as distances in nats, epsilon 1.
+
+    `losses` and `weights` are those of the anchors.
 
     A single group is joined by a row without weight, since a domain has two records; it may equal
     the other, so it binds nothing and changes neither optimum nor bound.
@@ -139,11 +145,11 @@ def anchor_problem(
     np.fill_diagonal(nats, 0.0)
     total = float(weights.sum())
     # Anchors without any weight count alike: something has to be minimised.
-    share = weights / total if total > 0 else np.full(len(anchors), 1.0 / len(anchors))
+    share = weights / total if total > 0 else np.full(len(losses), 1.0 / len(losses))
     prior = np.zeros(size)
     np.add.at(prior, group, share)
     loss = np.zeros((size, outputs))
-    np.add.at(loss, group, share[:, None] * problem.loss[anchors])
+    np.add.at(loss, group, share[:, None] * losses)
     loss[:count] /= np.where(prior[:count] > 0, prior[:count], 1.0)[:, None]
     with quiet_scale():
         return Problem(
@@ -158,7 +164,11 @@ def anchor_problem(
 
 
 def scaled_problem(
-    problem: Problem, anchors: IntArray, budgets: FloatArray, weights: FloatArray
+    problem: Problem,
+    anchors: IntArray,
+    losses: FloatArray,
+    budgets: FloatArray,
+    weights: FloatArray,
 ) -> Problem | None:
     """AnPO over the domain's own geometry, where budgets are all but eps d; else None.
 
@@ -174,18 +184,18 @@ def scaled_problem(
     least = float(rates.min())
     if least < (1 - SCALED) * problem.epsilon:
         return None
-    return _over_anchors(problem, anchors, weights, least * (1 - 1e-12))
+    return _over_anchors(problem, anchors, losses, weights, least * (1 - 1e-12))
 
 
 def _over_anchors(
-    problem: Problem, anchors: IntArray, weights: FloatArray, epsilon: float
+    problem: Problem, anchors: IntArray, losses: FloatArray, weights: FloatArray, epsilon: float
 ) -> Problem:
     """The problem restricted to anchors, at another epsilon; outputs go by their columns."""
     with quiet_scale():
         return Problem(
             problem.domain.take(anchors),
             Outputs.labels(range(problem.outputs_count)),
-            problem.loss[anchors],
+            losses,
             epsilon,
             prior=weights / weights.sum(),
             loss_unit=problem.loss_unit,
@@ -199,6 +209,7 @@ def solve_anchors(
     budgets: FloatArray,
     weights: FloatArray,
     *,
+    losses: FloatArray | None = None,
     solver: Solver = "optimal",
     gap: float = 0.01,
     time_limit: float | None = None,
@@ -206,15 +217,17 @@ def solve_anchors(
 ) -> tuple[AnchorTable, tuple[tuple[str, float], ...]]:
     """Solve AnPO for given budgets; returns the table and what took how long.
 
+    `losses` are what the rows of anchors are chosen for, (n, m); the anchors' own by default.
     `start` gives rows to begin with for anchors (a previous solution), one row per anchor.
     """
     clock = time.perf_counter()
-    anpo = scaled_problem(problem, anchors, budgets, weights)
+    own = problem.loss[anchors] if losses is None else losses
+    anpo = scaled_problem(problem, anchors, own, budgets, weights)
     if anpo is not None:
         group, count = np.arange(len(anchors)), len(anchors)
     else:
         group, closed = merge(budgets)
-        anpo, count = anchor_problem(problem, anchors, weights, group, closed), len(closed)
+        anpo, count = anchor_problem(problem, own, weights, group, closed), len(closed)
     stages = [("close budgets", time.perf_counter() - clock)]
     initial = None
     if start is not None:
@@ -284,10 +297,12 @@ def relaxed_bound(
     """
     if len(anchors) >= 2 and weights.sum() > 0:
         # The domain's own geometry makes for a sparser constraint graph than a matrix does.
-        relaxed = _over_anchors(problem, anchors, weights, problem.epsilon)
+        own = problem.loss[anchors]
+        relaxed = _over_anchors(problem, anchors, own, weights, problem.epsilon)
     else:
         nats = problem.epsilon * problem.domain.distances(anchors, anchors)
         np.fill_diagonal(nats, 0.0)
         nats = np.minimum(nats, nats.T)
-        relaxed = anchor_problem(problem, anchors, weights, np.arange(len(anchors)), nats)
+        group = np.arange(len(anchors))
+        relaxed = anchor_problem(problem, problem.loss[anchors], weights, group, nats)
     return solver_of(solver)(relaxed, gap, time_limit=time_limit, initial=None).lower_bound

@@ -11,6 +11,7 @@ import numpy as np
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.accounts.certificate import MOST_RECORDS
 from panda_mdp.panda.options import Options, check_delta
+from panda_mdp.panda.schemes.ball_scheme import BallScheme
 from panda_mdp.panda.schemes.scheme import Scheme, Selection
 from panda_mdp.panda.selection.ball import BallAnchors
 from panda_mdp.panda.selection.bernoulli import BernoulliAnchors, Decay
@@ -19,6 +20,8 @@ from panda_mdp.problem import Problem
 
 Family = Literal["ball", "candidates", "coins"]
 FAMILIES: tuple[Family, ...] = ("ball", "candidates", "coins")
+PARTS = (1.0, 0.25, 0.0625)
+"""Parts of delta that a ball may miss its record with: larger balls cost less when missed."""
 FEW = 300
 """Domains up to this size are searched with more rates and radii: each look costs K^2."""
 MARGIN_WORK = 3e10
@@ -132,10 +135,11 @@ def calibrate(
     `most_anchors` bounds the rows that a user downloads on average, `most_selection_epsilon` what
     the upload alone may tell per unit of distance. Three families:
 
-    - "ball": a private centre, for `centre_shares` of epsilon; then, `rounds` times, the shares
-      half-way from the best to its neighbours, and larger balls, which miss their record a
-      quarter as often; one table serves everybody;
-    - "candidates": public candidate sets of `candidate_counts` records that are spread out,
+    - "ball": a private centre, for `centre_shares` of epsilon, each with balls that miss their
+      record with all of delta, a quarter and a sixteenth; then, `rounds` times, the shares half-way
+      from the best to its neighbours, and balls that miss a quarter as often; one table serves
+      everybody;
+    - "candidates": public candidate sets of `candidate_counts` records that serve the others,
       selected alike by everybody: the upload tells nothing;
     - "coins": the paper's decays, with `alphas`, `rates`, `radii` (fractions of the diameter by
       default) and `splits`, the share of delta that Phase I may use.
@@ -153,13 +157,20 @@ def calibrate(
         raise MethodError(msg)
     tried: list[Trial] = []
     if "ball" in families:
+        first: dict[float, BallScheme] = {}
 
         def weigh(share: float, part: float) -> Trial:
-            ball = BallAnchors(share * problem.epsilon, part * delta)
-            around = ball.scheme(problem, delta, Options(gap=gap))
-            return _weigh(around, ball.epsilon, most_anchors, most_selection_epsilon)
+            if share not in first:
+                ball = BallAnchors(share * problem.epsilon, part * delta)
+                first[share] = ball.scheme(problem, delta, Options(gap=gap))
+            around, told = first[share], share * problem.epsilon
+            within = most_selection_epsilon is None or told <= most_selection_epsilon
+            if within and told < problem.epsilon:
+                around = around.missing(part * delta)
+            return _weigh(around, told, most_anchors, most_selection_epsilon)
 
-        balls = {(share, 1.0): weigh(share, 1.0) for share in sorted(set(centre_shares))}
+        settings = [(share, part) for share in sorted(set(centre_shares)) for part in PARTS]
+        balls = {setting: weigh(*setting) for setting in settings}
         for _ in range(rounds):
             for setting in _between(balls):
                 balls[setting] = weigh(*setting)
@@ -167,7 +178,7 @@ def calibrate(
     counts = _counts(problem.size, candidate_counts)
     if "candidates" in families:
         for count in counts:
-            selection = BernoulliAnchors.alike(problem.domain, count, delta)
+            selection = BernoulliAnchors.alike(problem.domain, count, delta, problem)
             scheme = selection.scheme(problem, delta, Options(gap=gap))
             tried.append(_weigh(scheme, 0.0, most_anchors, most_selection_epsilon))
     if "coins" in families:

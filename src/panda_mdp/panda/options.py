@@ -50,8 +50,10 @@ class Options:
     """Constrain all pairs of all users' anchors with one table, as the paper does; only pairs
     within a user's "own" set, one table each; or all candidates, whoever uploads what: a "public"
     table that no upload can change."""
-    weights: Weights = "prior"
-    """Weigh anchors by the prior, as the paper does, or by how often they are a "surrogate"."""
+    weights: Weights = "surrogate"
+    """Choose rows for the records behind the anchors, each as often as the anchor is its
+    "surrogate": the loss over true records; or for the anchors under the "prior", as the paper
+    does."""
     solver: Solver = "optimal"
     """The structured engine, Benders decomposition, or HiGHS."""
     gap: float = 0.01

@@ -54,7 +54,7 @@ def panda_candidates(
 ) -> PandaTable:
     """Both phases with a public quarter of the records as anchors of everybody."""
     count = max(1, problem.size // 4)
-    selection = BernoulliAnchors.alike(problem.domain, count, delta)
+    selection = BernoulliAnchors.alike(problem.domain, count, delta, problem)
     options = Options(gap=GAP, time_limit=time_limit)
     return PandaTable.of(selection.scheme(problem, delta, options))
 

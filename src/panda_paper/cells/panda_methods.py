@@ -61,6 +61,7 @@ def exact(decay: Decay) -> Run:
                 draw.users,
                 selection,
                 delta,
+                weights="prior",
                 gap=GAP,
                 time_limit=work.limit,
                 relaxed=False,

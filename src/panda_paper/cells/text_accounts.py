@@ -71,6 +71,7 @@ def run_text_table(cell: Cell, work: Workspace) -> Outcome:
         draw.users,
         selection_of(cell),
         cell.setting.delta,
+        weights="prior",
         relaxed=False,
         time_limit=work.limit,
         seed=draw.seed,

@@ -74,6 +74,13 @@ class BallScheme(Scheme):
         """How often a record may be outside its ball: the selection's word, or delta."""
         return self.delta if self.selection.delta is None else self.selection.delta
 
+    def missing(self, delta: float) -> BallScheme:
+        """The same centres and table, with balls that miss their record at most so often."""
+        self.selection.on(self.problem.domain)
+        other = self.selection.missing(delta).scheme(self.problem, self.delta, self.options)
+        other.__dict__["mechanism"] = self.mechanism
+        return other
+
     @property
     def radius(self) -> float:
         return self.law.radius

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import InfeasibleError
@@ -144,7 +145,7 @@ class CoinScheme(Scheme):
         if options.pairs == "public":
             union = self.law.candidates
         budgets = self.plan_of(union).budgets
-        importance = self.importance(union)
+        importance, losses = self.objective(union)
         tables = []
         for chosen in sets if options.pairs == "own" else (union,):
             at = np.searchsorted(union, chosen if len(chosen) else union)
@@ -153,6 +154,7 @@ class CoinScheme(Scheme):
                 union[at],
                 budgets[np.ix_(at, at)],
                 importance[at],
+                losses=losses[at],
                 solver=options.solver,
                 gap=options.gap,
                 time_limit=options.time_limit,
@@ -172,15 +174,25 @@ class CoinScheme(Scheme):
     def whole_table(self) -> AnchorTable:
         return self._whole
 
-    def importance(self, anchors: IntArray) -> FloatArray:
-        """Weights of anchors in AnPO's objective: the prior, or the law of surrogates under it."""
+    def objective(self, anchors: IntArray) -> tuple[FloatArray, FloatArray]:
+        """AnPO's objective: weights and losses of anchors.
+
+        The prior and the anchor's own loss, as in the paper; or how often the anchor is a surrogate
+        and the mean loss of the records that it then stands for, sum_x p_x v(x, a) c_x over
+        sum_x p_x v(x, a): the expected loss over true records itself. Both are public.
+        """
+        problem = self.problem
         if self.options.weights == "prior":
-            return np.asarray(self.problem.prior[anchors])
+            return np.asarray(problem.prior[anchors]), problem.loss[anchors]
         rows = self.law.all_rows
         near, v = near_laws(rows)
-        total = np.zeros(self.problem.size)
-        np.add.at(total, near, v * self.problem.prior[rows.owner])
-        return np.asarray(total[anchors])
+        shares = coo_array(
+            (v * problem.prior[rows.owner], (near, rows.owner)), shape=(problem.size, problem.size)
+        ).tocsr()[anchors]
+        weights = np.asarray(shares.sum(axis=1)).reshape(-1)
+        losses = np.asarray(shares @ problem.loss)
+        losses /= np.where(weights > 0, weights, 1.0)[:, None]
+        return weights, np.where(weights[:, None] > 0, losses, problem.loss[anchors])
 
     def rows(
         self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None

@@ -35,7 +35,7 @@ from panda_mdp.space.domain import Domain, check_indices
 
 FEWEST_CENTRES, MOST_CENTRES = 256, 1_024
 """Larger domains use this many public centres, spread out, unless others are given."""
-CENTRE_WORK = 2e9
+CENTRE_WORK = 5e9
 """Pairs of records times centres that an audit of the centres should look at."""
 
 DELTA = 1e-7
@@ -117,6 +117,12 @@ class BallAnchors(Rebuilt):
             missed = DELTA if self.delta is None else self.delta
             self._laws[domain] = BallLaw.build(domain, centres, self.epsilon, missed, self.centre)
         return self._laws[domain]
+
+    def missing(self, delta: float) -> BallAnchors:
+        """The same centres and their law, with balls that miss their record at most so often."""
+        other = BallAnchors(self.epsilon, delta, self.candidates, self.outside, self.centre)
+        other._laws.update(self._laws)
+        return other
 
     def scheme(self, problem: Problem, delta: float, options: Options) -> BallScheme:
         """How this selection runs on a problem, is audited and is accounted for."""

@@ -15,7 +15,7 @@ from panda_mdp.panda.accounts import leakage as leaks
 from panda_mdp.panda.accounts import quantiles
 from panda_mdp.panda.options import Options, check_delta
 from panda_mdp.panda.schemes.coin_scheme import CoinScheme
-from panda_mdp.panda.selection.candidates import central, covering_radius
+from panda_mdp.panda.selection.candidates import MOST_LINKED, central, covering_radius, serving
 from panda_mdp.panda.selection.draws import binomial, flip, subset
 from panda_mdp.panda.selection.law import AnchorLaw, check_anchors, surrogate_law
 from panda_mdp.privacy.sampler import BitSource, SystemBits
@@ -101,13 +101,20 @@ class BernoulliAnchors:
             object.__setattr__(self, "candidates", frozen(np.sort(chosen)))
 
     @classmethod
-    def alike(cls, domain: Domain, count: int, delta: float) -> BernoulliAnchors:
+    def alike(
+        cls, domain: Domain, count: int, delta: float, problem: Problem | None = None
+    ) -> BernoulliAnchors:
         """`count` public records that stand for the others, selected almost surely by everybody.
 
         The set then tells nothing, and the nearest candidate is missing with at most delta / 4.
-        With all records this is the whole table for everybody.
+        With all records this is the whole table for everybody. Where the `problem` is given,
+        candidates stand for records that are near them and that their rows serve well.
         """
-        chosen = central(domain, count) if count < domain.size else None
+        chosen = None
+        if count < domain.size and problem is not None and domain.size <= MOST_LINKED:
+            chosen = serving(problem, count)
+        elif count < domain.size:
+            chosen = central(domain, count)
         reach = domain.diameter / 1_000
         if chosen is not None:
             reach = max(reach, 1.001 * covering_radius(domain, chosen))

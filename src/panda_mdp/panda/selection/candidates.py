@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.loss_exponential import loss_exponential
 from panda_mdp.panda.selection.law import surrogates
+from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 
+MOST_LINKED = 4_000
+"""Records that candidates are chosen among by all pairs; beyond, cells of `central`."""
 ROUNDS = 15
 """How often medoids are moved."""
 MEMBERS = 512
@@ -57,6 +63,43 @@ def central(domain: Domain, count: int) -> IntArray:
             break
         chosen = moved
     return chosen
+
+
+def serving(problem: Problem, count: int) -> IntArray:
+    """`count` records whose rows serve the records around them, ascending. Public.
+
+    Records are linked (complete linkage, so that groups have small diameters) by their distance
+    plus what both lose with each other's row of the loss exponential mechanism, each in units of
+    its mean; the medoid of a group is its candidate. Distances between groups are what the
+    certificate leaves of epsilon, and the loss is what a group's common row costs.
+
+    >>> line = Domain.from_vectors([[0.0], [1.0], [5.0], [6.0]])
+    >>> serving(Problem(line, [0, 3], line.distances(None, [0, 3]), 1.0), 2).tolist()
+    [0, 2]
+    """
+    domain = problem.domain
+    if not 1 <= count <= domain.size:
+        msg = f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
+        raise MethodError(msg)
+    if count == domain.size:
+        return np.arange(domain.size)
+    apart = domain.distances()
+    rows = loss_exponential(problem).matrix
+    losses = problem.loss @ rows.T
+    excess = np.maximum(0.0, losses - losses.diagonal()[:, None])
+    excess += excess.T
+    apart /= apart.mean()
+    # Records that lose nothing with any row, or whose table is all alike, are linked by distance.
+    apart += excess / (excess.mean() or 1.0)
+    apart = (apart + apart.T) / 2
+    np.fill_diagonal(apart, 0.0)
+    group = fcluster(linkage(squareform(apart, checks=False), "complete"), count, "maxclust")
+    order = np.argsort(group, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
+    medoids = [int(some[apart[np.ix_(some, some)].sum(axis=1).argmin()]) for some in groups]
+    # Ties in the linkage can leave fewer groups than asked for.
+    rest = np.setdiff1d(spread_out(domain, count), medoids)[: count - len(medoids)]
+    return np.sort(np.concatenate([medoids, rest]).astype(np.int64))
 
 
 def _medoid(domain: Domain, records: IntArray) -> int:

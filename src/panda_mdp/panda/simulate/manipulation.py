@@ -27,9 +27,10 @@ from panda_mdp.panda.schemes.scheme import mean_loss
 def manipulation_bound(run: PandaRun, honest: Sequence[int]) -> float:
     """The largest mean loss over honest users' anchors, whatever anybody else uploads.
 
-    `honest` are positions of users. The mean is over the union of their anchors, weighted by the
-    prior as AnPO weighs them (Eq. 42). Holds for runs whose table reached the gap that was asked
-    for; where uploads have no influence it is the loss itself.
+    `honest` are positions of users. The mean is over the union of their anchors, weights and losses
+    being AnPO's: those of Eq. 42, or of the records behind them (`weights="surrogate"`). Holds
+    for runs whose table reached the gap that was asked for; where uploads have no influence it is
+    the loss itself.
 
     >>> import panda_mdp as pm
     >>> domain = pm.Domain.from_vectors([[0.0], [1.0], [2.0], [3.0]])
@@ -50,8 +51,7 @@ def manipulation_bound(run: PandaRun, honest: Sequence[int]) -> float:
         each = [mean_loss(problem, run.tables[n], run.anchor_sets[n]) for n in honest]
         return float(np.mean(each))
     public, gap = scheme.whole_table(), scheme.options.gap
-    weights = scheme.importance(public.anchors)
-    losses = problem.loss[public.anchors]
+    weights, losses = scheme.objective(public.anchors)
     spent = (losses * public.rows(public.anchors)).sum(axis=1)
     others = ~np.isin(public.anchors, own)
     worst = (1 + gap) * float(weights @ spent) - float(weights @ (losses.min(axis=1) * others))
