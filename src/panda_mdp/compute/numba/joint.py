@@ -131,7 +131,7 @@ def cap_budgets(
     """Lower budgets until surrogates of one set differ by more than `room` at most with delta.
 
     For records x = begin + i and all x' < x. Of the surrogates whose budget exceeds the room of the
-    pair those with the largest budgets stay, as long as their mass fits into delta under either
+    pair, from the largest budget down, each stays whose mass still fits into delta under the
     hypothesis; the others are lowered to the room. `limit` is the largest number of surrogates.
     """
     first = np.empty(limit, np.int64)
@@ -171,7 +171,6 @@ def cap_budgets(
                     if mass[largest] <= left:
                         left -= mass[largest]
                     else:
-                        left = -1.0
                         a = first[largest]
                         b = second[largest]
                         budgets[a, b] = min(budgets[a, b], room[i, y])

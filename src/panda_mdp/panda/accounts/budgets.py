@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -12,13 +13,14 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.accounts.certificate import MOST_RECORDS, cap, rooms
+from panda_mdp.panda.accounts.certificate import MOST_CANDIDATES, MOST_RECORDS, cap
 from panda_mdp.panda.accounts.compiled import kernels
 from panda_mdp.panda.accounts.coverage import Feasibility, feasibility, nearest_records, uncovered
 from panda_mdp.panda.accounts.quantiles import cost_table
 from panda_mdp.panda.options import check_delta
 from panda_mdp.panda.selection.law import AnchorLaw, Independent, check_anchors, near_laws
 from panda_mdp.problem import Problem
+from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 TRIM = 1e-11
 LEVEL_WORK = 20_000_000
@@ -144,9 +146,11 @@ class PandaPlan(Rebuilt):
         check_delta(delta)
         law = selection.on(problem.domain)
         anchors, epsilon = law.candidates, problem.epsilon
-        if len(anchors) > MOST_RECORDS:
+        most = MOST_CANDIDATES if law.indifferent else MOST_RECORDS
+        if len(anchors) > most:
+            alike = "" if law.indifferent else f" ({MOST_CANDIDATES:,} selected alike by everybody)"
             msg = (
-                f"budgets are kept for at most {MOST_RECORDS:,} candidates, not {len(anchors):,}: "
+                f"budgets are kept for at most {most:,} candidates{alike}, not {len(anchors):,}: "
                 "name a public candidate set, or use BallAnchors"
             )
             raise MethodError(msg)
@@ -154,10 +158,17 @@ class PandaPlan(Rebuilt):
         clock = time.perf_counter()
         distance = problem.domain.distances(anchors, anchors)
         np.fill_diagonal(distance, 0.0)
-        cost = cost_table(law, law.rows(anchors), distance, delta_selection)
-        budgets = np.maximum(0.0, epsilon * distance - cost)
-        for begin, room in rooms(law, epsilon, delta_selection):
-            cap(law, begin, room, budgets, delta - delta_selection)
+        if law.indifferent:
+            cost = np.broadcast_to(np.zeros(()), distance.shape)
+        else:
+            cost = cost_table(law, law.rows(anchors), distance, delta_selection)
+        margin = epsilon * distance
+        margin -= cost
+        np.maximum(0.0, margin, out=margin)
+        # First the budgets, then in the same memory what they fall short of eps d - L.
+        cap(law, epsilon, margin, delta - delta_selection, delta_selection)
+        for part in _blocks(len(anchors)):
+            margin[part] = np.maximum(0.0, epsilon * distance[part] - cost[part] - margin[part])
         stages = (("budgets", time.perf_counter() - clock),)
         return cls(
             problem=problem,
@@ -167,8 +178,8 @@ class PandaPlan(Rebuilt):
             neighbours=problem.size,
             anchors=anchors,
             distance=frozen(distance),
-            leakage=frozen(cost),
-            margin=frozen(np.maximum(0.0, epsilon * distance - cost - budgets)),
+            leakage=cost if law.indifferent else frozen(cost),
+            margin=frozen(margin),
             feasibility=fit,
             uncovered_pairs=0,
             unreached_pairs=0,
@@ -189,6 +200,8 @@ class PandaPlan(Rebuilt):
         if not np.array_equal(self.anchors[np.minimum(at, len(self.anchors) - 1)], anchors):
             msg = "some anchors are not part of this plan"
             raise MethodError(msg)
+        if len(anchors) == len(self.anchors):
+            return self
         square = np.ix_(at, at)
         return replace(
             self,
@@ -203,7 +216,7 @@ class PandaPlan(Rebuilt):
         """Pairs of anchors."""
         return len(self.anchors) * (len(self.anchors) - 1) // 2
 
-    @cached_property
+    @property
     def unclipped(self) -> FloatArray:
         """eps d - L - xi_hat, possibly negative."""
         return frozen(self.problem.epsilon * self.distance - self.leakage - self.margin)
@@ -215,8 +228,10 @@ class PandaPlan(Rebuilt):
         Less a trifle (1e-11 relative and absolute) that covers the rounding of distances, leakage
         and margins, so that what is proved about budgets holds for the numbers in use.
         """
-        scale = 1.0 + self.problem.epsilon * self.distance + self.leakage + self.margin
-        table = np.maximum(0.0, self.unclipped - TRIM * scale)
+        epsilon, table = self.problem.epsilon, np.empty(self.distance.shape)
+        for part in _blocks(len(table)):
+            whole, spent = epsilon * self.distance[part], self.leakage[part] + self.margin[part]
+            table[part] = np.maximum(0.0, whole - spent - TRIM * (1.0 + whole + spent))
         np.fill_diagonal(table, 0.0)
         return frozen(table)
 
@@ -236,6 +251,12 @@ class PandaPlan(Rebuilt):
         second = np.minimum(1.0 - first, self.margin[upper] / whole)
         left = 1.0 - first - second
         return BudgetShares(float(first.mean()), float(second.mean()), float(left.mean()))
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    """Rows of a square table, a few million entries at a time."""
+    step = max(1, BLOCK_ENTRIES // size)
+    return (slice(begin, begin + step) for begin in range(0, size, step))
 
 
 @dataclass(frozen=True, eq=False)

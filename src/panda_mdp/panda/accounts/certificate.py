@@ -28,6 +28,8 @@ from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 MOST_RECORDS = 9_000
 """Pairwise tables of more records than this would not fit into a small machine's memory."""
+MOST_CANDIDATES = 16_000
+"""Candidates that everybody selects alike may be this many: a table of budgets has 2 GB then."""
 LISTED = 64
 """Surrogates beyond a record's nearest candidates of this number count as unsafe."""
 
@@ -127,25 +129,31 @@ def rooms(
     yield 0, epsilon * distance * (1 - 1e-12) - cost * (1 + 1e-12)
 
 
-def cap(law: AnchorLaw, begin: int, room: FloatArray, budgets: FloatArray, delta: float) -> None:
-    """Lower budgets between candidates, in place, until these pairs of records are safe."""
+def cap(
+    law: AnchorLaw, epsilon: float, budgets: FloatArray, delta: float, delta_selection: float = 0.0
+) -> None:
+    """Lower budgets between candidates, in place, until all pairs of records are safe.
+
+    `delta` is what surrogates may take of it, beside Phase I's `delta_selection`.
+    """
     rows = law.all_rows
     ranked = ranked_candidates(law, LISTED)
-    kernels("joint").cap_budgets(
-        begin,
-        ranked,
-        rows.start,
-        rows.anchor,
-        rows.probability,
-        law.tail,
-        law.place,
-        room,
-        budgets,
-        # The certificate counts as unsafe what is rarer than a millionth of delta.
-        delta * (1 - 1e-3),
-        delta * 1e-6,
-        ranked.shape[1] ** 2,
-    )
+    for begin, room in rooms(law, epsilon, delta_selection):
+        kernels("joint").cap_budgets(
+            begin,
+            ranked,
+            rows.start,
+            rows.anchor,
+            rows.probability,
+            law.tail,
+            law.place,
+            room,
+            budgets,
+            # The certificate counts as unsafe what is rarer than a millionth of delta.
+            delta * (1 - 1e-3),
+            delta * 1e-6,
+            ranked.shape[1] ** 2,
+        )
 
 
 def certify(

@@ -189,8 +189,8 @@ class CoinScheme(Scheme):
         shares = coo_array(
             (v * problem.prior[rows.owner], (near, rows.owner)), shape=(problem.size, problem.size)
         ).tocsr()[anchors]
-        weights = np.asarray(shares.sum(axis=1)).reshape(-1)
-        losses = np.asarray(shares @ problem.loss)
+        weights: FloatArray = np.asarray(shares.sum(axis=1)).reshape(-1)
+        losses: FloatArray = np.asarray(shares @ problem.loss)
         losses /= np.where(weights > 0, weights, 1.0)[:, None]
         return weights, np.where(weights[:, None] > 0, losses, problem.loss[anchors])
 
