@@ -163,11 +163,11 @@ def calibrate(
             if share not in first:
                 ball = BallAnchors(share * problem.epsilon, part * delta)
                 first[share] = ball.scheme(problem, delta, Options(gap=gap))
-            around, told = first[share], share * problem.epsilon
-            within = most_selection_epsilon is None or told <= most_selection_epsilon
-            if within and told < problem.epsilon:
+            around, spent = first[share], share * problem.epsilon
+            within = most_selection_epsilon is None or spent <= most_selection_epsilon
+            if within and spent < problem.epsilon:
                 around = around.missing(part * delta)
-            return _weigh(around, told, most_anchors, most_selection_epsilon)
+            return _weigh(around, spent, most_anchors, most_selection_epsilon)
 
         settings = [(share, part) for share in sorted(set(centre_shares)) for part in PARTS]
         balls = {setting: weigh(*setting) for setting in settings}

@@ -83,20 +83,20 @@ def serving(problem: Problem, count: int) -> IntArray:
         raise MethodError(msg)
     if count == domain.size:
         return np.arange(domain.size)
-    apart = domain.distances()
+    links = domain.distances()
     rows = loss_exponential(problem).matrix
     losses = problem.loss @ rows.T
     excess = np.maximum(0.0, losses - losses.diagonal()[:, None])
     excess += excess.T
-    apart /= apart.mean()
+    links /= links.mean()
     # Records that lose nothing with any row, or whose table is all alike, are linked by distance.
-    apart += excess / (excess.mean() or 1.0)
-    apart = (apart + apart.T) / 2
-    np.fill_diagonal(apart, 0.0)
-    group = fcluster(linkage(squareform(apart, checks=False), "complete"), count, "maxclust")
+    links += excess / (excess.mean() or 1.0)
+    links = (links + links.T) / 2
+    np.fill_diagonal(links, 0.0)
+    group = fcluster(linkage(squareform(links, checks=False), "complete"), count, "maxclust")
     order = np.argsort(group, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
-    medoids = [int(some[apart[np.ix_(some, some)].sum(axis=1).argmin()]) for some in groups]
+    medoids = [int(some[links[np.ix_(some, some)].sum(axis=1).argmin()]) for some in groups]
     # Ties in the linkage can leave fewer groups than asked for.
     rest = np.setdiff1d(spread_out(domain, count), medoids)[: count - len(medoids)]
     return np.sort(np.concatenate([medoids, rest]).astype(np.int64))
