@@ -13,6 +13,7 @@ from panda_mdp.loss import distance_loss
 from panda_mdp.meaning.attack import Attack, attack
 from panda_mdp.meaning.epsilon import Choice, choose_epsilon
 from panda_mdp.meaning.explain import Explanation, explain
+from panda_mdp.meaning.fences import Fences
 from panda_mdp.methods.benders.benders import benders
 from panda_mdp.methods.coarse import coarse, coarse_unsound
 from panda_mdp.methods.constopt import constopt
@@ -70,6 +71,7 @@ __all__ = [
     "EverywhereMechanism",
     "Expected",
     "Explanation",
+    "Fences",
     "FrameSummary",
     "Guarantee",
     "Mechanism",

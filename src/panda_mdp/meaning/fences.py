@@ -1,0 +1,180 @@
+"""Fences: public zones whose records all report alike, so that any number of reports from inside
+tells the zone at most and never a place in it.
+
+A fence that is drawn round one person's home gives the home away by its shape: where reports stop,
+or stop to vary, is a circle, and its middle is the home. Here fences are drawn once for everybody
+(districts, cells of a public grid) before anybody's record is known. Distances within a zone become
+0 and all others what is left of them,
+
+    d_F(x, x') = the shortest way from x to x' where steps within a zone are free,
+
+so a table that is epsilon-mDP for d_F is so for d as well (d_F <= d), and besides that all rows of
+a zone are the same integers. Between a zone and the rest the guarantee is that of any other table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.csgraph import shortest_path
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.errors import DomainError
+from panda_mdp.outputs import Outputs
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.mechanism import Mechanism
+
+LARGEST = 2_000
+"""Zones and records outside of them up to which all shortest ways are computed."""
+SHORTER = 1e-12
+"""Relative: sums along a way round up, and d_F must not exceed d."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fences:
+    """Zones of a domain, the same for everybody: (K,) numbers, -1 for a record outside of all.
+
+    >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0], [5.0]])
+    >>> fences = Fences(domain, [0, 0, 0, -1])
+    >>> fences.quotient.distances().tolist()[0][1].__round__(6)
+    3.0
+    >>> problem = Problem(domain, [0, 1, 2, 3], domain.distances(), epsilon=1.0)
+    >>> from panda_mdp import optimal
+    >>> table = fences.unfold(optimal(fences.fold(problem)), problem)
+    >>> table.audit.holds, bool((table.weights[0] == table.weights[2]).all())
+    (True, True)
+    """
+
+    domain: Domain
+    zones: IntArray
+    group: IntArray = field(init=False)
+    """The record of `quotient` that stands for each record: its zone, or itself, (K,)."""
+    quotient: Domain = field(init=False)
+    """The zones and the records outside of them under d_F."""
+
+    def __post_init__(self) -> None:
+        zones = np.asarray(self.zones)
+        if zones.shape != (self.domain.size,) or zones.dtype.kind not in "iu":
+            msg = (
+                f"zones have shape {zones.shape} and type {zones.dtype}; give one whole number per "
+                f"record, ({self.domain.size},), -1 where a record is in none"
+            )
+            raise DomainError(msg)
+        if zones.min() < -1:
+            msg = f"zone {zones.min()} is negative; zones are 0, 1, ..., and -1 is none"
+            raise DomainError(msg)
+        own = np.where(zones < 0, zones.max() + 1 + np.arange(len(zones)), zones)
+        group = np.unique(own, return_inverse=True)[1].reshape(-1)
+        count = int(group.max()) + 1
+        if not 1 < count <= LARGEST:
+            msg = (
+                f"there are {count:,} zones and records outside; fences take 2 to {LARGEST:,} of "
+                "them: draw larger zones, or more than one"
+            )
+            raise DomainError(msg)
+        object.__setattr__(self, "zones", frozen(zones.astype(np.int64)))
+        object.__setattr__(self, "group", frozen(group.astype(np.int64)))
+        nearest = np.full((count, count), np.inf)
+        for rows, block in self.domain.blocks():
+            np.minimum.at(nearest, (group[rows, None], group[None, :]), block)
+        np.fill_diagonal(nearest, 0.0)
+        ways = shortest_path(np.minimum(nearest, nearest.T), method="FW", directed=False)
+        lengths = 0.5 * (ways + ways.T) * (1 - SHORTER)
+        object.__setattr__(self, "quotient", Domain.from_matrix(lengths, unit=self.domain.unit))
+
+    @classmethod
+    def cells(cls, domain: Domain, side: float, *, fewest: int = 2) -> Fences:
+        """The cells of a square grid of `side` (in the plane's unit) that hold `fewest` records or
+        more; records of other cells stand alone. The grid is that of the plane, nobody's."""
+        if not (np.isfinite(side) and side > 0 and fewest >= 1):
+            msg = f"side is {side!r} and fewest {fewest!r}; give a positive length and at least 1"
+            raise DomainError(msg)
+        if domain.plane is None:
+            msg = "this domain has no plane to lay a grid over; give the zones of its records"
+            raise DomainError(msg)
+        corner = np.floor(domain.plane / side).astype(np.int64)
+        cell = np.unique(corner, axis=0, return_inverse=True)[1].reshape(-1)
+        many = np.bincount(cell)[cell] >= fewest
+        return cls(domain, np.where(many, cell, -1))
+
+    def __repr__(self) -> str:
+        fenced = int((self.zones >= 0).sum())
+        return f"Fences({len(np.unique(self.zones[self.zones >= 0]))} zones, {fenced} records)"
+
+    def fold(self, problem: Problem) -> Problem:
+        """The problem over the zones: their prior, their mean losses under it; the same outputs."""
+        if problem.domain is not self.domain and problem.size != self.domain.size:
+            msg = f"the problem has {problem.size} records and the fences {self.domain.size}"
+            raise DomainError(msg)
+        count = self.quotient.size
+        prior = np.bincount(self.group, problem.prior, count)
+        members = np.bincount(self.group, minlength=count)
+        # Where nobody is expected every record of the zone counts alike.
+        nobody = (prior == 0)[self.group]
+        share = np.where(
+            nobody, 1 / members[self.group], problem.prior / np.where(nobody, 1, prior[self.group])
+        )
+        loss = np.zeros((count, problem.outputs_count))
+        np.add.at(loss, self.group, share[:, None] * problem.loss)
+        names = [f"{code}" for code in problem.outputs]
+        return Problem(
+            self.quotient,
+            Outputs.labels(names),
+            loss,
+            problem.epsilon,
+            prior / prior.sum(),
+            problem.loss_unit,
+            problem.prior_source,
+        )
+
+    def unfold(self, mechanism: Mechanism, problem: Problem) -> Mechanism:
+        """The table of `fold(problem)` for the records: every one has the row of its zone.
+
+        Guarantee: epsilon-mDP for the domain's own distances, audited again over all pairs of
+        records, and rows of a zone are equal. The lower bound is that of tables with these fences.
+        """
+        return Mechanism(
+            problem=problem,
+            weights=np.asarray(mechanism.weights)[self.group],
+            method=f"{mechanism.method}, fenced",
+            lower_bound=mechanism.lower_bound,
+            stages=mechanism.stages,
+            details={**mechanism.details, "fences": len(np.unique(self.zones[self.zones >= 0]))},
+        )
+
+    def membership(self) -> BoolArray:
+        """Which records lie behind the fence of somebody who lives at each, (K, K)."""
+        return np.asarray(self.group[:, None] == self.group[None, :])
+
+
+def shape_vulnerability(inside: npt.ArrayLike, prior: npt.ArrayLike | None = None) -> float:
+    """How often a home is guessed right by who has learnt the whole shape of its fence.
+
+    `inside` says for every home (row) which records lie behind its fence, (K, K): `distances <= r`
+    for fences drawn round each home, `Fences.membership()` for public ones. Homes with the same
+    shape cannot be told from each other, so this is sum over shapes of the largest prior among
+    them: 1 where every home has a shape of its own. It needs no noise to be averaged away, only
+    patience: who reports from everywhere but behind the fence draws the fence.
+
+    >>> line = Domain.from_vectors([[float(i)] for i in range(6)])
+    >>> shape_vulnerability(line.distances() <= 1.0)
+    1.0
+    >>> round(shape_vulnerability(Fences(line, [0, 0, 0, 1, 1, 1]).membership()), 6)
+    0.333333
+    """
+    shapes = np.asarray(inside, dtype=np.bool_)
+    size = len(shapes)
+    if shapes.shape != (size, size):
+        msg = f"inside has shape {shapes.shape}; give a square of homes by records"
+        raise DomainError(msg)
+    weights: FloatArray = (
+        np.full(size, 1 / size) if prior is None else np.asarray(prior, dtype=np.float64)
+    )
+    packed = np.packbits(shapes, axis=1)
+    which = np.unique(packed, axis=0, return_inverse=True)[1].reshape(-1)
+    best = np.zeros(int(which.max()) + 1)
+    np.maximum.at(best, which, weights)
+    return float(best.sum())
