@@ -2,11 +2,14 @@
 
     python benchmarks/lab_today.py ../shared/data/rome.npz --out docs/images/lab-today.png
 
-People are made up: a home, a work place, reports at home every night and along the straight way to
-work. Every protection turns the same fixes into reports, and attackers know it in full. One report:
-the best attacker's expected error for a single report of a place. A month: the error of the
-Bayesian attacker's guess of the home from all reports of the month's nights, who knows that one in
-five is spent elsewhere. Of dropped fixes the attacker sees where the way begins.
+People are made up, for want of public traces that may be kept here: a home, a work place, the
+shortest way between them on the city's own roads, reports at home every night. Every protection
+turns the same fixes into reports, and attackers know it in full. One report: the best attacker's
+expected error for a single report of a place. The way: the mean error of the attackers who know how
+others move, a Markov chain learnt from the ways of other people, along one way to work: the best
+guess by forward-backward, and the likeliest path by Viterbi. A month: the error of the Bayesian
+attacker's guess of the home from all reports of the month's nights, who knows that one in five is
+spent elsewhere. Of dropped fixes attackers see the others exactly, and where the way begins.
 """
 
 from __future__ import annotations
@@ -18,22 +21,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse.csgraph import dijkstra
 
 import panda_mdp as pm
 from panda_mdp.city.draw import find_city
+from panda_mdp.city.travel import travel_graph
 from panda_mdp.meaning.home import locate_anchor
+from panda_mdp.meaning.markov import Movement, best_places, likeliest, smooth
 from panda_mdp.plot import save_figure
-from panda_mdp.plot.style import BLUE, INK, VERMILION, new_figure, plain_axes
+from panda_mdp.plot.style import BLUE, GREEN, INK, VERMILION, new_figure, plain_axes
 from panda_mdp.table.mechanism import Table
 
 DAYS, NIGHTLY, AWAY = 30, 2, 0.2
 ZONE_KM = 0.5
 STEP_KM = 0.3
+FENCE_KM = 1.0
 
 
 @dataclass(frozen=True)
 class Person:
     home: int
+    work: int
     nights: np.ndarray
     """Records of the night fixes: mostly the home."""
     way: np.ndarray
@@ -49,22 +57,41 @@ class Protection:
     """Whether a place's report is drawn once and repeated."""
 
 
-def people(domain: pm.Domain, count: int, rng: np.random.Generator) -> list[Person]:
+def people(city: pm.City, domain: pm.Domain, count: int, rng: np.random.Generator) -> list[Person]:
     made = []
-    plane = domain.plane
+    roads = travel_graph(city)
+    at = np.stack([city.lat, city.lon], axis=1)
     while len(made) < count:
         home, work = rng.choice(domain.size, 2, replace=False)
-        length = domain.distance(int(home), int(work))
-        if not 2 < length < 8:
+        if not 2 < domain.distance(int(home), int(work)) < 8:
             continue
-        at = np.linspace(0, 1, max(2, int(length / STEP_KM)))[:, None]
-        points = (1 - at) * plane[home] + at * plane[work]
-        way = ((points[:, None, :] - plane) ** 2).sum(axis=2).argmin(axis=1)
+        metres, before = dijkstra(
+            roads, indices=int(domain.nodes[home]), return_predecessors=True, limit=20_000.0
+        )
+        node = int(domain.nodes[work])
+        if not np.isfinite(metres[node]):
+            continue
+        path = [node]
+        while before[path[-1]] >= 0:
+            path.append(int(before[path[-1]]))
+        # One fix every STEP_KM of road, at the nearest place.
+        nodes = np.array(path[::-1])
+        marks = np.arange(0, metres[node] / 1000, STEP_KM)
+        passed = nodes[np.searchsorted(metres[nodes] / 1000, marks)]
+        way = snap(domain, at[passed])
         nights = np.where(
             rng.random(DAYS * NIGHTLY) < AWAY, rng.integers(0, domain.size, DAYS * NIGHTLY), home
         )
-        made.append(Person(int(home), nights, way))
+        made.append(Person(int(home), int(work), nights, way))
     return made
+
+
+def snap(domain: pm.Domain, at: np.ndarray) -> np.ndarray:
+    """The nearest records of some places."""
+    east = np.cos(np.radians(domain.lat.mean()))
+    own = np.stack([domain.lat, domain.lon * east], axis=1)
+    there = np.stack([at[:, 0], at[:, 1] * east], axis=1)
+    return ((there[:, None, :] - own) ** 2).sum(axis=2).argmin(axis=1)
 
 
 def nearest_table(problem: pm.Problem, names: np.ndarray) -> pm.NoGuarantee:
@@ -154,9 +181,48 @@ def zone_guess(person: Person, domain: pm.Domain) -> int:
     return int(consistent[domain.distances(consistent, consistent).mean(axis=1).argmin()])
 
 
-def measure(protection: Protection, crowd: list[Person], domain: pm.Domain) -> dict[str, object]:
+def seen_on_the_way(
+    protection: Protection, person: Person, domain: pm.Domain, seed: int
+) -> np.ndarray:
+    """What the reports of one way to work say of every record, (steps, K)."""
+    if protection.table is None:
+        near = domain.distances(person.way, [person.home, person.work]).min(axis=1) <= ZONE_KM
+        seen = np.eye(domain.size)[person.way]
+        shown = np.flatnonzero(~near)
+        for t in np.flatnonzero(near):
+            seen[t] = 1.0
+            if len(shown):
+                # A zone across, and a step, from the fix that was shown next to it in time.
+                beside = person.way[shown[np.abs(shown - t).argmin()]]
+                seen[t] = domain.distances([beside], None)[0] <= 2 * ZONE_KM + STEP_KM
+        return seen
+    drawn = reports(protection, person.way, seed)
+    # Every place is an output here, so a report is its own column.
+    return protection.table.matrix.T[drawn]
+
+
+def way_errors(
+    protection: Protection, person: Person, domain: pm.Domain, movement: Movement, seed: int
+) -> tuple[float, float]:
+    """Mean distance from the way: of the best guesses by forward-backward, of Viterbi's path."""
+    seen = seen_on_the_way(protection, person, domain, seed)
+    guesses = best_places(domain, smooth(movement, seen))
+    path = likeliest(movement, seen)
+    pairs = domain.metric.pairs
+    return float(pairs(guesses, person.way).mean()), float(pairs(path, person.way).mean())
+
+
+def measure(
+    protection: Protection, crowd: list[Person], domain: pm.Domain, movement: Movement
+) -> dict[str, object]:
     errors = np.array(
         [home_error(protection, person, domain, seed) for seed, person in enumerate(crowd)]
+    )
+    ways = np.array(
+        [
+            way_errors(protection, person, domain, movement, seed)
+            for seed, person in enumerate(crowd)
+        ]
     )
     table = protection.table
     row = {
@@ -165,6 +231,9 @@ def measure(protection: Protection, crowd: list[Person], domain: pm.Domain) -> d
         "guarantee": isinstance(table, pm.Mechanism),
         "displacement_km": 0.0 if table is None else table.loss,
         "one_report_km": None if table is None else pm.attack(table, radii=()).error,
+        "way_km": float(ways[:, 0].mean()),
+        "way_se_km": float(ways[:, 0].std(ddof=1) / np.sqrt(len(ways))),
+        "viterbi_km": float(ways[:, 1].mean()),
         "month_km": float(errors.mean()),
         "month_se_km": float(errors.std(ddof=1) / np.sqrt(len(errors))),
         "month_within_200m": float((errors <= 0.2).mean()),
@@ -181,9 +250,13 @@ def draw(rows: list[dict[str, object]], path: Path, title: str) -> None:
         y = len(rows) - 1 - k
         axes.plot(row["displacement_km"], y, "|", color=INK, markersize=16, markeredgewidth=2.5)
         if row["one_report_km"] is not None:
-            axes.plot(row["one_report_km"], y + 0.12, "o", color=BLUE, markersize=9)
+            axes.plot(row["one_report_km"], y + 0.2, "o", color=BLUE, markersize=9)
         axes.errorbar(
-            row["month_km"], y - 0.12, xerr=2 * row["month_se_km"], fmt="D", color=VERMILION,
+            row["way_km"], y, xerr=2 * row["way_se_km"], fmt="s", color=GREEN, markersize=8,
+            capsize=3,
+        )  # fmt: skip
+        axes.errorbar(
+            row["month_km"], y - 0.2, xerr=2 * row["month_se_km"], fmt="D", color=VERMILION,
             markersize=8, capsize=3,
         )  # fmt: skip
         axes.annotate(
@@ -196,13 +269,14 @@ def draw(rows: list[dict[str, object]], path: Path, title: str) -> None:
     axes.set_yticks(range(len(rows) - 1, -1, -1), names)
     axes.plot([], [], "|", color=INK, markersize=14, markeredgewidth=2.5, label="mean displacement")
     axes.plot([], [], "o", color=BLUE, markersize=9, label="attacker off by, one report")
+    axes.plot([], [], "s", color=GREEN, markersize=8, label="off by, way to work (Markov)")
     axes.plot([], [], "D", color=VERMILION, markersize=8, label="home off by, after a month")
     axes.set_xlabel(
         "km (the attacker's: larger is better protected; displacement: smaller is better)"
     )
     axes.set_xlim(left=-0.05)
     plain_axes(axes)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.4, 1.11), ncol=3, frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.3, 1.12), ncol=4, frameon=False)
     save_figure(figure, path)
 
 
@@ -223,7 +297,9 @@ def main() -> None:
     domain = whole.take(np.sort(rng.choice(near, chosen.records, replace=False)))
     outputs = np.arange(domain.size)
     problem = pm.Problem(domain, outputs, domain.distances(), 1.0)
-    crowd = people(domain, chosen.people, rng)
+    crowd = people(city, domain, chosen.people, rng)
+    others = people(city, domain, 2 * chosen.people, rng)
+    movement = Movement.learn([person.way for person in others], domain.size)
     coarse = android(problem)
     equal = coarse.loss
 
@@ -233,7 +309,13 @@ def main() -> None:
     def best(at: pm.Problem) -> Table:
         return pm.optimal(at, gap=0.02)
 
-    noise, ours = (at_displacement(problem, make, equal) for make in (laplace, best))
+    fences = pm.Fences.cells(domain, FENCE_KM)
+
+    def fenced(at: pm.Problem) -> Table:
+        return fences.unfold(pm.optimal(fences.fold(at), gap=0.02), at)
+
+    makers = (laplace, best, fenced)
+    noise, ours, behind = (at_displacement(problem, make, equal) for make in makers)
     careful = pm.optimal(ours.problem, gap=0.02, then="vulnerability", slack=0.05)
     protections = [
         Protection("fixes within 500 m of home and work dropped", None),
@@ -245,8 +327,9 @@ def main() -> None:
         Protection("optimal, new draws", ours),
         Protection("optimal, one draw per place", ours, once=True),
         Protection("optimal, then vulnerability, one draw per place", careful, once=True),
+        Protection("optimal behind public fences of 1 km, new draws", behind),
     ]
-    rows = [measure(protection, crowd, domain) for protection in protections]
+    rows = [measure(protection, crowd, domain, movement) for protection in protections]
     title = (
         f"{city.name or 'City'}: {domain.size} places, {chosen.people} people, {DAYS} nights\n"
         f"noise at Android's mean displacement, {equal:.2f} km"

@@ -60,7 +60,12 @@ def forward_backward(movement: Movement, table: Table, reports: npt.ArrayLike) -
     The smoothing recursions of hidden Markov models (Rabiner 1989; for locations Shokri et al.,
     S&P 2011), scaled at every step.
     """
-    seen = _likelihoods(table, reports)
+    return smooth(movement, _likelihoods(table, reports))
+
+
+def smooth(movement: Movement, seen: FloatArray) -> FloatArray:
+    """The same from the likelihood of what was seen at t for every record, (T, K), whatever was
+    seen: a report, an exact place, or that there was none (a row of ones says nothing)."""
     count, size = seen.shape
     forward, backward = np.empty((count, size)), np.ones((count, size))
     belief = movement.start
@@ -77,14 +82,19 @@ def forward_backward(movement: Movement, table: Table, reports: npt.ArrayLike) -
 
 def viterbi(movement: Movement, table: Table, reports: npt.ArrayLike) -> IntArray:
     """The most likely trace given all reports, (T,)."""
+    return likeliest(movement, _likelihoods(table, reports))
+
+
+def likeliest(movement: Movement, seen: FloatArray) -> IntArray:
+    """The same from likelihoods, (T, K), as in `smooth`."""
     with np.errstate(divide="ignore"):
-        seen = np.log(_likelihoods(table, reports))
-        steps, best = np.log(movement.steps), np.log(movement.start) + seen[0]
+        logs = np.log(seen)
+        steps, best = np.log(movement.steps), np.log(movement.start) + logs[0]
     back = np.zeros(seen.shape, dtype=np.int64)
     for t in range(1, len(seen)):
         through = best[:, None] + steps
         back[t] = through.argmax(axis=0)
-        best = through.max(axis=0) + seen[t]
+        best = through.max(axis=0) + logs[t]
     if not np.isfinite(best.max()):
         _total(np.zeros(1))
     path = [int(best.argmax())]
