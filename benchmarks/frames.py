@@ -1,6 +1,6 @@
 """Fixes per second: from coordinates to drawn places, beside a NumPy planar Laplace.
 
-    python benchmarks/frames.py --city rome.npz [--rows 1000000] [--parquet 10000000]
+    python benchmarks/frames.py --city rome.npz [--rows 1000000] [--parquet 10000000] [--spark 1,2]
 
 Seconds are the processor's of one thread where they say `cpu`, so that a busy machine counts less.
 """
@@ -8,11 +8,15 @@ Seconds are the processor's of one thread where they say `cpu`, so that a busy m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
+import os
 import resource
+import signal
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +66,7 @@ def main() -> None:
     parser.add_argument("--city", type=Path)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--parquet", type=int, default=0, help="rows of a Parquet file, 0 for none")
+    parser.add_argument("--spark", default="", help="numbers of worker processes, e.g. 1,2,4")
     options = parser.parse_args()
     city = pm.load_city(options.city) if options.city else pm.synthetic_city(43_160, 0)
     mechanism = table_of(city)
@@ -84,10 +89,14 @@ def main() -> None:
     frame = pd.DataFrame({"user": at % 1000, "lat": lat, "lon": lon})
     timed("pm.perturb(pandas)", options.rows, lambda: pm.perturb(frame, mechanism, outside="null"))
     key = pm.DrawKey.fresh()
-    timed("pm.perturb(pandas, person, key)", options.rows,
-          lambda: pm.perturb(frame, mechanism, outside="null", person="user", key=key),
-          repeats=1)  # fmt: skip
+    personal = {"outside": "null", "person": "user", "key": key}
+    # Its loops are compiled, or loaded, first: they are no part of a million rows.
+    pm.perturb(frame[:10], mechanism, **personal)
+    keyed = timed("pm.perturb(pandas, person, key)", options.rows,
+                  lambda: pm.perturb(frame, mechanism, **personal))  # fmt: skip
     print(f"one loop / planar Laplace: {kernel / base:.1f}")
+    if options.spark:
+        on_spark(frame, mechanism, key, [int(n) for n in options.spark.split(",")], keyed)
     if options.parquet:
         with tempfile.TemporaryDirectory() as folder:
             source, table = Path(folder) / "in.parquet", Path(folder) / "table.pmdp"
@@ -101,6 +110,96 @@ def main() -> None:
             process = spawn.Process(target=parquet_to_parquet, args=(source, table))
             process.start()
             process.join()
+
+
+def on_spark(
+    frame: pd.DataFrame, mechanism: pm.Mechanism, key: pm.DrawKey, workers: list[int], plain: float
+) -> None:
+    """The same rows by Spark's worker processes, some of whose tasks are killed.
+
+    Processor seconds are of all processes that this one starts, so they hold what Spark itself
+    spends; a run that draws nothing is taken away for the overhead of the draws alone.
+    """
+    from pyspark.sql import SparkSession
+
+    from panda_mdp.frames.spark import perturb
+
+    rows = frame.assign(row=np.arange(len(frame)))
+    drawn = pm.perturb(rows, mechanism, outside="null", person="user", key=key)
+    expected = drawn[["row", "reported_lat"]].set_index("row")["reported_lat"]
+    source = str(Path(pm.__file__).resolve().parents[1])
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYTHONPATH=source, SPARK_LOCAL_IP="127.0.0.1")
+    with tempfile.TemporaryDirectory() as folder:
+        given = f"{folder}/in.parquet"
+        parquet.write_table(pa.Table.from_pandas(rows, preserve_index=False), given,
+                            row_group_size=len(rows) // 8)  # fmt: skip
+        for count in workers:
+            # Each task is tried up to four times; a worker is a process that is forked for it.
+            session = (
+                SparkSession.builder.master(f"local[{count},4]")
+                .config("spark.ui.enabled", "false")
+                .config("spark.driver.memory", "2g")
+                .config("spark.sql.files.maxPartitionBytes", str(2**21))
+                .getOrCreate()
+            )
+            session.sparkContext.setLogLevel("OFF")
+            df = session.read.parquet(given)
+            options = {"outside": "null", "person": "user", "key": key}
+            copied = df.mapInArrow(lambda batches: batches, df.schema)
+            steps = {
+                "reading and writing": copied,
+                "perturb": perturb(df, mechanism, **options),
+                "perturb, tasks killed": perturb(
+                    df.mapInArrow(killing_once, df.schema), mechanism, **options
+                ),
+            }
+            spent = {}
+            for name, step in steps.items():
+                # A first run loads the table and the compiled loops.
+                for _ in range(2 if name == "perturb" else 1):
+                    start, before = time.perf_counter(), processor_seconds()
+                    step.write.mode("overwrite").parquet(f"{folder}/out")
+                    clock = time.perf_counter() - start
+                    spent[name] = processor_seconds() - before
+                same = ""
+                if name != "reading and writing":
+                    out = pd.read_parquet(f"{folder}/out").set_index("row")["reported_lat"]
+                    equal = out.sort_index().equals(expected)
+                    same = ", the same rows" if equal else ", OTHER ROWS"
+                print(f"Spark, {count} workers: {name:22s} {spent[name]:6.1f} s cpu, "
+                      f"{clock:5.1f} s by the clock{same}", flush=True)  # fmt: skip
+            over = spent["perturb"] - spent["reading and writing"]
+            print(f"Spark, {count} workers: draws {over:.1f} s cpu, plain {plain:.1f}; in all "
+                  f"{spent['perturb'] / plain:.1f} times the plain call", flush=True)  # fmt: skip
+            session.stop()
+
+
+def killing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Every fourth task's first attempt is killed after its first batch."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    for number, batch in enumerate(batches):
+        if number == 1 and task.attemptNumber() == 0 and task.partitionId() % 4 == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+
+
+def processor_seconds() -> float:
+    """Processor seconds of this process's descendants, ended or not, as the system counts them."""
+    tick, total = os.sysconf("SC_CLK_TCK"), 0
+    parents, spent = {}, {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = entry.read_text().rpartition(")")[2].split()
+            number = int(entry.parent.name)
+            parents[number], spent[number] = int(fields[1]), sum(map(int, fields[11:15]))
+    for number in parents:
+        above = number
+        while above in parents and above != os.getpid():
+            above = parents[above]
+        total += spent[number] if above == os.getpid() and number != os.getpid() else 0
+    return total / tick
 
 
 def parquet_to_parquet(source: Path, table: Path) -> None:
