@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from scipy import sparse
 from solver_cases import Case, build
 
 import panda_mdp as pm
+from panda_mdp.base.processes import forget_peak, peak_mb
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import cost_scale, multipliers, privacy_rows, sum_rows
 from panda_mdp.methods.optimal.dual import dual_bound
@@ -123,13 +122,13 @@ def qif(problem: pm.Problem, gap: float, limit: float) -> Row:
     import qif as library
 
     clock = Clock()
-    apart = problem.epsilon * problem.domain.distances()
+    exponent = problem.epsilon * problem.domain.distances()
     loss = problem.loss
     table = np.asarray(
         library.mechanism.d_privacy.min_loss_given_d(
             problem.prior,
             problem.outputs_count,
-            lambda i, j: float(apart[i, j]),
+            lambda i, j: float(exponent[i, j]),
             lambda i, y: float(loss[i, y]),
             # As for the others: longer pairs bind nothing, and no LP solver can take them.
             inf=MAX_EXPONENT,
@@ -216,31 +215,35 @@ SHORT, TIMES = 15.0, 3
 """Seconds below which a cell is run so many times; its median counts."""
 
 
-def run_cell(solver: str, case: Case, gap: float, limit: float) -> Row:
-    """One solver on one case, in this process, compiled code warmed up first."""
+def prepared(request: tuple[str, Case, float, float]) -> Callable[[], Row]:
+    """One solver on one case, compiled code warmed up, for a process of its own."""
+    solver, case, gap, limit = request
     start = time.perf_counter()
     warm = build(Case("grid", "K", 64, 64))
-    SOLVERS["panda-mdp"](warm, 0.05, 60.0)
+    ours(warm, 0.05, 60.0)
     repair(Closure(warm.domain), np.full((64, 64), 1 / 64), warm.epsilon)
     city = pm.Domain.from_points([41.9, 41.91, 41.92, 41.93], [12.4, 12.5, 12.6, 12.7])
-    small = pm.Problem(city, [0, 1], city.distances(None, [0, 1]), 5.0)
+    small = pm.Problem(city, [0, 1], city.distances(None, [0, 1]), 0.1)
     ours(small, 0.05, 60.0)
     compiled = time.perf_counter() - start
     problem = build(case)
-    before = start_of_peak()
-    rows = [timed(solver, problem, gap, limit)]
-    while rows[0]["seconds"] < SHORT and len(rows) < TIMES:
-        rows.append(timed(solver, problem, gap, limit))
+    return lambda: {"compile_seconds": compiled, **measured(solver, problem, gap, limit)}
+
+
+def measured(solver: str, problem: pm.Problem, gap: float, limit: float) -> Row:
+    """The median of its runs, with the memory that they took, or what went wrong."""
+    forget_peak()
+    before = peak_mb()
+    try:
+        rows = [timed(solver, problem, gap, limit)]
+        while rows[0]["seconds"] < SHORT and len(rows) < TIMES:
+            rows.append(timed(solver, problem, gap, limit))
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
     row = sorted(rows, key=lambda one: one["seconds"])[len(rows) // 2]
     peak = peak_mb()
-    return {
-        "runs": len(rows),
-        "compile_seconds": compiled,
-        "peak_mb": peak,
-        "solver_mb": peak - before,
-        "epsilon": problem.epsilon,
-        **row,
-    }
+    memory = {"peak_mb": peak, "solver_mb": peak - before}
+    return {"runs": len(rows), **memory, "epsilon": problem.epsilon, **row}
 
 
 def timed(solver: str, problem: pm.Problem, gap: float, limit: float) -> Row:
@@ -250,28 +253,3 @@ def timed(solver: str, problem: pm.Problem, gap: float, limit: float) -> Row:
     seconds = row.pop("seconds", time.perf_counter() - start)
     # What `solve_highs` prepares for the case that the time runs out is not HiGHS's.
     return {**row, "seconds": seconds - row["stages"].get("loss exponential", 0.0)}
-
-
-STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
-def start_of_peak() -> float:
-    """Memory in use now, MB; where Linux allows it, peaks before now are forgotten."""
-    try:
-        FORGET.write_text("5")
-        return _status_mb("VmRSS")
-    except OSError:
-        return peak_mb()
-
-
-def peak_mb() -> float:
-    """The largest memory that this process has held (since `start_of_peak`, on Linux), MB."""
-    try:
-        return _status_mb("VmHWM")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _status_mb(name: str) -> float:
-    line = next(x for x in STATUS.read_text().splitlines() if x.startswith(name))
-    return int(line.split()[1]) / 1024

@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -26,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from solver_cases import FULL, ROOT, TOY, Case, city_name
 from solver_report import write_report
-from solver_runs import SOLVERS, missing, ran_out, run_cell
+from solver_runs import SOLVERS, missing, prepared, ran_out
 
-MARK = "RESULT "
+from panda_mdp.base.processes import NoAnswer, Worker
 
 
 def main() -> None:
@@ -48,13 +47,7 @@ def main() -> None:
     )
     parser.add_argument("--report", action="store_true", help="run nothing, write the report")
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md as well")
-    parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.cell:
-        solver, case = json.loads(options.cell)
-        row = run_cell(solver, Case(**case), options.gap, options.limit)
-        print(MARK + json.dumps(row), flush=True)
-        return
     options.out.mkdir(parents=True, exist_ok=True)
     cases = [
         case
@@ -108,24 +101,17 @@ def is_larger(case: Case, row: dict) -> bool:
 
 def measure(solver: str, case: Case, options: argparse.Namespace) -> dict:
     """One cell in a process of its own."""
-    command = [
-        sys.executable, str(Path(__file__).resolve()),
-        "--cell", json.dumps([solver, asdict(case)]),
-        "--gap", str(options.gap), "--limit", str(options.limit),
-    ]  # fmt: skip
     row = {"solver": solver, "case": case.key, **asdict(case), "limit": options.limit}
-    try:
-        # Up to three tolerances are tried, and building and certifying come on top; a solver that
-        # does not obey the limit, or knows none, is stopped.
-        most = options.limit + 60 if solver == "qif" else 3.2 * options.limit + 240
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=most)
-    except subprocess.TimeoutExpired:
-        return {**row, "error": "did not end within the limit", "reached": False}
-    found = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    if not found:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
-        return {**row, "error": f"exit {done.returncode}: {last[:300]}", "reached": False}
-    row.update(json.loads(found[-1][len(MARK) :]))
+    # Up to three tolerances are tried, and building and certifying come on top; a solver that does
+    # not obey the limit, or knows none, is stopped.
+    most = options.limit + 60 if solver == "qif" else 3.2 * options.limit + 240
+    with Worker(prepared) as worker:
+        answer = worker.answer((solver, case, options.gap, options.limit), most)
+    if isinstance(answer, NoAnswer):
+        answer = {"error": f"no answer: {answer.reason}"}
+    row |= answer
+    if "error" in row:
+        return {**row, "reached": False}
     bound = row["lower_bound"]
     gap = None if bound is None else row["loss"] / bound - 1 if bound > 0 else None
     # A solver that ends by itself has solved its LP; the graph may keep it from the gap.
