@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -98,30 +99,32 @@ def floor(name: str) -> int:
     return len(FLOORS) - 1
 
 
-def imported(tree: ast.AST) -> set[str]:
-    """Modules of this project that a tree imports, anywhere but under TYPE_CHECKING."""
-    names = set()
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Modules as they are parsed."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """What a tree imports, anywhere but under TYPE_CHECKING."""
     for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            continue
         if isinstance(child, ast.ImportFrom):
             assert child.level == 0, "imports are absolute here"
             for alias in child.names:
                 full = f"{child.module}.{alias.name}"
-                names.add(full if full in modules() else str(child.module))
+                yield full if full in modules() else str(child.module)
         elif isinstance(child, ast.Import):
-            names.update(alias.name for alias in child.names)
-        names |= imported(child)
-    return names & set(modules())
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case) and not (
+            isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        ):
+            yield from imported(child)
 
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """What each module imports."""
-    return {
-        name: imported(ast.parse(path.read_text(encoding="utf-8"))) - {name}
-        for name, path in modules().items()
-    }
+    """What each module imports of this project."""
+    return {name: set(imported(tree)) & set(modules()) - {name} for name, tree in trees().items()}
 
 
 def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
@@ -224,11 +227,7 @@ def empty_words(name: str, tree: ast.AST) -> list[str]:
 
 
 def test_names_are_nouns_of_the_field():
-    words = [
-        word
-        for name, path in modules().items()
-        for word in empty_words(name, ast.parse(path.read_text(encoding="utf-8")))
-    ]
+    words = [word for name, tree in trees().items() for word in empty_words(name, tree)]
     assert set(words) == PUBLIC_WORDS
 
 
