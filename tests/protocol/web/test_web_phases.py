@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from forging_versions import floored
 from playwright.sync_api import Browser, expect
 from protocol_browser import (
     VECTORS,
@@ -27,6 +28,7 @@ from typer.testing import CliRunner
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.panda.file.decode import load_panda
+from panda_mdp.protocol import Allowance, Client
 
 PHASES = json.loads((VECTORS / "phases.json").read_text())["ball"]
 OUTPUTS = [0, 7, 13, 22, 30, 39]
@@ -40,6 +42,16 @@ class Site:
         self.folder = folder
         self.domain = pm.Domain.from_points(PHASES["lat"], PHASES["lon"])
         self.server = Running(str(folder / "panda.db"), folder).start()
+        try:
+            self.deploy()
+        except BaseException:
+            self.server.stop()
+            raise
+        port = urlsplit(self.server.url).port
+        assert port is not None
+        self.wire = Wire(port).start()
+
+    def deploy(self) -> None:
         for name in ("balls", "coins"):
             file = (VECTORS / f"panda-{name}.pmdp").read_bytes()
             self.publish(name, file)
@@ -47,21 +59,20 @@ class Site:
         self.publish("area", (VECTORS / "area.pmdp").read_bytes())
         area = {"kind": "table", "name": "area", "table": ref("area"), "reports_per_period": 3}
         self.post("/deployments", area)
+        self.publish("sparse", floored("distance"))
+        self.post("/deployments", {"kind": "table", "name": "sparse", "table": ref("sparse")})
         places = {"lat": self.domain.lat.tolist(), "lon": self.domain.lon.tolist()}
         known = self.post("/domains", {"name": "city", "kind": "haversine", **places})["id"]
         loss = pm.distance_loss(self.domain, OUTPUTS)
         table = pm.exponential(pm.Problem(self.domain, OUTPUTS, loss, EPSILON_2))
-        pm.save_compact(table, folder / "city.pmdc")
-        self.publish("city", (folder / "city.pmdc").read_bytes())
+        pm.save_compact(table, self.folder / "city.pmdc")
+        self.publish("city", (self.folder / "city.pmdc").read_bytes())
         ball = {"epsilon_1": EPSILON_1, "delta": 0.01, "table": ref("city")}
         self.post("/deployments", {"kind": "ball", "name": "ball", **ball})
         selection = {"decay": "exponential", "alpha": 1 - 1e-3 / 4, "rate": 0.0, "radius": 9.0}
         anchors = {"domain": known, "outputs": OUTPUTS, "epsilon": 3.0, "delta": 1e-3}
         anchors |= {"kind": "anchors", "name": "anchors", "selection": selection}
         self.post("/deployments", anchors)
-        port = urlsplit(self.server.url).port
-        assert port is not None
-        self.wire = Wire(port).start()
 
     @property
     def url(self) -> str:
@@ -241,6 +252,23 @@ def test_any_point_is_drawn_at_and_every_report_pays(browser: Browser, site: Sit
         assert violations(at.page) == []
         assert at.complaints == []
     assert site.reports("area") == 2
+
+
+def test_a_sparse_table_is_one_like_others_for_both_clients(
+    browser: Browser, site: Site, tmp_path: Path
+) -> None:
+    limits = Allowance(epsilon=2.0, period_epsilon=2.0)
+    with Client(site.server.url, site.token(), tmp_path, limits) as user:
+        plan = user.plan("sparse")
+        assert user.report(plan, plan.record(3)).output in range(plan.domain.size)
+    lat, lon = float(plan.domain.lat[4]), float(plan.domain.lon[4])
+    pairs = plan.domain.size * (plan.domain.size - 1) // 2
+    with visit(browser, f"{site.url}/#deployment=sparse&token={site.token()}") as at:
+        assert f"all {pairs:,} pairs" in opened(at)
+        at.pick(lat, lon)
+        at.send()
+        assert at.complaints == []
+    assert site.reports("sparse") == 2
 
 
 def test_an_invitation_becomes_a_token_and_is_in_no_address(browser: Browser, site: Site) -> None:

@@ -273,6 +273,7 @@ export function showBudget(
   by("limit-label").textContent = said.limitLabel(period);
   const limit = by<HTMLInputElement>("limit");
   if (document.activeElement !== limit) limit.value = String(allowance.period_epsilon);
+  by("keeps-said").hidden = plan.kind === "everywhere";
   by("limit-delta-row").hidden = plan.delta === 0 && !allowance.period_delta;
   by("limit-delta-label").textContent = said.limitDelta(period);
   const delta = by<HTMLInputElement>("limit-delta");
