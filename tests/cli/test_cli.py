@@ -262,6 +262,19 @@ def test_info_shows_the_certificate(saved: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "info.json").read_text())["epsilon"] == 2.0
 
 
+@pytest.mark.parametrize(
+    ("method", "words"), [(pm.benders, "stated, not proved"), (pm.optimal, "with its proof")]
+)
+def test_a_bound_without_its_proof_is_called_stated(method, words, places, tmp_path: Path) -> None:
+    """By `info` and by `verify`; Benders and accelerators write no multipliers."""
+    path = method(places.problem, gap=0.05).save(tmp_path / "bound.pmdp")
+    shown = call("info", path).stdout
+    assert words in " ".join(shown.split())
+    proved = call("verify", path)
+    assert proved.exit_code == 0, proved.output
+    assert ("stated, not proved in this file" in proved.stdout) == (method is pm.benders)
+
+
 def test_perturb_prints_the_reported_place_only(
     saved: Path, places: pm.Mechanism, tmp_path: Path
 ) -> None:

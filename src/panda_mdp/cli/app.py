@@ -227,6 +227,7 @@ def info(file: MechanismFile, json: Json = None) -> None:
     domain, verdict = certificate["domain"], certificate["audit"]
     bound = certificate["lower_bound"]
     unit = certificate["loss_unit"]
+    source = "with its proof (`verify`)" if "bound_pairs" in certificate else "stated, not proved"
     rows = [
         ("method", certificate["method"]),
         ("records", f"{domain['records']:,} ({domain['kind']}, {domain['unit']})"),
@@ -234,7 +235,7 @@ def info(file: MechanismFile, json: Json = None) -> None:
         ("epsilon", f"{certificate['epsilon']:g} {certificate['epsilon_unit']}"),
         ("stated audit", f"{verdict['epsilon']:.9g} over {verdict['pairs']:,} pairs"),
         ("expected loss", f"{certificate['loss']:.6g} {unit}"),
-        ("lower bound", "none" if bound is None else f"{bound:.6g} {unit}"),
+        ("lower bound", "none" if bound is None else f"{bound:.6g} {unit}, {source}"),
         ("prior", certificate["prior_source"]),
         ("made", f"{certificate['date']} by panda-mdp {certificate['library']}"),
         ("domain", domain["fingerprint"]),

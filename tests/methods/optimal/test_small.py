@@ -6,8 +6,14 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import KINDS, displacement_problem, random_domain, wide_problem
-from scipy.optimize import linprog
+from helpers import (
+    KINDS,
+    displacement_problem,
+    lp_optimum,
+    plain_problem,
+    random_domain,
+    wide_problem,
+)
 
 from panda_mdp import Domain, Problem, optimal
 from panda_mdp.compute.status import Stopped
@@ -17,27 +23,6 @@ from panda_mdp.methods.optimal.dual import centre_bound
 from panda_mdp.methods.optimal.small import SmallLp, entry_bounds, is_small, pairs_beyond
 
 TWO = Domain.from_vectors([[0.0], [1.0]])
-
-
-def plain_optimum(problem: Problem) -> float:
-    """The LP over all pairs as it stands, by HiGHS with its own scaling; for moderate losses."""
-    size, outputs = problem.loss.shape
-    growth = np.exp(problem.epsilon * problem.domain.distances())
-    rows = []
-    for i in range(size):
-        for j in range(size):
-            for y in range(outputs if i != j else 0):
-                row = np.zeros((size, outputs))
-                row[i, y], row[j, y] = 1 / growth[i, j], -1.0
-                rows.append(row.ravel())
-    answer = linprog(
-        problem.weighted_loss.ravel(),
-        A_ub=np.array(rows),
-        b_ub=np.zeros(len(rows)),
-        A_eq=np.kron(np.eye(size), np.ones(outputs)),
-        b_eq=np.ones(size),
-    )
-    return float(answer.fun)
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -54,6 +39,20 @@ def test_wide_ranged_losses_by_the_hundred(part):
         assert len(mechanism.details["trace"]) <= small.PASSES
 
 
+@pytest.mark.parametrize("part", range(6))
+def test_plain_problems_by_the_hundred_against_highs(part):
+    """benchmarks/small_problems.py runs thousands; the bound is HiGHS' own or below."""
+    for seed in range(40 * part, 40 * part + 40):
+        problem = plain_problem(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", GapWarning)
+            mechanism = optimal(problem)
+        optimum = lp_optimum(problem)
+        assert mechanism.gap <= 0.01, seed
+        assert mechanism.loss <= optimum * 1.01 * (1 + 1e-7) + 1e-12, seed
+        assert mechanism.lower_bound <= optimum * (1 + 1e-7) + 1e-12, seed
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_bound_and_loss_enclose_the_optimum(seed):
     rng = np.random.default_rng(seed)
@@ -61,7 +60,7 @@ def test_bound_and_loss_enclose_the_optimum(seed):
     epsilon = float(rng.uniform(0.3, 3) / np.median(domain.neighbours(1)[1]))
     problem = Problem(domain, [0, 2, 5], rng.uniform(0.1, 5, (6, 3)), epsilon)
     mechanism = optimal(problem, gap=1e-4)
-    optimum = plain_optimum(problem)
+    optimum = lp_optimum(problem)
     assert mechanism.lower_bound <= optimum * (1 + 1e-7)
     assert optimum * (1 - 1e-7) <= mechanism.loss <= optimum * (1 + 2e-4)
 
