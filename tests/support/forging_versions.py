@@ -258,6 +258,12 @@ def point_mass(file: Archive) -> None:
     file.arrays["outside_weights"] = rows
 
 
+def one_of_two(file: Archive) -> None:
+    """A unit moved in the common row of the last of several centres that have one ball."""
+    last = max(panda_table("common").scheme.law.groups, key=len)[-1]
+    file.arrays["outside_weights"][last] += np.array([1, -1, 0, 0, 0, 0])
+
+
 PHASES: dict[str, tuple[str, Change, str]] = {
     "centres swapped": ("common", swap_far("centre_weights"), "contradict"),
     "a centre moved": ("common", swap("centres", 0, 11), "centre|ball|probability|violation|loss"),
@@ -265,10 +271,21 @@ PHASES: dict[str, tuple[str, Change, str]] = {
     "a law that does not sum": ("common", put("centre_weights", (0, 0), lambda v: v + 1), "sum"),
     "rows swapped": ("common", swap("weights", 0, 9), "contradict"),
     "rows outside swapped": ("common", swap_far("outside_weights"), "different rows|loss"),
+    "one of two rows outside one ball": ("common", one_of_two, "different rows"),
+    "anchors that tell, and say so": (
+        "candidates",
+        both(claim("selection.rate", 2.0), claim("account.selection_epsilon", 20.0)),
+        "contradict",
+    ),
     "rows outside that tell": ("common", point_mass, "no mean of the records"),
     "a smaller radius": ("common", claim("selection.radius", scaled(0.7)), "contradict|different"),
     "a radius of 0": ("common", claim("selection.radius", 0.0), "are none"),
     "a smaller delta": ("common", claim("delta", 1e-5), "contradict"),
+    "a delta a little below what is summed": (
+        "candidates",
+        both(claim("delta", 0.00992512), claim("account.violation", 0.00992512)),
+        "contradict",
+    ),
     "no delta": ("common", claim("delta", 0.0), "contradict"),
     "delta of 1": ("common", claim("delta", 1.0), "no probability below 1"),
     "a smaller epsilon": ("common", claim("epsilon", 0.9), "contradict"),
@@ -377,6 +394,15 @@ MESHES: dict[str, Change] = {
     "a finer resolution": state("everywhere.resolution_km", scaled(0.5)),
     "words of a smaller epsilon": state(
         "snapping", lambda v: v.replace("exp(1.0 (d", "exp(0.1 (d")
+    ),
+    "words of a finer resolution": state(
+        "snapping", lambda v: v.replace(f" + {2 * (0.4 / 2**30 + 1e-10)!r})", " + 1e-12)")
+    ),
+    "a finer resolution, in words too": both(
+        state("everywhere.resolution_km", scaled(0.5)),
+        state(
+            "snapping", lambda v: v.replace(*(f" + {k * (0.4 / 2**30 + 1e-10)!r})" for k in (2, 1)))
+        ),
     ),
     "words without a resolution": state("snapping", lambda v: v.replace(" + ", " - ")),
     "a coarser mesh": state("mesh.spacing", scaled(2.0)),

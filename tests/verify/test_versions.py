@@ -205,3 +205,19 @@ def test_the_mass_of_coins_is_the_one_of_all_sets(kind: str, tmp_path: Path) -> 
     one = table.rows[0]
     assert scheme.violation(0, 13, 0, 0) == 1
     assert table.prove.__globals__["spread"](one, one) == 1 << 64
+
+
+def test_stored_entries_belong_to_one_row_and_one_column() -> None:
+    module = checker()
+    write = module.read(versions.floored("distance")).prove.__globals__["written_out"]
+    assert list(write((1, 1, 9), (0, 2, 3), (0, 1, 2), (5, 6, 7))) == [[5, 6, 9], [1, 1, 7]]
+    wrong = {
+        "a column twice": ((0, 2, 3), (0, 0, 2)),
+        "an entry of no row": ((0, 1, 2), (0, 1, 2)),
+        "a row that starts late": ((1, 2, 3), (0, 1, 2)),
+        "a column beyond": ((0, 2, 3), (0, 3, 2)),
+    }
+    for name, (starts, columns) in wrong.items():
+        with pytest.raises(ValueError, match=r"the stored entries|the columns of a row"):
+            list(write((1, 1, 9), starts, columns, (5, 6, 7)))
+            pytest.fail(name)

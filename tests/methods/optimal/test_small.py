@@ -47,10 +47,11 @@ def test_plain_problems_by_the_hundred_against_highs(part):
         with warnings.catch_warnings():
             warnings.simplefilter("error", GapWarning)
             mechanism = optimal(problem)
-        optimum = lp_optimum(problem)
+        # HiGHS' tables break the constraints by up to 1e-10, and lose less for it.
+        optimum = lp_optimum(problem) * (1 + 1e-7) + 1e-9 * problem.loss.max()
         assert mechanism.gap <= 0.01, seed
-        assert mechanism.loss <= optimum * 1.01 * (1 + 1e-7) + 1e-12, seed
-        assert mechanism.lower_bound <= optimum * (1 + 1e-7) + 1e-12, seed
+        assert mechanism.loss <= optimum * 1.01, seed
+        assert mechanism.lower_bound <= optimum, seed
 
 
 @pytest.mark.parametrize("seed", range(12))
