@@ -78,6 +78,7 @@ def main() -> None:
     options.add_argument("--postgresql", action="store_true", help="on PostgreSQL, not SQLite")
     options.add_argument("--servers", type=int, default=1, help="on one PostgreSQL")
     options.add_argument("--database-kills", type=int, default=0, help="of PostgreSQL itself")
+    options.add_argument("--reports-only", action="store_true", help="no rounds and no tables")
     options.add_argument("--name", default="run 1", help="of the run, in the table")
     options.add_argument("--docs", action="store_true", help="write into docs/reliability.md")
     options.add_argument("--report", action="store_true", help="only show what was measured")
@@ -110,11 +111,18 @@ def crash(kind: str, args: argparse.Namespace) -> Findings:
     with tempfile.TemporaryDirectory(prefix="crash-") as scratch:
         folder = Path(scratch)
         if kind == "sqlite":
-            return run_crashes(str(folder / "crash.db"), folder, *times)
+            work = not args.reports_only
+            return run_crashes(str(folder / "crash.db"), folder, *times, work=work)
         cluster = Postgres().start()
         try:
             return run_crashes(
-                cluster.database(), folder, *times, args.servers, cluster, args.database_kills
+                cluster.database(),
+                folder,
+                *times,
+                args.servers,
+                cluster,
+                args.database_kills,
+                not args.reports_only,
             )
         finally:
             cluster.stop()

@@ -41,6 +41,7 @@ from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
     head_bytes,
+    round_entry,
     rows_bytes,
     statement_bytes,
     table_bytes,
@@ -96,6 +97,8 @@ class Standin:
             self.entries.append(entry)
 
     def log(self) -> Log:
+        if self.anchors is not None and self.anchors.round is not None:
+            self.publish(round_entry("anchors", self.anchors.round))
         leaves = [merkle.leaf_hash(entry) for entry in self.entries]
         size, root, at = len(leaves), merkle.root_of(leaves).hex(), 1_800_000_000_000
         signature = self.key.sign(head_bytes(size, root, at))

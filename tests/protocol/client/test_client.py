@@ -327,13 +327,22 @@ def test_a_refused_report_is_not_drawn_again(server, client):
     assert client.ledger.balances()[0].spent.epsilon == 4.0
 
 
-def test_a_new_version_is_a_new_draw_and_a_new_charge_unless_answered(server, client):
+def put_into_force(server: Standin, folder: Path) -> None:
+    """Another table for the same records, under the next version."""
+    domain, outputs = server.table.domain, server.table.outputs
+    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), server.table.epsilon)
+    server.path = folder / "other.pmdc"
+    server.table = pm.save_compact(pm.exponential(problem), server.path)
+    server.version += 1
+
+
+def test_a_new_version_is_a_new_draw_and_a_new_charge_unless_answered(server, client, tmp_path):
     plan = client.plan("table")
     client.report(plan, plan.record(3))
     server.faults = [lost] * wire.ATTEMPTS
     with pytest.raises(ConnectionLostError):
         client.report(plan, plan.record(4))
-    server.version = 2
+    put_into_force(server, tmp_path)
     with pytest.raises(ServerError, match="another table since"):
         client.report(plan, plan.record(4))
     with pytest.raises(ProtocolError, match="version 1 is pinned"):
@@ -347,12 +356,14 @@ def test_a_new_version_is_a_new_draw_and_a_new_charge_unless_answered(server, cl
     assert client.retry() == (0, 0)
 
 
-def test_what_a_server_refuses_for_good_is_given_up_after_its_period(server, client, clock):
+def test_what_a_server_refuses_for_good_is_given_up_after_its_period(
+    server, client, clock, tmp_path
+):
     plan = client.plan("table")
     server.faults = [lost] * wire.ATTEMPTS
     with pytest.raises(ConnectionLostError):
         client.report(plan, plan.record(4))
-    server.version = 2
+    put_into_force(server, tmp_path)
     assert client.retry() == (0, 1)
     clock.now += DAY
     assert client.retry() == (0, 0)
@@ -863,6 +874,27 @@ def test_a_round_that_is_not_solved_is_waited_for(rounds, member):
         member.report(plan, plan.record(3), wait_s=0.3)
     rounds.round_state = "solved"
     member.report(plan, plan.record(3))
+
+
+def test_a_round_that_is_not_the_logs_latest_marks_nobody(rounds, member):
+    """Its number is in the address of the upload, so it must be the same for everybody."""
+    from panda_mdp.protocol.messages.signing import round_entry
+
+    plan = member.plan("anchors")
+    honest, shown, before = rounds.log, rounds.anchors, rounds.log()
+    rounds.log = lambda: before
+    rounds.anchors = shown.model_copy(update={"round": 77})
+    with pytest.raises(SignatureError, match=r"round 77 .* not in the operator's log"):
+        member.plan("anchors")
+    with pytest.raises(SignatureError, match="round 77"):
+        member.report(plan, plan.record(3))
+    assert not bodies(rounds, "/anchors")
+    # A past one is no better.
+    rounds.anchors = shown
+    rounds.publish(round_entry("anchors", 2))
+    rounds.log = honest
+    with pytest.raises(SignatureError, match=r"round 1 .* is over"):
+        member.plan("anchors")
 
 
 def test_no_open_round_is_said(rounds, member):

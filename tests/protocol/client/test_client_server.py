@@ -221,6 +221,25 @@ def test_a_new_version_in_force(site, monkeypatch):
         assert user.ledger.balances()[0].spent.epsilon == 5.5
 
 
+def test_other_limits_cost_nobody_a_draw(site, monkeypatch):
+    """The version changes with the limits, the table does not: what waits is sent, once."""
+    monkeypatch.setattr(client_module, "STALE_S", -1.0)
+    with site.user() as user:
+        plan = user.plan("table", accept_update=True)
+        record = plan.record(3)
+        drawn = user._enter(plan, record, False)
+        for limit in (40, 41):
+            patch = {"reports_per_period": limit}
+            patched = site.running.admin.patch("/v1/deployments/table", json=patch)
+            assert patched.is_success, patched.text
+        assert user.retry() == (1, 0)
+        newer = user.plan("table")
+        assert newer.version == plan.version + 2
+        # The same answer, at no further cost.
+        assert user._enter(newer, record, False).id == drawn.id
+        assert user.ledger.balances()[0].spent.epsilon == plan.cost.epsilon
+
+
 # Commands
 
 

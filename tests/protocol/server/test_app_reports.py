@@ -102,6 +102,22 @@ def test_only_what_is_in_force_is_reported(deployed: Running) -> None:
     assert send(client, "changing", version=2).status_code == 201
 
 
+def test_what_was_drawn_before_other_limits_came_is_taken(deployed: Running) -> None:
+    """Whoever has paid for a draw must not lose it to a change that it does not depend on."""
+    deploy(deployed, "limited")
+    (client,) = deployed.reporters(1)
+    for limit in (5, 6):
+        patch = {"reports_per_period": limit}
+        assert deployed.admin.patch("/v1/deployments/limited", json=patch).is_success
+    assert deployed.admin.get("/v1/deployments/limited").json()["version"] == 3
+    assert [send(client, "limited", version=v).status_code for v in (1, 2, 3)] == [201] * 3
+    assert error_of(send(client, "limited", version=4)) == (409, "wrong_version")
+    assert deployed.admin.get("/v1/deployments/limited/counts").json()["reports"] == 3
+    patch = {"table": {"name": "city", "version": 2}}
+    assert deployed.admin.patch("/v1/deployments/limited", json=patch).is_success
+    assert error_of(send(client, "limited", version=3)) == (409, "wrong_version")
+
+
 def test_another_table_must_have_the_same_records(deployed: Running) -> None:
     patch = {"table": {"name": "elsewhere", "version": 1}}
     answer = deployed.admin.patch("/v1/deployments/main", json=patch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from panda_mdp.errors import LedgerError, ProtocolError, ServerError
 from panda_mdp.protocol.client import draws
 from panda_mdp.protocol.client.plans import AnchorsPlan
 from panda_mdp.protocol.client.record import Record
+from panda_mdp.protocol.client.trust import check_round
 from panda_mdp.protocol.client.wire import Wire
 from panda_mdp.protocol.ledger.books import Entry
 from panda_mdp.protocol.ledger.drawn import AnchorsDrawn, Drawn
@@ -25,6 +27,7 @@ from panda_mdp.protocol.messages.deployments import (
     deployment_info,
 )
 from panda_mdp.protocol.messages.keys import Keyring
+from panda_mdp.protocol.messages.log import Log
 from panda_mdp.protocol.messages.signing import rows_bytes
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
@@ -36,9 +39,10 @@ LONGEST_POLL_S = 5.0
 class Rounds:
     """Steps of a round. What was drawn is in the ledger before each step, so all can be redone."""
 
-    def __init__(self, wire: Wire, ledger: Ledger) -> None:
+    def __init__(self, wire: Wire, ledger: Ledger, log: Callable[[], Log]) -> None:
         self._wire = wire
         self._ledger = ledger
+        self._log = log
 
     def upload(self, plan: AnchorsPlan, entry: Entry) -> Entry:
         """Upload the anchors of an entry to the open round. The same anchors go to a later round
@@ -152,6 +156,8 @@ class Rounds:
         if not isinstance(info, AnchorsDeployment) or info.round is None:
             msg = f"no round of deployment {plan.name} is open; wait until the operator opens one"
             raise ProtocolError(msg)
+        if info.round != plan.round:
+            check_round(self._log(), plan.name, info.round)
         return info.round
 
     def _wait(self, plan: AnchorsPlan, number: str, wait_s: float) -> RoundInfo:

@@ -44,7 +44,7 @@ from panda_mdp.protocol.client.plans import (
 )
 from panda_mdp.protocol.client.record import Record
 from panda_mdp.protocol.client.statements import Described, check_domain, read_statement
-from panda_mdp.protocol.client.trust import Pin, Trust, place_in
+from panda_mdp.protocol.client.trust import Pin, Trust, check_round, place_in
 from panda_mdp.protocol.client.wire import Wire
 from panda_mdp.protocol.ledger.allowance import Allowance, excess
 from panda_mdp.protocol.ledger.books import Books, Entry
@@ -125,7 +125,7 @@ class Client:
         )
         self._given = VerifyKey.from_base64(key) if isinstance(key, str) else key
         self._key: Keyring | None = None
-        self._rounds = Rounds(self._wire, self.ledger)
+        self._rounds = Rounds(self._wire, self.ledger, self.log)
 
     def __enter__(self) -> Self:
         return self
@@ -197,6 +197,7 @@ class Client:
         snap_km = self.ledger.allowance.snap_km
         plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan
         if isinstance(info, AnchorsDeployment):
+            check_round(log, name, info.round)
             domain = self._domain(info.domain, None)
             plan = AnchorsPlan.of(self.server, info, domain, snap_km)
         else:
@@ -410,7 +411,8 @@ class Client:
             plan.name, rows.version, "records", rows.records, rows.outputs, rows.weights
         )
         self.key.verify(signed, rows.signature)
-        if rows.version != content.version:
+        # The limits of a deployment may have changed since, and its version with them.
+        if rows.version not in (content.version, plan.version):
             msg = f"the server sent rows of version {rows.version}; make the plan again"
             raise ProtocolError(msg)
         weights = plan.check(content.centre, rows)
@@ -424,7 +426,8 @@ class Client:
         if isinstance(info, AnchorsDeployment):
             # Whoever has rows of the round in force may report, and nobody else.
             return
-        if entry.drawn(Drawn).version != info.version:
+        drawn = entry.drawn(Drawn)
+        if not _of_table(drawn, info.version, info.table.sha256):
             msg = (
                 f"deployment {entry.deployment} uses another table since this report was drawn; it "
                 "is not sent, and its cost stands: report again with a new plan"
@@ -449,7 +452,15 @@ def _still_valid(entry: Entry, plan: Plan) -> bool:
         return False
     if entry.state == "accepted" or isinstance(plan, AnchorsPlan):
         return True
-    return entry.content.version == plan.version
+    return _of_table(entry.content, plan.version, plan.sha256)
+
+
+def _of_table(drawn: Drawn, version: int, sha256: str | None) -> bool:
+    """Whether something was drawn from the table in force. A version also changes with the limits,
+    which are nothing that a draw depends on; earlier versions of this library noted it alone."""
+    if drawn.table is None or sha256 is None:
+        return drawn.version == version
+    return drawn.table == sha256
 
 
 def _output_of(entry: Entry) -> int:

@@ -16,7 +16,7 @@ from panda_mdp.protocol.messages.keys import Keyring, KeySheet, follow
 from panda_mdp.protocol.messages.log import Log, LogHead
 from panda_mdp.protocol.messages.merkle import leaf_hash, root_of
 from panda_mdp.protocol.messages.service import ServiceInfo
-from panda_mdp.protocol.messages.signing import VerifyKey, head_bytes
+from panda_mdp.protocol.messages.signing import VerifyKey, head_bytes, round_entry
 
 FILE = "trust.json"
 LOCK = "trust.lock"
@@ -267,6 +267,17 @@ def place_in(log: Log, entry: bytes, what: str) -> int:
         )
         raise SignatureError(msg)
     return log.leaves.index(leaf)
+
+
+def check_round(log: Log, name: str, number: int | None) -> None:
+    """Refuse a round that is not the latest one of a log: its number is in the address of what is
+    sent, so one that a server shows to a single user would mark that user."""
+    if number is None:
+        return
+    place_in(log, round_entry(name, number), f"round {number} of deployment {name}")
+    if leaf_hash(round_entry(name, number + 1)).hex() in log.leaves:
+        msg = f"round {number} of deployment {name} is over by the operator's log; do not report"
+        raise SignatureError(msg)
 
 
 def _label(pin: Pin) -> str:

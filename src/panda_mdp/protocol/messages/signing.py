@@ -92,6 +92,15 @@ def statement_bytes(name: str, text: str) -> bytes:
     return joined(("panda-mdp deployment 1", name, digest))
 
 
+def round_entry(name: str, number: int) -> bytes:
+    """The entry of the log about a round that was opened.
+
+    >>> round_entry("rome", 2)
+    b'panda-mdp round 1\\nrome\\n2'
+    """
+    return joined(("panda-mdp round 1", name, str(number)))
+
+
 def digest_of(value: Any) -> str:
     """The SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value)).hexdigest()

@@ -20,6 +20,7 @@ from panda_mdp.protocol.server.store.database import Store, now_ms
 from panda_mdp.protocol.server.store.deployments import (
     Request,
     anchors_request,
+    current_table,
     no_deployment,
     request_of,
     solved_round,
@@ -43,6 +44,9 @@ class Live:
     users: frozenset[str] | None
     """Tokens that have rows in the round in force; None where everybody may report."""
     quota: Quota
+    versions: frozenset[int] = frozenset()
+    """Versions with the table in force: limits alone have changed since, and what was drawn under
+    one of them is as good as ever."""
     table: str | None = None
     """The SHA-256 of the table in force, which reports name."""
     ends_ms: int | None = None
@@ -57,7 +61,8 @@ class Live:
                 "round_closed", "the last day of this deployment is over", "ask the operator"
             )
         old = report.table is not None and report.table != self.table
-        if report.version not in (None, self.version) or not self.version or old:
+        named = report.version
+        if not (named is None or named in self.versions) or not self.version or old:
             return Failure(
                 "wrong_version",
                 f"reports are accepted for version {self.version} of this deployment"
@@ -129,13 +134,14 @@ class LiveDeployments:
             raise no_deployment()
         if row.kind == "anchors":
             return self._round(connection, row)
-        table = connection.execute(
-            select(deployment_versions.c.table_name, deployment_versions.c.table_version).where(
+        ref = current_table(connection, row)
+        same = connection.execute(
+            select(deployment_versions.c.version).where(
                 deployment_versions.c.deployment == row.id,
-                deployment_versions.c.version == row.version,
+                deployment_versions.c.table_name == ref.name,
+                deployment_versions.c.table_version == ref.version,
             )
-        ).one()
-        ref = TableRef(name=table.table_name, version=table.table_version)
+        ).scalars()
         outputs = self._table_outputs(connection, ref)
         wanted = request_of(row)
         return Live(
@@ -147,6 +153,7 @@ class LiveDeployments:
             outputs=outputs,
             users=None,
             quota=_quota(wanted),
+            versions=frozenset(same),
             table=table_info(connection, ref).sha256,
             ends_ms=_ends_ms(wanted),
         )
@@ -182,6 +189,7 @@ class LiveDeployments:
             outputs=frozenset(wanted.outputs),
             users=frozenset(users),
             quota=_quota(wanted),
+            versions=frozenset({number}),
             ends_ms=_ends_ms(wanted),
         )
 

@@ -26,7 +26,7 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
     RoundUser,
 )
-from panda_mdp.protocol.messages.signing import rows_bytes, rows_bytes_of
+from panda_mdp.protocol.messages.signing import round_entry, rows_bytes, rows_bytes_of
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 from panda_mdp.protocol.server.bodies import read_message
 from panda_mdp.protocol.server.context import Context
@@ -52,7 +52,9 @@ from panda_mdp.protocol.server.store.deployments import (
     current_table,
     find,
     request_of,
+    table_of_version,
 )
+from panda_mdp.protocol.server.store.log import append
 from panda_mdp.protocol.server.store.schema import balls
 
 router = APIRouter()
@@ -118,7 +120,7 @@ async def post_ball(request: Request, name: NamePath) -> Response:
         before = connection.execute(select(balls).where(mine)).first()
         if before is not None:
             if before.token == token.id and before.centre == wanted.centre:
-                if before.version == version:
+                if table_of_version(connection, deployment, before.version) == table:
                     return False
                 raise Failure(
                     "wrong_version",
@@ -223,6 +225,7 @@ async def post_round(request: Request, name: NamePath) -> Response:
 
     def store(connection: Connection) -> RoundInfo:
         made = stored.open_round(connection, find(connection, name), wanted)
+        append(connection, here.key, round_entry(name, made.round))
         record_action(connection, token.id, "open round", f"{name}/{made.round}")
         return made
 

@@ -12,12 +12,20 @@ from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead, LogProof
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
     head_bytes,
+    round_entry,
     statement_bytes,
     table_entry,
 )
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import now_ms
-from panda_mdp.protocol.server.store.schema import heads, log, statements, tables
+from panda_mdp.protocol.server.store.schema import (
+    deployments,
+    heads,
+    log,
+    rounds,
+    statements,
+    tables,
+)
 
 
 def append(connection: Connection, key: SigningKey, entry: bytes) -> None:
@@ -48,6 +56,12 @@ def complete(connection: Connection, key: SigningKey) -> None:
         for row in connection.execute(
             select(statements.c.name, statements.c.text, statements.c.created)
         )
+    ]
+    open_now = select(deployments.c.name, rounds.c.number, rounds.c.opened).where(
+        rounds.c.deployment == deployments.c.id, rounds.c.state == "open"
+    )
+    made += [
+        (int(row.opened), round_entry(row.name, row.number)) for row in connection.execute(open_now)
     ]
     for _, entry in sorted(made):
         append(connection, key, entry)
