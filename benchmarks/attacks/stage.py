@@ -23,6 +23,7 @@ __all__ = [
     "KM",
     "TOKEN",
     "URL",
+    "Running",
     "Standin",
     "client",
     "deployed",
