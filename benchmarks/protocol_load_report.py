@@ -62,21 +62,28 @@ def machine_line(result: Result) -> list[str]:
     ]
 
 
+def label(result: Result) -> str:
+    """What was measured, in words."""
+    servers = f", {result['servers']} servers" if result["servers"] > 1 else ""
+    return NAMES[result["kind"]] + servers + (", abused" if result["abused"] else "")
+
+
 def steady_table(found: list[Result]) -> list[str]:
     lines = [
         "| | accepted per second | p50 ms | p90 | p99 | p99.9 | max | refused or lost "
-        "| reports per commit | server, share of a core | generator |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| reports per commit | first server, share of a core | generator "
+        "| most memory of a server |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result in found:
         steady, check = result["steady"], result["check"]
         marks = " | ".join(f"{value:.1f}" for value in steady["latency_ms"].values())
         share = result["processor_share"]
         lines.append(
-            f"| {NAMES[result['kind']]}, {result['seconds']:g} s | {steady['accepted_per_s']:,.0f} "
+            f"| {label(result)}, {result['seconds']:g} s | {steady['accepted_per_s']:,.0f} "
             f"| {marks} | {steady['sent'] - steady['accepted']} "
             f"| {check['exported'] / check['commits']:.1f} | {share['server']:.0%} "
-            f"| {share['generator']:.0%} |"
+            f"| {share['generator']:.0%} | {max(result['memory_mb']):.0f} MB |"
         )
     for result in found:
         check = result["check"]
@@ -100,7 +107,8 @@ def download_table(found: list[Result]) -> list[str]:
         got, beside = result["downloads"], result["beside"]
         marks = beside["latency_ms"]
         lines.append(
-            f"| {NAMES[result['kind']]} | {got['clients']} | {got['bytes_each']:,} "
+            f"| {NAMES[result['kind']]}, {result['rate']:,.0f} per second | {got['clients']} "
+            f"| {got['bytes_each']:,} "
             f"| {got['verified']} | {got['seconds']:.2f} s | {got['megabytes_per_s']:.0f} MB/s "
             f"| {beside['accepted']:,} of {beside['sent']:,} | {marks['p50']:.1f} "
             f"| {marks['p99']:.1f} | {marks['max']:.1f} |"
@@ -115,7 +123,7 @@ def draw(found: list[Result], part: str, path: Path) -> Path:
     figure = new_figure(9.0, 3.1 * len(found) + 0.5)
     words = {"steady": "Latency of reports", "beside": "Latency of reports beside 50 downloads"}
     figure.suptitle(
-        f"{words[part]}, {found[0]['rate']:,.0f} per second, open loop",
+        f"{words[part]}, open loop",
         x=0.015,
         ha="left",
         color=INK,
@@ -146,7 +154,7 @@ def draw(found: list[Result], part: str, path: Path) -> Path:
         axes.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
         axes.set_xlim(0, len(rows))
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_ylabel(f"{NAMES[result['kind']]}\nms, log scale")
+        axes.set_ylabel(f"{NAMES[result['kind']]}, {result['rate']:,.0f}/s\nms, log scale")
         axes.grid(True, alpha=0.3, which="major")
         axes.legend(loc="upper right", ncols=3, fontsize=8, frameon=False)
     panels[-1].set_xlabel("second of the run")

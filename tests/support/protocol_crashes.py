@@ -340,6 +340,7 @@ class Crashes:
                 await self._kill_while_starting(server)
             await asyncio.to_thread(self._start, server)
         await asyncio.to_thread(self._check_database)
+        print(f"{self.found.kills} kills, {self.found.database_kills} of the database", flush=True)
 
     def _database_is_next(self) -> bool:
         """Kills of the database are spread among the others."""
