@@ -122,14 +122,6 @@ class Lp:
         """New bounds for some rows."""
         self._highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, upper)
 
-    def set_bounds(self, columns: IntArray, lower: FloatArray, upper: FloatArray) -> None:
-        """New bounds for some variables."""
-        self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
-
-    def delete_rows(self, rows: IntArray) -> None:
-        """Without these rows; those behind them move up."""
-        self._highs.deleteRows(len(rows), np.sort(rows).astype(np.int32))
-
     def attempt(self, time_limit: float | None = None) -> tuple[Answer, Stopped]:
         """Solve, and how that ended: solved, at the time limit, interrupted or failed."""
         try:

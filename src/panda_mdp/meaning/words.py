@@ -21,17 +21,6 @@ def distance_words(distance: float, unit: str = "km") -> str:
     return f"{_round(10 * distance) / 10:g} km" if distance < 9.95 else f"{_round(distance)} km"
 
 
-def percent_words(share: float) -> str:
-    """A probability as a percentage.
-
-    >>> percent_words(0.0421), percent_words(0.5), percent_words(1e-5)
-    ('4.2 %', '50 %', 'below 0.1 %')
-    """
-    if 0 < share < 0.001:
-        return "below 0.1 %"
-    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
-
-
 def factor_words(factor: float) -> str:
     """A factor by which odds change.
 

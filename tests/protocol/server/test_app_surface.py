@@ -264,7 +264,7 @@ def test_tokens_are_made_and_revoked_beside_a_running_server(here: Running) -> N
     assert here.client(second).get("/v1/tokens").status_code == 200
     gone = run("token", "--database", here.database, "--revoke", first.split("_")[1])
     assert (gone.returncode, gone.stdout) == (0, "revoked\n")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while here.client(first).get("/v1/tokens").status_code == 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)

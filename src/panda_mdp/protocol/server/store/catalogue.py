@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Column, Connection, Row, func, insert, select
 
 from panda_mdp.errors import DomainError, FileFormatError
 from panda_mdp.panda.file.decode import decode as decode_panda
@@ -342,14 +342,7 @@ def store_table(
 
 def table_info(connection: Connection, ref: TableRef) -> TableInfo:
     """What is said about a version of a table."""
-    content = connection.execute(
-        select(tables.c.info).where(tables.c.name == ref.name, tables.c.version == ref.version)
-    ).scalar()
-    if content is None:
-        raise Failure(
-            "not_found", "there is no such version of this table", "GET /v1/tables lists them"
-        )
-    return TableInfo.model_validate_json(content)
+    return TableInfo.model_validate_json(_of_version(connection, ref, tables.c.info))
 
 
 def all_tables(connection: Connection) -> list[TableInfo]:
@@ -360,14 +353,18 @@ def all_tables(connection: Connection) -> list[TableInfo]:
 
 def table_file(connection: Connection, ref: TableRef) -> bytes:
     """The file of a version."""
+    return bytes(_of_version(connection, ref, tables.c.file))
+
+
+def _of_version(connection: Connection, ref: TableRef, column: Column[Any]) -> Any:
     content = connection.execute(
-        select(tables.c.file).where(tables.c.name == ref.name, tables.c.version == ref.version)
+        select(column).where(tables.c.name == ref.name, tables.c.version == ref.version)
     ).scalar()
     if content is None:
         raise Failure(
             "not_found", "there is no such version of this table", "GET /v1/tables lists them"
         )
-    return bytes(content)
+    return content
 
 
 def read_table(data: bytes) -> CompactTable:
