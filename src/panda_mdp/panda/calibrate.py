@@ -315,7 +315,8 @@ def _frontier(trials: Sequence[Trial]) -> tuple[Trial, ...]:
             for other in trials
         )
     ]
-    return tuple(sorted(best, key=worth))
+    # Settings that come to the same are one.
+    return tuple(sorted({worth(trial): trial for trial in reversed(best)}.values(), key=worth))
 
 
 def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:

@@ -73,7 +73,7 @@ def draw_anchors(run: PandaRun, user: int, *, city: City | None = None) -> Figur
 
 
 def draw_frontier(calibration: Calibration, problem: Problem) -> Figure:
-    """Loss against download; what the upload tells is written beside each point."""
+    """Loss against download; what the upload tells joins points and is written beside one."""
     figure = new_figure(6.8, 4.4)
     axes = figure.subplots()
     kinds = dict.fromkeys(
@@ -90,13 +90,15 @@ def draw_frontier(calibration: Calibration, problem: Problem) -> Figure:
             zorder=3,
             label={"BallAnchors": "balls", "BernoulliAnchors": "candidates, coins"}[kind],
         )
+    alike: dict[tuple[str, float], list[tuple[float, float]]] = {}
     for trial in calibration.frontier:
+        key = (type(trial.selection).__name__, trial.selection_epsilon)
+        at = (100 * trial.anchors / problem.size, trial.loss or 0.0)
+        alike.setdefault(key, []).append(at)
+    for (_, epsilon), points in alike.items():
+        axes.plot(*zip(*sorted(points), strict=True), color=PALE, lw=0.8, zorder=1)
         axes.annotate(
-            f"ε₁ {trial.selection_epsilon:.2g}",
-            (100 * trial.anchors / problem.size, trial.loss or 0.0),
-            xytext=(5, 5),
-            textcoords="offset points",
-            fontsize=8,
+            f"ε₁ {epsilon:.2g}", points[0], xytext=(5, 5), textcoords="offset points", fontsize=8
         )
     axes.set(
         xlabel="download per user, % of the table",
