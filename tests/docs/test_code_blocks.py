@@ -1,6 +1,8 @@
 """Every block of Python in the documentation runs, top to bottom, page by page.
 
-A block is left out where the line above it says `<!-- not run: why -->`.
+What a block needs that its reader has and a test has not, a file of one's own say, is made by the
+comment `<!-- given` above it, which no reader sees. A block is left out where the line above it
+says `<!-- not run: why -->`.
 """
 
 from __future__ import annotations
@@ -18,21 +20,25 @@ from panda_mdp import errors
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 BLOCK = re.compile(
-    r"(?P<mark><!-- not run: [^>]+ -->\n)?^```python\n(?P<code>.*?)^```", re.M | re.S
+    r"^(?P<mark><!-- not run: [^>]+ -->\n)?(?:<!-- given\n(?P<given>.*?)-->\n)?"
+    r"```python\n(?P<code>.*?)^```",
+    re.M | re.S,
 )
 
 
 def program(text: str) -> str:
-    """The blocks of a page that run, one after the other."""
-    return "\n".join(found["code"] for found in BLOCK.finditer(text) if not found["mark"])
+    """The blocks of a page that run, one after the other, each after what is given for it."""
+    found = [block for block in BLOCK.finditer(text) if not block["mark"]]
+    return "\n".join(part for block in found for part in (block["given"] or "", block["code"]))
 
 
 RUN = [page for page in PAGES if program(page.read_text())]
 
 
-def test_a_mark_leaves_out_the_block_below_it_and_no_other() -> None:
-    page = "<!-- not run: why -->\n```python\na\n```\n\n```python\nb\n```\n"
-    assert program(page) == "b\n"
+def test_what_is_given_comes_before_its_block_and_a_mark_leaves_one_out() -> None:
+    given = "<!-- given\na\n-->\n```python\nb\n```\n\n"
+    marked = "<!-- not run: why -->\n```python\nc\n```\n\n<!-- other -->\n```python\nd\n```\n"
+    assert program(given + marked).split() == ["a", "b", "d"]
 
 
 def test_every_tutorial_has_code() -> None:
