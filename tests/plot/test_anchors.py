@@ -41,5 +41,8 @@ def test_the_frontier_shows_what_fits(problem, tmp_path: Path) -> None:
     axes = figure.axes[0]
     drawn = sum(len(part.get_offsets()) for part in axes.collections)
     assert drawn == sum(trial.fits for trial in found.tried)
-    assert len(axes.texts) == len(found.frontier)
+    # What the upload tells is written once, beside points that a line joins.
+    told = {trial.selection_epsilon for trial in found.frontier}
+    assert len(axes.texts) == len(axes.lines) == len(told)
+    assert sum(len(line.get_xdata()) for line in axes.lines) == len(found.frontier)
     assert save_figure(figure, tmp_path / "frontier.png").stat().st_size > 5_000
