@@ -204,6 +204,9 @@ def test_the_mass_of_coins_is_the_one_of_all_sets(kind: str, tmp_path: Path) -> 
                 )
     one = table.rows[0]
     assert scheme.violation(0, 13, 0, 0) == 1
+    for truth in (0, 13):
+        scheme.unsafe = lambda i, j, who, room, truth=truth: 7 if who == truth else 3
+        assert scheme.violation(0, 13, *module.dyadic(1.0)) == Fraction(7, 1 << module.Q)
     assert table.prove.__globals__["spread"](one, one) == 1 << 64
 
 
