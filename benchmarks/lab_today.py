@@ -65,19 +65,19 @@ def people(city: pm.City, domain: pm.Domain, count: int, rng: np.random.Generato
         home, work = rng.choice(domain.size, 2, replace=False)
         if not 2 < domain.distance(int(home), int(work)) < 8:
             continue
-        metres, before = dijkstra(
-            roads, indices=int(domain.nodes[home]), return_predecessors=True, limit=20_000.0
+        km, before = dijkstra(
+            roads, indices=int(domain.nodes[home]), return_predecessors=True, limit=30.0
         )
         node = int(domain.nodes[work])
-        if not np.isfinite(metres[node]):
+        if not np.isfinite(km[node]):
             continue
         path = [node]
         while before[path[-1]] >= 0:
             path.append(int(before[path[-1]]))
         # One fix every STEP_KM of road, at the nearest place.
         nodes = np.array(path[::-1])
-        marks = np.arange(0, metres[node] / 1000, STEP_KM)
-        passed = nodes[np.searchsorted(metres[nodes] / 1000, marks)]
+        marks = np.arange(0, km[node], STEP_KM)
+        passed = nodes[np.searchsorted(km[nodes], marks)]
         way = snap(domain, at[passed])
         nights = np.where(
             rng.random(DAYS * NIGHTLY) < AWAY, rng.integers(0, domain.size, DAYS * NIGHTLY), home
@@ -243,7 +243,7 @@ def measure(
 
 
 def draw(rows: list[dict[str, object]], path: Path, title: str) -> None:
-    figure = new_figure(10.5, 5.4)
+    figure = new_figure(11.5, 5.8)
     figure.suptitle(title, x=0.015, ha="left", color=INK, fontsize=11.5)
     axes = figure.subplots()
     for k, row in enumerate(rows):

@@ -201,6 +201,22 @@ def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name, monkeyp
     assert is_private(problem.domain, table.weights, problem.epsilon)
 
 
+def test_a_first_table_from_another_backend_is_gone_on_with_on_the_cpu(monkeypatch):
+    pytest.importorskip("jax")
+    problem = problem_of(5, 12, 6)
+    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
+    table = pm.optimal(problem, backend="jax", then="vulnerability", slack=0.05)
+    facts = table.details["second"]
+    forms = forms_of(problem, "vulnerability", None)
+    assert table.details["backend"] == "jax"
+    assert facts["bound"] <= brute_force(problem, forms, budget=facts["budget"]) + 1e-9
+    assert facts["improved"]
+    limit = 0.5 * (facts["value"] + facts["before"])
+    held = pm.optimal(problem, 0.02, "highs", attacker="vulnerability", limit=limit)
+    assert held.details["limited"]["value"] <= limit
+    assert held.lower_bound <= brute_force(problem, forms, limit=limit) + 1e-9 <= held.loss + 2e-9
+
+
 def test_a_limit_that_is_met_anyway_costs_nothing(monkeypatch):
     problem = problem_of(5, 12, 6)
     monkeypatch.setattr(second, "EXACT_ENTRIES", 0)

@@ -67,7 +67,9 @@ def optimal(
     `panda_mdp.methods.second`), made best among the tables whose loss is within `slack` of the
     first one's, on the CPU, and certified too: `details["second"]`. `attacker` (one of the same
     names) and `limit` ask for the least loss at which that attacker gains at most `limit`, or errs
-    by at least `limit`; the lower bound is then that of all private tables within the limit.
+    by at least `limit`; the lower bound is then that of all private tables within the limit. What
+    follows the first table runs on the CPU's cores whatever the backend is; where that was not the
+    CPU it works the multipliers out again.
 
     `everywhere` is for domains of `Domain.from_area`: the result is an `EverywhereMechanism`,
     private for every point of the area and not for the vertices alone, whose `sample_at(lat, lon)`
@@ -104,7 +106,18 @@ def optimal(
     if attacker is not None and limit is not None:
         from panda_mdp.methods.second.second import limited
 
-        return limited(problem, attacker, limit, radius=radius, gap=gap, time_limit=time_limit)
+        def unlimited() -> tuple[Mechanism, None]:
+            return optimal(problem, gap, backend, initial=initial, devices=devices), None
+
+        return limited(
+            problem,
+            attacker,
+            limit,
+            radius=radius,
+            gap=gap,
+            first=None if backend in ("auto", "cpu") and initial is None else unlimited,
+            time_limit=time_limit,
+        )
     if then is not None:
         from panda_mdp.methods.second.second import check_objective
 

@@ -87,12 +87,13 @@ class Budget(Limit):
         before = goal.value(first.matrix)
         room = budget - first.loss
         # Six slacks of the loss per objective are what many cities end near.
-        start = 6 * room / goal.natural(before)
+        start = 6 * room / (goal.natural(before) or 1.0)
         if goal.forms.levelled:
             # Above what the least protected record has; a tenth of what most have, if that is 0.
             median = -float(np.median(goal.forms.forward(first.matrix)))
-            start = max(1.2 * goal.natural(before), 0.1 * median)
-            return cls(budget, room, start, 2 * SLOPE, gap, goal=goal, before=before)
+            has, start = 1.2 * goal.natural(before), 0.1 * median
+            if has > start:
+                return cls(budget, room, has, 2 * SLOPE, gap, goal=goal, before=before)
         return cls(budget, room, start, SLOPE, gap, goal=goal, before=before)
 
     def over(self, loss: float, value: float) -> float:
