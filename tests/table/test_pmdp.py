@@ -507,3 +507,10 @@ class TestForged:
         forge(saved, certificate, members)
         with pytest.raises(FileFormatError, match=field):
             pm.load(saved)
+
+
+@pytest.mark.parametrize("epsilon", [True, "5", float("nan"), float("inf"), 0.0, -1.0])
+def test_what_is_expected_is_a_positive_number(epsilon):
+    """A text or a truth would be compared with the file's epsilon much later, or pass for 1."""
+    with pytest.raises(pm.errors.ProblemError, match="epsilon is"):
+        pm.Expected(epsilon=epsilon)

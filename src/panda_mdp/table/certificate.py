@@ -54,6 +54,9 @@ class Expected:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
+            if isinstance(self.epsilon, bool | str):
+                msg = f"the expected epsilon is {self.epsilon!r}; it must be a number"
+                raise ProblemError(msg)
             check_epsilon(self.epsilon)
         if self.fingerprint is not None and len(self.fingerprint) < SHORTEST_FINGERPRINT:
             msg = (
