@@ -391,6 +391,7 @@ MESHES: dict[str, Change] = {
     "a rate that does not hold": state("everywhere.holds", False),
     "fewer triangles": state("everywhere.triangles", lambda v: v - 1),
     "a worst triangle that is none": state("everywhere.worst", [0, 1, 99, 5]),
+    "a worst triangle of two vertices": state("everywhere.worst", lambda v: [v[0], v[0], *v[2:]]),
     "a finer resolution": state("everywhere.resolution_km", scaled(0.5)),
     "words of a smaller epsilon": state(
         "snapping", lambda v: v.replace("exp(1.0 (d", "exp(0.1 (d")

@@ -207,7 +207,9 @@ def test_the_mass_of_coins_is_the_one_of_all_sets(kind: str, tmp_path: Path) -> 
     for truth in (0, 13):
         scheme.unsafe = lambda i, j, who, room, truth=truth: 7 if who == truth else 3
         assert scheme.violation(0, 13, *module.dyadic(1.0)) == Fraction(7, 1 << module.Q)
-    assert table.prove.__globals__["spread"](one, one) == 1 << 64
+    spread = table.prove.__globals__["spread"]
+    assert spread(one, one) == 1 << 64
+    assert spread((1, 9), (3, 9)) == spread((3, 9), (1, 9)) == 3 << 64
 
 
 def test_stored_entries_belong_to_one_row_and_one_column() -> None:

@@ -40,6 +40,7 @@ from panda_mdp.errors import (
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client, SigningKey
 from panda_mdp.protocol.client import draws, wire
+from panda_mdp.protocol.client.cache import check_signature
 from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, TablePlan
 from panda_mdp.protocol.ledger.ledger import LEDGER, Ledger
 from panda_mdp.protocol.messages.deployments import DeploymentList, TableDeployment
@@ -432,6 +433,9 @@ def test_a_damaged_trust_file_is_refused(server, client, tmp_path):
 )
 def test_a_changed_description_breaks_the_signature(server, client, change):
     info = server.info().model_copy(update=change)
+    check_signature(server.info(), server.key.public)
+    with pytest.raises(SignatureError):
+        check_signature(info, server.key.public)
     described = server.signed(server.deployment("table").model_copy(update={"table": info}))
     server.faults = [lambda _: None, lambda _: give(described)]
     with pytest.raises(SignatureError):

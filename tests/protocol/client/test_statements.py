@@ -15,6 +15,7 @@ from panda_mdp.errors import PrivacyError, ProtocolError, SignatureError, SnapEr
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.client.plans import parse_rows
+from panda_mdp.protocol.client.statements import read_statement
 from panda_mdp.protocol.client.trust import Pin, Trust
 from panda_mdp.table.certificate import Expected
 
@@ -125,6 +126,18 @@ def test_a_past_state_is_called_one(server, tmp_path):
         for accept in (False, True):
             with pytest.raises(SignatureError, match="older than version 2"):
                 client.plan("table", accept_update=accept)
+
+
+def test_an_older_statement_is_refused_wherever_it_is_in_the_log(server, tmp_path):
+    trust = Trust(tmp_path)
+    key = server.key.public
+    older = read_statement(server.signed(server.deployment("table")), key)
+    server.version = 2
+    newer = read_statement(server.signed(server.deployment("table")), key)
+    trust.pin_statement(URL, newer, 1)
+    trust.check_statement(URL, newer, 1)
+    with pytest.raises(SignatureError, match="older than version 2"):
+        trust.check_statement(URL, older, 1)
 
 
 def test_two_statements_about_one_version_are_noticed(server, tmp_path):
