@@ -64,6 +64,29 @@ def test_any_record_may_be_reported(town: Path, tmp_path: Path) -> None:
         assert call("solve", town, "-o", target, *options, "--outputs", wrong).exit_code == 2
 
 
+def test_places_without_streets_are_taken_too(tmp_path: Path) -> None:
+    points = tmp_path / "points.csv"
+    points.write_text("lat,lon\n" + "".join(f"41.9{k},12.5{k % 3}\n" for k in range(9)))
+    assert call("solve", points, "-o", tmp_path / "points.pmdp").exit_code == 0
+    assert pm.load(tmp_path / "points.pmdp").problem.size == 9
+    square = "[[[{0},41],[{1},41],[{1},41.01],[{0},41.01],[{0},41]]]"
+    zones = [
+        f'{{"type":"Feature","properties":{{"name":"zone {k}"}},"geometry":{{"type":"Polygon",'
+        f'"coordinates":{square.format(12 + k / 100, 12 + (k + 1) / 100)}}}}}'
+        for k in range(7)
+    ]
+    path = tmp_path / "zones.geojson"
+    path.write_text(f'{{"type":"FeatureCollection","features":[{",".join(zones)}]}}')
+    target = tmp_path / "zones.pmdp"
+    drawn = ("--records", "5", "--outputs", "all")
+    assert call("solve", path, "-o", target, *drawn).exit_code == 0
+    assert pm.load(target).problem.domain.labels[0].startswith("zone ")
+    assert pm.load(target).problem.outputs_count == 5
+    refused = call("solve", path, "-o", tmp_path / "no.pmdp", "--tasks", "1")
+    assert refused.exit_code == 2 and "travel needs streets" in refused.output
+    assert not (tmp_path / "no.pmdp").exists()
+
+
 def test_travel_to_tasks(town: Path, tmp_path: Path) -> None:
     near, far = tmp_path / "near.pmdp", tmp_path / "far.pmdp"
     options = ["--records", "20", "--outputs", "5", "--method", "exponential"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.city.city import City
 from panda_mdp.city.read.load import load_city
+from panda_mdp.city.read.places import load_places
+from panda_mdp.city.read.vector import NoStreetsError
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.travel_loss import travel_loss
 from panda_mdp.errors import ProblemError
@@ -29,6 +32,19 @@ def find_city(name: str, records: int | None, seed: int) -> City:
         msg = f"{name}: no such file; give a road map or the word {SYNTHETIC!r}"
         raise FileNotFoundError(msg)
     return load_city(name)
+
+
+def find_places(name: str, records: int | None, seed: int) -> City | Domain:
+    """The city of a path; of a file without streets (points, zones, cells) the domain."""
+    if not (name.lower().endswith(".csv") and Path(name).exists()):
+        with suppress(NoStreetsError):
+            return find_city(name, records, seed)
+    return load_places(name).domain
+
+
+def places_count(source: City | Domain) -> int:
+    """How many records a source has."""
+    return source.size if isinstance(source, Domain) else len(source.sample_nodes(None))
 
 
 @dataclass(frozen=True)
@@ -55,10 +71,13 @@ def draw_problem(
 
 
 def draw_displacement(
-    city: City, records: int | None, outputs: int, epsilon: float, seed: int
+    source: City | Domain, records: int | None, outputs: int, epsilon: float, seed: int
 ) -> Problem:
     """The same draw of records and outputs; the loss is the distance to what is reported."""
-    domain = city.domain(records, seed)
+    domain = source if isinstance(source, Domain) else source.domain(records, seed)
+    if domain is source and records is not None:
+        chosen = np.random.default_rng(seed).choice(domain.size, records, replace=False)
+        domain = domain.take(np.sort(chosen))
     chosen = _draw_outputs(domain, outputs, seed)[1]
     return Problem(domain, chosen, distance_loss(domain, chosen), epsilon)
 

@@ -15,7 +15,7 @@ Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
 ]
 MapFile = Annotated[
-    str, typer.Argument(metavar="MAP", help="A road map in any known format, or 'synthetic'.")
+    str, typer.Argument(metavar="MAP", help="A map with roads, points or zones, or 'synthetic'.")
 ]
 
 
@@ -54,11 +54,12 @@ def solve(
 ) -> None:
     """Make a table for a map: the reports of least loss that are private, audited and saved.
 
-    Of a map with up to 5,000 places all are records, of a larger one 5,000 drawn at random
+    A map has roads, or points, zones or cells without them (a `.csv` with lat and lon, h3 or s2).
+    Of one with up to 5,000 places all are records, of a larger one 5,000 drawn at random
     ('--records all' takes all). With '--outputs all' any of them may be reported. Prints what the
     table means.
     """
-    from panda_mdp.city.draw import find_city
+    from panda_mdp.city.draw import find_places
     from panda_mdp.cli.phased import explained
     from panda_mdp.cli.printing import facts
     from panda_mdp.panda.panda_table import PandaTable
@@ -72,8 +73,8 @@ def solve(
         msg = "seeds are whole numbers from 0"
         raise typer.BadParameter(msg, param_hint="--seed")
     with working("reading the map"):
-        roads = find_city(city, int(records) if records.isdecimal() else RECORDS, seed)
-        problem = _problem(roads, records, outputs, tasks, epsilon, seed, prior)
+        source = find_places(city, int(records) if records.isdecimal() else RECORDS, seed)
+        problem = _problem(source, records, outputs, tasks, epsilon, seed, prior)
     mechanism = _run(problem, method, gap, time_limit or None)
     mechanism.save(out)
     console = output_console()
@@ -117,7 +118,7 @@ def _phased_row(out: Path, method: str, table: Any) -> dict[str, Any]:
 
 
 def _problem(
-    city: Any,
+    source: Any,
     records: str,
     outputs: str,
     tasks: int,
@@ -125,16 +126,21 @@ def _problem(
     seed: int,
     prior: Path | None,
 ) -> Any:
-    from panda_mdp.city.draw import draw_displacement, draw_problem
+    from panda_mdp.city.draw import draw_displacement, draw_problem, places_count
     from panda_mdp.city.placed_prior import load_prior
+    from panda_mdp.space.domain import Domain
 
-    count = count_of(records, len(city.sample_nodes(None)), RECORDS)
-    size = len(city.sample_nodes(None)) if count is None else count
+    places = places_count(source)
+    count = count_of(records, places, RECORDS)
+    size = places if count is None else count
     wanted = size if outputs == "all" else _outputs_of(outputs, size)
+    if tasks and isinstance(source, Domain):
+        msg = "travel needs streets, and this file has places alone; leave --tasks out"
+        raise typer.BadParameter(msg, param_hint="--tasks")
     if tasks:
-        problem = draw_problem(city, count, wanted, tasks, epsilon, seed).problem
+        problem = draw_problem(source, count, wanted, tasks, epsilon, seed).problem
     else:
-        problem = draw_displacement(city, count, wanted, epsilon, seed)
+        problem = draw_displacement(source, count, wanted, epsilon, seed)
     return problem if prior is None else load_prior(prior, problem.domain).on(problem)
 
 
@@ -237,9 +243,10 @@ def prior(
 
     Give --epsilon, or --public with the words that certificates will carry.
     """
-    from panda_mdp.city.draw import find_city
+    from panda_mdp.city.draw import find_places
     from panda_mdp.city.placed_prior import save_prior
     from panda_mdp.city.traces import count_visits, load_traces
+    from panda_mdp.space.domain import Domain
 
     check_target(out)
     if (epsilon is None) == (not public):
@@ -247,7 +254,8 @@ def prior(
         raise typer.BadParameter(msg)
     columns = None if person is None else {"user": person}
     with working("counting visits"):
-        domain = find_city(city, RECORDS, 0).domain(None)
+        places = find_places(city, RECORDS, 0)
+        domain = places if isinstance(places, Domain) else places.domain(None)
         source = load_traces(traces, trace_format, columns=columns)  # type: ignore[arg-type]
         visits = count_visits(source, domain, limit_km=limit)
         made = (

@@ -47,6 +47,10 @@ def read_vector(path: Path, options: MapOptions) -> Network:
     return network_of(layers, options, path.name)
 
 
+class NoStreetsError(FileFormatError):
+    """A file of places alone."""
+
+
 def network_of(layers: Sequence[Layer], options: MapOptions, source: str) -> Network:
     """Nodes and edges where two layers have them, by whatever name; lines otherwise."""
     edges = next((layer for layer in layers if _ends(layer) is not None), None)
@@ -61,7 +65,7 @@ def network_of(layers: Sequence[Layer], options: MapOptions, source: str) -> Net
         f"{source} has no layer of lines, nor one of nodes and one of edges (columns u and v); "
         f"it has {listed}. Places without streets are read by pm.load_places"
     )
-    raise FileFormatError(msg)
+    raise NoStreetsError(msg)
 
 
 def _twin(path: Path) -> Path | None:
