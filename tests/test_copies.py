@@ -64,6 +64,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         pm.calibrate(problem, 0.1, families=("ball",), centre_shares=(0.3,)),
         pm.Prior.uniform(domain),
         pm.FrameSummary(),
+        pm.Fences(domain, [0] * 10 + [-1] * 20),
         mechanism.simulate(7),
         pm.Places(domain, tuple(map(str, range(30)))),
     ]

@@ -342,7 +342,7 @@ def test_a_refused_table_leaves_nothing_behind():
     # A second call of the constructor judges the object again.
     with pytest.raises(PrivacyError):
         mechanism.__init__(mechanism.problem, honest, "honest")
-    with pytest.raises(AttributeError):
+    with pytest.raises(MethodError, match="the draw failed"):
         mechanism.sample(0)
 
 

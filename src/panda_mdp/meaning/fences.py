@@ -14,13 +14,14 @@ a zone are the same integers. Between a zone and the rest the guarantee is that 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse.csgraph import shortest_path
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import DomainError
 from panda_mdp.outputs import Outputs
 from panda_mdp.problem import Problem
@@ -34,7 +35,7 @@ SHORTER = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Fences:
+class Fences(Rebuilt):
     """Zones of a domain, the same for everybody: (K,) numbers, -1 for a record outside of all.
 
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0], [5.0]])
@@ -177,4 +178,4 @@ def shape_vulnerability(inside: npt.ArrayLike, prior: npt.ArrayLike | None = Non
     which = np.unique(packed, axis=0, return_inverse=True)[1].reshape(-1)
     best = np.zeros(int(which.max()) + 1)
     np.maximum.at(best, which, weights)
-    return float(best.sum())
+    return math.fsum(best)

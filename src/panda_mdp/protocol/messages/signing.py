@@ -96,7 +96,7 @@ def round_entry(name: str, number: int) -> bytes:
     """The entry of the log about a round that was opened.
 
     >>> round_entry("rome", 2)
-    b'panda-mdp round 1\\nrome\\n2'
+    b'panda-mdp round 1\\nrome\\n2\\n'
     """
     return joined(("panda-mdp round 1", name, str(number)))
 
