@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-engines test-lowest mutants release-check proofs check clean
+.PHONY: demo docs test test-engines test-lowest mutants release-check proofs check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
