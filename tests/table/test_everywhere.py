@@ -104,6 +104,8 @@ def test_vertices_alone_are_no_claim_for_points(mechanism):
     assert plain.audit.holds
     with pytest.raises(pm.errors.PrivacyError, match="every point"):
         pm.EverywhereMechanism.of(plain)
+    with pytest.raises(pm.errors.PrivacyError, match="has no guarantee"):
+        pm.EverywhereMechanism.of(pm.coarse_unsound(problem))
 
 
 def test_frames_draw_at_the_point(mechanism):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from protocol_servers import COMMAND, Running, error_of, publish, small_domain, small_table
 
+from panda_mdp.protocol.server.context import LOOK_SECONDS
 from panda_mdp.protocol.server.routes.pages import POLICY
 
 
@@ -264,6 +265,8 @@ def test_tokens_are_made_and_revoked_beside_a_running_server(here: Running) -> N
     assert here.client(second).get("/v1/tokens").status_code == 200
     gone = run("token", "--database", here.database, "--revoke", first.split("_")[1])
     assert (gone.returncode, gone.stdout) == (0, "revoked\n")
+    # One look is enough (test_auth.py), and looks are a second apart.
+    assert LOOK_SECONDS <= 1.0
     deadline = time.monotonic() + 120
     while here.client(first).get("/v1/tokens").status_code == 200:
         assert time.monotonic() < deadline

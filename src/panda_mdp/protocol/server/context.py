@@ -25,6 +25,8 @@ from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
 _log = logging.getLogger("panda_mdp.server")
+LOOK_SECONDS = 1.0
+"""After which a change by another server or command is noticed, a token that was revoked too."""
 
 
 class Context:
@@ -91,7 +93,7 @@ class Context:
     async def _watch_others(self) -> None:
         """Notice within a second what other servers and commands have changed."""
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(LOOK_SECONDS)
             try:
                 await run_in_threadpool(self._look)
             except Exception as error:

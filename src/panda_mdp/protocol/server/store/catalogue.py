@@ -208,12 +208,12 @@ def examine(data: bytes) -> Candidate:
     if data.startswith(layout.MAGIC):
         return Candidate(table_facts(decode_compact(data)), data)
     if is_panda(data):
-        return Candidate(_panda_facts(decode_panda(data)), data)
+        return Candidate(_facts(decode_panda(data)), data)
     if data.startswith(b"PK"):
         table = decode(data)
         if isinstance(table, EverywhereMechanism):
             # Compacted it would be private between its vertices alone.
-            return Candidate(_everywhere_facts(table), data)
+            return Candidate(_facts(table), data)
         compact = encode_compact(table)
         return Candidate(table_facts(decode_compact(compact)), compact)
     msg = "the body is neither a .pmdp nor a .pmdc file; mechanism.save and pm.save_compact do"
@@ -230,8 +230,12 @@ def is_everywhere(data: bytes) -> bool:
     return data.startswith(b"PK") and version_of(data) == EVERYWHERE_VERSION
 
 
-def _everywhere_facts(table: EverywhereMechanism) -> dict[str, Any]:
-    problem = table.problem
+def _facts(table: EverywhereMechanism | PandaTable) -> dict[str, Any]:
+    """What is said about a file that is served as it is; it was verified when it was read."""
+    problem, audited = table.problem, table.epsilon
+    bound, gap = None, None
+    if isinstance(table, EverywhereMechanism):
+        audited, bound, gap = table.everywhere.epsilon, table.lower_bound, table.gap
     if problem.reports.kind != "records":
         msg = f"outputs are {problem.reports.kind}; reports of this service are records"
         raise FileFormatError(msg)
@@ -241,29 +245,10 @@ def _everywhere_facts(table: EverywhereMechanism) -> dict[str, Any]:
         "records": problem.size,
         "outputs": problem.outputs_count,
         "epsilon": table.epsilon,
-        "audited_epsilon": table.everywhere.epsilon,
+        "audited_epsilon": audited,
         "loss": table.loss,
-        "lower_bound": table.lower_bound,
-        "gap": None if table.gap is None or not math.isfinite(table.gap) else table.gap,
-        "loss_cost": 0.0,
-    }
-
-
-def _panda_facts(table: PandaTable) -> dict[str, Any]:
-    problem = table.problem
-    if problem.reports.kind != "records":
-        msg = f"outputs are {problem.reports.kind}; reports of this service are records"
-        raise FileFormatError(msg)
-    return {
-        "domain": problem.domain.fingerprint,
-        "unit": problem.domain.unit,
-        "records": problem.size,
-        "outputs": problem.outputs_count,
-        "epsilon": table.epsilon,
-        "audited_epsilon": table.epsilon,
-        "loss": table.loss,
-        "lower_bound": None,
-        "gap": None,
+        "lower_bound": bound,
+        "gap": gap if gap is not None and math.isfinite(gap) else None,
         "loss_cost": 0.0,
     }
 
