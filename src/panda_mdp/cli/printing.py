@@ -58,6 +58,11 @@ def print_comparison(console: Console, outcomes: Sequence[Outcome], title: str) 
         "Attacker: the best who knows the table and the prior; how far off on average, how often "
         "the guess of the record is right. What helps the user helps the attacker: docs/lab.md."
     )
+    if any(outcome.method.name.startswith("optimal") for outcome in outcomes):
+        console.print(
+            "optimal makes the loss alone least; optimal_then, within 1 % of that loss, how often "
+            "a guess is right (solve --then)."
+        )
     console.print(
         "Audited ε: over all pairs of records, on the integers that are sampled. "
         "MB: largest resident memory of a process of its own."

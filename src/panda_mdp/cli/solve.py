@@ -44,6 +44,25 @@ def solve(
     gap: Annotated[
         float, typer.Option(metavar="NUMBER", help="Gap to the bound at which `optimal` ends.")
     ] = 0.01,
+    then: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What `optimal` makes best within --slack of the loss."),
+    ] = None,
+    slack: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="With --then: share of the loss to give; 0.01."),
+    ] = None,
+    attacker: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --limit: what an attacker may gain at most."),
+    ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="With --attacker: at most so often, or km off."),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(metavar="KM", help="With the name 'located': within so much.")
+    ] = None,
     time_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="End with the best so far; 0 for no limit.")
     ] = 0.0,
@@ -58,6 +77,9 @@ def solve(
     Of one with up to 5,000 places all are records, of a larger one 5,000 drawn at random
     ('--records all' takes all). With '--outputs all' any of them may be reported. Prints what the
     table means.
+
+    The loss alone is made least, unless --then or --attacker names what an attacker gains:
+    vulnerability, located, true_place, error or least_protected.
     """
     from panda_mdp.city.draw import find_places
     from panda_mdp.cli.phased import explained
@@ -72,10 +94,11 @@ def solve(
     if seed < 0:
         msg = "seeds are whole numbers from 0"
         raise typer.BadParameter(msg, param_hint="--seed")
+    wishes = _wishes(method, then, slack, attacker, limit, radius)
     with working("reading the map"):
         source = find_places(city, int(records) if records.isdecimal() else RECORDS, seed)
         problem = _problem(source, records, outputs, tasks, epsilon, seed, prior)
-    mechanism = _run(problem, method, gap, time_limit or None)
+    mechanism = _run(problem, method, gap, time_limit or None, wishes)
     mechanism.save(out)
     console = output_console()
     if isinstance(mechanism, PandaTable):
@@ -98,8 +121,35 @@ def solve(
             "lower_bound": mechanism.lower_bound,
             "unit": problem.loss_unit,
             "seconds": mechanism.seconds,
+            "second": mechanism.details.get("second"),
+            "limited": mechanism.details.get("limited"),
         },
     )
+
+
+def _wishes(
+    method: str,
+    then: str | None,
+    slack: float | None,
+    attacker: str | None,
+    limit: float | None,
+    radius: float | None,
+) -> dict[str, Any]:
+    """What is asked of `optimal` beyond the loss; the method itself looks at names and numbers."""
+    given = {"then": then, "attacker": attacker, "limit": limit, "radius": radius}
+    if slack is not None:
+        if then is None:
+            msg = "a slack is given for a second objective; name it with --then"
+            raise typer.BadParameter(msg, param_hint="--slack")
+        given["slack"] = slack
+    if radius is not None and "located" not in (then, attacker):
+        msg = "a radius belongs to 'located'; name it with --then or --attacker"
+        raise typer.BadParameter(msg, param_hint="--radius")
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if wanted and method.strip() != "optimal":
+        msg = f"--then and --attacker are for the method 'optimal', not {method.strip()!r}"
+        raise typer.BadParameter(msg, param_hint="--method")
+    return wanted
 
 
 def _phased_row(out: Path, method: str, table: Any) -> dict[str, Any]:
@@ -166,7 +216,7 @@ def count_of(text: str, places: int, default: int) -> int | None:
     return int(text)
 
 
-def _run(problem: Any, name: str, gap: float, limit: float | None) -> Any:
+def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[str, Any]) -> Any:
     from panda_mdp.methods.optimal.optimal import optimal
     from panda_mdp.survey.registry import PhasedMethod, choose_methods
 
@@ -181,15 +231,18 @@ def _run(problem: Any, name: str, gap: float, limit: float | None) -> Any:
     with console.status("solving") as status:
 
         def tell(now: Any) -> None:
-            if now.note:
+            if now.note and not now.iterations:
                 console.print(now.note)
+                return
+            if now.note:
+                status.update(f"solving: {now.note}, {now.seconds:.0f} s")
                 return
             status.update(
                 f"solving: loss {now.loss:.4g}, bound {now.lower_bound:.4g} {problem.loss_unit}, "
                 f"{now.seconds:.0f} s"
             )
 
-        return optimal(problem, gap, time_limit=limit, progress=tell)
+        return optimal(problem, gap, time_limit=limit, progress=tell, **wishes)
 
 
 def meaning(mechanism: Any) -> list[tuple[str, object]]:
@@ -205,12 +258,43 @@ def meaning(mechanism: Any) -> list[tuple[str, object]]:
     if mechanism.lower_bound is not None:
         share = f"{100 * mechanism.gap:.2g} % above" if mechanism.gap else "at"
         rows.append(("proved", f"{share} the least possible, {mechanism.lower_bound:.4g} {unit}"))
+    if mechanism.method.startswith("optimal"):
+        rows.append(("optimised", _optimised(mechanism.details, unit)))
     for distance in (0.1, 1.0) if per == "km" else ():
         factor = math.exp(min(problem.epsilon * distance, 700))
         said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
         rows.append((f"{distance:g} km apart", f"odds change by at most a factor of {said}"))
     rows.append(("prior", problem.prior_source))
     return rows
+
+
+def _optimised(details: Any, unit: str) -> str:
+    """Which objectives a table of `optimal` was made for, and what is proved of the second."""
+    if "second" in details:
+        facts = details["second"]
+        value, before, bound = (_quantity(facts, facts[k]) for k in ("value", "before", "bound"))
+        return (
+            f"the loss, then {_named(facts)} within {100 * facts['slack']:g} % of it: {value}, "
+            f"with the loss alone {before}; no private table of loss {facts['budget']:.4g} {unit} "
+            f"gets beyond {bound}"
+        )
+    if "limited" in details:
+        facts = details["limited"]
+        value, limit = (_quantity(facts, facts[k]) for k in ("value", "limit"))
+        side = "least" if facts["objective"] in ("error", "least_protected") else "most"
+        without = facts.get("loss_without")
+        price = "" if without is None else f"; the loss without that limit is {without:.4g} {unit}"
+        return f"the loss, with {_named(facts)} at {side} {limit} (it is {value}){price}"
+    return "the loss alone; --then also makes an attacker gain little (docs/lab.md)"
+
+
+def _named(facts: Any) -> str:
+    where = "" if facts.get("radius") is None else f" within {facts['radius']:g} km"
+    return f"{facts['objective']}{where}"
+
+
+def _quantity(facts: Any, value: float) -> str:
+    return f"{value:.4g} {facts.get('unit') or ''}".rstrip()
 
 
 def prior(

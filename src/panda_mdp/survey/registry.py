@@ -86,6 +86,7 @@ class PhasedMethod:
 AnyMethod = Method | PhasedMethod
 _TIGHT = (("tight", True),)
 _HIGHS = (("backend", "highs"),)
+_THEN = (("then", "vulnerability"), ("slack", 0.01))
 
 METHODS = (
     Method("exponential", "exponential", exponential, "EM"),
@@ -104,6 +105,7 @@ METHODS = (
         "optimal_highs", "optimal, HiGHS", optimal, options=_HIGHS, timed=True, demo_seconds=None
     ),
     Method("optimal", "optimal", optimal, "LP", timed=True),
+    Method("optimal_then", "optimal, then guesses", optimal, options=_THEN, timed=True),
 )
 
 PHASED = (

@@ -10,13 +10,14 @@ from scipy.optimize import linprog
 import panda_mdp as pm
 from panda_mdp.compute.numba.simplex import onto_simplex
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.optimal.progress import Progress
 from panda_mdp.methods.optimal.solve import Solve
 from panda_mdp.methods.second import second
 from panda_mdp.methods.second.descent import Budget, descend
 from panda_mdp.methods.second.first_order import Recorder
 from panda_mdp.methods.second.guesses import Guesses, best_guesses
 from panda_mdp.methods.second.objectives import LARGE, NAMES, city_objective, objective, quantity
-from panda_mdp.methods.second.second import limited, lower_objective
+from panda_mdp.methods.second.second import limited, lower_objective, mixture
 
 
 def problem_of(seed: int = 0, size: int = 6, outputs: int = 4) -> pm.Problem:
@@ -264,18 +265,51 @@ def test_held_guesses_follow_the_best_ones():
     costs = -problem.prior[order] * apart[moved.held.T][:, :, order]
     assert moved.coefficients == pytest.approx(costs, rel=1e-6)
     assert forms.glance(table) == pytest.approx(-errors.sum(), rel=1e-5)
+    assert forms.value(table) == pytest.approx(-errors.sum(), rel=1e-13)
 
 
 def test_the_second_stage_ends_after_the_work_it_is_granted():
     problem = problem_of(5, 12, 6)
     first = pm.optimal(problem, backend="cpu")
     goal = city_objective(problem, "vulnerability", None, first.matrix)
-    rule = Budget.of(goal, first, 1.02 * first.loss, 1e-9)
+    rule = Budget.of(goal, first, 1.02 * first.loss, 1e-9, 0.5)
     engine = Recorder()
     Solve(problem, 0.01, engine).run()
     for solver, granted in ((engine.made, 200), (None, 400)):
         solved = descend(first, goal, rule, 200, solver)
         assert (solved.status, solved.iterations) == ("iterations", granted)
+
+
+def test_a_mixture_meets_a_convex_limit_with_nearly_the_least_share():
+    problem = problem_of(9, 12, 6)
+    goal = objective(problem, "vulnerability")
+    table, safe = pm.exponential(problem).matrix, np.full((12, 6), 1 / 6)
+    low, high = goal.value(safe), goal.value(table)
+    for share in (0.1, 0.5, 0.9):
+        most = low + share * (high - low)
+        mixed = mixture(table, safe, goal.value, most)
+        assert most - 0.02 * (high - low) <= goal.value(mixed) <= most
+        part = (mixed - safe)[table != safe] / (table - safe)[table != safe]
+        assert part == pytest.approx(part[0])
+    assert mixture(table, safe, goal.value, high) is table
+    assert mixture(table, safe, goal.value, low) is safe
+
+
+@pytest.mark.parametrize("name", ["error", "located"])
+def test_a_limit_ends_on_both_sides_of_itself(name, monkeypatch):
+    """Two tables of the search are mixed: a row common to all costs many times more."""
+    domain = random_domain("euclidean", 60, 3)
+    problem = displacement_problem(domain, range(12), 2.0)
+    radius = 0.5 if name == "located" else None
+    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
+    free = pm.optimal(problem, gap=1e-3, backend="cpu")
+    common = np.tile(free.matrix.mean(axis=0), (60, 1))
+    ends = (quantity(problem, name, radius, table) for table in (free.matrix, common))
+    limit = float(np.dot([0.8, 0.2], list(ends)))
+    table = pm.optimal(problem, gap=0.02, attacker=name, limit=limit, radius=radius)
+    assert table.gap <= 0.02
+    assert table.details["limited"]["stopped"] == "gap reached"
+    assert table.lower_bound > free.loss  # the limit binds
 
 
 def test_simplex_projection_is_the_nearest_point():
@@ -287,6 +321,24 @@ def test_simplex_projection_is_the_nearest_point():
     others = rng.dirichlet(np.ones(5), size=4000)
     for column, point in zip(columns.T, near.T, strict=True):
         assert ((column - point) ** 2).sum() <= ((others - column) ** 2).sum(axis=1).min() + 1e-12
+
+
+def test_both_stages_tell_where_they_stand(monkeypatch):
+    problem = problem_of(5, 12, 6)
+    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
+    free = quantity(problem, "vulnerability", None, pm.optimal(problem, backend="cpu").matrix)
+    for options in ({"then": "error"}, {"attacker": "vulnerability", "limit": 0.9 * free}):
+        seen: list[Progress] = []
+        pm.optimal(problem, backend="cpu", progress=seen.append, **options)
+        assert any("loss" in now.note for now in seen)
+
+
+def test_a_loss_of_nothing_leaves_no_slack(monkeypatch):
+    problem = problem_of(5, 12, 6)
+    free = pm.Problem(problem.domain, problem.outputs, 0 * problem.loss, problem.epsilon)
+    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
+    with pytest.raises(MethodError, match=r"leaves no room; ask for a limit"):
+        pm.optimal(free, then="vulnerability")
 
 
 def test_optimal_takes_the_keywords_or_names_what_is_wrong():

@@ -107,7 +107,10 @@ def optimal(
         from panda_mdp.methods.second.second import limited
 
         def unlimited() -> tuple[Mechanism, None]:
-            return optimal(problem, gap, backend, initial=initial, devices=devices), None
+            first = optimal(
+                problem, gap, backend, initial=initial, devices=devices, progress=progress
+            )
+            return first, None
 
         return limited(
             problem,
@@ -117,6 +120,7 @@ def optimal(
             gap=gap,
             first=None if backend in ("auto", "cpu") and initial is None else unlimited,
             time_limit=time_limit,
+            progress=progress,
         )
     if then is not None:
         from panda_mdp.methods.second.second import check_objective
@@ -163,6 +167,7 @@ def optimal(
         radius=radius,
         solver=getattr(engine, "made", None),
         time_limit=share,
+        progress=progress,
     )
 
 

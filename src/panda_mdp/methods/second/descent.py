@@ -6,6 +6,9 @@ limited one meets its limit. For any price the solver's bound L <= loss + price 
 tables gives both
 
     v >= (L - B) / price   where loss <= B,        loss >= L - price q   where v <= q.
+
+The best table within the limit and the best one beyond it are held. A mixture of the two meets the
+limit, and both loss and v are at most what lies between theirs: the price need not be exact.
 """
 
 from __future__ import annotations
@@ -13,12 +16,15 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.progress import Progress
 from panda_mdp.methods.second.exact import Solved
 from panda_mdp.methods.second.first_order import TradeOff
 from panda_mdp.methods.second.forms import CityForms
@@ -26,15 +32,27 @@ from panda_mdp.methods.second.objectives import Objective
 from panda_mdp.privacy.repair import estimate
 from panda_mdp.table.mechanism import Mechanism
 
-CHECK = 120
-NEAR = 0.15
-"""What is limited within this share of the room of what is aimed at leaves the price alone."""
-SLOPE = 0.8
-"""By how many rooms it moves per unit of the price's logarithm, before that was seen."""
-FARTHEST = 1.2
+CHECK = 80
+NEAR = 0.1
+"""In logarithms: prices are not moved by less."""
+FAINTEST = 0.02
+"""The least share of the way that is believed: less is what a table has not followed yet."""
+FARTHEST = 2.0
 """In logarithms: the longest step of a price; half of the last one after every turn, because what
 is seen lags behind the price."""
+EARLY = 0.6
+"""Of the work that is granted."""
 ROUNDED = 1e-15
+
+
+@dataclass(frozen=True)
+class Point:
+    """A nearly private table, and what a limit is about."""
+
+    limited: float
+    least: float
+    """What is made least."""
+    table: FloatArray
 
 
 @dataclass(frozen=True)
@@ -42,62 +60,78 @@ class Limit(ABC):
     """What is limited, to how much, and where a price is first looked for."""
 
     most: float
-    room: float
-    """How far from the limit is near and how far is far, in its own unit."""
+    origin: float
+    """Where what is limited begins, at a price of 0."""
     start: float
     """The first price, or level."""
-    slope: float
-    """By how many rooms the limited moves per unit of the logarithm of price or level."""
+    power: float
+    """Of price or level, with which the limited moves away from its origin, before that was
+    seen: a loss as the square, an objective as the root."""
     gap: float
-    aim: float = 0.1
-    """Share of the room below the limit that is aimed at: the whole repair costs more than one
-    round of it, by which tables are judged on the way."""
-
+    inside: Point
+    """A private table within the limit."""
+    outside: Point | None = None
+    """A private table beyond it."""
+    aim: float = 1.0
+    """Share of the way from the origin to the limit that is aimed at: the whole repair costs more
+    than one round of it, by which tables are judged on the way."""
     rest: int = 1
     """Checks between two changes of the price: an objective follows it more slowly than a loss."""
 
     @abstractmethod
-    def over(self, loss: float, value: float) -> float:
-        """By how many rooms the limit is exceeded."""
+    def point(self, loss: float, value: float, table: FloatArray) -> Point:
+        """A table as a point, what is limited first."""
 
     @abstractmethod
     def bound(self, least: float, price: float) -> float:
         """Below what is made least, from a bound below loss + price v."""
 
     @abstractmethod
-    def reached(self, loss: float, value: float, bound: float) -> bool:
+    def reached(self, least: float, bound: float) -> bool:
         """Whether what is made least is within the gap of its bound."""
 
-    @abstractmethod
-    def score(self, loss: float, value: float) -> float:
-        """What is made least, of a table that was mixed with the fallback to meet the limit."""
+    def share(self, point: Point) -> float:
+        """The share of the way from the origin to the limit that a table has moved."""
+        return (point.limited - self.origin) / (self.most - self.origin)
+
+    def score(self, inside: Point, outside: Point | None) -> float:
+        """What is made least, at most, of the mixture of two tables that just meets the limit."""
+        if outside is None or outside.limited <= self.most:
+            return inside.least
+        part = (self.most - inside.limited) / (outside.limited - inside.limited)
+        return min(inside.least, (1 - part) * inside.least + part * outside.least)
 
 
 @dataclass(frozen=True)
 class Budget(Limit):
-    """loss <= B; v is made least. `goal` says in what unit the gap of v is taken."""
+    """loss <= B; v is made least. The gap is a share of what can be gained at all."""
 
-    goal: Objective[CityForms] | None = None
     before: float = 0.0
-    """v of the fallback."""
+    """v of the first table."""
 
     @classmethod
-    def of(cls, goal: Objective[CityForms], first: Mechanism, budget: float, gap: float) -> Budget:
-        """Within a budget a little above the loss of `first`."""
+    def of(
+        cls,
+        goal: Objective[CityForms],
+        first: Mechanism,
+        budget: float,
+        gap: float,
+        span: float,
+    ) -> Budget:
+        """Within a budget a little above the loss of `first`; `span` is by how much v would fall
+        without a budget."""
         before = goal.value(first.matrix)
-        room = budget - first.loss
         # Six slacks of the loss per objective are what many cities end near.
-        start = 6 * room / (goal.natural(before) or 1.0)
+        start = 6 * (budget - first.loss) / (span if span > 0 else 1.0)
         if goal.forms.levelled:
             # Above what the least protected record has; a tenth of what most have, if that is 0.
             median = -float(np.median(goal.forms.forward(first.matrix)))
-            has, start = 1.2 * goal.natural(before), 0.1 * median
-            if has > start:
-                return cls(budget, room, has, 2 * SLOPE, gap, goal=goal, before=before)
-        return cls(budget, room, start, SLOPE, gap, goal=goal, before=before)
+            start = max(1.2 * goal.natural(before), 0.1 * median)
+        within = Point(first.loss, before, first.matrix)
+        return cls(budget, first.loss, start, 2.0, gap, within, aim=0.98, before=before)
 
-    def over(self, loss: float, value: float) -> float:
-        return (loss - self.most) / self.room
+    def point(self, loss: float, value: float, table: FloatArray) -> Point:
+        return Point(loss, value, table)
 
     def bound(self, least: float, price: float) -> float:
         if price <= 0:
@@ -105,21 +139,13 @@ class Budget(Limit):
         exact = (least - self.most) / price
         return exact - 4 * ROUNDED * (abs(least) + self.most) / price
 
-    def reached(self, loss: float, value: float, bound: float) -> bool:
-        size = 1.0 if self.goal is None else abs(self.goal.natural(bound))
-        return loss <= self.most and value - bound <= self.gap * size
-
-    def score(self, loss: float, value: float) -> float:
-        over = max(0.0, self.over(loss, value))
-        return (value + over * self.before) / (1 + over)
+    def reached(self, least: float, bound: float) -> bool:
+        return least - bound <= self.gap * (self.before - bound)
 
 
 @dataclass(frozen=True)
 class Ceiling(Limit):
     """v <= q; the loss is made least."""
-
-    fallback: tuple[float, float] = (math.inf, -math.inf)
-    """Loss and v of a table that respects the limit."""
 
     @classmethod
     def of(
@@ -128,28 +154,26 @@ class Ceiling(Limit):
         first: Mechanism,
         most: float,
         gap: float,
-        safe: tuple[float, float],
+        safe: Point,
     ) -> Ceiling:
-        """Under a limit below v of `first`; `safe` are loss and v of a table within it."""
-        size = abs(goal.natural(most))
+        """Under a limit below v of `first`; `safe` is a table within it."""
+        before = goal.value(first.matrix)
+        beyond = Point(before, first.loss, first.matrix)
         if goal.forms.levelled:
-            return cls(most, 0.1 * size, 1.01 * size, -10.0, gap, fallback=safe)
-        return cls(most, 0.1 * size, 0.1 * first.loss / size, -SLOPE, gap, rest=2, fallback=safe)
+            start = 1.01 * abs(goal.natural(most))
+            return cls(most, 0.0, start, 1.0, gap, safe, beyond, aim=1.002)
+        start = 0.5 * first.loss * (before - most) / (before - safe.limited) ** 2
+        return cls(most, before, start, 0.5, gap, safe, beyond, aim=1.02, rest=2)
 
-    def over(self, loss: float, value: float) -> float:
-        return (value - self.most) / self.room
+    def point(self, loss: float, value: float, table: FloatArray) -> Point:
+        return Point(value, loss, table)
 
     def bound(self, least: float, price: float) -> float:
         taken = price * self.most
         return least - taken - 4 * ROUNDED * (abs(least) + abs(taken))
 
-    def reached(self, loss: float, value: float, bound: float) -> bool:
-        return value <= self.most and loss - bound <= self.gap * bound
-
-    def score(self, loss: float, value: float) -> float:
-        safe_loss, safe = self.fallback
-        share = max(0.0, (value - self.most) / (value - safe)) if value > safe else 0.0
-        return (1 - share) * loss + share * safe_loss
+    def reached(self, least: float, bound: float) -> bool:
+        return least - bound <= self.gap * bound
 
 
 def descend(
@@ -160,8 +184,9 @@ def descend(
     solver: TradeOff | None = None,
     closure: Closure | None = None,
     time_limit: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Solved:
-    """A nearly private table that about meets the limit, and a bound below what is made least.
+    """Nearly private tables on both sides of the limit, and a bound below what is made least.
 
     Goes on with `solver` where it ended, for `granted` iterations at most; where there is none its
     multipliers are worked out again, from the table of `first`, in as many again.
@@ -173,41 +198,55 @@ def descend(
         graph = constraint_graph(problem.domain, problem.epsilon)
         solver = TradeOff(problem, graph, first.matrix)
         granted *= 2
-    at = limit.start
+    at, power = limit.start, limit.power
     solver.aim(goal, at)
     began_at = solver.iterations
     most = began_at + granted
-    bound, slope = -math.inf, limit.slope
+    bound = -math.inf
+    inside, outside = limit.inside, limit.outside
     before: tuple[float, float] | None = None
-    best, matrix = math.inf, first.matrix
     last, farthest, rested = 0.0, FARTHEST, 0
+    stopped = "interrupted"
     try:
         while True:
             solver.advance(min(CHECK, most - solver.iterations))
             table = solver.matrix()
             nearly = estimate(closure, table, problem.epsilon)
             loss, value = problem.expected_loss(nearly), goal.forms.glance(nearly)
-            bound = max(bound, limit.bound(*solver.least_trade()))
-            over = limit.over(loss, value)
-            score = limit.score(loss, value)
-            if score <= best:
-                best, matrix = score, table
-            if limit.reached(loss, value, bound):
-                return Solved(table, bound, "gap reached", solver.iterations - began_at)
-            if solver.iterations >= most:
-                return Solved(matrix, bound, "iterations", solver.iterations - began_at)
-            if time_limit is not None and time.perf_counter() - began > time_limit:
-                return Solved(matrix, bound, "time limit", solver.iterations - began_at)
-            missing = -limit.aim - over
+            least, price, weighed = solver.least_trade()
+            bound = max(bound, limit.bound(least, price))
+            point = limit.point(loss, value, table)
+            if point.limited > limit.most:
+                if limit.score(inside, point) <= limit.score(inside, outside):
+                    outside = point
+            elif limit.score(point, outside) <= limit.score(inside, outside):
+                inside = point
+            spent = time.perf_counter() - began
+            if progress is not None:
+                here = f"{goal.name} {goal.natural(value):.4g}, loss {loss:.4g}"
+                done = solver.iterations - began_at
+                progress(Progress(spent, done, loss, bound, solver.graph.count, here))
+            if limit.reached(limit.score(inside, outside), bound):
+                stopped = "gap reached"
+            elif solver.iterations >= most:
+                stopped = "iterations"
+            elif time_limit is not None and spent > time_limit:
+                stopped = "time limit"
+            if stopped != "interrupted":
+                break
+            # Early on v has hardly followed the price, and the weights run ahead.
+            early = not goal.forms.levelled and solver.iterations < began_at + EARLY * granted
+            ahead = limit.point(loss, 0.5 * (value + weighed), table) if early else point
+            moved = max(limit.share(ahead) / limit.aim, FAINTEST)
             if before is not None and abs(math.log(at / before[0])) > 0.05:
-                seen = (over - before[1]) / math.log(at / before[0])
-                slope = min(max(seen / limit.slope, 0.25), 4.0) * limit.slope
+                seen = math.log(moved / before[1]) / math.log(at / before[0])
+                power = min(max(seen / limit.power, 0.3), 2.0) * limit.power
             solver.follow()
             rested += 1
-            if abs(missing) > NEAR and rested >= limit.rest:
+            step = min(max(-math.log(moved) / power, -farthest), farthest)
+            if abs(step) > NEAR and rested >= limit.rest:
                 rested = 0
-                before = (at, over)
-                step = min(max(missing / slope, -farthest), farthest)
+                before = (at, moved)
                 if step * last < 0:
                     farthest = max(0.5 * abs(last), NEAR)
                     step = min(max(step, -farthest), farthest)
@@ -215,4 +254,9 @@ def descend(
                 at *= math.exp(step)
                 solver.aim(goal, at)
     except KeyboardInterrupt:
-        return Solved(matrix, bound, "interrupted", solver.iterations - began_at)
+        pass
+    return Solved(inside.table, bound, stopped, solver.iterations - began_at, _table_of(outside))
+
+
+def _table_of(point: Point | None) -> FloatArray | None:
+    return None if point is None else point.table

@@ -26,6 +26,8 @@ class Solved:
     """Below v(z) of every private table within the budget, or below the loss under the limit."""
     status: str
     iterations: int = 0
+    beyond: FloatArray | None = None
+    """A table beyond the limit, to mix `matrix` with, where that is within it."""
 
 
 def solve_objective(

@@ -85,8 +85,9 @@ class TradeOff(CpuSolver):
         moved = 0.0
         together = self._forms.together
         for done in range(0, steps, together):
-            cost = self._plain + self._rate * self._forms.adjoint(self._w)
-            self._cost = np.ascontiguousarray(cost, dtype=np.float32)
+            pull = self._forms.adjoint(self._w)
+            pull *= self._rate
+            np.add(self._plain, pull, out=self._cost, casting="same_kind")
             count = min(together, steps - done)
             moved = super()._iterate(count, since + done)
             # With step 1 / (weight stiffness) of the table these are the largest that converge.
@@ -102,18 +103,21 @@ class TradeOff(CpuSolver):
             self._w = keep * (2 * new - self._w) + (1 - keep) * self._w0
         return moved
 
-    def least_trade(self) -> tuple[float, float]:
-        """L and a price with loss + price v >= L for every private table, rigorously."""
+    def least_trade(self) -> tuple[float, float, float]:
+        """L and a price with loss + price v >= L for every private table, rigorously; and what
+        the weights make of v, which comes from below where v comes from above."""
         if self._goal is None:
-            return self.bound(), 0.0
+            return self.bound(), 0.0, 0.0
         levelled = self._forms.levelled
         weights = np.maximum(self._w, 0.0) if levelled else onto_simplex(self._w)
         price = math.fsum(weights.ravel()) if levelled else self.at
         share = 1.0 if levelled else price
+        below = self._forms.below(weights)
+        weighed = float(np.einsum("xy,xy->", below, self._table()))
         # What rounds the product is within what `below` leaves, and the sum's within the kernel's.
-        self._cost64 = np.ascontiguousarray(self._plain64 + share * self._forms.below(weights))
+        self._cost64 = np.ascontiguousarray(self._plain64 + share * below)
         try:
-            return self.bound(), price
+            return self.bound(), price, weighed
         finally:
             self._cost64 = self._plain64
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -56,9 +56,9 @@ class CityForms(Forms):
 
     Weights are then any numbers >= 0, and their sum is the price."""
 
-    together = 8
-    """Iterations between two steps of the weights: a step costs about as much as one of them."""
-    stiffness = 2.0
+    together = 4
+    """Iterations between two steps of the weights: a step costs about half as much as one."""
+    stiffness: float = 2.0
     """What the forms add to a record's degree at most, which is a dozen edges or so: the more, the
     longer the steps of the weights and the shorter those of the table."""
 
@@ -94,6 +94,7 @@ class Gain(LpForms, CityForms):
     """Guesses by outputs: (A z)_wy = sum_x a_wx z_xy with a_wx = p_x g_wx >= 0."""
 
     coefficients: sparse.csr_array
+    stiffness: float = 2.0
 
     def forward(self, table: FloatArray) -> FloatArray:
         return np.asarray(self.coefficients @ table)
@@ -105,7 +106,7 @@ class Gain(LpForms, CityForms):
         return np.maximum(self.adjoint(admissible(weights)) * (1 - ROUNDED), 0.0)
 
     def permuted(self, order: IntArray) -> Gain:
-        return Gain(sparse.csr_array(self.coefficients[:, order]))
+        return replace(self, coefficients=sparse.csr_array(self.coefficients[:, order]))
 
     def rows(self, size: int, outputs: int) -> sparse.csr_array:
         return sparse.csr_array(sparse.kron(self.coefficients, sparse.eye_array(outputs)))

@@ -25,6 +25,8 @@ FARTHEST_RANK = 0.1
 """Of all records: how far the farthest of them reaches."""
 STORED = 2e-7
 """More than storing a distance in float32 and summing in float64 can err, relatively."""
+SUMMED = 2e-3
+"""More than twice what a sum of 8,192 float32 terms of one sign can err, relatively."""
 LARGEST = 1 << 26
 """Distances between records that are held, in float32, for a quick look at all guesses."""
 
@@ -97,7 +99,14 @@ class Guesses(CityForms):
         return steep * 1.01
 
     def value(self, table: FloatArray) -> float:
-        return -float(best_guesses(self.problem, table)[1].sum())
+        if self.distances is None:
+            return -float(best_guesses(self.problem, table)[1].sum())
+        # In float64 for those guesses alone that may be best.
+        joint = self.problem.prior[:, None] * table
+        errors = self.distances @ joint.astype(np.float32)
+        near = np.flatnonzero((errors <= errors.min(axis=0) * (1 + SUMMED)).any(axis=1))
+        exact = self.problem.domain.distances(near, None) @ joint
+        return -float(exact.min(axis=0).sum())
 
     def glance(self, table: FloatArray) -> float:
         return -float(self.look(table)[1].sum())

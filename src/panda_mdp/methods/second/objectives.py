@@ -109,7 +109,8 @@ def _plain(problem: Problem, name: Name, radius: float | None) -> Objective[Gain
     if name == "vulnerability":
         return Objective(name, Gain(sparse.csr_array(sparse.diags_array(prior))))
     if name == "located":
-        return Objective(name, Gain(_ball(problem, float(radius or 0.0))))
+        # A record counts for many guesses, whose weights must move together.
+        return Objective(name, Gain(_ball(problem, float(radius or 0.0)), stiffness=5.0))
     own = np.zeros((problem.size, problem.outputs_count))
     own[problem.outputs, np.arange(problem.outputs_count)] = prior[problem.outputs]
     return Objective(name, Total(own))

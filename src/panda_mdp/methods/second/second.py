@@ -3,8 +3,10 @@ what an attacker gains, at the least loss. Certified for both."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,9 +15,10 @@ from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.progress import Progress
 from panda_mdp.methods.optimal.solve import Solve
 from panda_mdp.methods.optimal.starts import one_row
-from panda_mdp.methods.second.descent import Budget, Ceiling, descend
+from panda_mdp.methods.second.descent import Budget, Ceiling, Point, descend
 from panda_mdp.methods.second.exact import Solved, solve_limit, solve_objective
 from panda_mdp.methods.second.first_order import Recorder, TradeOff
 from panda_mdp.methods.second.forms import Forms
@@ -39,12 +42,15 @@ EXACT_TIGHTENING = 5e-6
 """HiGHS's tables are accurate, so the closure needs little room for what normalising leaves."""
 SHY = 1e-6
 """Of the room that the budget leaves: what is not used, so that quantising stays within it."""
-WORK = 0.8
+WORK = 0.7
 """Iterations of a second objective, of those of the first solve: about as much time in all."""
-LEAST_WORK = 480
+LEAST_WORK = 400
 LIMIT_WORK = 3.0
 """The same of a limit, which ends by itself when the gap is reached."""
 LEAST_LIMIT_WORK = 1200
+CHORDS = 4
+
+Measure = Callable[[FloatArray], float]
 
 
 def lower_objective(
@@ -56,6 +62,7 @@ def lower_objective(
     gap: float = 0.05,
     solver: TradeOff | None = None,
     time_limit: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Mechanism:
     """A table of loss at most (1 + slack) that of `first`, of least second objective `then`.
 
@@ -85,23 +92,32 @@ def lower_objective(
         solved = solve_objective(problem, forms, graph, budget)
         tightening = EXACT_TIGHTENING
     else:
+        if not budget > first.loss:
+            msg = (
+                f"the loss of the first table is {first.loss:g}, of which a slack of {slack:g} "
+                "leaves no room; ask for a limit instead (attacker and limit)"
+            )
+            raise MethodError(msg)
         goal = followed = city_objective(problem, then, radius, first.matrix)
-        limit = Budget.of(followed, first, budget, gap)
+        span = goal.value(first.matrix) - goal.value(one_row(problem))
+        limit = Budget.of(followed, first, budget, gap, span)
         granted = max(LEAST_WORK, int(WORK * first.details.get("iterations", 0)))
-        solved = descend(first, followed, limit, granted, solver, closure, time_limit)
+        solved = descend(first, followed, limit, granted, solver, closure, time_limit, progress)
         tightening = TIGHTENING
-    room = budget - first.loss
-    table = _private(closure, problem, solved, tightening)
-    mixed = _mixed(table, first.matrix, problem.expected_loss, budget - SHY * room)
+    within = budget - SHY * (budget - first.loss)
+    private = Private(closure, problem, tightening, first.matrix)
+    mixed = private.within(solved, problem.expected_loss, goal.value, within)
     best = _certified(problem, mixed, f"{first.method}, then {then}")
-    before = goal.value(first.matrix)
-    if best is None or best.loss > budget or goal.value(best.matrix) > before:
-        best = first
+    before, value = goal.value(first.matrix), math.inf
+    if best is not None and best.loss <= budget:
+        value = goal.value(best.matrix)
+    if best is None or value > before:
+        best, value = first, before
     stages = (*first.stages, ("second objective", time.perf_counter() - start))
     facts = {
         "objective": then,
         "radius": radius,
-        "value": goal.natural(goal.value(best.matrix)),
+        "value": goal.natural(value),
         "bound": goal.natural(solved.bound),
         "before": goal.natural(before),
         "unit": goal.unit,
@@ -156,6 +172,7 @@ def limited(
     gap: float = 0.01,
     first: Callable[[], tuple[Mechanism, TradeOff | None]] | None = None,
     time_limit: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Mechanism:
     """The table of least loss from which `attacker` gains at most `limit`.
 
@@ -188,7 +205,7 @@ def limited(
         solved = solve_limit(problem, forms, graph, goal.of_natural(limit))
         bound, tightening = max(solved.bound, 0.0), EXACT_TIGHTENING
     else:
-        free, solver = _first(problem, gap) if first is None else first()
+        free, solver = _first(problem, gap, progress) if first is None else first()
         start, stages = time.perf_counter(), free.stages
         facts |= {"loss_without": free.loss, "bound_without": free.lower_bound}
         goal = followed = city_objective(problem, attacker, radius, free.matrix)
@@ -196,19 +213,22 @@ def limited(
         if value <= most:
             facts |= {"value": goal.natural(value), "stopped": "met without it"}
             return free.with_facts(details={**free.details, "limited": facts})
-        far = (problem.expected_loss(safe), goal.value(safe))
+        far = Point(goal.value(safe), problem.expected_loss(safe), safe)
         rule = Ceiling.of(followed, free, most, gap, far)
         work = max(LEAST_LIMIT_WORK, int(LIMIT_WORK * free.details.get("iterations", 0)))
-        solved = descend(free, followed, rule, work, solver, closure, time_limit)
+        solved = descend(free, followed, rule, work, solver, closure, time_limit, progress)
         bound, tightening = max(solved.bound, free.lower_bound or 0.0), TIGHTENING
     most = goal.of_natural(limit)
-    table = _private(closure, problem, solved, tightening)
-    mixed = _mixed(table, safe, goal.value, most - SHY * (most - goal.value(safe)))
+    within = most - SHY * (most - goal.value(safe))
+    private = Private(closure, problem, tightening, safe)
+    mixed = private.within(solved, goal.value, problem.expected_loss, within)
     best = _certified(problem, mixed, method)
-    if best is None or goal.value(best.matrix) > most:
+    value = math.inf if best is None else goal.value(best.matrix)
+    if best is None or value > most:
         best = release(problem, safe, method=method)
+        value = goal.value(best.matrix)
     facts |= {
-        "value": goal.natural(goal.value(best.matrix)),
+        "value": goal.natural(value),
         "unit": goal.unit,
         "stopped": solved.status,
         "iterations": solved.iterations,
@@ -220,25 +240,54 @@ def limited(
     )
 
 
-def _first(problem: Problem, gap: float) -> tuple[Mechanism, TradeOff | None]:
+def _first(
+    problem: Problem, gap: float, progress: Callable[[Progress], None] | None
+) -> tuple[Mechanism, TradeOff | None]:
     engine = Recorder()
-    return Solve(problem, gap, engine).run(), engine.made
+    return Solve(problem, gap, engine, progress=progress).run(), engine.made
 
 
-def _private(closure: Closure, problem: Problem, solved: Solved, tightening: float) -> FloatArray:
-    require_numba("the exact repair of a solver's table")
-    return repair(closure, solved.matrix, problem.epsilon, tightening).matrix
+@dataclass(frozen=True)
+class Private:
+    """Makes one private table of what a solve leaves, within its limit."""
+
+    closure: Closure
+    problem: Problem
+    tightening: float
+    safe: FloatArray
+    """A private table within the limit."""
+
+    def within(self, solved: Solved, limited: Measure, least: Measure, most: float) -> FloatArray:
+        """Both tables of `solved` repaired over all pairs and mixed, as mixtures of private tables
+        are private: with `safe` until `limited` is at most `most`, and with as much of the one
+        beyond the limit as there is room for, where that makes `least` smaller."""
+        inside = mixture(self._repaired(solved.matrix), self.safe, limited, most)
+        if solved.beyond is None:
+            return inside
+        both = mixture(self._repaired(solved.beyond), inside, limited, most)
+        return both if least(both) < least(inside) else inside
+
+    def _repaired(self, table: FloatArray) -> FloatArray:
+        if table is self.safe:
+            return table
+        require_numba("the exact repair of a solver's table")
+        return repair(self.closure, table, self.problem.epsilon, self.tightening).matrix
 
 
-def _mixed(
-    table: FloatArray, safe: FloatArray, measure: Callable[[FloatArray], float], most: float
-) -> FloatArray:
-    """table + t (safe - table) with the least t for which a convex `measure` is at most `most`."""
-    value, floor = measure(table), measure(safe)
+def mixture(table: FloatArray, safe: FloatArray, measure: Measure, most: float) -> FloatArray:
+    """table + t (safe - table) with nearly the least t for which a convex `measure` is at most
+    `most`: below its chords, so every crossing of one is within."""
+    value = measure(table)
     if value <= most:
         return table
-    share = min(1.0, (value - most) / (value - floor)) if value > floor else 1.0
-    return np.asarray((1 - share) * table + share * safe)
+    share, mixed, reached = 1.0, safe, measure(safe)
+    for _ in range(CHORDS):
+        if not reached < most:
+            break
+        share *= (value - most) / (value - reached)
+        mixed = np.asarray((1 - share) * table + share * safe)
+        reached = measure(mixed)
+    return mixed
 
 
 def _certified(problem: Problem, matrix: FloatArray, method: str) -> Mechanism | None:
