@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from panda_mdp import Domain
-from panda_mdp.compute.rate import _reach, host_rate
+from panda_mdp.compute.rate import _bounds, host_rate
 
 
 def test_reach_takes_both_directions():
     """Ranges 0..1 and 4..5 of one tile, 3 and 0 of the other: 5 - 0 one way, 3 - 0 the other."""
     logs = np.array([[0.0, 5.0], [1.0, 4.0], [3.0, 0.0]])
-    np.testing.assert_array_equal(_reach(logs, np.array([0, 2, 3])), [[1, 5], [5, 0]])
+    np.testing.assert_array_equal(_bounds(logs, np.array([0, 2, 3]))[2], [[1, 5], [5, 0]])
 
 
 @pytest.mark.parametrize("gap", [20.0, -20.0])

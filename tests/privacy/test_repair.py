@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from panda_mdp import Domain
 from panda_mdp.compute.closure import FLOOR, Closure
 from panda_mdp.privacy import repair as certify
-from panda_mdp.privacy.repair import MARGIN, TIGHTENING, estimate, repair
+from panda_mdp.privacy.repair import MARGIN, TIGHTENING, estimate, estimated_loss, repair
 
 
 def tables(size: int, outputs: int = 4, seed: int = 0) -> np.ndarray:
@@ -107,6 +107,24 @@ def test_estimate_is_near_what_the_repair_ends_with():
     z /= z.sum(axis=1, keepdims=True)
     guess, final = estimate(closure, z, 1.0), repair(closure, z, 1.0).matrix
     assert (loss * guess).sum() == pytest.approx((loss * final).sum(), rel=0.05)
+
+
+def test_the_loss_of_a_sample_is_near_that_of_all(monkeypatch):
+    domain = random_domain("haversine", 600)
+    closure = Closure(domain)
+    outputs = np.arange(0, 600, 60)
+    loss = domain.distances(None, outputs)
+    z = np.exp(-1.2 * loss / np.median(loss))
+    z /= z.sum(axis=1, keepdims=True)
+    prior = np.random.default_rng(3).dirichlet(np.full(600, 5.0))
+    cost, epsilon = prior[:, None] * loss, 0.5 / float(np.median(loss))
+    after = (cost * estimate(closure, z, epsilon)).sum()
+    arguments = (closure, z, epsilon, FLOOR, cost, prior)
+    assert estimated_loss(*arguments) == pytest.approx(after, rel=1e-12)
+    monkeypatch.setattr(certify, "SAMPLED_RECORDS", 0)
+    rise = after - (cost * z).sum()
+    assert estimated_loss(*arguments) == pytest.approx(after, abs=0.1 * rise)
+    assert estimated_loss(*arguments) != after
 
 
 def test_a_closure_of_near_pairs_lies_between_the_table_and_the_whole_closure():

@@ -34,6 +34,10 @@ NEAR = 8
 NEAR_NATS = 8.0
 """Pairs within this many nats do nearly all that the closure does: a farther record lends a row
 less than exp(-8) of an entry. Where an estimate will do only they are closed."""
+LEAST_MARGIN = 2e-3
+SOURCES = 320
+"""Nats by which rows may fall before their lists of sources are made anew, at least, and the most
+sources that are listed."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
 
@@ -90,25 +94,39 @@ class Closure:
         """
         if len(z) <= SMALL_RECORDS:
             return self._close_small(z, epsilon, active, nats)
+        everyone = np.ones(len(z), dtype=np.bool_)
+        return self._close_compiled(z, epsilon, everyone if active is None else active, nats)
+
+    def _close_compiled(
+        self,
+        z: FloatArray,
+        epsilon: float,
+        active: BoolArray,
+        nats: float,
+        lists: Lists | None = None,
+    ) -> FloatArray:
+        """`close` by compiled loops; with `lists` the rows that have one go along it alone, and
+        the others get theirs."""
         from panda_mdp.compute.numba.closure import close
 
         out = np.empty_like(z)
-        kind, table, along = self.coordinates
-        if reach is None:
-            reach = self.reach(z)
+        given = Lists(len(z), 0) if lists is None else lists
+        starts = self.tiles.starts
+        if (given.count[active] < 0).any():
+            high = np.maximum.reduceat(z * given.above[:, None], starts[:-1], axis=0)
+        else:
+            high = np.empty((0, z.shape[1]))
         close(
-            z,
-            out,
-            np.ones(len(z), dtype=np.bool_) if active is None else active,
-            epsilon,
-            kind,
-            table,
-            along,
-            self.tiles.starts,
+            z, out, active, epsilon, nats, given.margin, given.above, high, self._turns,
+            given.count, given.partner, given.exponent, *self.coordinates, starts,
             self.tiles.between,
-            np.minimum(reach + slack, nats),
-        )
+        )  # fmt: skip
         return out
+
+    @cached_property
+    def _turns(self) -> IntArray:
+        """The tiles so that each thread's share of them is spread over the domain."""
+        return np.argsort(np.arange(self.tiles.count) % 16, kind="stable")
 
     @cached_property
     def _distances(self) -> FloatArray:
@@ -143,6 +161,8 @@ class Closure:
         After the first round an entry falls by at most the row's sum and rises by at most the
         largest sum before, so the reach of the tiles moves by no more than their logarithms.
         """
+        if isinstance(z, np.ndarray) and len(z) > SMALL_RECORDS:
+            yield from self._listed_rounds(z, epsilon, nats)
         active = np.ones(self.domain.size, dtype=np.bool_)
         slack = before = 0.0
         for count in itertools.count():
@@ -155,6 +175,26 @@ class Closure:
             before = largest
             active = sums > 1 + SETTLED
             yield z, sums
+
+    def _listed_rounds(
+        self, z: FloatArray, epsilon: float, nats: float
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """`rounds` that remember which sources of a row may raise it again.
+
+        After the first round no entry ever exceeds what it was closed to: C / s, s >= 1, is below
+        C, whose closure is C. So x' can raise x only where C_x'y exp(-epsilon d) exceeds what C_xy
+        has become, and a list of the sources that come within a margin of C_x serves until the
+        row has fallen by that margin.
+        """
+        active = np.ones(len(z), dtype=np.bool_)
+        z, sums = self.normalise(self._close_compiled(z, epsilon, active, nats))
+        lists = Lists(len(z), SOURCES)
+        while True:
+            yield z, sums
+            active = sums > 1 + SETTLED
+            lists.before(sums)
+            z, sums = self.normalise(self._close_compiled(z, epsilon, active, nats, lists))
+            lists.after(sums)
 
     def centre(self, z: FloatArray, epsilon: float) -> FloatArray:
         """The table half way, in logarithms, between the least log-Lipschitz one above z and the
@@ -229,6 +269,31 @@ class Closure:
             best = best[value[best] > least_gain]
             partner[i, : len(best)], gain[i, : len(best)] = best, value[best]
         return partner, gain
+
+
+class Lists:
+    """For every row the sources that may raise it."""
+
+    def __init__(self, size: int, most: int) -> None:
+        self.above = np.ones(size)
+        """By which rows may lie above what they are now."""
+        self.margin = np.zeros(size)
+        """Nats by which a row may fall before sources are missing from its list."""
+        self.count = np.full(size, -1)
+        """Sources of a row; -1 where there is no list."""
+        self.partner = np.empty((size, most), dtype=np.int32)
+        self.exponent = np.empty((size, most), dtype=np.float32)
+
+    def before(self, sums: FloatArray) -> None:
+        """Rows were divided by `sums` and are to be closed."""
+        self.above = sums
+        new = self.count < 0
+        self.margin[new] = LEAST_MARGIN + 0.5 * np.log(sums[new])
+
+    def after(self, sums: FloatArray) -> None:
+        """Rows were closed and divided by `sums`: lists that may be too short now are dropped."""
+        self.margin -= np.log(sums)
+        self.count[self.margin < 0] = -1
 
 
 def floor_row(floor: float | FloatArray, outputs: int) -> FloatArray:

@@ -22,6 +22,8 @@ ARITHMETIC_ERROR = 2e-15
 SMALL_TILES = 8
 """Up to this many tiles NumPy takes a tenth of a second; compiling, once, takes ten."""
 
+Bounds = tuple[FloatArray, FloatArray, FloatArray]
+
 
 def host_rate(
     domain: Domain, logs: FloatArray, weights: IntArray, *, compiled: bool = True
@@ -36,16 +38,16 @@ def host_rate(
     sorted_logs = np.ascontiguousarray(logs[order])
     sorted_weights = np.ascontiguousarray(weights[order])
     shrink = 1 - (domain.metric.relative_error + ARITHMETIC_ERROR)
-    reach = _reach(sorted_logs, tiles.starts)
+    bounds = _bounds(sorted_logs, tiles.starts)
     scan = _compiled_worst_pair if compiled and tiles.count > SMALL_TILES else _worst_pair
-    value, i, j = scan(domain, sorted_logs, sorted_weights, reach, shrink)
+    value, i, j = scan(domain, sorted_logs, sorted_weights, bounds, shrink)
     if value == 0.0:
         return 0.0, 0, 1
     return value, int(order[i]), int(order[j])
 
 
 def _compiled_worst_pair(
-    domain: Domain, logs: FloatArray, weights: IntArray, reach: FloatArray, shrink: float
+    domain: Domain, logs: FloatArray, weights: IntArray, bounds: Bounds, shrink: float
 ) -> tuple[float, int, int]:
     from panda_mdp.compute.numba.audit import worst_pair
     from panda_mdp.compute.numba.distance import coordinates
@@ -60,29 +62,31 @@ def _compiled_worst_pair(
         along,
         tiles.starts,
         tiles.between,
-        reach,
+        *bounds,
         LOG_ERROR,
         shrink,
     )
     return float(value), int(i), int(j)
 
 
-def _reach(logs: FloatArray, starts: IntArray) -> FloatArray:
-    """Upper bounds on |log ratio| between records of two tiles, shape (T, T)."""
+def _bounds(logs: FloatArray, starts: IntArray) -> Bounds:
+    """The highest and lowest logarithms of every tile, (T, m), and what they say of |log ratio|
+    between records of two tiles, (T, T)."""
     highest = np.maximum.reduceat(logs, starts[:-1], axis=0)
     lowest = np.minimum.reduceat(logs, starts[:-1], axis=0)
     reach = np.empty((len(highest), len(highest)))
     for a in range(len(highest)):
         up = (highest[a] - lowest).max(axis=1)
         reach[a] = np.maximum(up, (highest - lowest[a]).max(axis=1))
-    return reach
+    return highest, lowest, reach
 
 
 def _worst_pair(
-    domain: Domain, logs: FloatArray, weights: IntArray, reach: FloatArray, shrink: float
+    domain: Domain, logs: FloatArray, weights: IntArray, bounds: Bounds, shrink: float
 ) -> tuple[float, int, int]:
     """The compiled kernel's answer in NumPy and SciPy, in the memory of a few tiles."""
     tiles = domain.tiles
+    reach = bounds[2]
     # Equal rows get equal numbers.
     same = np.unique(weights, axis=0, return_inverse=True)[1].reshape(-1)
     best, where = 0.0, (0, 1)

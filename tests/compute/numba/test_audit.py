@@ -8,7 +8,7 @@ from helpers import KINDS, random_domain
 
 from panda_mdp.compute.numba.audit import worst_pair
 from panda_mdp.compute.numba.distance import coordinates
-from panda_mdp.compute.rate import _reach
+from panda_mdp.compute.rate import _bounds
 from panda_mdp.space.tiles import tile
 
 CONSTANT, SHRINK = 2e-13, 1 - 7e-15
@@ -27,7 +27,7 @@ def scan(domain, logs, leaf, constant=CONSTANT):
         along,
         tiles.starts,
         tiles.between,
-        _reach(ordered, tiles.starts),
+        *_bounds(ordered, tiles.starts),
         constant,
         SHRINK,
     )

@@ -78,3 +78,23 @@ def test_violated_pairs_are_the_same_on_both_paths(kind, monkeypatch):
     other, same = closure.violated(z, epsilon, 3, 1e-3)
     np.testing.assert_allclose(gain, same, rtol=1e-4, atol=2e-6)
     assert (partner == other).mean() > 0.99, "near ties may change places in float32"
+
+
+@pytest.mark.parametrize("kind", ["haversine", "euclidean", "matrix"])
+def test_rounds_by_lists_are_those_over_all_pairs(kind, monkeypatch):
+    """Also where lists are too short for a row, and where rows fall out of their lists."""
+    domain = random_domain(kind, 180)
+    closure = Closure(domain)
+    apart = domain.distances(closure.order, closure.order)
+    epsilon = 3.0 / float(np.median(apart))
+    monkeypatch.setattr("panda_mdp.compute.closure.LEAST_MARGIN", 1e-5)
+    for most in (320, 20):
+        monkeypatch.setattr("panda_mdp.compute.closure.SOURCES", most)
+        z = expected = closure.start(np.random.default_rng(4).dirichlet(np.full(6, 0.3), 180))
+        rounds = closure.rounds(z, epsilon)
+        for _ in range(25):
+            whole = closed(expected, apart, epsilon)
+            expected = whole / whole.sum(axis=1, keepdims=True)
+            z, sums = next(rounds)
+            np.testing.assert_allclose(z, expected, rtol=2e-5)
+            np.testing.assert_allclose(sums, whole.sum(axis=1), rtol=2e-5)

@@ -132,7 +132,7 @@ def test_seconds_of_a_stage_add_up():
 @pytest.mark.parametrize("compiles", [False, True])
 def test_compiling_is_not_taken_for_the_time_of_a_repair(compiles, monkeypatch):
     # The first round takes 0.2 s here: twelve of them would not fit the limit.
-    estimate, calls = loop.estimate, []
+    estimate, calls = loop.estimated_loss, []
 
     def slow_at_first(*arguments):
         if not calls:
@@ -142,7 +142,7 @@ def test_compiling_is_not_taken_for_the_time_of_a_repair(compiles, monkeypatch):
 
     engine = choose("cpu", None)
     monkeypatch.setattr(engine, "compiles", compiles, raising=False)
-    monkeypatch.setattr(loop, "estimate", slow_at_first)
+    monkeypatch.setattr(loop, "estimated_loss", slow_at_first)
     mechanism = Solve(town(), 1e-9, engine, time_limit=2.0).run()
     assert mechanism.audit.holds
     assert (len(calls) > 1) == compiles

@@ -9,6 +9,9 @@ from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill
 
 CHUNK = 256
+FINITE = {"nnan", "nsz"}
+"""Logarithms are numbers, and of zeros the sign does not matter: a maximum over outputs is then
+taken several at a time. Nothing is rounded otherwise."""
 
 
 @njit(cache=True)
@@ -19,8 +22,19 @@ def _equal(weights, i, j):
     return True
 
 
-@njit(cache=True)
-def _scan(logs, weights, kind, table, order, starts, a, b, constant, shrink, best, where):
+@njit(cache=True, fastmath=FINITE)
+def _reach(row, high, low):
+    """max_y of how far a row lies from what lies between `low` and `high`, at most."""
+    most = 0.0
+    for y in range(len(row)):
+        most = max(most, high[y] - row[y], row[y] - low[y])
+    return most
+
+
+@njit(cache=True, fastmath=FINITE)
+def _scan(
+    logs, weights, kind, table, order, starts, high, low, a, b, constant, shrink, best, where
+):
     """Scan tile a against tile b; raises `best` and `where` in place."""
     b0 = starts[b]
     b1 = starts[b + 1]
@@ -29,12 +43,15 @@ def _scan(logs, weights, kind, table, order, starts, a, b, constant, shrink, bes
         first = max(b0, i + 1)
         if first >= b1:
             continue
+        reach = _reach(logs[i], high[b], low[b])
         fill(kind, table, order, i, first, b1, distances)
         for j in range(first, b1):
+            d = distances[j - first]
+            if reach + constant <= best[0] * d * shrink:
+                continue
             worst = 0.0
             for y in range(logs.shape[1]):
                 worst = max(worst, abs(logs[i, y] - logs[j, y]))
-            d = distances[j - first]
             if worst + constant > best[0] * d * shrink:
                 if _equal(weights, i, j):
                     continue
@@ -46,11 +63,14 @@ def _scan(logs, weights, kind, table, order, starts, a, b, constant, shrink, bes
 
 
 @njit(cache=True, parallel=True)
-def worst_pair(logs, weights, kind, table, order, starts, between, reach, constant, shrink):
+def worst_pair(
+    logs, weights, kind, table, order, starts, between, high, low, reach, constant, shrink
+):
     """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)).
 
     `reach[a, b]` bounds the log ratios between two tiles and `between[a, b]` the distance from
-    below, so a tile pair that cannot exceed what was found already is passed over.
+    below, so a tile pair that cannot exceed what was found already is passed over; so is a pair of
+    records for which the bounds `high` and `low` (tiles, m) of a tile's logarithms say as much.
     Returns the value, the two positions, and the number of tile pairs visited.
     """
     count = len(starts) - 1
@@ -60,7 +80,10 @@ def worst_pair(logs, weights, kind, table, order, starts, between, reach, consta
     for a in prange(count):
         best = np.zeros(1)
         where = np.zeros(2, np.int64)
-        _scan(logs, weights, kind, table, order, starts, a, a, constant, shrink, best, where)
+        _scan(
+            logs, weights, kind, table, order, starts, high, low, a, a, constant, shrink, best,
+            where,
+        )  # fmt: skip
         values[a] = best[0]
         places[a, 0] = where[0]
         places[a, 1] = where[1]
@@ -76,7 +99,10 @@ def worst_pair(logs, weights, kind, table, order, starts, between, reach, consta
             if reach[a, b] + constant <= best[0] * between[a, b] * shrink:
                 continue
             visited[a] += 1
-            _scan(logs, weights, kind, table, order, starts, a, b, constant, shrink, best, where)
+            _scan(
+                logs, weights, kind, table, order, starts, high, low, a, b, constant, shrink, best,
+                where,
+            )  # fmt: skip
         if best[0] > floor:
             values[a] = best[0]
             places[a, 0] = where[0]

@@ -28,7 +28,7 @@ from panda_mdp.methods.optimal.lifted import Lifted
 from panda_mdp.methods.optimal.progress import Progress
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.remap import remap
-from panda_mdp.privacy.repair import estimate, repair
+from panda_mdp.privacy.repair import estimated_loss, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import MOST_MULTIPLIERS, BoundProof
 from panda_mdp.table.mechanism import Mechanism
@@ -185,8 +185,14 @@ class Solve:
         start = time.perf_counter()
         if isinstance(matrix, np.ndarray):
             table, floor = self._floored(matrix)
-            loss = self.problem.expected_loss(
-                estimate(self.closure, table, self.problem.epsilon, floor)
+            problem = self.problem
+            loss = estimated_loss(
+                self.closure,
+                table,
+                problem.epsilon,
+                floor,
+                problem.weighted_loss,
+                problem.prior,
             )
         elif self.finish is not None:
             loss = self.finish.estimate(matrix)
