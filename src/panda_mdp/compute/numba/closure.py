@@ -92,8 +92,8 @@ def close(
                 for y in range(outputs):
                     low[y] = max(low[y], of_row[y])
         for b in range(tiles):
-            apart = epsilon * between[a, b]
-            if apart >= nats or _ratio(high[b], low) <= np.exp(apart):
+            distant = epsilon * between[a, b]
+            if distant >= nats or _ratio(high[b], low) <= np.exp(distant):
                 continue
             first = starts[b]
             last = starts[b + 1]
@@ -101,7 +101,7 @@ def close(
                 if not open_[i - begin]:
                     continue
                 reach = min(nats, np.log(_ratio(high[b], inverse[i - begin])))
-                if reach <= apart:
+                if reach <= distant:
                     continue
                 fill(kind, table, order, i, first, last, distance)
                 row = out[i]
