@@ -145,9 +145,14 @@ class Problem(Rebuilt):
         return frozen(self.prior[:, None] * self.loss)
 
     @cached_property
+    def mean_loss(self) -> FloatArray:
+        """sum_x p_x c_xy of every output y: its loss where the record is not used at all, (m,)."""
+        return frozen(self.prior @ self.loss)
+
+    @cached_property
     def best_single_output(self) -> int:
         """Column of the output that is best when the record is not used at all."""
-        return int(np.argmin(self.prior @ self.loss))
+        return int(np.argmin(self.mean_loss))
 
     def expected_loss(self, matrix: FloatArray) -> float:
         """sum_x p_x sum_y c_xy z_xy."""

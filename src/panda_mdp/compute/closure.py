@@ -74,6 +74,17 @@ class Closure:
         z = (1 - row.sum()) * z + row
         return np.ascontiguousarray(z / z.sum(axis=1, keepdims=True))
 
+    def survey(self, matrix: FloatArray, weighted: FloatArray) -> tuple[FloatArray, float]:
+        """The largest entry of every column, and sum p c z over the rows scaled to sum 1, from
+        `weighted` = p c; both in the domain's order."""
+        sums = matrix.sum(axis=1)
+        loss = np.einsum("xy,xy->x", weighted, matrix) / np.where(sums > 0, sums, 1.0)
+        return np.asarray(matrix.max(axis=0)), float(loss.sum())
+
+    def expected(self, z: FloatArray, weighted: FloatArray) -> float:
+        """sum p c z of a table along the tiles."""
+        return float(np.einsum("xy,xy->", weighted, self.host(z)))
+
     def reach(self, z: FloatArray) -> FloatArray:
         """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
         return directed_reach(z, self.tiles.starts)

@@ -118,9 +118,7 @@ def audit_weights(
         if isinstance(weights, FlooredRows):
             value, x, x2 = _floored(domain, weights, backend)
         else:
-            # A column that is zero everywhere tells nothing.
-            logs = np.log(np.where(zero, 1, weights).astype(np.float64))
-            value, x, x2 = largest_rate(domain, logs, weights, backend)
+            value, x, x2 = largest_rate(domain, None, weights, backend)
         first, second = weights[x], weights[x2]
         ratio = np.log(np.maximum(first, 1)) - np.log(np.maximum(second, 1))
         y = int(np.argmax(np.where(first != second, np.abs(ratio), -1.0)))
@@ -152,20 +150,26 @@ def _floored(
 
 
 def largest_rate(
-    domain: Domain, logs: FloatArray, weights: IntArray, backend: Backend | None = None
+    domain: Domain, logs: FloatArray | None, weights: IntArray, backend: Backend | None = None
 ) -> tuple[float, int, int]:
-    """An upper bound, within the stated error, on max |log ratio| / d, and the pair."""
+    """An upper bound, within the stated error, on max |log ratio| / d, and the pair.
+
+    Without `logs` they are those of the weights, each column all positive or all zero: one that is
+    zero everywhere tells nothing.
+    """
     chosen = default_backend() if backend is None else backend
     if chosen == "jax":
         # A metric that the devices cannot measure goes to the host.
         measured = _device_rate(domain, logs, weights)
         if measured is not None:
             return measured
+    if logs is None:
+        logs = np.log(np.maximum(weights, 1).astype(np.float64))
     return host_rate(domain, logs, weights, compiled=chosen == "numba")
 
 
 def _device_rate(
-    domain: Domain, logs: FloatArray, weights: IntArray
+    domain: Domain, logs: FloatArray | None, weights: IntArray
 ) -> tuple[float, int, int] | None:
     import jax
 
@@ -176,8 +180,5 @@ def _device_rate(
         return None
     # This process's own: others may have nothing to audit, and would be waited for.
     mesh = make_mesh(jax.local_devices())
-    order = domain.tiles.order
-    rate, i, j = closure_for(domain, mesh, logs.shape[1]).largest(
-        np.ascontiguousarray(logs[order]), np.ascontiguousarray(weights[order])
-    )
-    return (0.0, 0, 1) if rate == 0.0 else (rate, int(order[i]), int(order[j]))
+    rate, i, j = closure_for(domain, mesh, weights.shape[1]).largest(logs, weights)
+    return (0.0, 0, 1) if rate == 0.0 else (rate, i, j)

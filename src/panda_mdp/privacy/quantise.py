@@ -10,6 +10,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows, Int32Array
+from panda_mdp.base.threads import in_parts
 from panda_mdp.errors import PrivacyError
 
 BITS = 62
@@ -30,10 +31,11 @@ def quantise(matrix: FloatArray) -> IntArray:
     """
     sums = _check_rows(matrix)
     weights = np.empty(matrix.shape, dtype=np.int64)
-    step = max(1, _CHUNK // matrix.shape[1])
-    for start in range(0, len(matrix), step):
-        part = slice(start, start + step)
+
+    def work(part: slice) -> None:
         weights[part] = _quantise_rows(matrix[part] / sums[part, None])
+
+    in_parts(work, len(matrix), max(1, _CHUNK // matrix.shape[1]))
     return weights
 
 

@@ -63,7 +63,7 @@ def estimated_loss(
     z = closure.start(matrix, floor)
     if len(matrix) < SAMPLED_RECORDS or not isinstance(z, np.ndarray):
         after, _ = next(closure.rounds(z, epsilon, NEAR_NATS))
-        return float(np.einsum("xy,xy->", cost, closure.host(after)))
+        return closure.expected(after, cost)
     some = np.arange(0, len(z), SAMPLED)
     active = np.zeros(len(z), dtype=np.bool_)
     active[some] = True

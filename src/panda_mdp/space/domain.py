@@ -395,7 +395,9 @@ class Domain(Rebuilt):
         tree = self.metric.tree
         indices = np.empty((self.size, count), dtype=np.int64)
         if tree is not None:
-            nearest = np.asarray(tree.query(self.metric.embedding, k=count + 1)[1], dtype=np.int64)
+            nearest = np.asarray(
+                tree.query(self.metric.embedding, k=count + 1, workers=-1)[1], dtype=np.int64
+            )
             itself = nearest == np.arange(self.size)[:, None]
             # Records closer than rounding may push a record out of its own list.
             itself[~itself.any(axis=1), -1] = True

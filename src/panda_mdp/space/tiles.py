@@ -1,16 +1,19 @@
-"""Records ordered in space and cut into compact tiles.
+"""Records ordered in space and cut into compact tiles, and tiles into regions.
 
 Work over all pairs (audit, closure, diameter) goes tile by tile. The triangle inequality bounds the
 distance between any two records of two tiles from the distance of their centres,
 
     d(x, x') >= d(c, c') - radius - radius',
 
-so whole tile pairs are passed over with one comparison, in any metric space.
+so whole tile pairs are passed over with one comparison, in any metric space. Regions of tiles do
+the same for pairs of tiles: lists of the near ones take memory and time as there are near ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,24 +21,112 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.space.metrics import Metric
 
 TILE = 64
+REGION = 32
+"""Tiles in a region; they follow each other in the order in space."""
+PARTITIONED = 4096
+"""Parts larger than this are split by partition: sorting all of them takes longer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class TilePairs:
+    """Pairs of tiles by their first tile: tile a is paired with second[starts[a]:starts[a + 1]],
+    ascending."""
+
+    starts: IntArray
+    second: IntArray
+    between: FloatArray
+    """A lower bound on the distance between records of the two tiles."""
+
+    @cached_property
+    def first(self) -> IntArray:
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+
+@dataclass(frozen=True, eq=False)
 class Tiles:
     """`order[starts[t]:starts[t + 1]]` are the records of tile t."""
 
+    metric: Metric
     order: IntArray
     starts: IntArray
     centres: IntArray
     radii: FloatArray
-    between: FloatArray
-    """Lower bounds on the distance between records of two tiles, shape (T, T)."""
-    across: FloatArray
-    """Upper bounds on the distance between records of two tiles, shape (T, T)."""
 
     @property
     def count(self) -> int:
         return len(self.centres)
+
+    @cached_property
+    def regions(self) -> Tiles:
+        """Regions of at most `REGION` tiles, in the same form: `order` are tiles then, `centres`
+        records, and the radii hold for all records."""
+        starts = np.append(np.arange(0, self.count, REGION), self.count)
+        middle = REGION // 2
+        # Any record will do as the centre; the tile in the middle tends to lie there.
+        centres = self.centres[np.minimum(starts[:-1] + middle, starts[1:] - 1)]
+        away = self.metric.pairs(np.repeat(centres, np.diff(starts)), self.centres)
+        radii = np.maximum.reduceat((away + self.radii) * (1 + self._slack), starts[:-1])
+        return Tiles(self.metric, np.arange(self.count), starts, centres, radii)
+
+    @property
+    def _slack(self) -> float:
+        return self.metric.triangle_slack
+
+    @cached_property
+    def between(self) -> FloatArray:
+        """Lower bounds on the distance between records of two tiles, all of them: (T, T)."""
+        return self._between(self._centre_distances, self.radii[:, None], self.radii)
+
+    @cached_property
+    def across(self) -> FloatArray:
+        """Upper bounds on the distance between records of two tiles, all of them: (T, T)."""
+        return np.asarray(
+            (self._centre_distances + (self.radii[:, None] + self.radii)) * (1 + self._slack)
+        )
+
+    @property
+    def _centre_distances(self) -> FloatArray:
+        distance = np.empty((self.count, self.count))
+        for start in range(0, self.count, 1024):
+            part = self.centres[start : start + 1024]
+            distance[start : start + 1024] = self.metric.block(part, self.centres)
+        return distance
+
+    def _between(
+        self, distance: FloatArray, own: FloatArray, others: FloatArray, slack: float = 1.0
+    ) -> FloatArray:
+        spread = own + others
+        lost = slack * self._slack * (distance + spread)
+        return np.asarray(np.maximum(0.0, distance - spread - lost))
+
+    def by_region(
+        self, radius: float, rows: IntArray | None = None
+    ) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """The pairs (a, b) of tiles with `between` < `radius`, a among `rows` (ascending; all by
+        default), in parts: a, b and `between`, ascending by a and then b."""
+        regions = self.regions
+        tiles = np.arange(self.count) if rows is None else rows
+        home = tiles // REGION
+        ends = np.flatnonzero(np.append(home[1:] != home[:-1], True)) + 1 if len(home) else home
+        begin = 0
+        for end in ends.tolist():
+            own, region = tiles[begin:end], home[begin]
+            begin = end
+            away = self.metric.block(regions.centres[region : region + 1], regions.centres)[0]
+            # Twice the slack: no region is passed over for rounding that its tiles do not have.
+            near = regions._between(away, regions.radii[region], regions.radii, 4.0) < radius
+            others = np.flatnonzero(np.repeat(near, np.diff(regions.starts)))
+            distance = self.metric.block(self.centres[own], self.centres[others])
+            between = self._between(distance, self.radii[own][:, None], self.radii[others])
+            row, column = np.nonzero(between < radius)
+            yield own[row], others[column], between[row, column]
+
+    def pairs(self, radius: float) -> TilePairs:
+        """All pairs of tiles with `between` < `radius`, a tile and itself among them."""
+        parts = list(self.by_region(radius))
+        first, second, between = (np.concatenate([part[k] for part in parts]) for k in range(3))
+        starts = np.searchsorted(first, np.arange(self.count + 1))
+        return TilePairs(starts.astype(np.int64), second.astype(np.int64), between)
 
 
 def order_in_space(coordinates: FloatArray, leaf: int = TILE) -> tuple[IntArray, IntArray]:
@@ -57,7 +148,11 @@ def order_in_space(coordinates: FloatArray, leaf: int = TILE) -> tuple[IntArray,
         # Whole leaves on the left keep all tiles but the last of each branch full.
         middle = leaf * max(1, round((stop - start) / (2 * leaf)))
         middle = min(middle, stop - start - 1)
-        order[start:stop] = part[np.argsort(points[:, axis], kind="stable")]
+        along = points[:, axis]
+        if stop - start > PARTITIONED:
+            order[start:stop] = part[np.argpartition(along, middle)]
+        else:
+            order[start:stop] = part[np.argsort(along, kind="stable")]
         pending.append((start + middle, stop))
         pending.append((start, start + middle))
     return order, np.array([*sorted(leaves), len(coordinates)], dtype=np.int64)
@@ -66,20 +161,14 @@ def order_in_space(coordinates: FloatArray, leaf: int = TILE) -> tuple[IntArray,
 def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     """Cut the records of a metric into tiles of at most `leaf` records."""
     order, starts = order_in_space(metric.embedding, leaf)
-    count = len(starts) - 1
-    centres = np.empty(count, dtype=np.int64)
-    radii = np.empty(count)
-    for t in range(count):
-        members = order[starts[t] : starts[t + 1]]
-        middle = metric.embedding[members].mean(axis=0)
-        offset = ((metric.embedding[members] - middle) ** 2).sum(axis=1)
-        centres[t] = members[int(offset.argmin())]
-        radii[t] = metric.block(centres[t : t + 1], members).max()
-    distance = np.empty((count, count))
-    for start in range(0, count, 1024):
-        distance[start : start + 1024] = metric.block(centres[start : start + 1024], centres)
-    spread = radii[:, None] + radii
-    slack = metric.triangle_slack
-    between = np.maximum(0.0, distance - spread - slack * (distance + spread))
-    across = (distance + spread) * (1 + slack)
-    return Tiles(order, starts, centres, radii, between, across)
+    sizes = np.diff(starts)
+    points = metric.embedding[order]
+    middle = np.add.reduceat(points, starts[:-1], axis=0) / sizes[:, None]
+    offset = ((points - np.repeat(middle, sizes, axis=0)) ** 2).sum(axis=1)
+    least = np.repeat(np.minimum.reduceat(offset, starts[:-1]), sizes)
+    nearest = np.flatnonzero(offset == least)
+    # Of several nearest records of a tile the first.
+    home = np.searchsorted(starts, nearest, side="right") - 1
+    centres = order[nearest[np.flatnonzero(np.append(True, home[1:] != home[:-1]))]]
+    away = metric.pairs(np.repeat(centres, sizes), order)
+    return Tiles(metric, order, starts, centres, np.maximum.reduceat(away, starts[:-1]))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.arrays import BoolArray, FloatArray
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.quantise import quantise
@@ -47,12 +47,18 @@ def mix(matrix: FloatArray, share: float, common: FloatArray | None = None) -> F
 def floor_row(problem: Problem, rows: FloatArray, share: float = FLOOR_SHARE) -> FloatArray:
     """A floor f (m,) under all rows: share / m for each output, but 0 where no record uses it, and
     so little where it is expensive that all of f costs at most `FLOOR_WORTH` of the loss."""
-    outputs = rows.shape[1]
-    cost = problem.prior @ problem.loss
-    worth = FLOOR_WORTH * problem.expected_loss(rows) / outputs
+    return floor_under(problem, rows.max(axis=0) > 0, problem.expected_loss(rows), share)
+
+
+def floor_under(
+    problem: Problem, used: BoolArray, loss: float, share: float = FLOOR_SHARE
+) -> FloatArray:
+    """`floor_row` of a table of which only the outputs `used` and the expected loss are known."""
+    outputs, cost = problem.outputs_count, problem.mean_loss
+    worth = FLOOR_WORTH * loss / outputs
     affordable = np.divide(worth, cost, out=np.full(outputs, np.inf), where=cost > 0)
     floor = np.minimum(share / outputs, np.maximum(affordable, LEAST_ENTRY))
-    return np.where(rows.max(axis=0) > 0, floor, 0.0)
+    return np.where(used, floor, 0.0)
 
 
 def release(

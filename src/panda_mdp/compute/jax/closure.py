@@ -1,49 +1,75 @@
 """Closure, audit and violated pairs on accelerators: all pairs of tiles within reach, in JAX.
 
-float64 throughout. The lists of tile pairs are made on the host from bounds that come back from the
-devices, so pairs out of reach cost nothing and no K x K object exists anywhere.
+float64 throughout. Tables stay on the devices; the host makes the lists of tile pairs, from a list
+of the near ones (space/tiles.py) and bounds that come back for those alone. Pairs out of reach cost
+nothing, and no object grows with the square of the records.
 """
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy.typing as npt
+from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
-from panda_mdp.compute.jax.device import (
-    AXIS,
-    Array,
-    Placement,
-    TileGrid,
-    distance_error,
-    ladder,
-    precise,
+from panda_mdp.compute.closure import (
+    FLOOR,
+    FRESH_REACH,
+    NEAR_NATS,
+    SETTLED,
+    UNUSED,
+    Closure,
+    floor_row,
 )
+from panda_mdp.compute.jax import loops
+from panda_mdp.compute.jax.device import Array, Placement, TileGrid, distance_error, precise
 from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.tiles import TILE
+from panda_mdp.space.tiles import TILE, TilePairs
 
-WHOLE = PartitionSpec()
-TILES = PartitionSpec(None, None, AXIS)
 CHUNK_BYTES = 1 << 28
 """Temporaries of one chunk of tile pairs."""
-OUTPUTS_AT_ONCE = 10
-SOURCES_AT_ONCE = 8
-KEY_BITS = 32
-GAIN_UNITS = 2.0**30
-"""A violated pair is one integer, its gain in these units before the partner's place: a maximum
-over them finds both. Passes that each stay below the last find the worst, the next, ..."""
-NO_KEY = np.iinfo(np.int64).max
+TURN = 256
+"""Tile pairs of a turn, where there are so many tiles."""
+WIDER = 1.05
+"""Lists of near tiles are made for this much more than is asked: the next one asks for a little
+more or less."""
+WORN = 0.7
+"""A list is made anew when less than this share of it is still wanted."""
+LISTED_PAIRS = 1 << 20
+"""Tile pairs that an audit lists at a time."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Tile pairs in turns: turn k joins tile target[k, c] with source[k, c], for all c at once.
+
+    The targets of a turn differ, so nothing is written twice; those beyond the tiles stand for
+    none.
+    """
+
+    target: Array
+    source: Array
+    count: int
+    """Turns in use; the others are padding."""
+    partners: IntArray
+    """How many sources every tile has."""
+
+    def worn(self, active: BoolArray) -> bool:
+        """Whether much of the list is for tiles that are no longer active."""
+        return bool(self.partners[active].sum() < WORN * self.partners.sum())
 
 
 class JaxClosure(Closure):
-    """`Closure` on the devices of a mesh. Tables are (T, 64, m) arrays there, padded."""
+    """`Closure` on the devices of a mesh. Tables are (T, 64, m) arrays there, padded; sums of rows
+    are (T, 64)."""
 
     def __init__(self, domain: Domain, mesh: Mesh, outputs: int) -> None:
         super().__init__(domain)
@@ -52,39 +78,131 @@ class JaxClosure(Closure):
             self._grid = TileGrid.build(domain.metric, self.tiles, self._on)
             self._outputs = self._on.whole(np.arange(self._on.width) < outputs)
             members = self._grid.members
+            self._slots = np.flatnonzero(members.ravel() >= 0)
             slots = np.empty(domain.size, dtype=np.int32)
-            slots[self.order[members[members >= 0]]] = np.flatnonzero(members.ravel() >= 0)
+            slots[self.order] = self._slots
+            self._positions = self._on.whole(np.maximum(members, 0).astype(np.int32))
             self._records = self._on.whole(self.order[np.maximum(members, 0)].astype(np.int32))
-            self._slots = self._on.whole(slots)
+            self._slots_of_records = self._on.whole(slots)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
-        # A chunk holds (64, 64) factors and (64, m) results for each of its pairs.
+        # A turn holds (64, 64) factors and (64, m) results for each of its pairs.
         each = 8 * TILE * (2 * TILE + 2 * self._on.width)
-        # No more of them than there are pairs: what a chunk does not need it computes all the same.
-        pairs = 1 << (self.tiles.count**2 - 1).bit_length()
-        self._chunk = min(pairs, max(8, min(1024, CHUNK_BYTES // each)))
+        # No more of them than there are tiles: what a turn does not need it computes all the same.
+        tiles = 1 << (self.tiles.count - 1).bit_length()
+        self._width = min(tiles, max(8, min(TURN, CHUNK_BYTES // each)))
+        self._near_lists: list[tuple[float, TilePairs, tuple[Array, Array]]] = []
+        self._weighted: tuple[FloatArray, Array] | None = None
 
     def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> Any:
-        row = floor_row(floor, matrix.shape[1])
+        """The table on the devices; `matrix` may lie there already, along the order in space."""
+        row = floor_row(floor, self._on.outputs)
         with precise():
-            table = np.where(row > UNUSED, np.asarray(matrix, dtype=np.float64), 0.0)
-            return _compiled_start(self._on.mesh)(
-                self._on.sharded(table, 0.0),
-                self._records,
-                self._outputs,
-                self._grid.real,
-                self._on.sharded(row, 0.0),
+            table, rows = self._rows(matrix)
+            used = self._on.sharded(row > UNUSED, False)
+            return loops.compiled_start(self._on.mesh)(
+                table, rows, used, self._outputs, self._grid.real, self._on.sharded(row, 0.0)
             )
+
+    def _rows(self, matrix: FloatArray) -> tuple[Array, Array]:
+        """A table on the devices and where it has the rows of the tiles."""
+        if isinstance(matrix, np.ndarray):
+            return self._on.sharded(matrix, 0.0), self._records
+        return matrix, self._positions
 
     def host(self, z: Any) -> FloatArray:
         with precise():
-            return self._on.host(_compiled_rows(self._on.mesh)(z, self._slots))
+            return self._on.host(loops.compiled_rows(self._on.mesh)(z, self._slots_of_records))
+
+    def survey(self, matrix: FloatArray, weighted: FloatArray) -> tuple[FloatArray, float]:
+        with precise():
+            peaks, loss = loops.compiled_survey(self._on.mesh)(
+                *self._rows(matrix), self._grid.real, self._weights(weighted)
+            )
+            return np.asarray(peaks)[: self._on.outputs], float(loss)
+
+    def expected(self, z: Any, weighted: FloatArray) -> float:
+        with precise():
+            return float(loops.compiled_expected(self._on.mesh)(z, self._weights(weighted)))
+
+    def _weights(self, weighted: FloatArray) -> Array:
+        if self._weighted is None or self._weighted[0] is not weighted:
+            spread = loops.compiled_spread(self._on.mesh)(
+                self._on.sharded(weighted, 0.0), self._records, self._grid.real
+            )
+            self._weighted = (weighted, spread)
+        return self._weighted[1]
 
     def reach(self, z: Any) -> FloatArray:
+        tiles = np.arange(self.tiles.count)
+        first, second = np.repeat(tiles, len(tiles)), np.tile(tiles, len(tiles))
         with precise():
-            return self._spans(jnp.log(z))
+            values = self._reach(self._extremes(jnp.log(z)), *self._padded(first, second))
+        return values[: len(first)].reshape(len(tiles), -1)
 
-    def _spans(self, logs: Any) -> FloatArray:
-        return np.asarray(_compiled_spans(self._on.mesh)(logs, self._grid.real))
+    def _extremes(self, logs: Any) -> tuple[Array, Array]:
+        run = loops.compiled_extremes(self._on.mesh)
+        return run(logs, self._grid.real)
+
+    def _reach(self, extremes: tuple[Array, Array], first: Array, second: Array) -> FloatArray:
+        return np.asarray(loops.compiled_reach(self._on.mesh)(*extremes, first, second))
+
+    def _padded(self, first: IntArray, second: IntArray) -> tuple[Array, Array]:
+        """Pairs on the devices, padded with the first tile's own to a size on a coarse ladder."""
+        pad = (0, _coarse(-(-len(first) // loops.PAIRS_AT_ONCE)) * loops.PAIRS_AT_ONCE - len(first))
+        return (
+            self._on.whole(np.pad(first, pad).astype(np.int32)),
+            self._on.whole(np.pad(second, pad).astype(np.int32)),
+        )
+
+    def _near(self, radius: float) -> tuple[TilePairs, tuple[Array, Array]]:
+        """Tile pairs within a radius, or a little more, here and on the devices."""
+        for known, pairs, placed in self._near_lists:
+            if radius <= known <= WIDER**2 * radius:
+                return pairs, placed
+        pairs = self.tiles.pairs(WIDER * radius)
+        placed = self._padded(pairs.first, pairs.second)
+        self._near_lists = [(WIDER * radius, pairs, placed), *self._near_lists[:2]]
+        return pairs, placed
+
+    def _turns(
+        self,
+        z: Any,
+        epsilon: float,
+        nats: float,
+        active: BoolArray | None = None,
+        slack: float = 0.0,
+    ) -> Turns:
+        """Which tiles may raise the active ones: those within `nats`, and within what log ratios,
+        up to `slack` more, allow."""
+        extremes = self._extremes(jnp.log(z))
+        span = float(loops.compiled_span(self._on.mesh)(*extremes)) + slack
+        pairs, placed = self._near(min(nats, max(span, 0.0)) / epsilon)
+        between = epsilon * pairs.between
+        reach = self._reach(extremes, *placed)[: len(between)]
+        wanted = (reach > between - slack) & (between < nats)
+        if active is not None:
+            wanted &= active[pairs.first]
+        return self._in_turns(pairs.first[wanted], pairs.second[wanted])
+
+    def _in_turns(self, first: IntArray, second: IntArray) -> Turns:
+        """Pairs, sorted by the first tile, so that no turn joins two to the same tile: the n-th
+        partners of a row of tiles, those with the most partners first."""
+        tiles, width = self.tiles.count, self._width
+        partners = np.bincount(first, minlength=tiles)
+        by_partners = np.argsort(-partners, kind="stable")
+        place = np.empty(tiles, dtype=np.int64)
+        place[by_partners] = np.arange(tiles)
+        # As many turns for a row of tiles as its first one has partners.
+        needed = partners[by_partners[::width]]
+        begin = np.cumsum(needed) - needed
+        count = int(needed.sum())
+        rank = np.arange(len(first)) - (np.cumsum(partners) - partners)[first]
+        turn, column = begin[place[first] // width] + rank, place[first] % width
+        size = _coarse(max(1, count))
+        target = np.tile(np.arange(tiles, tiles + width, dtype=np.int32), (size, 1))
+        source = np.zeros((size, width), dtype=np.int32)
+        target[turn, column], source[turn, column] = first, second
+        return Turns(self._on.whole(target), self._on.whole(source), count, partners)
 
     def close(
         self,
@@ -95,24 +213,44 @@ class JaxClosure(Closure):
         slack: float = 0.0,
         nats: float = np.inf,
     ) -> Any:
-        if reach is None:
-            reach = self.reach(z)
-        tiles = np.arange(self.tiles.count)
-        if active is not None:
-            tiles = np.flatnonzero(np.maximum.reduceat(active, self.tiles.starts[:-1]))
-            reach = reach[tiles]
-        between = epsilon * self.tiles.between[tiles]
-        wanted = (reach > between - slack) & (between < nats)
-        # A tile reaches itself.
-        wanted[np.arange(len(tiles)), tiles] = True
-        row, second = np.nonzero(wanted)
-        first = tiles[row]
-        if not len(first):
-            return z
         with precise():
-            run = _compiled_close(self._on.mesh, self._grid.distances, self._chunk)
-            pairs = self._list(first, second)
-            return run(z, self._grid.tables, self._grid.real, *pairs, epsilon, np.float64(nats))
+            tiles = None
+            if active is not None:
+                tiles = np.maximum.reduceat(active, self.tiles.starts[:-1])
+            return self._close(z, self._turns(z, epsilon, nats, tiles, slack), epsilon, nats)
+
+    def _close(self, z: Any, turns: Turns, epsilon: float, nats: float) -> Any:
+        run = loops.compiled_close(self._on.mesh, self._grid.distances)
+        return run(
+            z,
+            self._grid.tables,
+            self._grid.real,
+            turns.target,
+            turns.source,
+            np.int32(turns.count),
+            np.float64(epsilon),
+            np.float64(nats),
+        )
+
+    def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Iterator[tuple[Any, Any]]:
+        """As `Closure.rounds`: the tiles that hold an active row are closed, over a list that
+        serves until log ratios may have grown by `FRESH_REACH` or most of it is idle."""
+        active = np.ones(self.tiles.count, dtype=np.bool_)
+        turns: Turns | None = None
+        slack = before = 0.0
+        for count in itertools.count():
+            with precise():
+                if turns is None or count == 1 or slack > FRESH_REACH or turns.worn(active):
+                    # The first round may raise entries by anything: its list serves once.
+                    spare = FRESH_REACH if count else 0.0
+                    turns, slack = self._turns(z, epsilon, nats, active, spare), 0.0
+                z, sums = self.normalise(self._close(z, turns, epsilon, nats))
+                highest = np.asarray(loops.compiled_highest(self._on.mesh)(sums))
+            largest = float(np.log(highest.max()))
+            slack += largest + before
+            before = largest
+            active = highest > 1 + SETTLED
+            yield z, sums
 
     def centre(self, z: Any, epsilon: float) -> Any:
         above = self.close(z, epsilon)
@@ -122,92 +260,137 @@ class JaxClosure(Closure):
         with precise():
             return jnp.sqrt(above / below)
 
-    def normalise(self, closed: Any) -> tuple[Any, FloatArray]:
+    def normalise(self, closed: Any) -> tuple[Any, Any]:
         with precise():
-            run = _compiled_normalise(self._on.mesh)
-            z, sums = run(closed, self._outputs, self._grid.real)
-            real = self._grid.members >= 0
-            rows = np.empty(self.domain.size)
-            rows[self._grid.members[real]] = np.asarray(sums)[real]
-        return z, rows
+            run = loops.compiled_normalise(self._on.mesh)
+            return run(closed, self._outputs, self._grid.real)
+
+    def excess(self, sums: Any) -> float:
+        with precise():
+            return float(loops.compiled_excess(self._on.mesh)(sums, *self._near_slots))
+
+    @cached_property
+    def _near_slots(self) -> tuple[Array, Array]:
+        """`near` by slots of the tiles; what is padding has itself, infinitely far."""
+        near, distance = self.near
+        size = self._grid.members.size
+        slots = np.repeat(np.arange(size, dtype=np.int32)[:, None], near.shape[1], axis=1)
+        away = np.full(slots.shape, np.inf)
+        slots[self._slots], away[self._slots] = self._slots[near], distance
+        return self._on.whole(slots), self._on.whole(away)
 
     def rate(self, z: Any) -> float:
         with precise():
             return self._largest(jnp.log(z), self._on.whole(self._grid.members))[0]
 
-    def largest(self, logs: FloatArray, weights: IntArray) -> tuple[float, int, int]:
-        """The audit's value and pair (positions) for a table along the tiles."""
+    def largest(self, logs: FloatArray | None, weights: IntArray) -> tuple[float, int, int]:
+        """The audit's value and pair of records for a table in the domain's order. Without `logs`
+        they are those of the weights."""
         with precise():
-            spread = self._on.sharded(self._grid.spread(logs, 0.0), 0.0)
-            same = equal_rows(weights)[np.maximum(self._grid.members, 0)]
-            return self._largest(spread, self._on.whole(same))
+            placed = self._on.sharded(weights, 1)
+            # The devices' own logarithm errs by 1 ulp on CUDA; elsewhere the host's is known.
+            if logs is None and self._on.mesh.devices.flat[0].platform != "gpu":
+                logs = np.log(np.maximum(weights, 1).astype(np.float64))
+            values = placed if logs is None else self._on.sharded(logs, 0.0)
+            spread = loops.compiled_logs(self._on.mesh)(
+                values, self._records, self._grid.real, self._outputs
+            )
+            same = self._equal_rows(placed, weights)
+            value, i, j = self._largest(
+                spread, self._on.whole(same[self.order[np.maximum(self._grid.members, 0)]])
+            )
+        return value, int(self.order[i]), int(self.order[j])
+
+    def _equal_rows(self, placed: Array, weights: IntArray) -> IntArray:
+        """`equal_rows`, its passes over the table made by the devices."""
+        factors = self._on.sharded(row_factors(weights.shape[1]), 0)
+        sums = np.asarray(loops.compiled_row_sums(self._on.mesh)(placed, factors))
+        _, first, same = np.unique(sums, return_index=True, return_inverse=True)
+        alike = loops.compiled_alike(self._on.mesh)(
+            placed, self._on.whole(first[same.reshape(-1)].astype(np.int32))
+        )
+        return same.reshape(-1) if bool(alike) else equal_rows(weights)
 
     def _largest(self, logs: Any, same: Any) -> tuple[float, int, int]:
         tiles = self.tiles
-        run = _compiled_worst(self._on.mesh, self._grid.distances, self._chunk)
+        members = self._grid.members
+        run = loops.compiled_worst(self._on.mesh, self._grid.distances, self._width)
         best, where = 0.0, (0, 0)
 
         def scan(first: IntArray, second: IntArray) -> None:
             nonlocal best, where
             if not len(first):
                 return
-            pairs = self._list(first, second)
+            chunks = -(-len(first) // self._width)
+            # Padding repeats the last pair: nothing that it finds is new.
+            pad = (0, _coarse(chunks) * self._width - len(first))
             value, pair, at = run(
-                logs, same, self._grid.tables, self._grid.real, *pairs, self._shrink
+                logs,
+                same,
+                self._grid.tables,
+                self._grid.real,
+                self._on.whole(np.pad(first, pad, mode="edge").astype(np.int32)),
+                self._on.whole(np.pad(second, pad, mode="edge").astype(np.int32)),
+                np.int32(chunks),
+                np.float64(self._shrink),
             )
             if float(value) > best:
                 best = float(value)
                 i, j = divmod(int(at), TILE)
-                members = self._grid.members
-                a, b = (int(tile[int(pair)]) for tile in (first, second))
-                where = (int(members[a, i]), int(members[b, j]))
+                where = (int(members[first[int(pair)], i]), int(members[second[int(pair)], j]))
 
         scan(np.arange(tiles.count), np.arange(tiles.count))
-        reach = self._spans(logs)
-        first, second = np.triu_indices(tiles.count, k=1)
-        open_ = (
-            np.maximum(reach, reach.T)[first, second] + LOG_ERROR
-            > best * tiles.between[first, second] * self._shrink
-        )
-        scan(first[open_], second[open_])
+        extremes = self._extremes(logs)
+        span = float(loops.compiled_span(self._on.mesh)(*extremes)) + LOG_ERROR
+        radius = span / (best * self._shrink) if best > 0 else np.inf
+        for first, second, between in self._later(radius):
+            up, down = self._padded(first, second)
+            reach = np.maximum(self._reach(extremes, up, down), self._reach(extremes, down, up))
+            open_ = reach[: len(first)] + LOG_ERROR > best * between * self._shrink
+            scan(first[open_], second[open_])
         return best, *where
+
+    def _later(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """Pairs of tiles a < b within a radius, in large parts."""
+        known = [pairs for far, pairs, _ in self._near_lists if radius <= far <= WIDER**2 * radius]
+        parts = (
+            iter([(known[0].first, known[0].second, known[0].between)])
+            if known
+            else self.tiles.by_region(radius)
+        )
+        gathered: list[tuple[IntArray, IntArray, FloatArray]] = []
+        for first, second, between in parts:
+            later = first < second
+            gathered.append((first[later], second[later], between[later]))
+            if sum(len(part[0]) for part in gathered) >= LISTED_PAIRS:
+                yield _joined(gathered)
+                gathered = []
+        if gathered:
+            yield _joined(gathered)
 
     def violated(
         self, z: Any, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
-        partners = np.full((self.domain.size, most), -1, dtype=np.int64)
-        best = np.zeros((self.domain.size, most))
-        between = epsilon * self.tiles.between
-        first, second = np.nonzero((self.reach(z) > between) & (between < NEAR_NATS))
-        if not len(first):
-            return partners, best
         with precise():
-            run = _compiled_violated(self._on.mesh, self._grid.distances, self._chunk)
-            pairs = self._list(first, second)
-            below = self._on.whole(np.full(self._grid.members.shape, NO_KEY))
-            keys = []
-            for _ in range(most):
-                below = run(z, self._grid.tables, self._grid.real, below, *pairs, epsilon)
-                keys.append(np.asarray(below))
-        members = self._grid.members
-        there = members >= 0
-        ranked = np.stack(keys, axis=-1)[there]
-        gain, slot = (ranked >> KEY_BITS) / GAIN_UNITS, ranked & ((1 << KEY_BITS) - 1)
-        hit = gain > least_gain
-        partners[members[there]] = np.where(hit, members.ravel()[slot], -1)
-        best[members[there]] = np.where(hit, gain, 0.0)
-        return partners, best
-
-    def _list(self, first: IntArray, second: IntArray) -> tuple[Array, Array, Any]:
-        """Tile pairs padded to whole chunks on the ladder, and the number of chunks in use."""
-        chunks = -(-len(first) // self._chunk)
-        pad = ladder(chunks) * self._chunk - len(first)
-        # Padding repeats the last pair: nothing that it finds is new.
-        return (
-            self._on.whole(np.pad(first, (0, pad), mode="edge").astype(np.int32)),
-            self._on.whole(np.pad(second, (0, pad), mode="edge").astype(np.int32)),
-            np.int32(chunks),
+            turns = self._turns(z, epsilon, NEAR_NATS)
+            run = loops.compiled_violated(self._on.mesh, self._grid.distances, most)
+            keys = run(
+                z,
+                self._grid.tables,
+                self._grid.real,
+                turns.target,
+                turns.source,
+                np.int32(turns.count),
+                np.float64(epsilon),
+            )
+            ranked = np.asarray(keys).reshape(-1, most)[self._slots]
+        gain, slot = (
+            (ranked >> loops.KEY_BITS) / loops.GAIN_UNITS,
+            ranked & ((1 << loops.KEY_BITS) - 1),
         )
+        hit = gain > least_gain
+        partners = np.where(hit, self._grid.members.ravel()[slot], -1)
+        return partners, np.where(hit, gain, 0.0)
 
 
 @lru_cache(maxsize=2)
@@ -219,221 +402,26 @@ def closure_for(domain: Domain, mesh: Mesh, outputs: int) -> JaxClosure:
 def equal_rows(weights: IntArray) -> IntArray:
     """A number for every row; equal rows, and only those, get equal numbers."""
     rows = np.ascontiguousarray(weights)
-    factors = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64)
-    _, first, same = np.unique(
-        (rows.view(np.uint64) * (2 * factors + 1)).sum(axis=1, dtype=np.uint64),
-        return_index=True,
-        return_inverse=True,
-    )
+    sums = (rows.view(np.uint64) * row_factors(rows.shape[1])).sum(axis=1, dtype=np.uint64)
+    _, first, same = np.unique(sums, return_index=True, return_inverse=True)
     if np.array_equal(rows[first[same]], rows):
         return same.reshape(-1)
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
     return np.unique(keys, return_inverse=True)[1].reshape(-1)
 
 
-@cache
-def _compiled_start(mesh: Mesh) -> Any:
-    def start(table: Array, records: Array, outputs: Array, real: Array, floor: Array) -> Array:
-        z = jnp.maximum(table[records], 0.0)
-        sums = jnp.sum(z, axis=2, keepdims=True)
-        z = (1 - jnp.sum(floor)) * z / jnp.where(sums > 0, sums, 1.0) + floor
-        z /= jnp.sum(z * outputs, axis=2, keepdims=True)
-        return jnp.where(real[:, :, None] & outputs, z, 1.0)
-
-    return jax.jit(start, out_shardings=NamedSharding(mesh, TILES))
+def row_factors(outputs: int) -> npt.NDArray[np.uint64]:
+    """Odd factors whose sums with different rows are different, as good as always."""
+    return 2 * np.random.default_rng(0).integers(2**63, size=outputs, dtype=np.uint64) + 1
 
 
-@cache
-def _compiled_rows(mesh: Mesh) -> Any:
-    def rows(z: Array, slots: Array) -> Array:
-        return z.reshape(-1, z.shape[2])[slots]
-
-    return jax.jit(rows, out_shardings=NamedSharding(mesh, PartitionSpec(None, AXIS)))
-
-
-@cache
-def _compiled_normalise(mesh: Mesh) -> Any:
-    def normalise(closed: Array, outputs: Array, real: Array) -> Any:
-        sums = jnp.sum(closed * outputs, axis=2)
-        sums = jnp.where(real, sums, 1.0)
-        return jnp.where(outputs, closed / sums[:, :, None], closed), sums
-
-    return jax.jit(
-        normalise, out_shardings=(NamedSharding(mesh, TILES), NamedSharding(mesh, WHOLE))
-    )
+def _joined(
+    parts: list[tuple[IntArray, IntArray, FloatArray]],
+) -> tuple[IntArray, IntArray, FloatArray]:
+    first, second, between = zip(*parts, strict=True)
+    return np.concatenate(first), np.concatenate(second), np.concatenate(between)
 
 
-@cache
-def _compiled_spans(mesh: Mesh) -> Any:
-    """Upper bounds on log z_x'y - log z_xy, x in tile a and x' in tile b, from the logarithms."""
-
-    def spans(logs: Array, real: Array) -> Array:
-        there = real[:, :, None]
-        high = jnp.max(jnp.where(there, logs, -jnp.inf), axis=1).T
-        low = jnp.min(jnp.where(there, logs, jnp.inf), axis=1).T
-
-        def body(widest: Array, output: Any) -> Any:
-            above, below = output
-            return jnp.maximum(widest, above - below[:, None]), None
-
-        nothing = jnp.full((len(real), len(real)), -jnp.inf)
-        return jax.lax.pmax(jax.lax.scan(body, nothing, (high, low), unroll=10)[0], AXIS)
-
-    return _mapped(mesh, spans, (TILES, WHOLE), WHOLE)
-
-
-@cache
-def _compiled_close(mesh: Mesh, distances: Any, chunk: int) -> Any:
-    def close(
-        z: Array,
-        tables: Any,
-        real: Array,
-        first: Array,
-        second: Array,
-        chunks: Array,
-        epsilon: Any,
-        nats: Any,
-    ) -> Array:
-        def body(k: Array, out: Array) -> Array:
-            a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
-            b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
-            exponent = epsilon * distances(tables, a, b)
-            counts = real[b][:, None, :] & (exponent < nats)
-            return out.at[a].max(_best_source(jnp.exp(-exponent) * counts, z[b]))
-
-        return jax.lax.fori_loop(0, chunks, body, z)
-
-    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
-    return _mapped(mesh, close, specs, TILES)
-
-
-@cache
-def _compiled_worst(mesh: Mesh, distances: Any, chunk: int) -> Any:
-    """max over listed tile pairs of (max_y |log ratio| + error) / (shrunk distance)."""
-
-    def worst(
-        logs: Array,
-        same: Array,
-        tables: Any,
-        real: Array,
-        first: Array,
-        second: Array,
-        chunks: Array,
-        shrink: Any,
-    ) -> Any:
-        later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
-
-        def body(k: Array, state: Any) -> Any:
-            best, pair, at = state
-            a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
-            b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
-            gap = _over_outputs(
-                lambda widest, own, other: jnp.maximum(widest, jnp.abs(own - other)),
-                logs[a],
-                logs[b],
-            )
-            gap = jax.lax.pmax(gap, AXIS)
-            differ = same[a][:, :, None] != same[b][:, None, :]
-            counts = real[a][:, :, None] & real[b][:, None, :] & differ
-            counts &= (a != b)[:, None, None] | later
-            rate = (gap + LOG_ERROR) / (distances(tables, a, b) * shrink)
-            rate = jnp.where(counts, rate, 0.0).reshape(chunk, -1)
-            top = jnp.max(rate, axis=1)
-            which = jnp.argmax(top)
-            better = top[which] > best
-            return (
-                jnp.where(better, top[which], best),
-                jnp.where(better, k * chunk + which, pair),
-                jnp.where(better, jnp.argmax(rate[which]), at),
-            )
-
-        nothing = (jnp.float64(0), jnp.int64(0), jnp.int64(0))
-        return jax.lax.fori_loop(0, chunks.astype(jnp.int64), body, nothing)
-
-    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
-    return _mapped(mesh, worst, specs, (WHOLE, WHOLE, WHOLE))
-
-
-@cache
-def _compiled_violated(mesh: Mesh, distances: Any, chunk: int) -> Any:
-    """For every row the largest key of a violated pair below `below`: gain, then partner's slot."""
-
-    def violated(
-        z: Array,
-        tables: Any,
-        real: Array,
-        below: Array,
-        first: Array,
-        second: Array,
-        chunks: Array,
-        epsilon: Any,
-    ) -> Array:
-        itself = jnp.eye(TILE, dtype=bool)
-        across = jnp.arange(TILE)
-
-        def body(k: Array, keys: Array) -> Array:
-            a = jax.lax.dynamic_slice_in_dim(first, k * chunk, chunk)
-            b = jax.lax.dynamic_slice_in_dim(second, k * chunk, chunk)
-            factor = jnp.exp(-epsilon * distances(tables, a, b))
-            gain = _over_outputs(
-                lambda sum_, own, other: sum_ + jnp.maximum(factor * other - own, 0.0),
-                z[a],
-                z[b],
-            )
-            gain = jax.lax.psum(gain, AXIS)
-            own = (a == b)[:, None, None] & itself
-            slot = b[:, None].astype(jnp.int64) * TILE + across
-            key = (gain * GAIN_UNITS).astype(jnp.int64) * (1 << KEY_BITS) + slot[:, None, :]
-            counts = real[b][:, None, :] & ~own & (key < below[a][:, :, None])
-            return keys.at[a].max(jnp.max(jnp.where(counts, key, 0), axis=2))
-
-        return jax.lax.fori_loop(0, chunks, body, jnp.zeros_like(below))
-
-    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
-    return _mapped(mesh, violated, specs, WHOLE)
-
-
-def _best_source(factor: Array, source: Array) -> Array:
-    """max_j factor[p, i, j] source[p, j, y], a few sources at a time."""
-
-    def grouped(table: Array, axis: int) -> Array:
-        return jnp.moveaxis(table, axis, 0).reshape(-1, SOURCES_AT_ONCE, *_but(table, axis))
-
-    def body(best: Array, group: Any) -> Any:
-        weight, row = group
-        for k in range(SOURCES_AT_ONCE):
-            best = jnp.maximum(best, weight[k][:, :, None] * row[k][:, None, :])
-        return best, None
-
-    nothing = jnp.zeros((len(factor), TILE, source.shape[2]))
-    return jax.lax.scan(body, nothing, (grouped(factor, 2), grouped(source, 1)))[0]
-
-
-def _but(table: Array, axis: int) -> tuple[int, ...]:
-    return tuple(size for k, size in enumerate(table.shape) if k != axis)
-
-
-def _over_outputs(combine: Any, first: Array, second: Array) -> Array:
-    """Fold `combine(found, first[p, i, y], second[p, j, y])` over y into found (P, 64, 64).
-
-    A few outputs at a time: one reduction over all of them takes compilers minutes.
-    """
-    pad = -first.shape[2] % OUTPUTS_AT_ONCE
-
-    def grouped(table: Array) -> Array:
-        wide = jnp.pad(table, ((0, 0), (0, 0), (0, pad)))
-        return jnp.moveaxis(wide, 2, 0).reshape(-1, OUTPUTS_AT_ONCE, *table.shape[:2])
-
-    def body(combined: Array, group: Any) -> Any:
-        own, other = group
-        for k in range(OUTPUTS_AT_ONCE):
-            combined = combine(combined, own[k][:, :, None], other[k][:, None, :])
-        return combined, None
-
-    nothing = jnp.zeros((len(first), TILE, TILE))
-    return jax.lax.scan(body, nothing, (grouped(first), grouped(second)))[0]
-
-
-def _mapped(mesh: Mesh, function: Any, inputs: Any, outputs: Any) -> Any:
-    mapped = jax.shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-    return jax.jit(mapped)
+def _coarse(size: int) -> int:
+    """The next power of 4: lists come in few sizes, since every size is compiled for."""
+    return 4 ** -(-(size - 1).bit_length() // 2)

@@ -7,12 +7,14 @@ problem; the exact repair then enforces all pairs.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import Delaunay, QhullError, cKDTree
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.closure import Closure
 from panda_mdp.space.domain import Domain
 
@@ -53,7 +55,11 @@ def constraint_graph(domain: Domain, epsilon: float, cones: int = CONES) -> Grap
     if generating is not None:
         pairs = generating
     elif domain.plane is not None:
-        pairs = np.concatenate([delaunay(domain.plane), yao(domain.plane, cones)])
+        # One core triangulates while the others look for neighbours.
+        with ThreadPoolExecutor(1) as pool:
+            triangles = pool.submit(delaunay, domain.plane)
+            near = yao(domain.plane, cones)
+            pairs = np.concatenate([triangles.result(), near])
     else:
         near, _ = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
         pairs = np.stack([np.repeat(np.arange(domain.size), near.shape[1]), near.ravel()], axis=1)
@@ -73,7 +79,12 @@ def distinct(pairs: IntArray, size: int) -> IntArray:
 
 
 def _measured(domain: Domain, ends: IntArray, epsilon: float) -> Graph:
-    length = domain.metric.pairs(ends[:, 0], ends[:, 1])
+    length = np.empty(len(ends))
+
+    def work(part: slice) -> None:
+        length[part] = domain.metric.pairs(ends[part, 0], ends[part, 1])
+
+    in_parts(work, len(ends), 1 << 16)
     short = epsilon * length <= MAX_EXPONENT
     return Graph(np.ascontiguousarray(ends[short]), length[short])
 
@@ -90,22 +101,23 @@ def delaunay(points: FloatArray) -> IntArray:
 def yao(points: FloatArray, cones: int, candidates: int = 48) -> IntArray:
     """From every point an edge to the nearest of its `candidates` nearest in each cone."""
     count = min(candidates, len(points) - 1)
-    near = np.asarray(cKDTree(points).query(points, k=count + 1, workers=-1)[1], dtype=np.int64)
-    towards = points[near] - points[:, None, :]
-    sector = (
-        np.floor((np.arctan2(towards[..., 1], towards[..., 0]) + np.pi) / (2 * np.pi) * cones)
-        .astype(np.int64)
-        .clip(0, cones - 1)
-    )
-    edges = []
-    rows = np.arange(len(points))
-    itself = near == rows[:, None]
-    for cone in range(cones):
-        hit = (sector == cone) & ~itself
-        first = hit.argmax(axis=1)
-        occupied = hit[rows, first]
-        edges.append(np.stack([rows[occupied], near[rows, first][occupied]], axis=1))
-    return np.concatenate(edges)
+    tree = cKDTree(points)
+    chosen = np.full((len(points), cones), -1, dtype=np.int64)
+
+    def work(part: slice) -> None:
+        near = np.asarray(tree.query(points[part], k=count + 1)[1], dtype=np.int64)
+        towards = points[near] - points[part][:, None, :]
+        angle = np.arctan2(towards[..., 1], towards[..., 0]) + np.pi
+        sector = np.floor(angle / (2 * np.pi) * cones).astype(np.int64).clip(0, cones - 1)
+        rows = np.arange(part.start, part.stop)
+        # Farther ones first: the nearest in a cone has the last word.
+        for k in range(count, -1, -1):
+            other = near[:, k] != rows
+            chosen[rows[other], sector[other, k]] = near[other, k]
+
+    in_parts(work, len(points), 1 << 12)
+    rows, cone = np.nonzero(chosen >= 0)
+    return np.stack([rows, chosen[rows, cone]], axis=1)
 
 
 def missing_pairs(
@@ -127,6 +139,4 @@ def missing_pairs(
     known = place < len(old)
     known[known] = old[place[known]] == keys[known]
     pairs = pairs[~known]
-    length = closure.domain.metric.pairs(pairs[:, 0], pairs[:, 1])
-    short = epsilon * length <= MAX_EXPONENT
-    return Graph(np.ascontiguousarray(pairs[short]), length[short])
+    return _measured(closure.domain, pairs, epsilon)

@@ -84,6 +84,10 @@ class Halpern(ABC):
     def matrix(self) -> FloatArray:
         """The current table in the domain's order: non-negative, rows near 1, nearly feasible."""
 
+    def table(self) -> FloatArray:
+        """`matrix` as the closure of the same machine takes it."""
+        return self.matrix()
+
     @abstractmethod
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""

@@ -159,6 +159,11 @@ class JaxSolver(Halpern):
             z = self._on.host(_compiled_table(self._on.mesh)(self._x, self._scale, rows))
         return np.asarray(z, dtype=np.float64)
 
+    def table(self) -> Array:
+        """The current table where it lies, along the order in space and padded."""
+        with precise():
+            return _compiled_scaled(self._on.mesh)(self._x, self._scale)
+
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
         return total_from_below(self.least())
@@ -193,6 +198,14 @@ def _compiled_table(mesh: Mesh) -> Any:
         return (jnp.maximum(x, 0) * scale)[rows]
 
     return jax.jit(table, out_shardings=NamedSharding(mesh, PartitionSpec(None, AXIS)))
+
+
+@cache
+def _compiled_scaled(mesh: Mesh) -> Any:
+    def scaled(x: Array, scale: Array) -> Array:
+        return jnp.maximum(x, 0) * scale
+
+    return jax.jit(scaled, out_shardings=NamedSharding(mesh, PartitionSpec(None, AXIS)))
 
 
 @jax.jit

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from panda_mdp.privacy.repair import estimated_loss, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import MOST_MULTIPLIERS, BoundProof
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import floor_row, release
+from panda_mdp.table.release import floor_under, release
 
 if TYPE_CHECKING:
     from panda_mdp.methods.optimal.lifted_finish import Candidate, LiftedFinish
@@ -134,10 +134,11 @@ class Solve:
             with _Stage(self, "bound"):
                 self._raise_bound(solver)
             with _Stage(self, "repair"):
-                if finish is not None and isinstance(solver, Lifted):
-                    matrix: FloatArray | Candidate = finish.candidate(solver)
+                matrix: FloatArray | Candidate
+                if isinstance(solver, Halpern):
+                    matrix = solver.table()
                 else:
-                    matrix = solver.matrix()
+                    matrix = solver.matrix() if finish is None else finish.candidate(solver)
                 self.candidate = matrix
                 first = self._estimate(matrix)
             guess = first + self.markup * max(0.0, first - self.bound)
@@ -161,10 +162,11 @@ class Solve:
                 limited = self.bound > 0 and risen < 0.25 * wanted
                 most = pairs_to_add(wanted / self.bound) if limited else 2
                 with _Stage(self, "graph"):
-                    if isinstance(matrix, np.ndarray):
-                        more = missing_pairs(closure, solver.graph, matrix, problem.epsilon, most)
-                    elif finish is not None:
-                        more = finish.missing(solver.graph, matrix, most)
+                    if finish is None:
+                        table = cast("FloatArray", matrix)
+                        more = missing_pairs(closure, solver.graph, table, problem.epsilon, most)
+                    else:
+                        more = finish.missing(solver.graph, cast("Candidate", matrix), most)
                     if more.count:
                         solver.extend(more)
             moved = self._loss() < best_before * (1 - 1e-6) or risen > 1e-6 * self.bound
@@ -183,31 +185,30 @@ class Solve:
         if self.closure is None:
             return np.inf
         start = time.perf_counter()
-        if isinstance(matrix, np.ndarray):
-            table, floor = self._floored(matrix)
-            problem = self.problem
+        if self.finish is None:
+            table, problem = cast("FloatArray", matrix), self.problem
             loss = estimated_loss(
                 self.closure,
                 table,
                 problem.epsilon,
-                floor,
+                self._floor(table),
                 problem.weighted_loss,
                 problem.prior,
             )
-        elif self.finish is not None:
-            loss = self.finish.estimate(matrix)
+        else:
+            loss = self.finish.estimate(cast("Candidate", matrix))
         if self.best is None:
             compiles = self.engine.compiles or self.finish is not None
             self.timed = self.certify_seconds > 0 or not compiles
             self.certify_seconds = ESTIMATES_WORTH * (time.perf_counter() - start)
         return loss
 
-    def _floored(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The table without the outputs that it hardly uses, and the floor under the others."""
-        rows = np.where(matrix.max(axis=0) > UNUSED_SHARE / matrix.shape[1], matrix, 0.0)
-        sums = rows.sum(axis=1, keepdims=True)
-        rows /= np.where(sums > 0, sums, 1.0)
-        return rows, floor_row(self.problem, rows)
+    def _floor(self, matrix: FloatArray) -> FloatArray:
+        """The floor under a table's outputs; 0 under those that it hardly uses, and leaves out."""
+        if self.closure is None:
+            return np.zeros(self.problem.outputs_count)
+        peaks, loss = self.closure.survey(matrix, self.problem.weighted_loss)
+        return floor_under(self.problem, peaks > UNUSED_SHARE / len(peaks), loss)
 
     def _due(self, guess: float) -> bool:
         """Whether it is time to certify on the way: it costs little, and much is to be had."""
@@ -222,18 +223,19 @@ class Solve:
         if self.closure is None:
             return
         start = time.perf_counter()
-        if isinstance(matrix, np.ndarray):
+        if self.finish is None:
             with _Stage(self, "repair"):
-                table, floor = self._floored(matrix)
+                table = cast("FloatArray", matrix)
+                floor = self._floor(table)
                 repaired = repair(self.closure, table, self.problem.epsilon, floor=floor)
             with _Stage(self, "audit"):
                 loss = self._offer(
                     repaired.matrix,
                     {"closure_rounds": repaired.rounds, "common_share": repaired.common_share},
                 )
-        elif self.finish is not None:
+        else:
             with _Stage(self, "repair"):
-                mechanism = self.finish.certify(matrix)
+                mechanism = self.finish.certify(cast("Candidate", matrix))
             self._keep(mechanism)
             loss = mechanism.loss
         if first > self.bound:
@@ -265,7 +267,7 @@ class Solve:
     @cached_property
     def ignorant(self) -> float:
         """The least loss of a table that ignores the record."""
-        return float((self.problem.prior @ self.problem.loss).min())
+        return float(self.problem.mean_loss.min())
 
     def _reached(self) -> bool:
         """Whether the certified gap is at most the one asked for."""

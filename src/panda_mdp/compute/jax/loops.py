@@ -1,0 +1,352 @@
+"""Loops over pairs of tiles on accelerators, compiled by JAX.
+
+Tables are (T, 64, m) arrays, outputs split over the devices of a mesh; lists of tile pairs are
+whole on each. Pairs come in turns, rows (turns, width) of targets and sources: the targets of a
+turn differ, so that results are written without regard for each other.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from panda_mdp.compute.jax.device import AXIS, Array
+from panda_mdp.compute.rate import LOG_ERROR
+from panda_mdp.space.tiles import TILE
+
+WHOLE = PartitionSpec()
+TILES = PartitionSpec(None, None, AXIS)
+EXTREMES = PartitionSpec(None, AXIS)
+PAIRS_AT_ONCE = 1 << 14
+"""Tile pairs whose reach is computed at once."""
+OUTPUTS_AT_ONCE = 10
+SOURCES_AT_ONCE = 8
+KEY_BITS = 32
+GAIN_UNITS = 2.0**30
+"""A violated pair is one integer, its gain in these units before the partner's place: a maximum
+over them finds both."""
+
+
+@cache
+def compiled_start(mesh: Mesh) -> Any:
+    """Rows of a table in their tiles, summing to 1 over a floor; it alone where not `used`."""
+
+    def start(
+        table: Array, rows: Array, used: Array, outputs: Array, real: Array, floor: Array
+    ) -> Array:
+        z = jnp.where(used, jnp.maximum(table[rows].astype(jnp.float64), 0.0), 0.0)
+        sums = jnp.sum(z, axis=2, keepdims=True)
+        z = (1 - jnp.sum(floor)) * z / jnp.where(sums > 0, sums, 1.0) + floor
+        z /= jnp.sum(z * outputs, axis=2, keepdims=True)
+        return jnp.where(real[:, :, None] & outputs, z, 1.0)
+
+    return jax.jit(start, out_shardings=NamedSharding(mesh, TILES))
+
+
+@cache
+def compiled_rows(mesh: Mesh) -> Any:
+    """Tiles back as rows."""
+
+    def rows(z: Array, slots: Array) -> Array:
+        return z.reshape(-1, z.shape[2])[slots]
+
+    return jax.jit(rows, out_shardings=NamedSharding(mesh, EXTREMES))
+
+
+@cache
+def compiled_spread(mesh: Mesh) -> Any:
+    """Rows in their tiles as they are, padding 0."""
+
+    def spread(table: Array, rows: Array, real: Array) -> Array:
+        return jnp.where(real[:, :, None], table[rows], 0)
+
+    return jax.jit(spread, out_shardings=NamedSharding(mesh, TILES))
+
+
+@cache
+def compiled_logs(mesh: Mesh) -> Any:
+    """Logarithms in their tiles, padding 0: of integers, at least 1, or as they are given."""
+
+    def logs(values: Array, rows: Array, real: Array, outputs: Array) -> Array:
+        if jnp.issubdtype(values.dtype, jnp.integer):
+            values = jnp.log(jnp.maximum(values, 1).astype(jnp.float64))
+        return jnp.where(real[:, :, None] & outputs, values[rows], 0.0)
+
+    return jax.jit(logs, out_shardings=NamedSharding(mesh, TILES))
+
+
+@cache
+def compiled_survey(mesh: Mesh) -> Any:
+    """The largest entry of every column and the expected loss of the rows scaled to sum 1."""
+
+    def survey(table: Array, rows: Array, real: Array, weighted: Array) -> Any:
+        z = jnp.where(real[:, :, None], table[rows].astype(jnp.float64), 0.0)
+        sums = jnp.sum(z, axis=2)
+        loss = jnp.sum(z * weighted, axis=2) / jnp.where(sums > 0, sums, 1.0)
+        return jnp.max(z, axis=(0, 1)), jnp.sum(loss)
+
+    whole = NamedSharding(mesh, WHOLE)
+    return jax.jit(survey, out_shardings=(whole, whole))
+
+
+@cache
+def compiled_expected(mesh: Mesh) -> Any:
+    """sum p c z; the weights of padding are 0."""
+    return jax.jit(lambda z, weighted: jnp.sum(z * weighted), out_shardings=_whole(mesh))
+
+
+@cache
+def compiled_normalise(mesh: Mesh) -> Any:
+    """Rows divided by their sums, and the sums."""
+
+    def normalise(closed: Array, outputs: Array, real: Array) -> Any:
+        sums = jnp.sum(closed * outputs, axis=2)
+        sums = jnp.where(real, sums, 1.0)
+        return jnp.where(outputs, closed / sums[:, :, None], closed), sums
+
+    return jax.jit(normalise, out_shardings=(NamedSharding(mesh, TILES), _whole(mesh)))
+
+
+@cache
+def compiled_highest(mesh: Mesh) -> Any:
+    """The largest sum of every tile."""
+    return jax.jit(lambda sums: jnp.max(sums, axis=1), out_shardings=_whole(mesh))
+
+
+@cache
+def compiled_excess(mesh: Mesh) -> Any:
+    """The largest rate between a row's sum and those of the records near it."""
+
+    def excess(sums: Array, near: Array, distance: Array) -> Array:
+        logs = jnp.log(sums).ravel()
+        return jnp.max(jnp.abs(logs[:, None] - logs[near]) / distance)
+
+    return jax.jit(excess, out_shardings=_whole(mesh))
+
+
+@cache
+def compiled_row_sums(mesh: Mesh) -> Any:
+    """Weighted sums of integer rows, modulo 2^64: equal for equal rows."""
+
+    def row_sums(rows: Array, factors: Array) -> Array:
+        return jnp.sum(rows.astype(jnp.uint64) * factors, axis=1, dtype=jnp.uint64)
+
+    return jax.jit(row_sums, out_shardings=_whole(mesh))
+
+
+@cache
+def compiled_alike(mesh: Mesh) -> Any:
+    """Whether every row equals the one it is said to equal."""
+    return jax.jit(lambda rows, of: jnp.all(rows[of] == rows), out_shardings=_whole(mesh))
+
+
+@cache
+def compiled_extremes(mesh: Mesh) -> Any:
+    """The largest and the least logarithm of every tile and output."""
+
+    def extremes(logs: Array, real: Array) -> Any:
+        there = real[:, :, None]
+        high = jnp.max(jnp.where(there, logs, -jnp.inf), axis=1)
+        return high, jnp.min(jnp.where(there, logs, jnp.inf), axis=1)
+
+    return _mapped(mesh, extremes, (TILES, WHOLE), (EXTREMES, EXTREMES))
+
+
+@cache
+def compiled_span(mesh: Mesh) -> Any:
+    """The largest log ratio within an output."""
+
+    def span(high: Array, low: Array) -> Array:
+        return jax.lax.pmax(jnp.max(jnp.max(high, axis=0) - jnp.min(low, axis=0)), AXIS)
+
+    return _mapped(mesh, span, (EXTREMES, EXTREMES), WHOLE)
+
+
+@cache
+def compiled_reach(mesh: Mesh) -> Any:
+    """Upper bounds on log z_x'y - log z_xy, x in the first tile of a pair and x' in the second."""
+
+    def reach(high: Array, low: Array, first: Array, second: Array) -> Array:
+        def part(pairs: Any) -> Array:
+            return jnp.max(high[pairs[1]] - low[pairs[0]], axis=1)
+
+        grouped = (first.reshape(-1, PAIRS_AT_ONCE), second.reshape(-1, PAIRS_AT_ONCE))
+        return jax.lax.pmax(jax.lax.map(part, grouped).ravel(), AXIS)
+
+    return _mapped(mesh, reach, (EXTREMES, EXTREMES, WHOLE, WHOLE), WHOLE)
+
+
+@cache
+def compiled_close(mesh: Mesh, distances: Any) -> Any:
+    """Targets raised to what their sources lend them, within `nats`."""
+
+    def close(
+        z: Array,
+        tables: Any,
+        real: Array,
+        target: Array,
+        source: Array,
+        count: Array,
+        epsilon: Any,
+        nats: Any,
+    ) -> Array:
+        def body(k: Array, out: Array) -> Array:
+            a, b = target[k], source[k]
+            exponent = epsilon * distances(tables, a, b)
+            counts = real[b][:, None, :] & (exponent < nats)
+            lent = _best_source(jnp.exp(-exponent) * counts, z[b])
+            return out.at[a].max(lent, mode="drop", unique_indices=True)
+
+        return jax.lax.fori_loop(0, count, body, z)
+
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, close, specs, TILES)
+
+
+@cache
+def compiled_worst(mesh: Mesh, distances: Any, width: int) -> Any:
+    """max over listed tile pairs of (max_y |log ratio| + error) / (shrunk distance)."""
+
+    def worst(
+        logs: Array,
+        same: Array,
+        tables: Any,
+        real: Array,
+        first: Array,
+        second: Array,
+        chunks: Array,
+        shrink: Any,
+    ) -> Any:
+        later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
+
+        def body(k: Array, state: Any) -> Any:
+            best, pair, at = state
+            a = jax.lax.dynamic_slice_in_dim(first, k * width, width)
+            b = jax.lax.dynamic_slice_in_dim(second, k * width, width)
+            gap = _over_outputs(
+                lambda widest, own, other: jnp.maximum(widest, jnp.abs(own - other)),
+                logs[a],
+                logs[b],
+            )
+            gap = jax.lax.pmax(gap, AXIS)
+            differ = same[a][:, :, None] != same[b][:, None, :]
+            counts = real[a][:, :, None] & real[b][:, None, :] & differ
+            counts &= (a != b)[:, None, None] | later
+            rate = (gap + LOG_ERROR) / (distances(tables, a, b) * shrink)
+            rate = jnp.where(counts, rate, 0.0).reshape(width, -1)
+            top = jnp.max(rate, axis=1)
+            which = jnp.argmax(top)
+            better = top[which] > best
+            return (
+                jnp.where(better, top[which], best),
+                jnp.where(better, k * width + which, pair),
+                jnp.where(better, jnp.argmax(rate[which]), at),
+            )
+
+        nothing = (jnp.float64(0), jnp.int64(0), jnp.int64(0))
+        return jax.lax.fori_loop(0, chunks.astype(jnp.int64), body, nothing)
+
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, worst, specs, (WHOLE, WHOLE, WHOLE))
+
+
+@cache
+def compiled_violated(mesh: Mesh, distances: Any, most: int) -> Any:
+    """For every row the `most` largest keys of violated pairs: gain, then the partner's slot."""
+
+    def violated(
+        z: Array,
+        tables: Any,
+        real: Array,
+        target: Array,
+        source: Array,
+        count: Array,
+        epsilon: Any,
+    ) -> Array:
+        itself = jnp.eye(TILE, dtype=bool)
+        across = jnp.arange(TILE)
+
+        def body(k: Array, keys: Array) -> Array:
+            a, b = target[k], source[k]
+            factor = jnp.exp(-epsilon * distances(tables, a, b))
+            gain = _over_outputs(
+                lambda sum_, own, other: sum_ + jnp.maximum(factor * other - own, 0.0),
+                z[a],
+                z[b],
+            )
+            gain = jax.lax.psum(gain, AXIS)
+            own = (a == b)[:, None, None] & itself
+            slot = b[:, None].astype(jnp.int64) * TILE + across
+            key = (gain * GAIN_UNITS).astype(jnp.int64) * (1 << KEY_BITS) + slot[:, None, :]
+            new = _top(jnp.where(real[b][:, None, :] & ~own, key, 0), most)
+            both = jnp.concatenate([keys[a], new], axis=2)
+            return keys.at[a].set(_top(both, most), mode="drop", unique_indices=True)
+
+        return jax.lax.fori_loop(0, count, body, jnp.zeros((*real.shape, most), dtype=jnp.int64))
+
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, violated, specs, WHOLE)
+
+
+def _top(keys: Array, most: int) -> Array:
+    """The `most` largest of different keys along the last axis, the largest first."""
+    tops = []
+    for _ in range(most):
+        top = jnp.max(keys, axis=2)
+        keys = jnp.where(keys == top[:, :, None], 0, keys)
+        tops.append(top)
+    return jnp.stack(tops, axis=2)
+
+
+def _best_source(factor: Array, source: Array) -> Array:
+    """max_j factor[p, i, j] source[p, j, y], a few sources at a time."""
+
+    def grouped(table: Array, axis: int) -> Array:
+        return jnp.moveaxis(table, axis, 0).reshape(-1, SOURCES_AT_ONCE, *_but(table, axis))
+
+    def body(best: Array, group: Any) -> Any:
+        weight, row = group
+        for k in range(SOURCES_AT_ONCE):
+            best = jnp.maximum(best, weight[k][:, :, None] * row[k][:, None, :])
+        return best, None
+
+    nothing = jnp.zeros((len(factor), TILE, source.shape[2]))
+    return jax.lax.scan(body, nothing, (grouped(factor, 2), grouped(source, 1)))[0]
+
+
+def _but(table: Array, axis: int) -> tuple[int, ...]:
+    return tuple(size for k, size in enumerate(table.shape) if k != axis)
+
+
+def _over_outputs(combine: Any, first: Array, second: Array) -> Array:
+    """Fold `combine(found, first[p, i, y], second[p, j, y])` over y into found (P, 64, 64).
+
+    A few outputs at a time: one reduction over all of them takes compilers minutes.
+    """
+    pad = -first.shape[2] % OUTPUTS_AT_ONCE
+
+    def grouped(table: Array) -> Array:
+        wide = jnp.pad(table, ((0, 0), (0, 0), (0, pad)))
+        return jnp.moveaxis(wide, 2, 0).reshape(-1, OUTPUTS_AT_ONCE, *table.shape[:2])
+
+    def body(combined: Array, group: Any) -> Any:
+        own, other = group
+        for k in range(OUTPUTS_AT_ONCE):
+            combined = combine(combined, own[k][:, :, None], other[k][:, None, :])
+        return combined, None
+
+    nothing = jnp.zeros((len(first), TILE, TILE))
+    return jax.lax.scan(body, nothing, (grouped(first), grouped(second)))[0]
+
+
+def _mapped(mesh: Mesh, function: Any, inputs: Any, outputs: Any) -> Any:
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+    return jax.jit(mapped)
+
+
+def _whole(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, WHOLE)
