@@ -164,7 +164,7 @@ class JaxClosure(Closure):
         self._near_lists = [(WIDER * radius, pairs, placed), *self._near_lists[:2]]
         return pairs, placed
 
-    def _turns(
+    def _listed(
         self,
         z: Any,
         epsilon: float,
@@ -217,7 +217,7 @@ class JaxClosure(Closure):
             tiles = None
             if active is not None:
                 tiles = np.maximum.reduceat(active, self.tiles.starts[:-1])
-            return self._close(z, self._turns(z, epsilon, nats, tiles, slack), epsilon, nats)
+            return self._close(z, self._listed(z, epsilon, nats, tiles, slack), epsilon, nats)
 
     def _close(self, z: Any, turns: Turns, epsilon: float, nats: float) -> Any:
         run = loops.compiled_close(self._on.mesh, self._grid.distances)
@@ -243,7 +243,7 @@ class JaxClosure(Closure):
                 if turns is None or count == 1 or slack > FRESH_REACH or turns.worn(active):
                     # The first round may raise entries by anything: its list serves once.
                     spare = FRESH_REACH if count else 0.0
-                    turns, slack = self._turns(z, epsilon, nats, active, spare), 0.0
+                    turns, slack = self._listed(z, epsilon, nats, active, spare), 0.0
                 z, sums = self.normalise(self._close(z, turns, epsilon, nats))
                 highest = np.asarray(loops.compiled_highest(self._on.mesh)(sums))
             largest = float(np.log(highest.max()))
@@ -372,7 +372,7 @@ class JaxClosure(Closure):
         self, z: Any, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
         with precise():
-            turns = self._turns(z, epsilon, NEAR_NATS)
+            turns = self._listed(z, epsilon, NEAR_NATS)
             run = loops.compiled_violated(self._on.mesh, self._grid.distances, most)
             keys = run(
                 z,
