@@ -35,6 +35,7 @@ FULL = (
     *(Case("clusters, near", "K", k, 60) for k in (125, 250, 500, 1000, 2000)),
     *(Case("clusters, far", "K", k, 60) for k in (125, 250, 500, 1000, 2000)),
 )
+GPU_CASES = tuple(Case("city", "K", k, 100) for k in (500, 1000, 5000))
 TOY = (
     *(Case("city", "K", k, 10) for k in (60, 120, 240)),
     *(Case("city", "m", 100, m) for m in (5, 10, 20)),

@@ -9,18 +9,23 @@ import numpy as np
 
 from panda_mdp.base.atomic import atomic_file
 
-BEGIN, END = "<!-- solvers: begin -->", "<!-- solvers: end -->"
 STAGES = {"solve": ("solve", "bound"), "closure": ("repair",), "audit": ("audit",)}
 TITLES = {"seconds": "seconds to the certified gap", "solver_mb": "MB above the instance"}
 
 
-def write_report(rows: list[dict], folder: Path, machine: dict, docs: Path | None) -> None:
-    """results.json, table.md and charts; the marked part of `docs` where it is given."""
+def write_report(
+    rows: list[dict], folder: Path, machine: dict, docs: Path | None, kind: str = "solvers"
+) -> None:
+    """results.json, table.md and charts; the part of `docs` that `kind` marks, where it is given.
+
+    Of the solvers on an accelerator there are too few sizes for charts.
+    """
     gaps(rows)
     write(folder / "results.json", json.dumps({"machine": machine, "rows": rows}, indent=1))
-    table = markdown(rows, machine)
+    on_gpu = kind == "solvers-gpu"
+    table = gpu_markdown(rows, machine) if on_gpu else markdown(rows, machine)
     write(folder / "table.md", table)
-    charts = draw_all(rows, folder)
+    charts = [] if on_gpu else draw_all(rows, folder)
     if docs is not None:
         images = docs.parent / "images"
         for chart in charts:
@@ -28,9 +33,10 @@ def write_report(rows: list[dict], folder: Path, machine: dict, docs: Path | Non
                 stream.write(chart.read_bytes())
         shown = "\n\n".join(f"![{c.stem}](images/solvers-{c.name})" for c in charts)
         text = docs.read_text()
-        head, _, rest = text.partition(BEGIN)
-        tail = rest.partition(END)[2]
-        write(docs, f"{head}{BEGIN}\n{table}\n{shown}\n{END}{tail}")
+        begin, end = f"<!-- {kind}: begin -->", f"<!-- {kind}: end -->"
+        head, _, rest = text.partition(begin)
+        tail = rest.partition(end)[2]
+        write(docs, f"{head}{begin}\n{table}\n{shown}\n{end}{tail}".replace("\n\n\n", "\n\n"))
 
 
 def write(path: Path, text: str) -> None:
@@ -80,16 +86,53 @@ def cells(rows: list[dict]) -> list[str]:
             lines.append(f"{head}> {row['limit']:g} | | | | | | | {row['error']} |")
             continue
         share = row["audited_epsilon"] / row["epsilon"]
-        raw = row.get("raw_epsilon")
-        came = (
-            "" if raw is None else "inf" if raw == float("inf") else f"{raw / row['epsilon']:.3g}"
-        )
         lines.append(
             f"{head}{row['seconds']:.2f} | {row['loss']:.5g} | {percent(row.get('gap'))} | "
-            f"{percent(row.get('gap_to_best_bound'))} | {share:.5f} | {came} | "
+            f"{percent(row.get('gap_to_best_bound'))} | {share:.5f} | {as_it_came(row)} | "
             f"{row['peak_mb']:.0f} | {row['stopped']}{asked(row)} |"
         )
     return lines
+
+
+def gpu_markdown(rows: list[dict], machine: dict) -> str:
+    """The solvers on an accelerator, with how many times as long as ours each took."""
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    lines = [
+        f"{machine['accelerator']}; Python {machine['python']}, {packages}. "
+        f"City: {machine['city']}. Certified gap asked of ours: {100 * machine['gap']:g} %, "
+        f"at most {machine['limit']:g} s a solve.",
+        "",
+        "| K | m | solver | seconds | of it the solver | times ours | iterations | loss | own gap "
+        "| gap to best bound | audited ε / ε | ε / ε as it came | ended |",
+        "|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    ours = {row["case"]: row["seconds"] for row in rows if row["solver"] == "panda-mdp, GPU"}
+    names = {name: place for place, name in enumerate(dict.fromkeys(r["solver"] for r in rows))}
+    for row in sorted(rows, key=lambda r: (r["records"], r["outputs"], names[r["solver"]])):
+        head = f"| {row['records']:,} | {row['outputs']:,} | {row['solver']} | "
+        if "error" in row:
+            lines.append(f"{head}> {row['limit']:g} | | | | | | | | | {row['error']} |")
+            continue
+        times = row["seconds"] / ours[row["case"]] if row["case"] in ours else None
+        alone = sum(row["stages"].get(name, 0.0) for name in ("solve", "bound"))
+        lines.append(
+            f"{head}{row['seconds']:.2f} | {alone:.2f} | "
+            f"{'' if times is None else f'{times:.3g}'} | {row['iterations']:,} | "
+            f"{row['loss']:.5g} | {percent(row.get('gap'))} | "
+            f"{percent(row.get('gap_to_best_bound'))} | "
+            f"{row['audited_epsilon'] / row['epsilon']:.5f} | {as_it_came(row)} | "
+            f"{row['stopped'].lower().replace('_', ' ')} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def as_it_came(row: dict) -> str:
+    """The audit of the solver's own table, over epsilon."""
+    if "raw_epsilon" not in row:
+        return ""
+    raw = row["raw_epsilon"]
+    # A row of zeros, or of no numbers, is no distribution.
+    return "no table" if raw is None else f"{raw / row['epsilon']:.3g}"
 
 
 def asked(row: dict) -> str:

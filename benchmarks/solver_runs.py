@@ -5,29 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from solver_cases import Case, build
+from solver_gpu import PEERS, gpu_missing, ours_closer, ours_gpu
+from solver_judge import Clock, GraphLp, Row, certified, described
 
 import panda_mdp as pm
 from panda_mdp.base.processes import forget_peak, peak_mb
 from panda_mdp.compute.closure import Closure
-from panda_mdp.compute.highs import cost_scale, multipliers, privacy_rows, sum_rows
-from panda_mdp.methods.optimal.dual import dual_bound
-from panda_mdp.methods.optimal.graph import MAX_EXPONENT, constraint_graph
+from panda_mdp.methods.optimal.graph import MAX_EXPONENT
 from panda_mdp.methods.optimal.reference import solve_highs
-from panda_mdp.privacy.audit import audit_weights
-from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.repair import repair
-from panda_mdp.table.release import release
 
 TOLERANCES = (1e-3, 1e-4, 1e-6)
 """Of feasibility and of the relative gap, for the iterative methods: the first that leads to the
 gap counts, as if its user had known it."""
-Row = dict[str, Any]
 
 
 def ours(problem: pm.Problem, gap: float, limit: float) -> Row:
@@ -86,19 +82,16 @@ def ortools_pdlp(problem: pm.Problem, limit: float, tolerance: float) -> Row:
     from ortools.pdlp import solve_log_pb2, solvers_pb2
     from ortools.pdlp.python import pdlp
 
-    clock = Clock()
-    size, outputs = problem.size, problem.outputs_count
-    graph = constraint_graph(problem.domain, problem.epsilon)
-    exponent = problem.epsilon * graph.length
-    private = privacy_rows(graph.ends, exponent, size, outputs)
-    scale = cost_scale(problem.weighted_loss)
+    clock, size = Clock(), problem.size
+    graph_lp = GraphLp.of(problem)
     lp = pdlp.QuadraticProgram()
-    lp.objective_vector = problem.weighted_loss.ravel() / scale
-    lp.variable_lower_bounds = np.zeros(size * outputs)
-    lp.variable_upper_bounds = np.ones(size * outputs)
-    lp.constraint_matrix = sparse.csc_matrix(sparse.vstack([sum_rows(size, outputs), private]))
-    lp.constraint_lower_bounds = np.concatenate([np.ones(size), np.full(private.shape[0], -np.inf)])
-    lp.constraint_upper_bounds = np.concatenate([np.ones(size), np.zeros(private.shape[0])])
+    lp.objective_vector = graph_lp.cost
+    lp.variable_lower_bounds = np.zeros(len(graph_lp.cost))
+    lp.variable_upper_bounds = np.ones(len(graph_lp.cost))
+    lp.constraint_matrix = sparse.csc_matrix(sparse.vstack([graph_lp.sums, graph_lp.private]))
+    count = graph_lp.private.shape[0]
+    lp.constraint_lower_bounds = np.concatenate([np.ones(size), np.full(count, -np.inf)])
+    lp.constraint_upper_bounds = np.concatenate([np.ones(size), np.zeros(count)])
     clock("build")
     options = solvers_pb2.PrimalDualHybridGradientParams()
     criteria = options.termination_criteria
@@ -110,9 +103,8 @@ def ortools_pdlp(problem: pm.Problem, limit: float, tolerance: float) -> Row:
     clock("solve")
     steps = int(result.solve_log.iteration_count)
     reason = solve_log_pb2.TerminationReason.Name(result.solve_log.termination_reason)
-    table = np.asarray(result.primal_solution).reshape(size, outputs)
-    prices = np.asarray(result.dual_solution)[size:] * scale
-    bound = dual_bound(problem, graph, multipliers(prices, exponent, outputs))
+    table = graph_lp.table(result.primal_solution)
+    bound = graph_lp.bound(np.asarray(result.dual_solution)[size:])
     clock("bound")
     return certified(problem, table, bound, clock, stopped=reason, iterations=steps)
 
@@ -141,60 +133,7 @@ def qif(problem: pm.Problem, gap: float, limit: float) -> Row:
     return certified(problem, table, None, clock, stopped="solved", iterations=None)
 
 
-class Clock:
-    """Seconds of named stages, one after the other."""
-
-    def __init__(self) -> None:
-        self.last = time.perf_counter()
-        self.stages: list[tuple[str, float]] = []
-
-    def __call__(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.stages.append((stage, now - self.last))
-        self.last = now
-
-
-def certified(
-    problem: pm.Problem,
-    table: np.ndarray,
-    bound: float | None,
-    clock: Clock,
-    *,
-    stopped: str,
-    iterations: int | None,
-) -> Row:
-    """A foreign solver's table as it came and as it is after the exact repair."""
-    raw = np.maximum(table, 0.0)
-    raw_epsilon = None
-    if np.isfinite(raw).all() and (raw.sum(axis=1) > 0).all():
-        weights = quantise(raw / raw.sum(axis=1, keepdims=True))
-        raw_epsilon = audit_weights(
-            problem.domain, problem.outputs, weights, problem.epsilon
-        ).epsilon
-    clock.last = time.perf_counter()
-    repaired = repair(Closure(problem.domain), np.nan_to_num(raw), problem.epsilon)
-    clock("repair")
-    mechanism = release(problem, repaired.matrix, method="foreign", lower_bound=bound)
-    clock("audit")
-    mechanism = mechanism.with_details(stopped=stopped, iterations=iterations)
-    return {**described(mechanism), "stages": dict(clock.stages), "raw_epsilon": raw_epsilon}
-
-
-def described(mechanism: pm.Mechanism) -> Row:
-    """What the table says of a mechanism."""
-    return {
-        "loss": mechanism.loss,
-        "lower_bound": mechanism.lower_bound,
-        "audited_epsilon": mechanism.audit.epsilon,
-        "holds": mechanism.audit.holds,
-        "stages": dict(mechanism.stages),
-        "stopped": mechanism.details.get("highs_status", mechanism.details["stopped"]),
-        "iterations": mechanism.details["iterations"],
-        "trace": [list(entry) for entry in mechanism.details.get("trace", ())],
-    }
-
-
-SOLVERS: dict[str, Callable[[pm.Problem, float, float], Row]] = {
+CPU: dict[str, Callable[[pm.Problem, float, float], Row]] = {
     "panda-mdp": ours,
     "HiGHS ipm": highs("ipm"),
     "HiGHS simplex": highs("simplex"),
@@ -202,22 +141,39 @@ SOLVERS: dict[str, Callable[[pm.Problem, float, float], Row]] = {
     "OR-tools PDLP": loosest(ortools_pdlp),
     "qif": qif,
 }
+GPU = {"panda-mdp, GPU": ours_gpu, "panda-mdp, GPU, gap / 5": ours_closer, **PEERS}
+SOLVERS = CPU | GPU
 NEEDS = {"OR-tools PDLP": "ortools", "qif": "qif"}
 
 
 def missing(solver: str) -> str | None:
     """Why a solver cannot run here, if it cannot."""
+    if solver in GPU:
+        return gpu_missing(solver)
     package = NEEDS.get(solver, "highspy" if solver.startswith("HiGHS") else "numba")
     return None if find_spec(package) else f"{package} is not installed (pip install {package})"
 
 
-SHORT, TIMES = 15.0, 3
+SHORT, SHORT_GPU, TIMES = 15.0, 2.0, 3
 """Seconds below which a cell is run so many times; its median counts."""
 
 
 def prepared(request: tuple[str, Case, float, float]) -> Callable[[], Row]:
     """One solver on one case, compiled code warmed up, for a process of its own."""
     solver, case, gap, limit = request
+    compiled = warm_up()
+    problem = build(case)
+    if solver in GPU:
+        # What is compiled for the problem's shape, and the device's own start.
+        start = time.perf_counter()
+        SOLVERS[solver](problem, gap, 1.0 if solver in PEERS else limit)
+        compiled += time.perf_counter() - start
+    return lambda: {"compile_seconds": compiled, **measured(solver, problem, gap, limit)}
+
+
+@cache
+def warm_up() -> float:
+    """Seconds that it took to compile or load what every cell uses."""
     start = time.perf_counter()
     warm = build(Case("grid", "K", 64, 64))
     ours(warm, 0.05, 60.0)
@@ -225,9 +181,7 @@ def prepared(request: tuple[str, Case, float, float]) -> Callable[[], Row]:
     city = pm.Domain.from_points([41.9, 41.91, 41.92, 41.93], [12.4, 12.5, 12.6, 12.7])
     small = pm.Problem(city, [0, 1], city.distances(None, [0, 1]), 0.1)
     ours(small, 0.05, 60.0)
-    compiled = time.perf_counter() - start
-    problem = build(case)
-    return lambda: {"compile_seconds": compiled, **measured(solver, problem, gap, limit)}
+    return time.perf_counter() - start
 
 
 def measured(solver: str, problem: pm.Problem, gap: float, limit: float) -> Row:
@@ -236,7 +190,8 @@ def measured(solver: str, problem: pm.Problem, gap: float, limit: float) -> Row:
     before = peak_mb()
     try:
         rows = [timed(solver, problem, gap, limit)]
-        while rows[0]["seconds"] < SHORT and len(rows) < TIMES:
+        short = SHORT_GPU if solver in GPU else SHORT
+        while rows[0]["seconds"] < short and len(rows) < TIMES:
             rows.append(timed(solver, problem, gap, limit))
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:300]}

@@ -2,12 +2,14 @@
 
     python benchmarks/solvers.py --limit 600                     # everything, hours
     python benchmarks/solvers.py --toy --limit 20 --out /tmp/toy # a minute, to see that it works
+    python benchmarks/solvers.py --gpu --limit 30                # cuPDLPx and MPAX beside ours
 
-Every cell (solver x instance) runs in a process of its own, after a warm-up that compiles the
-kernels, and its result is appended to results.jsonl at once: a run that was stopped goes on where
-it was. Where a solver does not end within the limit on an instance, larger ones of that series are
-not tried. Afterwards results.json, table.md and the charts are written, and with --docs the part
-of docs/benchmarks.md between its two marks.
+Every cell (solver x instance) runs in a process of its own (with --gpu one process for all cells,
+which starts the device once), after a warm-up that compiles the kernels, and its result
+is appended to results.jsonl at once: a run that was stopped goes on where it was. Where a solver
+does not end within the limit on an instance, larger ones of that series are not tried. Afterwards
+results.json, table.md and the charts are written, and with --docs the part of docs/benchmarks.md
+between its two marks.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from solver_cases import FULL, ROOT, TOY, Case, city_name
+from solver_cases import FULL, GPU_CASES, ROOT, TOY, Case, city_name
 from solver_report import write_report
-from solver_runs import SOLVERS, missing, prepared, ran_out
+from solver_runs import CPU, GPU, SOLVERS, missing, prepared, ran_out
 
+import panda_mdp
 from panda_mdp.base.processes import NoAnswer, Worker
 
 
@@ -36,8 +39,10 @@ def main() -> None:
     parser.add_argument("--toy", action="store_true", help="tiny instances")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds a cell")
     parser.add_argument("--gap", type=float, default=0.01, help="the certified gap asked for")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "solvers")
-    parser.add_argument("--solvers", nargs="+", choices=list(SOLVERS), default=list(SOLVERS))
+    parser.add_argument("--gpu", action="store_true", help="solvers that run on an accelerator")
+    parser.add_argument("--out", type=Path, help="folder of the results")
+    parser.add_argument("--solvers", nargs="+", choices=list(SOLVERS), help="these alone")
+    parser.add_argument("--records", nargs="+", type=int, help="instances of these K alone")
     parser.add_argument("--families", nargs="+", help="city, grid, 'clusters, near', ...")
     parser.add_argument(
         "--draws",
@@ -48,41 +53,55 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="run nothing, write the report")
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md as well")
     options = parser.parse_args()
+    kind = "solvers-gpu" if options.gpu else "solvers"
+    options.out = options.out or ROOT / "benchmarks" / "results" / kind
+    options.solvers = options.solvers or list(GPU if options.gpu else CPU)
     options.out.mkdir(parents=True, exist_ok=True)
     cases = [
         case
-        for case in (TOY if options.toy else FULL)
-        if options.families is None or case.family in options.families
+        for case in (TOY if options.toy else GPU_CASES if options.gpu else FULL)
+        if (options.families is None or case.family in options.families)
+        and (options.records is None or case.records in options.records)
     ]
     lines = options.out / "results.jsonl"
     if not options.report:
         run_all(cases, options, lines)
     docs = ROOT / "docs" / "benchmarks.md" if options.docs else None
-    write_report(read(lines), options.out, machine(options), docs)
+    write_report(read(lines), options.out, machine(options), docs, kind)
     print(f"report in {options.out}")
 
 
 def run_all(cases: list[Case], options: argparse.Namespace, lines: Path) -> None:
     """All cells that have no result yet, each appended as it comes."""
+    with Worker(prepared) as worker:
+        for solver in options.solvers:
+            reason = missing(solver)
+            if reason is None:
+                run_solver(solver, cases, options, lines, worker)
+            else:
+                print(f"{solver}: skipped, {reason}", flush=True)
+
+
+def run_solver(
+    solver: str, cases: list[Case], options: argparse.Namespace, lines: Path, worker: Worker
+) -> None:
+    """All cells of a solver."""
     done = {(row["solver"], row["case"]) for row in read(lines)}
-    for solver in options.solvers:
-        reason = missing(solver)
-        if reason is not None:
-            print(f"{solver}: skipped, {reason}", flush=True)
+    beaten = [row for row in read(lines) if row["solver"] == solver and not row["reached"]]
+    for case in [*cases, *further_draws(solver, cases, options.draws)]:
+        if (solver, case.key) in done:
             continue
-        beaten = [row for row in read(lines) if row["solver"] == solver and not row["reached"]]
-        for case in [*cases, *further_draws(solver, cases, options.draws)]:
-            if (solver, case.key) in done:
-                continue
-            if any(is_larger(case, row) for row in beaten):
-                print(f"{solver}, {case.key}: not tried, a smaller one was not solved", flush=True)
-                continue
-            row = measure(solver, case, options)
-            with lines.open("a") as stream:
-                stream.write(json.dumps(row) + "\n")
-            print(summary(row), flush=True)
-            if not row["reached"]:
-                beaten.append(row)
+        if any(is_larger(case, row) for row in beaten):
+            print(f"{solver}, {case.key}: not tried, a smaller one was not solved", flush=True)
+            continue
+        row = measure(solver, case, options, worker)
+        if solver in CPU:
+            worker.close()
+        with lines.open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+        print(summary(row), flush=True)
+        if not row["reached"]:
+            beaten.append(row)
 
 
 def further_draws(solver: str, cases: list[Case], draws: int) -> list[Case]:
@@ -99,14 +118,13 @@ def is_larger(case: Case, row: dict) -> bool:
     return same and case.records * case.outputs > row["records"] * row["outputs"]
 
 
-def measure(solver: str, case: Case, options: argparse.Namespace) -> dict:
-    """One cell in a process of its own."""
+def measure(solver: str, case: Case, options: argparse.Namespace, worker: Worker) -> dict:
+    """One cell."""
     row = {"solver": solver, "case": case.key, **asdict(case), "limit": options.limit}
     # Up to three tolerances are tried, and building and certifying come on top; a solver that does
     # not obey the limit, or knows none, is stopped.
     most = options.limit + 60 if solver == "qif" else 3.2 * options.limit + 240
-    with Worker(prepared) as worker:
-        answer = worker.answer((solver, case, options.gap, options.limit), most)
+    answer = worker.answer((solver, case, options.gap, options.limit), most)
     if isinstance(answer, NoAnswer):
         answer = {"error": f"no answer: {answer.reason}"}
     row |= answer
@@ -150,13 +168,17 @@ def machine(options: argparse.Namespace) -> dict:
     if cpus.exists():
         names = [x for x in cpus.read_text().splitlines() if x.startswith("model name")]
         model = names[0].split(":", 1)[1].strip() if names else model
-    packages = {}
-    for name in ("panda-mdp", "numpy", "numba", "highspy", "ortools", "qif"):
+    packages = {"panda-mdp": panda_mdp.__version__}
+    measured = ("jax", "mpax") if options.gpu else ("numba", "highspy", "ortools", "qif")
+    for name in ("numpy", *measured):
         try:
             packages[name] = version(name)
         except PackageNotFoundError:
             packages[name] = "absent"
+    if options.gpu:
+        packages["cuPDLPx"] = "0.3.0" if os.environ.get("CUPDLPX_LIBRARY") else "absent"
     return {
+        "accelerator": accelerator_name() if options.gpu else None,
         "processor": model,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
@@ -165,6 +187,13 @@ def machine(options: argparse.Namespace) -> dict:
         "gap": options.gap,
         "limit": options.limit,
     }
+
+
+def accelerator_name() -> str:
+    """What JAX calls the first device."""
+    import jax
+
+    return str(jax.devices()[0].device_kind)
 
 
 if __name__ == "__main__":

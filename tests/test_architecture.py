@@ -314,7 +314,7 @@ def test_the_walks_name_files_and_things_that_exist():
 def test_tests_mirror_the_source():
     tests = SOURCE.parent / "tests"
     own = {"contract", "docs", "engines", "examples", "mutants", "proofs", "support", "vectors"}
-    own |= {"verify", "web"}
+    own |= {"benchmarks", "verify", "web"}
     for path in tests.rglob("test_*.py"):
         parts = path.relative_to(tests).parts[:-1]
         if not own & set(parts):
