@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -13,7 +14,11 @@ from panda_paper.settings.item import Figure
 from panda_paper.settings.paper_items import items
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
-CITIES = sorted(path.parent for path in RESULTS.glob("*/cells.jsonl"))
+CITIES = sorted(path.parent for path in RESULTS.glob("*/cells.jsonl.gz"))
+
+
+def test_there_are_results_of_the_papers_cities() -> None:
+    assert [folder.name for folder in CITIES] == ["london", "nyc", "rome"]
 
 
 @pytest.mark.parametrize("folder", CITIES, ids=lambda path: path.name)
@@ -21,7 +26,7 @@ def test_every_saved_cell_belongs_to_an_item_and_says_what_made_it(folder: Path)
     known = [item.with_all_of(item) for item in items().values()]
     environments = json.loads((folder / "environment.json").read_text())
     templates = set()
-    for line in (folder / "cells.jsonl").read_text().splitlines():
+    for line in gzip.decompress((folder / "cells.jsonl.gz").read_bytes()).splitlines():
         fields = json.loads(line)
         row = Row.read(fields)
         assert fields["kind"] in KINDS and fields["key"] == row.cell.key

@@ -10,7 +10,14 @@ from typing import Any
 
 from panda_mdp.errors import FileFormatError
 from panda_paper.cells.outcome import Row, matching
-from panda_paper.cells.results import ENVIRONMENT, RESULTS, STUDY, read_json, read_rows
+from panda_paper.cells.results import (
+    ENVIRONMENT,
+    RESULTS,
+    STUDY,
+    has_results,
+    read_json,
+    read_rows,
+)
 from panda_paper.cells.workspace import title_of
 from panda_paper.settings.cell import Template
 from panda_paper.settings.item import Item
@@ -78,7 +85,7 @@ def _any_size(template: Template) -> Template:
 def load_results(folder: Path) -> tuple[CityResults, ...]:
     """The results in a folder and in the folders right below it, the paper's cities first."""
     places = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
-    loaded = [_load(path) for path in places if (path / RESULTS).exists()]
+    loaded = [_load(path) for path in places if has_results(path)]
     if not loaded:
         msg = (
             f"{folder} holds no results ({RESULTS}); run `panda-mdp reproduce all --city FILE "
@@ -99,5 +106,5 @@ def _load(folder: Path) -> CityResults:
         folder,
         read_json(folder / STUDY),
         read_json(folder / ENVIRONMENT),
-        tuple(read_rows(folder / RESULTS).values()),
+        tuple(read_rows(folder).values()),
     )

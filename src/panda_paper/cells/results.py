@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import hashlib
 import json
 import os
 import platform
 import subprocess
+import zlib
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,6 +26,8 @@ from panda_paper.cells.workspace import Study
 from panda_paper.settings.cell import Cell
 
 RESULTS, ENVIRONMENT, STUDY = "cells.jsonl", "environment.json", "study.json"
+PACKED = f"{RESULTS}.gz"
+"""Earlier lines, where they were packed: `gzip -c cells.jsonl >> cells.jsonl.gz`."""
 PACKAGES = ("panda-mdp", "numpy", "scipy", "numba", "highspy", "jax", "matplotlib")
 
 
@@ -32,7 +36,8 @@ class Store:
 
     Lines are appended, flushed and synced one by one, so an interrupt loses at most the cell that
     was running; a line that was cut off is dropped when the store is opened again. The last line
-    of a cell counts. Results of another city are refused.
+    of a cell counts, and lines in `cells.jsonl.gz` come before those in `cells.jsonl`. Results of
+    another city are refused.
     """
 
     def __init__(self, folder: Path, study: Study) -> None:
@@ -69,14 +74,13 @@ class Store:
         return row
 
     def _open(self) -> None:
-        if not self.path.exists():
-            return
-        text = self.path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            with atomic_file(self.path) as stream:
-                stream.write(whole)
-        self._rows = read_rows(self.path)
+        if self.path.exists():
+            text = self.path.read_bytes()
+            whole = text[: text.rfind(b"\n") + 1]
+            if len(whole) < len(text):
+                with atomic_file(self.path) as stream:
+                    stream.write(whole)
+        self._rows = read_rows(self.folder)
 
     def _check_study(self, study: Study) -> None:
         path = self.folder / STUDY
@@ -113,27 +117,47 @@ class Store:
         return name
 
 
-def read_rows(path: Path) -> dict[str, Row]:
-    """The latest row of every cell of a file of results, by the cell's key.
+def has_results(folder: Path) -> bool:
+    """Whether a folder holds results, packed or not."""
+    return any((folder / name).exists() for name in (PACKED, RESULTS))
+
+
+def read_rows(folder: Path) -> dict[str, Row]:
+    """The latest row of every cell of a folder, by the cell's key: packed lines, then the others.
 
     A last line that was cut off, which is what an interrupt leaves, is passed over.
     """
     rows: dict[str, Row] = {}
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = Row.read(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if number == len(lines) and not text.endswith("\n"):
-                continue
-            msg = (
-                f"{path}: line {number} is no result ({error}); remove the line, or choose "
-                "another folder"
-            )
-            raise FileFormatError(msg) from None
-        rows[row.cell.key] = row
+    for name in (PACKED, RESULTS):
+        path = folder / name
+        if not path.exists():
+            continue
+        text = _text(path)
+        lines = text.splitlines()
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = Row.read(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if number == len(lines) and not text.endswith("\n"):
+                    continue
+                msg = (
+                    f"{path}: line {number} is no result ({error}); remove the line, or choose "
+                    "another folder"
+                )
+                raise FileFormatError(msg) from None
+            rows[row.cell.key] = row
     return rows
+
+
+def _text(path: Path) -> str:
+    if path.name != PACKED:
+        return path.read_text(encoding="utf-8")
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as stream:
+            return stream.read()
+    except (OSError, EOFError, zlib.error) as error:
+        msg = f"{path} cannot be unpacked ({error}); choose another folder"
+        raise FileFormatError(msg) from None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -230,8 +230,7 @@ def draw_delta_losses(rows: Sequence[Row], city: str) -> Figure:
     """Figure 16: loss against delta."""
     figure, axes = panels(1, f"Utility loss against delta, {city} (Figure 16)")
     published = [collect(rows, name, "loss_m", delta_of) for name in PUBLISHED]
-    # Its expected loss is a bound that charges delta with the farthest output.
-    ball = collect(rows, "ball", "users_loss_m", delta_of)
+    ball = collect(rows, "ball", "loss_m", delta_of)
     like = max(published, key=len)
     flat = [_flat(rows, name, "loss_m", like) for name in (*NOISE, "loss exponential", "optimal")]
     text = [collect(rows, name, "loss_m", delta_of) for name in TEXT]

@@ -21,7 +21,7 @@ from panda_paper.draw.panels import (
     say_empty,
     thousands,
 )
-from panda_paper.draw.series import collect, delta_of, epsilon_of, mean_of, records_of
+from panda_paper.draw.series import Series, collect, delta_of, epsilon_of, mean_of, records_of
 from panda_paper.settings.method_names import COARSE, OURS, PUBLISHED, TEXT, VARIANTS
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ REAL_SHARES = ("real_selection", "real_margin", "real_rest")
 """The same run, Phase I charged in full."""
 SHARE_NAMES = ("Phase I", "safety margin", "left for the table")
 SHARE_COLOURS = (VERMILION, ORANGE, BLUE)
+BAND = 0.055
+"""What a line of infinite values takes of an axis."""
 FLOOR = 1e-9
 """Where a rate of 0 is drawn on a logarithmic axis."""
 
@@ -58,7 +60,7 @@ def draw_violations(rows: Sequence[Row], city: str) -> Figure:
         say_empty(axes[0])
     title = "share of pairs of records violated"
     if ours and drawn:
-        title += f"\n{', '.join(ours)}: 0, audited"
+        title += "\n" + "; ".join(_kept(ours, "0, audited", "at most delta"))
     label_axes(axes[0], title, "K", "violation rate")
     _audited_panel(axes[1], rows, names, epsilon)
     legend_below(figure, axes, columns=4)
@@ -69,6 +71,13 @@ def _holds(rows: Sequence[Row], method: str) -> bool:
     """Whether a method has results and the audit of every one holds."""
     verdicts = [row.value("holds") for row in rows if row.cell.method == method]
     return bool(verdicts) and all(held is True for held in verdicts)
+
+
+def _kept(methods: Sequence[str], never: str, rarely: str) -> list[str]:
+    """What methods that hold keep, in words: balls keep (epsilon, delta), the others epsilon."""
+    pure = ", ".join(name for name in methods if name != "ball")
+    parts = [f"{pure}: {never}"] if pure else []
+    return [*parts, f"ball: {rarely}"] if "ball" in methods else parts
 
 
 def _audited_panel(axes: Axes, rows: Sequence[Row], names: Sequence[str], epsilon: float) -> None:
@@ -84,24 +93,37 @@ def _audited_panel(axes: Axes, rows: Sequence[Row], names: Sequence[str], epsilo
     axes.axhline(epsilon, color=INK, lw=1.2, ls="--", label=f"claimed: {epsilon:g} /km")
     log_or_linear(axes)
     thousands(axes)
-    infinite = [series for series in curves if np.isinf(series.mean).any()]
-    if infinite:
-        low, high = axes.get_ylim()
-        axes.set_ylim(low, high * (high / low) ** 0.25 if low > 0 else 1.25 * high)
-        axes.text(-0.02, 0.965, "∞", transform=axes.transAxes, ha="right", va="center")
-    for k, series in enumerate(infinite):
+    _infinite(axes, [series for series in curves if np.isinf(series.mean).any()])
+    label_axes(axes, "audited epsilon, worst pair", "K", "epsilon [1/km]")
+
+
+def _infinite(axes: Axes, curves: Sequence[Series]) -> None:
+    """A band of its own above the finite values, marked on the axis, a line for each series."""
+    if not curves:
+        return
+    low, high = axes.get_ylim()
+    ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    band = BAND * (len(curves) + 1)
+    whole = 1 / (1 - band)
+    axes.set_ylim(low, low * (high / low) ** whole if low > 0 else low + whole * (high - low))
+    axes.set_yticks(ticks)
+    axes.set_yticks([], minor=True)
+    axes.axhline(high, color=PALE, lw=0.8, ls=":")
+    axes.text(
+        -0.025, 1 - band / 2, "∞", transform=axes.transAxes, ha="right", va="center", fontsize=13
+    )
+    for k, series in enumerate(curves):
         style = look(series.label)
         places = series.x[np.isinf(series.mean)]
         axes.plot(
             places,
-            np.full(len(places), 0.965 - 0.05 * k),
+            np.full(len(places), 1 - BAND * (k + 1)),
             transform=axes.get_xaxis_transform(),
             color=style.colour,
             marker=style.marker,
             linestyle="",
             label=series.label if np.isinf(series.mean).all() else "_nolegend_",
         )
-    label_axes(axes, "audited epsilon, worst pair", "K", "epsilon [1/km]")
 
 
 def tell_violations(rows: Sequence[Row], city: str) -> list[str]:
@@ -122,8 +144,9 @@ def tell_violations(rows: Sequence[Row], city: str) -> list[str]:
             f"audited epsilon at least {least} /km in every cell."
         )
     holding = [name for name in OURS if _holds(rows, name)]
-    if holding:
-        sentences.append(f"{', '.join(holding)}: no pair, by an audit over all of them.")
+    audited = "no pair, by an audit over all of them"
+    rare = "every pair with probability at most delta, by its account over all pairs"
+    sentences += [f"{one}." for one in _kept(holding, audited, rare)]
     return sentences
 
 

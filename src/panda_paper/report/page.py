@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import io
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import MissingDependencyError
@@ -21,11 +20,9 @@ from panda_paper.claims.claim import Checked, Finding
 from panda_paper.draw.figures import DRAWINGS, unfinished
 from panda_paper.report.entries import Entry, summarise
 from panda_paper.report.markdown import comparison
+from panda_paper.report.pictures import Pictures
 from panda_paper.settings.item import Item
 from panda_paper.settings.paper_items import items
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NAME = "report.html"
 LIMIT = 1800.0
@@ -64,17 +61,20 @@ def report_html(cities: Sequence[CityResults]) -> str:
     made = Environment(
         loader=PackageLoader("panda_paper", "report"), autoescape=True, undefined=StrictUndefined
     )
+    pictures = Pictures()
+    drawn = [_city(city, pictures) for city in cities]
     return made.get_template("page.html").render(
         names=" and ".join(city.title for city in cities),
         now=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC"),
         version=__version__,
         chips=CHIPS,
         claims=CLAIMS,
-        cities=[_city(city) for city in cities],
+        cities=drawn,
+        styles=pictures.css,
     )
 
 
-def _city(city: CityResults) -> dict[str, Any]:
+def _city(city: CityResults, pictures: Pictures) -> dict[str, Any]:
     """What the page says of one city."""
     known = items()
     checked = checklist(city)
@@ -99,7 +99,7 @@ def _city(city: CityResults) -> dict[str, Any]:
         "first": first[:16],
         "last": last[:16],
         "tables": [_table(item, city) for item in tables if city.of(item.name)],
-        "figures": [_figure(known[name], city) for name in DRAWINGS if city.of(name)],
+        "figures": [_figure(known[name], city, pictures) for name in DRAWINGS if city.of(name)],
         "environments": list(city.environments.values()),
         "versions": city.versions,
     }
@@ -194,24 +194,13 @@ def _cell(item: Item, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _figure(item: Item, city: CityResults) -> dict[str, Any]:
+def _figure(item: Item, city: CityResults, pictures: Pictures) -> dict[str, Any]:
     from markupsafe import Markup
 
     rows, drawing = city.of(item.name), DRAWINGS[item.name]
-    picture = svg(drawing.draw(rows, city.title), f"{city.name}-{item.name}")
+    picture = pictures.svg(drawing.draw(rows, city.title), f"{city.name}-{item.name}")
     return {
         "item": item,
         "svg": Markup(picture),  # noqa: S704  # matplotlib escapes the text that it draws
         "sentences": [*drawing.tell(rows, city.title), *unfinished(rows)],
     }
-
-
-def svg(figure: Figure, salt: str) -> str:
-    """A figure as an SVG element for a page: text stays text, its ids are its own."""
-    import matplotlib as mpl
-
-    stream = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
-        figure.savefig(stream, format="svg", transparent=False, metadata={"Date": None})
-    text = stream.getvalue()
-    return text[text.index("<svg") :]

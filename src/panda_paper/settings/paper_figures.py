@@ -58,7 +58,7 @@ def _violation(name: str, epsilon: float) -> Figure:
         f"Violation rate at epsilon {epsilon:g} /km",
         _part(_sizes(epsilon), (*PUBLISHED, COARSE)),
         _part(_sizes(epsilon, FEW), OURS[:2], repeats=1),
-        _part((Setting(MIDDLE, epsilon),), ("ball",), repeats=1),
+        _part(_sizes(epsilon, FEW), ("ball",)),
         _part((Setting(MIDDLE, epsilon),), TEXT, "text table", repeats=1),
     )
 
@@ -80,7 +80,8 @@ def _users(name: str, title: str) -> Figure:
         title,
         _part(_BY_USERS, PUBLISHED),
         _part((Setting(MIDDLE),), NOISE),
-        _part((Setting(MIDDLE),), OURS, repeats=1),
+        _part((Setting(MIDDLE),), OURS[:2], repeats=1),
+        _part((Setting(MIDDLE),), ("ball",)),
         _part(_BY_USERS[::2], TEXT, "accounts", repeats=1),
         _part((Setting(MIDDLE),), TEXT, "text table", repeats=1),
     )
@@ -122,7 +123,7 @@ ITEMS = (
         "Utility loss against epsilon",
         _part(_BY_EPSILON, (*PUBLISHED, *NOISE)),
         _part(_BY_EPSILON, ("LP+CA", COARSE, *OURS[:2]), repeats=1),
-        _part(_FEW_EPSILONS, ("ball",), repeats=1),
+        _part(_FEW_EPSILONS, ("ball",)),
         _part(_FEW_EPSILONS, TEXT, "text table", repeats=1),
     ),
     _violation("figure12", 5.0),
@@ -133,7 +134,7 @@ ITEMS = (
         "figure16",
         "Utility loss against delta",
         _part(_BY_DELTA, PUBLISHED),
-        _part(_FEW_DELTAS, ("ball",), repeats=1),
+        _part(_FEW_DELTAS, ("ball",)),
         _part((Setting(MIDDLE),), (*NOISE, *OURS[:2]), repeats=1),
         _part(_FEW_DELTAS, TEXT, "text table", repeats=1),
     ),
@@ -141,7 +142,7 @@ ITEMS = (
         "figure17",
         "Violation rate against delta",
         _part(_BY_DELTA, PUBLISHED),
-        _part(_FEW_DELTAS, ("ball",), repeats=1),
+        _part(_FEW_DELTAS, ("ball",)),
         _part(_FEW_DELTAS, TEXT, "text table", repeats=1),
     ),
     _figure(

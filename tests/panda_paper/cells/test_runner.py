@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,26 @@ def test_a_line_that_was_cut_off_is_dropped(tmp_path: Path, fake) -> None:
     assert store.get(cell("EM")) is not None
     assert store.get(cell("EM", 1)) is None
     assert path.read_bytes().endswith(b"\n")
+
+
+def test_packed_results_come_first_and_may_be_packed_in_parts(tmp_path: Path, fake) -> None:
+    seen = fake(lambda one: Outcome({"loss_m": float(len(seen))}))
+    place, path = study(tmp_path), tmp_path / "cells.jsonl"
+    packed = b""
+    for repeat in range(2):
+        run_cells([cell("EM", repeat)], place, Store(tmp_path, place), isolate=False)
+        packed += gzip.compress(path.read_bytes())
+        path.unlink()
+        (tmp_path / "cells.jsonl.gz").write_bytes(packed)
+    assert len(Store(tmp_path, place).rows) == 2
+    run_cells([cell("EM")], place, Store(tmp_path, place), isolate=False)
+    assert len(seen) == 2 and not path.exists()
+    run_cells([cell("EM")], place, Store(tmp_path, place), isolate=False, fresh=True)
+    again = Store(tmp_path, place).get(cell("EM"))
+    assert again is not None and again.value("loss_m") == 3.0
+    (tmp_path / "cells.jsonl.gz").write_bytes(packed[:-9])
+    with pytest.raises(FileFormatError, match="cannot be unpacked"):
+        Store(tmp_path, place)
 
 
 def test_damaged_results_are_refused_with_the_line(tmp_path: Path) -> None:
