@@ -54,15 +54,15 @@ class Pictures:
         """
         text = _ASIDE.sub("", text)
         used = set(_REFERENCE.findall(text))
-        text = _ID.sub(lambda found: found[0] if found[1] in used else "", text)
+        text = _ID.sub(lambda match: match[0] if match[1] in used else "", text)
         text = _PLACE.sub(_placed, text)
-        text = _STYLE.sub(lambda found: f' class="{self._rule(found[1])}"', text)
+        text = _STYLE.sub(lambda match: f' class="{self._rule(match[1])}"', text)
         return _BETWEEN.sub("><", text)
 
     def _rule(self, style: str) -> str:
         return self._rules.setdefault(style, f"s{len(self._rules)}")
 
 
-def _placed(found: re.Match[str]) -> str:
-    places = _FINE.sub(r"\1", " ".join(found[2].split()))
-    return f' {found[1]}="{places}"'
+def _placed(match: re.Match[str]) -> str:
+    places = _FINE.sub(r"\1", " ".join(match[2].split()))
+    return f' {match[1]}="{places}"'
