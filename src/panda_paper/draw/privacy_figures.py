@@ -60,7 +60,7 @@ def draw_violations(rows: Sequence[Row], city: str) -> Figure:
         say_empty(axes[0])
     title = "share of pairs of records violated"
     if ours and drawn:
-        title += "\n" + "; ".join(_kept(ours, "0, audited", "at most delta"))
+        title += "\n" + "; ".join(_promises(ours, "0, audited", "at most delta"))
     label_axes(axes[0], title, "K", "violation rate")
     _audited_panel(axes[1], rows, names, epsilon)
     legend_below(figure, axes, columns=4)
@@ -73,7 +73,7 @@ def _holds(rows: Sequence[Row], method: str) -> bool:
     return bool(verdicts) and all(held is True for held in verdicts)
 
 
-def _kept(methods: Sequence[str], never: str, rarely: str) -> list[str]:
+def _promises(methods: Sequence[str], never: str, rarely: str) -> list[str]:
     """What methods that hold keep, in words: balls keep (epsilon, delta), the others epsilon."""
     pure = ", ".join(name for name in methods if name != "ball")
     parts = [f"{pure}: {never}"] if pure else []
@@ -146,7 +146,7 @@ def tell_violations(rows: Sequence[Row], city: str) -> list[str]:
     holding = [name for name in OURS if _holds(rows, name)]
     audited = "no pair, by an audit over all of them"
     rare = "every pair with probability at most delta, by its account over all pairs"
-    sentences += [f"{one}." for one in _kept(holding, audited, rare)]
+    sentences += [f"{one}." for one in _promises(holding, audited, rare)]
     return sentences
 
 
