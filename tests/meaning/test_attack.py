@@ -102,6 +102,12 @@ def test_a_report_that_ignores_the_record_tells_nothing():
 def test_bad_input_is_named():
     domain = random_domain("haversine", 4)
     table = pm.exponential(displacement_problem(domain, [0, 1], 1.0))
+    for radii in (0.2, ["near"], [None]):
+        with pytest.raises(MethodError, match="give a list of distances"):
+            pm.attack(table, radii=radii)
+    for prior in ([np.nan, 0.5, 0.5, 0], [0.5, 0.5], [-1, 1, 1, 0], [0] * 4, np.full((1, 4), 0.25)):
+        with pytest.raises(ProblemError, match="prior"):
+            pm.attack(table, prior)
     with pytest.raises(MethodError, match="radius -1"):
         pm.attack(table, radii=[-1.0])
     with pytest.raises(ProblemError, match="sums to 2"):

@@ -58,5 +58,11 @@ def test_bad_scales_are_named():
         elastic(domain, [1, 1])
     with pytest.raises(DomainError, match="factor is 2"):
         sensitive_scale(domain, [0], factor=2, reach=1)
+    for weights in ([np.nan, 1, 1], [np.inf, 1, 1], [-1, 1, 1]):
+        with pytest.raises(DomainError, match="finite numbers >= 0"):
+            density_scale(random_domain("euclidean", 3), weights, limits=(0.5, 2.0))
+    for limits in ((2.0, 0.5), (0.5, np.inf), (np.nan, 1.0)):
+        with pytest.raises(DomainError, match="0 < low <= high"):
+            density_scale(random_domain("euclidean", 3), np.ones(3), limits=limits)
     with pytest.raises(DomainError, match="not all of them 0"):
         density_scale(domain, np.zeros(4), limits=(0.5, 2))

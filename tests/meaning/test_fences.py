@@ -96,7 +96,34 @@ def test_bad_fences_are_named():
         Fences.cells(pm.Domain.from_matrix(domain.distances()), 1.0)
     with pytest.raises(DomainError, match="square of homes"):
         shape_vulnerability(np.ones((2, 3)))
-    with pytest.raises(DomainError, match="5 records and the fences 4"):
-        Fences(domain, [0, 0, 1, 1]).fold(
-            displacement_problem(random_domain("euclidean", 5), range(5), 1.0)
-        )
+    for size in (4, 5):
+        with pytest.raises(DomainError, match="another domain"):
+            Fences(domain, [0, 0, 1, 1]).fold(
+                displacement_problem(random_domain("euclidean", size, seed=9), range(4), 1.0)
+            )
+    for prior in ([0.5, 0.5], [np.nan, 0.5, 0.3, 0.2], [-1, 1, 0.5, 0.5], [1, 1, 0, 0]):
+        with pytest.raises(DomainError, match="4 probabilities"):
+            shape_vulnerability(np.eye(4), prior)
+
+
+def test_only_the_table_of_the_folded_problem_unfolds():
+    """A bound of one problem said of another would be false."""
+    domain = random_domain("euclidean", 6, seed=2)
+    problem = displacement_problem(domain, range(6), 1.0)
+    fences = Fences(domain, [0, 0, 0, 1, 1, -1])
+    folded = pm.optimal(fences.fold(problem))
+    table = fences.unfold(folded, problem)
+    # Tables without fences have less loss than those with them.
+    assert table.lower_bound is None
+    assert table.details["fenced_bound"] == folded.lower_bound
+    assert pm.optimal(problem).loss < folded.lower_bound
+    others = (
+        displacement_problem(domain, range(6), 2.0),
+        displacement_problem(domain, range(6), 1.0, [0.5, 0.1, 0.1, 0.1, 0.1, 0.1]),
+        pm.Problem(domain, range(6), 2 * problem.loss, 1.0),
+    )
+    for other in others:
+        with pytest.raises(DomainError, match="not one of fold"):
+            fences.unfold(folded, other)
+    with pytest.raises(DomainError, match="not one of fold"):
+        fences.unfold(pm.exponential(problem), problem)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning import leakage
 
 
@@ -125,3 +126,10 @@ def test_libqif_says_the_same(seed):
     for weight, inner in zip(np.ravel(outer), np.asarray(inners).T, strict=True):
         match = np.abs(belief - inner[:, None]).max(axis=0) < 1e-12
         assert seen[match].sum() == pytest.approx(weight, rel=1e-12)
+
+
+def test_shapes_that_numpy_would_stretch_are_refused():
+    channel = np.full((3, 2), 0.5)
+    for prior in (np.array([1.0]), np.full(2, 0.5), np.full((3, 1), 1 / 3), np.array([np.nan] * 3)):
+        with pytest.raises(InvalidInputError, match="prior"):
+            leakage.bayes_vulnerability(prior, channel)

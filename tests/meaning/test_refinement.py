@@ -53,3 +53,14 @@ def test_a_remap_refines_its_table_and_sizes_are_refused(monkeypatch):
     monkeypatch.setattr(module, "LARGEST", 100)
     with pytest.raises(MethodError, match="at most 100"):
         refinement(table, table)
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [[[np.nan, 1], [0.5, 0.5]], [[2, 1], [1, 1]], [[-1, 2], [0.5, 0.5]], [0.5, 0.5], [[]]],
+)
+def test_what_is_no_channel_has_no_verdict(channel):
+    with pytest.raises(MethodError, match="channel"):
+        refinement(np.array(channel), np.eye(2))
+    with pytest.raises(MethodError, match="channel"):
+        refinement(np.eye(2), np.array(channel))

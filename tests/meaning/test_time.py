@@ -12,7 +12,14 @@ import panda_mdp as pm
 from panda_mdp.errors import MethodError
 from panda_mdp.meaning import repeated as module
 from panda_mdp.meaning.home import locate_anchor
-from panda_mdp.meaning.markov import Movement, forward_backward, track, viterbi
+from panda_mdp.meaning.markov import (
+    Movement,
+    forward_backward,
+    likeliest,
+    smooth,
+    track,
+    viterbi,
+)
 from panda_mdp.meaning.repeated import blurred_distance, repeated
 from panda_mdp.meaning.words import guess_between_two
 
@@ -132,5 +139,57 @@ def test_an_anchor_is_its_posterior(table):
     assert repr(zone) == "Zone(<hidden>)"
     sharp = locate_anchor(table, [0] * 60, away=away)
     assert sharp.belief.max() > zone.belief.max()
-    with pytest.raises(MethodError, match="outputs of the table"):
+    with pytest.raises(MethodError, match="must be outputs"):
         locate_anchor(table, [1])
+
+
+@pytest.mark.parametrize("reports", [[], [0.7], [np.nan], ["a"], [[0, 2]], [True], [1], [9]])
+def test_reports_that_are_none_are_refused(table, reports):
+    movement = Movement.learn([[0, 1, 2, 3]], 4)
+    for attacker in (
+        lambda: viterbi(movement, table, reports),
+        lambda: forward_backward(movement, table, reports),
+        lambda: locate_anchor(table, reports),
+    ):
+        with pytest.raises(MethodError, match="report"):
+            attacker()
+
+
+def test_chains_and_likelihoods_that_are_none_are_refused(table):
+    fair = np.full(4, 0.25)
+    for start, steps in (
+        (fair, np.eye(3)),
+        (np.full(4, np.nan), np.eye(4)),
+        (fair, -np.eye(4)),
+        (fair, 2 * np.eye(4)),
+        (np.empty(0), np.empty((0, 0))),
+    ):
+        with pytest.raises(MethodError, match="probabilit"):
+            Movement(start, steps)
+    movement = Movement(fair, np.full((4, 4), 0.25))
+    with pytest.raises(MethodError, match="one row of 3 per report"):
+        viterbi(Movement.learn([[0, 1, 2]], 3), table, [0, 2])
+    for seen in (np.ones(4), np.ones((0, 4)), np.full((2, 4), np.nan), -np.ones((2, 4))):
+        for attacker in (smooth, likeliest):
+            with pytest.raises(MethodError, match="likelihoods"):
+                attacker(movement, seen)
+
+
+def test_a_report_that_no_expected_record_gives_has_no_posterior():
+    domain = random_domain("euclidean", 2)
+    problem = pm.Problem(domain, [0, 1], domain.distances(), 1.0, [1.0, 0.0])
+    table = pm.NoGuarantee.from_matrix(problem, np.eye(2), method="identity")
+    for away in (0.0, 0.2):
+        with pytest.raises(MethodError, match="give the prior more support"):
+            locate_anchor(table, [1], away=away)
+
+
+def test_counts_are_whole_numbers(table):
+    for count in (0, -1, 2.5, np.nan, "a"):
+        with pytest.raises(MethodError, match="count is"):
+            repeated(table, count)
+    for draws in (0, 1):
+        with pytest.raises(MethodError, match="draws is"):
+            repeated(table, 2, draws=draws)
+    with pytest.raises(MethodError, match="at least 1 report"):
+        blurred_distance(1.0, np.nan)

@@ -282,9 +282,11 @@ def _optimised(details: Any, unit: str) -> str:
         facts = details["limited"]
         value, limit = (_quantity(facts, facts[k]) for k in ("value", "limit"))
         side = "least" if facts["objective"] in ("error", "least_protected") else "most"
-        without = facts.get("loss_without")
-        price = "" if without is None else f"; the loss without that limit is {without:.4g} {unit}"
-        return f"the loss, with {_named(facts)} at {side} {limit} (it is {value}){price}"
+        return (
+            f"the loss, with {_named(facts)} at {side} {limit} (it is {value}); no private table "
+            f"within that limit has less than {facts['bound']:.4g} {unit}, and without it the loss "
+            f"is {facts['loss_without']:.4g} {unit}"
+        )
     return "the loss alone; --then also makes an attacker gain little (docs/lab.md)"
 
 

@@ -66,16 +66,17 @@ def density_scale(
     """
     weights = np.asarray(public, dtype=np.float64)
     low, high = limits
-    if weights.shape != (domain.size,) or not (weights >= 0).all() or not weights.sum() > 0:
-        msg = f"the public weights must be {domain.size} numbers >= 0, not all of them 0"
+    total = weights.sum()
+    if weights.shape != (domain.size,) or not (weights >= 0).all() or not 0 < total < np.inf:
+        msg = f"the public weights must be {domain.size} finite numbers >= 0, not all of them 0"
         raise DomainError(msg)
-    if not (0 < share <= 1 and 0 < low <= high):
+    if not (0 < share <= 1 and 0 < low <= high < np.inf):
         msg = (
             f"share is {share!r} and limits {limits!r}; give a share in (0, 1] and 0 < low <= high"
         )
         raise DomainError(msg)
     radius = np.empty(domain.size)
-    needed = share * weights.sum() * (1 - 1e-12)
+    needed = share * total * (1 - 1e-12)
     for rows, distance in domain.blocks():
         order = np.argsort(distance, axis=1, kind="stable")
         reached = np.cumsum(weights[order], axis=1)

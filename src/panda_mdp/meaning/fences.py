@@ -107,8 +107,9 @@ class Fences(Rebuilt):
 
     def fold(self, problem: Problem) -> Problem:
         """The problem over the zones: their prior, their mean losses under it; the same outputs."""
-        if problem.domain is not self.domain and problem.size != self.domain.size:
-            msg = f"the problem has {problem.size} records and the fences {self.domain.size}"
+        own = problem.domain is self.domain
+        if not own and problem.domain.fingerprint != self.domain.fingerprint:
+            msg = "the problem has another domain than the fences; draw fences on its own domain"
             raise DomainError(msg)
         count = self.quotient.size
         prior = np.bincount(self.group, problem.prior, count)
@@ -135,15 +136,29 @@ class Fences(Rebuilt):
         """The table of `fold(problem)` for the records: every one has the row of its zone.
 
         Guarantee: epsilon-mDP for the domain's own distances, audited again over all pairs of
-        records, and rows of a zone are equal. The lower bound is that of tables with these fences.
+        records, and rows of a zone are equal. `details["fenced_bound"]` is the lower bound of the
+        loss of tables with these fences; tables without them may have less, so it is no
+        `lower_bound`.
         """
+        folded, given = self.fold(problem), mechanism.problem
+        if not (
+            given.domain.fingerprint == folded.domain.fingerprint
+            and given.epsilon == folded.epsilon
+            and np.array_equal(given.loss, folded.loss)
+            and np.array_equal(given.prior, folded.prior)
+        ):
+            msg = "this table is not one of fold(problem) of these fences; solve that, then unfold"
+            raise DomainError(msg)
+        facts = {
+            "fences": len(np.unique(self.zones[self.zones >= 0])),
+            "fenced_bound": mechanism.lower_bound,
+        }
         return Mechanism(
             problem=problem,
             weights=np.asarray(mechanism.weights)[self.group],
             method=f"{mechanism.method}, fenced",
-            lower_bound=mechanism.lower_bound,
             stages=mechanism.stages,
-            details={**mechanism.details, "fences": len(np.unique(self.zones[self.zones >= 0]))},
+            details={**mechanism.details, **facts},
         )
 
     def membership(self) -> BoolArray:
@@ -168,12 +183,15 @@ def shape_vulnerability(inside: npt.ArrayLike, prior: npt.ArrayLike | None = Non
     """
     shapes = np.asarray(inside, dtype=np.bool_)
     size = len(shapes)
-    if shapes.shape != (size, size):
+    if shapes.shape != (size, size) or size == 0:
         msg = f"inside has shape {shapes.shape}; give a square of homes by records"
         raise DomainError(msg)
     weights: FloatArray = (
         np.full(size, 1 / size) if prior is None else np.asarray(prior, dtype=np.float64)
     )
+    if weights.shape != (size,) or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-9:
+        msg = f"the prior must be {size} probabilities, one per home: not negative, with sum 1"
+        raise DomainError(msg)
     packed = np.packbits(shapes, axis=1)
     which = np.unique(packed, axis=0, return_inverse=True)[1].reshape(-1)
     best = np.zeros(int(which.max()) + 1)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
-from panda_mdp.meaning.attack import checked_prior
+from panda_mdp.meaning.attack import checked_prior, columns_of
 from panda_mdp.prior import Prior
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Table
@@ -56,15 +56,14 @@ def locate_anchor(
         raise MethodError(msg)
     problem = table.problem
     weights, _ = checked_prior(problem, prior)
-    column = {int(output): y for y, output in enumerate(problem.outputs)}
-    named = [column.get(int(report), -1) for report in np.ravel(np.asarray(reports))]
-    if min(named, default=-1) < 0:
-        msg = "reports must be outputs of the table, at least one"
-        raise MethodError(msg)
+    named = columns_of(problem, reports)
     matrix = table.matrix
     likely = (1 - away) * matrix + away * (weights @ matrix)
     with np.errstate(divide="ignore"):
         logs = np.log(weights) + np.log(likely)[:, named].sum(axis=1)
+    if not np.isfinite(logs.max()):
+        msg = "no record that the prior knows gives these reports; give the prior more support"
+        raise MethodError(msg)
     belief = np.exp(logs - logs.max())
     belief /= belief.sum()
     return _zone(problem.domain, belief, share)

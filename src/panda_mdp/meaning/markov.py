@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
+from panda_mdp.meaning.attack import columns_of
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.table.mechanism import Table
 
@@ -20,6 +21,23 @@ class Movement:
 
     start: FloatArray
     steps: FloatArray
+
+    def __post_init__(self) -> None:
+        start = np.asarray(self.start, dtype=np.float64)
+        steps = np.asarray(self.steps, dtype=np.float64)
+        size = start.size
+        if start.shape != (size,) or size == 0 or steps.shape != (size, size):
+            msg = (
+                f"start has shape {start.shape} and steps {steps.shape}; give one probability per "
+                "record, (K,), and one row of them per record, (K, K)"
+            )
+            raise MethodError(msg)
+        rows = np.vstack([start, steps])
+        if not ((rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
+            msg = "start and every row of steps must be probabilities: not negative, with sum 1"
+            raise MethodError(msg)
+        object.__setattr__(self, "start", frozen(start))
+        object.__setattr__(self, "steps", frozen(steps))
 
     def __repr__(self) -> str:
         return f"Movement({len(self.start)} records)"
@@ -51,7 +69,7 @@ class Movement:
         learnt = np.where(seen > 0, moves / np.maximum(seen, 1), common)
         steps = (1 - smoothing) * learnt + smoothing * common
         start = (1 - smoothing) * first / first.sum() + smoothing * common
-        return cls(frozen(start / start.sum()), frozen(steps / steps.sum(axis=1, keepdims=True)))
+        return cls(start / start.sum(), steps / steps.sum(axis=1, keepdims=True))
 
 
 def forward_backward(movement: Movement, table: Table, reports: npt.ArrayLike) -> FloatArray:
@@ -66,6 +84,7 @@ def forward_backward(movement: Movement, table: Table, reports: npt.ArrayLike) -
 def smooth(movement: Movement, seen: FloatArray) -> FloatArray:
     """The same from the likelihood of what was seen at t for every record, (T, K), whatever was
     seen: a report, an exact place, or that there was none (a row of ones says nothing)."""
+    seen = _seen(movement, seen)
     count, size = seen.shape
     forward, backward = np.empty((count, size)), np.ones((count, size))
     belief = movement.start
@@ -87,6 +106,7 @@ def viterbi(movement: Movement, table: Table, reports: npt.ArrayLike) -> IntArra
 
 def likeliest(movement: Movement, seen: FloatArray) -> IntArray:
     """The same from likelihoods, (T, K), as in `smooth`."""
+    seen = _seen(movement, seen)
     with np.errstate(divide="ignore"):
         logs = np.log(seen)
         steps, best = np.log(movement.steps), np.log(movement.start) + logs[0]
@@ -158,12 +178,23 @@ def best_places(domain: Domain, belief: FloatArray) -> IntArray:
 
 def _likelihoods(table: Table, reports: npt.ArrayLike) -> FloatArray:
     """z(report | record) for every report, (T, K)."""
-    column = {int(output): y for y, output in enumerate(table.problem.outputs)}
-    named = np.asarray(reports, dtype=np.int64).ravel()
-    if len(named) == 0 or any(int(report) not in column for report in named):
-        msg = "reports must be outputs of the table, at least one"
+    return np.asarray(table.matrix.T[columns_of(table.problem, reports)])
+
+
+def _seen(movement: Movement, seen: FloatArray) -> FloatArray:
+    """The likelihoods, where they are some for every record that moves."""
+    likely = np.asarray(seen, dtype=np.float64)
+    size = len(movement.start)
+    if likely.ndim != 2 or len(likely) == 0 or likely.shape[1] != size:
+        msg = (
+            f"the likelihoods have shape {likely.shape}; give one row of {size} per report, one "
+            "number for each record of the movement, and at least one report"
+        )
         raise MethodError(msg)
-    return np.asarray(table.matrix.T[[column[int(report)] for report in named]])
+    if not (np.isfinite(likely) & (likely >= 0)).all():
+        msg = "likelihoods are finite and not negative"
+        raise MethodError(msg)
+    return likely
 
 
 def _total(joint: FloatArray) -> float:

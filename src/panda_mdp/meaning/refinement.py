@@ -76,7 +76,16 @@ def _vulnerability(gain: FloatArray, matrix: FloatArray) -> float:
 
 
 def _matrix(table: Table | FloatArray) -> FloatArray:
-    return table.matrix if isinstance(table, Table) else np.asarray(table, dtype=np.float64)
+    if isinstance(table, Table):
+        return table.matrix
+    matrix = np.asarray(table, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.size == 0:
+        msg = f"a channel has shape {matrix.shape}; give records by outputs, (K, m)"
+        raise MethodError(msg)
+    if not ((matrix >= 0).all() and np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
+        msg = "every row of a channel must be probabilities: not negative, with sum 1"
+        raise MethodError(msg)
+    return matrix
 
 
 def _solve(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -62,9 +62,10 @@ def repeated(
     >>> [round(repeated(table, n).vulnerability, 3) for n in (1, 3, 9)]
     [0.731, 0.822, 0.935]
     """
-    if count < 1:
-        msg = f"count is {count}; there is at least 1 report"
-        raise MethodError(msg)
+    for name, number, least in (("count", count, 1), ("draws", draws, 2)):
+        if not isinstance(number, int | np.integer) or number < least:
+            msg = f"{name} is {number!r}; give a whole number, at least {least}"
+            raise MethodError(msg)
     problem = mechanism.problem
     weights, _ = checked_prior(problem, prior)
     matrix = mechanism.matrix
@@ -88,7 +89,7 @@ def blurred_distance(epsilon: float, reports: int = 1, guess: float = 0.75) -> f
     >>> round(1000 * blurred_distance(5.0)), round(1000 * blurred_distance(5.0, reports=30))
     (220, 7)
     """
-    if not 0.5 < guess < 1 or not epsilon > 0 or reports < 1:
+    if not 0.5 < guess < 1 or not epsilon > 0 or not reports >= 1:
         msg = (
             f"guess is {guess!r}, epsilon {epsilon!r}, reports {reports!r}; a guess between two "
             "lies between 0.5 and 1, epsilon is positive and there is at least 1 report"

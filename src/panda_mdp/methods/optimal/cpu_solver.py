@@ -19,6 +19,7 @@ BLOCK_ENTRIES = 1 << 15
 """Entries of the table in a block, so that its edges stay in the cache."""
 
 LEAST_BLOCKS = 16
+FAINTEST = 1e-24
 READ_MULTIPLIERS = 1 << 22
 """Multipliers of a graph among which those of a proof are looked for."""
 ROWS_AT_ONCE = 64
@@ -42,6 +43,9 @@ class Float32Halpern(Halpern):
         self._mid = np.empty_like(self._x)
 
     def _anchor(self) -> None:
+        # Entries that come to rest at 0 shrink a millionfold with every restart, and numbers too
+        # small for float32's exponent make the loops several times slower.
+        self._x[np.abs(self._x) < FAINTEST] = 0
         # In place where it can be: fresh pages for the largest arrays cost as much as copying.
         self._x0[...], self._mu0[...] = self._x, self._mu
         if self._u0.shape != self._u.shape:

@@ -67,7 +67,7 @@ def optimal(
     `panda_mdp.methods.second`), made best among the tables whose loss is within `slack` of the
     first one's, on the CPU, and certified too: `details["second"]`. `attacker` (one of the same
     names) and `limit` ask for the least loss at which that attacker gains at most `limit`, or errs
-    by at least `limit`; the lower bound is then that of all private tables within the limit. What
+    by at least `limit`; `details["limited"]` has the bound of all private tables within it. What
     follows the first table runs on the CPU's cores whatever the backend is; where that was not the
     CPU it works the multipliers out again.
 

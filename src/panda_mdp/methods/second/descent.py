@@ -40,6 +40,9 @@ FAINTEST = 0.02
 FARTHEST = 2.0
 """In logarithms: the longest step of a price; half of the last one after every turn, because what
 is seen lags behind the price."""
+AIM, REPAIR = 0.98, 2e-4
+"""The whole repair costs more than one round of it, by which tables are judged on the way: so much
+of the loss."""
 EARLY = 0.6
 """Of the work that is granted."""
 ROUNDED = 1e-15
@@ -73,8 +76,7 @@ class Limit(ABC):
     outside: Point | None = None
     """A private table beyond it."""
     aim: float = 1.0
-    """Share of the way from the origin to the limit that is aimed at: the whole repair costs more
-    than one round of it, by which tables are judged on the way."""
+    """Share of the way from the origin to the limit that is aimed at."""
     rest: int = 1
     """Checks between two changes of the price: an objective follows it more slowly than a loss."""
 
@@ -93,6 +95,10 @@ class Limit(ABC):
     def share(self, point: Point) -> float:
         """The share of the way from the origin to the limit that a table has moved."""
         return (point.limited - self.origin) / (self.most - self.origin)
+
+    def tables(self, inside: Point, outside: Point | None) -> tuple[FloatArray, FloatArray | None]:
+        """What is to be repaired, and mixed then."""
+        return inside.table, None if outside is None else outside.table
 
     def score(self, inside: Point, outside: Point | None) -> float:
         """What is made least, at most, of the mixture of two tables that just meets the limit."""
@@ -116,19 +122,21 @@ class Budget(Limit):
         first: Mechanism,
         budget: float,
         gap: float,
-        span: float,
+        before: float,
+        safe: float,
     ) -> Budget:
-        """Within a budget a little above the loss of `first`; `span` is by how much v would fall
-        without a budget."""
-        before = goal.value(first.matrix)
-        # Six slacks of the loss per objective are what many cities end near.
-        start = 6 * (budget - first.loss) / (span if span > 0 else 1.0)
+        """Within a budget a little above the loss of `first`, whose v is `before`; without a budget
+        v would be `safe`."""
+        room = budget - first.loss
+        start = goal.forms.dear * room / (before - safe if before > safe else 1.0)
+        power = 2.0
         if goal.forms.levelled:
             # Above what the least protected record has; a tenth of what most have, if that is 0.
             median = -float(np.median(goal.forms.forward(first.matrix)))
-            start = max(1.2 * goal.natural(before), 0.1 * median)
+            start, power = max(1.2 * goal.natural(before), 0.1 * median), 3.0
         within = Point(first.loss, before, first.matrix)
-        return cls(budget, first.loss, start, 2.0, gap, within, aim=0.98, before=before)
+        aim = AIM - REPAIR * first.loss / room
+        return cls(budget, first.loss, start, power, gap, within, aim=aim, before=before)
 
     def point(self, loss: float, value: float, table: FloatArray) -> Point:
         return Point(loss, value, table)
@@ -141,6 +149,14 @@ class Budget(Limit):
 
     def reached(self, least: float, bound: float) -> bool:
         return least - bound <= self.gap * (self.before - bound)
+
+    def tables(self, inside: Point, outside: Point | None) -> tuple[FloatArray, FloatArray | None]:
+        """Their mixture: one repair less, and where that costs too much `first` is mixed in."""
+        if outside is None or self.score(inside, outside) >= inside.least:
+            return inside.table, None
+        aimed = self.origin + self.aim * (self.most - self.origin)
+        part = max(0.0, aimed - inside.limited) / (outside.limited - inside.limited)
+        return np.asarray((1 - part) * inside.table + part * outside.table), None
 
 
 @dataclass(frozen=True)
@@ -162,7 +178,8 @@ class Ceiling(Limit):
         if goal.forms.levelled:
             start = 1.01 * abs(goal.natural(most))
             return cls(most, 0.0, start, 1.0, gap, safe, beyond, aim=1.002)
-        start = 0.5 * first.loss * (before - most) / (before - safe.limited) ** 2
+        start = 0.25 * goal.forms.dear * first.loss * (before - most)
+        start /= (before - safe.limited) ** 2
         return cls(most, before, start, 0.5, gap, safe, beyond, aim=1.02, rest=2)
 
     def point(self, loss: float, value: float, table: FloatArray) -> Point:
@@ -240,7 +257,7 @@ def descend(
             moved = max(limit.share(ahead) / limit.aim, FAINTEST)
             if before is not None and abs(math.log(at / before[0])) > 0.05:
                 seen = math.log(moved / before[1]) / math.log(at / before[0])
-                power = min(max(seen / limit.power, 0.3), 2.0) * limit.power
+                power = min(max(seen / limit.power, 0.5), 2.0) * limit.power
             solver.follow()
             rested += 1
             step = min(max(-math.log(moved) / power, -farthest), farthest)
@@ -255,8 +272,5 @@ def descend(
                 solver.aim(goal, at)
     except KeyboardInterrupt:
         pass
-    return Solved(inside.table, bound, stopped, solver.iterations - began_at, _table_of(outside))
-
-
-def _table_of(point: Point | None) -> FloatArray | None:
-    return None if point is None else point.table
+    table, beyond = limit.tables(inside, outside)
+    return Solved(table, bound, stopped, solver.iterations - began_at, beyond)

@@ -62,6 +62,10 @@ class CityForms(Forms):
     """What the forms add to a record's degree at most, which is a dozen edges or so: the more, the
     longer the steps of the weights and the shorter those of the table."""
 
+    dear = 6.0
+    """The price at which a slack is used up, near enough to begin with: so many slacks of loss for
+    all that the objective could fall."""
+
     @abstractmethod
     def below(self, weights: FloatArray) -> FloatArray:
         """A table b, near A^T w, with <b, z> <= v(z) for every z >= 0, or <= sum(w) v(z) where

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
+from panda_mdp.errors import MethodError
 from panda_mdp.methods.second.forms import CityForms, relative
 from panda_mdp.problem import Problem
 
@@ -25,8 +26,9 @@ FARTHEST_RANK = 0.1
 """Of all records: how far the farthest of them reaches."""
 STORED = 2e-7
 """More than storing a distance in float32 and summing in float64 can err, relatively."""
-SUMMED = 2e-3
-"""More than twice what a sum of 8,192 float32 terms of one sign can err, relatively."""
+SUMMED_AT_ONCE = 512
+SUMMED = 1e-4
+"""More than twice what float32 sums of so many terms of one sign can err, relatively."""
 LARGEST = 1 << 26
 """Distances between records that are held, in float32, for a quick look at all guesses."""
 
@@ -42,8 +44,8 @@ class Guesses(CityForms):
     order: IntArray
     distances: Float32Array | None
     """All distances, (K, K), where they can be held."""
-    together = 2
-    stiffness = 8.0
+    stiffness = 16.0
+    dear = 10.0
 
     @classmethod
     def around(cls, problem: Problem, table: FloatArray) -> Guesses:
@@ -58,9 +60,10 @@ class Guesses(CityForms):
             every = np.empty((size, size), dtype=np.float32)
             for rows, block in problem.domain.blocks():
                 every[rows] = block
-        best = best_guesses(problem, table)[0]
-        held = np.argsort(problem.domain.distances(best, None), axis=1, kind="stable")[:, ranks].T
         order = np.arange(size)
+        none = np.empty((0, 0), dtype=np.int64), np.empty((0, 0, 0), dtype=np.float32)
+        best = cls(problem, *none, order, every).look(table)[0]
+        held = np.argsort(problem.domain.distances(best, None), axis=1, kind="stable")[:, ranks].T
         return cls(problem, held, _costs(problem, held, order), order, every)
 
     def forward(self, table: FloatArray) -> FloatArray:
@@ -102,10 +105,9 @@ class Guesses(CityForms):
         if self.distances is None:
             return -float(best_guesses(self.problem, table)[1].sum())
         # In float64 for those guesses alone that may be best.
-        joint = self.problem.prior[:, None] * table
-        errors = self.distances @ joint.astype(np.float32)
+        errors = self._errors(table)
         near = np.flatnonzero((errors <= errors.min(axis=0) * (1 + SUMMED)).any(axis=1))
-        exact = self.problem.domain.distances(near, None) @ joint
+        exact = self.problem.domain.distances(near, None) @ (self.problem.prior[:, None] * table)
         return -float(exact.min(axis=0).sum())
 
     def glance(self, table: FloatArray) -> float:
@@ -130,9 +132,21 @@ class Guesses(CityForms):
         """`best_guesses` in float32 where all distances can be held."""
         if self.distances is None:
             return best_guesses(self.problem, table)
-        errors = self.distances @ (self.problem.prior[:, None] * table).astype(np.float32)
+        errors = self._errors(table)
         best = errors.argmin(axis=0)
-        return best, errors[best, np.arange(len(best))].astype(np.float64)
+        return best, errors[best, np.arange(len(best))]
+
+    def _errors(self, table: FloatArray) -> FloatArray:
+        """p(y) times every guess's expected distance, nearly, (K, m)."""
+        if self.distances is None:
+            msg = "the distances are not held"
+            raise MethodError(msg)
+        joint = (self.problem.prior[:, None] * table).astype(np.float32)
+        errors = np.zeros(table.shape)
+        for begin in range(0, len(joint), SUMMED_AT_ONCE):
+            some = slice(begin, begin + SUMMED_AT_ONCE)
+            errors += self.distances[:, some] @ joint[some]
+        return errors
 
 
 def best_guesses(problem: Problem, table: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -42,9 +42,13 @@ EXACT_TIGHTENING = 5e-6
 """HiGHS's tables are accurate, so the closure needs little room for what normalising leaves."""
 SHY = 1e-6
 """Of the room that the budget leaves: what is not used, so that quantising stays within it."""
-WORK = 0.7
-"""Iterations of a second objective, of those of the first solve: about as much time in all."""
-LEAST_WORK = 400
+WORK = 0.6
+"""Iterations of a second objective, of those of the first solve: with checks and repair it then
+takes no longer than that."""
+LEAST_WORK, SMALL_WORK = 320, 480
+"""The least of them, for large tables and for those up to `SMALL` entries, where they take seconds
+and a price may have to be met exactly."""
+SMALL = 1 << 17
 LIMIT_WORK = 3.0
 """The same of a limit, which ends by itself when the gap is reached."""
 LEAST_LIMIT_WORK = 1200
@@ -88,6 +92,7 @@ def lower_objective(
     goal: Objective[Forms]
     if problem.size * problem.outputs_count <= EXACT_ENTRIES:
         goal = forms = objective(problem, then, radius)
+        before = goal.value(first.matrix)
         graph = constraint_graph(problem.domain, problem.epsilon)
         solved = solve_objective(problem, forms, graph, budget)
         tightening = EXACT_TIGHTENING
@@ -99,16 +104,17 @@ def lower_objective(
             )
             raise MethodError(msg)
         goal = followed = city_objective(problem, then, radius, first.matrix)
-        span = goal.value(first.matrix) - goal.value(one_row(problem))
-        limit = Budget.of(followed, first, budget, gap, span)
-        granted = max(LEAST_WORK, int(WORK * first.details.get("iterations", 0)))
+        before = goal.value(first.matrix)
+        limit = Budget.of(followed, first, budget, gap, before, goal.value(one_row(problem)))
+        fewest = SMALL_WORK if problem.loss.size <= SMALL else LEAST_WORK
+        granted = max(fewest, int(WORK * first.details.get("iterations", 0)))
         solved = descend(first, followed, limit, granted, solver, closure, time_limit, progress)
         tightening = TIGHTENING
     within = budget - SHY * (budget - first.loss)
     private = Private(closure, problem, tightening, first.matrix)
     mixed = private.within(solved, problem.expected_loss, goal.value, within)
     best = _certified(problem, mixed, f"{first.method}, then {then}")
-    before, value = goal.value(first.matrix), math.inf
+    value = math.inf
     if best is not None and best.loss <= budget:
         value = goal.value(best.matrix)
     if best is None or value > before:
@@ -187,38 +193,37 @@ def limited(
     the loss is within `gap` of its bound. Closed over all pairs, mixed with a row common to all
     records until the limit holds on the integers that are drawn from, and audited.
 
-    Guarantee: epsilon-mDP by audit, v at most `limit`, and `lower_bound` is a rigorous bound below
-    the loss of every private table that respects the limit: the price of the limit is certified.
-    `details["limited"]` has the value and, at scale, loss and bound without the limit. A limit that
-    no report which ignores the record respects is refused.
+    Guarantee: epsilon-mDP by audit and v at most `limit`. `details["limited"]` has the value, in
+    `bound` a rigorous bound below the loss of every private table that respects the limit, and loss
+    and bound without it: the price of the limit is certified. `lower_bound` stays that of all
+    private tables. A limit that no report which ignores the record respects is refused.
     """
-    start = time.perf_counter()
     safe = check_limit(problem, attacker, limit, radius)
     method = f"optimal, {attacker} at {'least' if attacker in LARGE else 'most'} {limit:g}"
     facts: dict[str, object] = {"objective": attacker, "radius": radius, "limit": limit}
-    stages: tuple[tuple[str, float], ...] = ()
     closure = Closure(problem.domain)
+    free, solver = _first(problem, gap, progress) if first is None else first()
+    start, stages, least = time.perf_counter(), free.stages, free.lower_bound or 0.0
+    facts |= {"loss_without": free.loss, "bound_without": free.lower_bound, "bound": least}
     goal: Objective[Forms]
     if problem.loss.size <= EXACT_ENTRIES:
         goal = forms = objective(problem, attacker, radius)
-        graph = constraint_graph(problem.domain, problem.epsilon)
-        solved = solve_limit(problem, forms, graph, goal.of_natural(limit))
-        bound, tightening = max(solved.bound, 0.0), EXACT_TIGHTENING
     else:
-        free, solver = _first(problem, gap, progress) if first is None else first()
-        start, stages = time.perf_counter(), free.stages
-        facts |= {"loss_without": free.loss, "bound_without": free.lower_bound}
         goal = followed = city_objective(problem, attacker, radius, free.matrix)
-        most, value = goal.of_natural(limit), goal.value(free.matrix)
-        if value <= most:
-            facts |= {"value": goal.natural(value), "stopped": "met without it"}
-            return free.with_facts(details={**free.details, "limited": facts})
+    most, value = goal.of_natural(limit), goal.value(free.matrix)
+    if value <= most:
+        facts |= {"value": goal.natural(value), "unit": goal.unit, "stopped": "met without it"}
+        return free.with_facts(details={**free.details, "limited": facts})
+    if problem.loss.size <= EXACT_ENTRIES:
+        graph = constraint_graph(problem.domain, problem.epsilon)
+        solved = solve_limit(problem, forms, graph, most)
+        tightening = EXACT_TIGHTENING
+    else:
         far = Point(goal.value(safe), problem.expected_loss(safe), safe)
         rule = Ceiling.of(followed, free, most, gap, far)
         work = max(LEAST_LIMIT_WORK, int(LIMIT_WORK * free.details.get("iterations", 0)))
         solved = descend(free, followed, rule, work, solver, closure, time_limit, progress)
-        bound, tightening = max(solved.bound, free.lower_bound or 0.0), TIGHTENING
-    most = goal.of_natural(limit)
+        tightening = TIGHTENING
     within = most - SHY * (most - goal.value(safe))
     private = Private(closure, problem, tightening, safe)
     mixed = private.within(solved, goal.value, problem.expected_loss, within)
@@ -229,12 +234,14 @@ def limited(
         value = goal.value(best.matrix)
     facts |= {
         "value": goal.natural(value),
+        "bound": max(solved.bound, least),
         "unit": goal.unit,
         "stopped": solved.status,
         "iterations": solved.iterations,
     }
     return best.with_facts(
-        lower_bound=bound,
+        lower_bound=free.lower_bound,
+        proof=free.proof,
         stages=(*stages, ("solve, repair and audit", time.perf_counter() - start)),
         details={**best.details, "limited": facts},
     )
