@@ -58,7 +58,6 @@ proofs: $(VENV)/.dev
 $(VENV)/bin/python:
 	@echo "setting up $(VENV): Python packages go there and nowhere else; no rights are needed"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)-lowest/.done: pyproject.toml .ci/lowest.txt
 	$(PYTHON) -m venv $(VENV)-lowest

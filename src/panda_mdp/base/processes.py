@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Generic, Literal, Self, TypeVar
@@ -35,11 +36,17 @@ class Worker(Generic[Request, Answer]):
     `prepare(request)` is called in that process and returns the work itself. Only the work counts
     against the limit: loading compiled code, which the first run ever compiles, is no part of it.
     A request that exceeds its limit is stopped by ending the process, whatever it does, and the
-    next one gets a new process. `prepare` is pickled once, when the process starts.
+    next one gets a new process. `prepare` is pickled once, when the process starts. With `copied`
+    it is a copy of a process that has this one's modules imported, and starts at once.
     """
 
-    def __init__(self, prepare: Callable[[Request], Callable[[], Answer]]) -> None:
+    def __init__(
+        self, prepare: Callable[[Request], Callable[[], Answer]], *, copied: bool = False
+    ) -> None:
         self._prepare = prepare
+        self._context: ForkServerContext | SpawnContext = (
+            copies() if copied else multiprocessing.get_context("spawn")
+        )
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
@@ -91,9 +98,8 @@ class Worker(Generic[Request, Answer]):
     def _started(self) -> Connection:
         if self._pipe is not None:
             return self._pipe
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, self._prepare), daemon=True)
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs, self._prepare), daemon=True)
         with uninterrupted():
             process.start()
         theirs.close()
@@ -103,6 +109,7 @@ class Worker(Generic[Request, Answer]):
 
 def _serve(pipe: Connection, prepare: Callable[[Request], Callable[[], Answer]]) -> None:
     """The body of a worker's process."""
+    settle()
     while True:
         try:
             request = pipe.recv()
@@ -111,6 +118,25 @@ def _serve(pipe: Connection, prepare: Callable[[Request], Callable[[], Answer]])
         work = prepare(request)
         pipe.send("ready")
         pipe.send(work())
+
+
+def copies() -> ForkServerContext:
+    """Starts processes as copies of one that has imported this one's modules and runs no threads.
+
+    Importing numba and SciPy takes longer than most of what is asked of such a process.
+    """
+    context = multiprocessing.get_context("forkserver")
+    own = [name for name in sys.modules if name.startswith("panda_mdp.") and ".jax" not in name]
+    context.set_forkserver_preload(["numba", *own])
+    return context
+
+
+def settle() -> None:
+    """First thing in a copied process: forget that it is one.
+
+    numba would otherwise take a lock of the system that nobody gives back where it is killed.
+    """
+    multiprocessing.set_start_method("spawn", force=True)
 
 
 def bound_memory(share: float) -> None:

@@ -3,51 +3,53 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.parts import in_parts
 
 DETOUR_ROWS, DETOUR_COLUMNS = 32, 512
 
 
-@njit(cache=True)
-def _first_broken(table, factor, top, bottom, end):
-    """end[i] becomes a column j of row i that a detour undercuts, for rows top <= i < bottom.
+@njit(cache=True, nogil=True)
+def _first_broken(begin, end, table, factor, column):
+    """column[i] becomes a j that a detour from i undercuts, for rows of blocks [begin, end).
 
     Shortest detours are found for blocks of rows and columns that stay in the cache, so the table
     is read once per block of rows and not once per row.
     """
     size = len(table)
     # A shape of constants would be unrolled: it took 45 s to compile.
-    best = np.empty((bottom - top, min(size, DETOUR_COLUMNS)))
-    # The matrix is symmetric: columns left of the block belong to other blocks.
-    for left in range(top, size, DETOUR_COLUMNS):
-        right = min(size, left + DETOUR_COLUMNS)
-        for i in range(len(best)):
-            for j in range(best.shape[1]):
-                best[i, j] = np.inf
-        for k in range(size):
-            onward = table[k, left:right]
-            for i in range(bottom - top):
-                first = table[top + i, k]
-                shortest = best[i]
-                for j in range(len(onward)):
-                    shortest[j] = min(shortest[j], first + onward[j])
-        for i in range(top, bottom):
-            for j in range(left, right):
-                if end[i] < 0 and table[i, j] > factor * best[i - top, j - left]:
-                    end[i] = j
+    best = np.empty((min(size, DETOUR_ROWS), min(size, DETOUR_COLUMNS)))
+    for block in range(begin, end):
+        top = block * DETOUR_ROWS
+        bottom = min(size, top + DETOUR_ROWS)
+        # The matrix is symmetric: columns left of the block belong to other blocks.
+        for left in range(top, size, DETOUR_COLUMNS):
+            right = min(size, left + DETOUR_COLUMNS)
+            for i in range(len(best)):
+                for j in range(best.shape[1]):
+                    best[i, j] = np.inf
+            for k in range(size):
+                onward = table[k, left:right]
+                for i in range(bottom - top):
+                    first = table[top + i, k]
+                    shortest = best[i]
+                    for j in range(len(onward)):
+                        shortest[j] = min(shortest[j], first + onward[j])
+            for i in range(top, bottom):
+                for j in range(left, right):
+                    if column[i] < 0 and table[i, j] > factor * best[i - top, j - left]:
+                        column[i] = j
 
 
-@njit(cache=True, parallel=True)
-def broken_triangle(table, factor):
+def broken_triangle(table: FloatArray, factor: float) -> tuple[int, int, int]:
     """A triple (i, j, k) with d(i, j) > factor (d(i, k) + d(k, j)), or (-1, -1, -1)."""
     size = len(table)
-    end = np.full(size, -1, np.int64)
-    for block in prange((size + DETOUR_ROWS - 1) // DETOUR_ROWS):
-        top = block * DETOUR_ROWS
-        _first_broken(table, factor, top, min(size, top + DETOUR_ROWS), end)
-    for i in range(size):
-        if end[i] >= 0:
-            for k in range(size):
-                if table[i, end[i]] > factor * (table[i, k] + table[k, end[i]]):
-                    return i, end[i], k
+    column = np.full(size, -1, np.int64)
+    in_parts(_first_broken, -(-size // DETOUR_ROWS), table, factor, column)
+    for i in np.flatnonzero(column >= 0):
+        j = column[i]
+        for k in np.flatnonzero(table[i, j] > factor * (table[i] + table[:, j])):
+            return int(i), int(j), int(k)
     return -1, -1, -1

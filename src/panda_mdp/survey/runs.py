@@ -13,15 +13,25 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.processes import NoAnswer, Worker, forget_peak, peak_mb, uninterrupted
+from panda_mdp.base.processes import (
+    NoAnswer,
+    Worker,
+    copies,
+    forget_peak,
+    peak_mb,
+    settle,
+    uninterrupted,
+)
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import attack
+from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
@@ -92,27 +102,42 @@ def compile_kernels(methods: Sequence[AnyMethod], problem: Problem) -> Iterator[
     Two processes share the work: the compiler uses one core. Compiled loops stay on the disk, where
     a later run loads them in seconds.
     """
-    # From both ends, which have the fewest loops in common.
-    inwards = [*methods[:1], *reversed(methods[1:])]
+    small = _small(problem)
+    # What takes longest comes first, and beside it what has no loops in common with it.
+    tasks: list[tuple[AnyMethod | None, Callable[[], object]]] = []
+    if any(method.timed for method in methods):
+        tasks.append((None, partial(_solver_loops, small)))
+    plain, timed = (tuple(m for m in methods if m.timed == how) for how in (False, True))
+    tasks += [(method, partial(_rehearse, method, small)) for method in (*plain, *reversed(timed))]
     with uninterrupted():
-        pool = multiprocessing.get_context("spawn").Pool(min(COMPILERS, len(inwards)))
+        pool = copies().Pool(min(COMPILERS, len(tasks)), settle)
     with pool:
-        ready = pool.imap_unordered(_rehearsed, [(method, problem) for method in inwards])
+        ready = pool.imap_unordered(_done, tasks)
         # A process that was ended from outside never answers: its loops are compiled later.
         with contextlib.suppress(multiprocessing.TimeoutError, StopIteration):
             while True:
-                yield ready.next(START_SECONDS)
+                method = ready.next(START_SECONDS)
+                if method is not None:
+                    yield method
 
 
-def _rehearsed(request: tuple[AnyMethod, Problem]) -> AnyMethod:
-    _rehearse(*request)
-    return request[0]
+def _done(task: tuple[AnyMethod | None, Callable[[], object]]) -> AnyMethod | None:
+    task[1]()
+    return task[0]
+
+
+def _solver_loops(small: Problem) -> None:
+    """One step of the first-order method, whose loops take as long to compile as all others."""
+    from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+
+    even = np.full((small.size, small.outputs_count), 1 / small.outputs_count)
+    CpuSolver(small, constraint_graph(small.domain, small.epsilon), even).advance(1)
 
 
 def run(method: AnyMethod, problem: Problem, limit: float | None) -> Outcome:
     """Run one method in a fresh process and stop it where it exceeds its limit (seconds)."""
     allowed = None if limit is None else limit + (GRACE_SECONDS if method.timed else 0)
-    with Worker(_prepared) as worker:
+    with Worker(_prepared, copied=True) as worker:
         answer = worker.answer((method, problem, limit), allowed, start_limit=START_SECONDS)
     if not isinstance(answer, NoAnswer):
         return Outcome(method, problem, **answer)
@@ -129,14 +154,13 @@ def run(method: AnyMethod, problem: Problem, limit: float | None) -> Outcome:
 def _prepared(request: tuple[AnyMethod, Problem, float | None]) -> Callable[[], dict[str, Any]]:
     """The method's run, its compiled kernels loaded."""
     method, problem, limit = request
-    _rehearse(method, problem)
+    _rehearse(method, _small(problem))
     forget_peak()
     return lambda: _measured(method, problem, limit)
 
 
-def _rehearse(method: AnyMethod, problem: Problem) -> None:
+def _rehearse(method: AnyMethod, small: Problem) -> None:
     """Run a method on a small problem: its kernels are compiled, or loaded, afterwards."""
-    small = _small(problem)
     # What goes wrong here goes wrong again in the run itself, where it is reported.
     with contextlib.suppress(Exception):
         method.run(small, REHEARSAL_SECONDS)

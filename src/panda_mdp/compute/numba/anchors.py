@@ -7,7 +7,10 @@ row does not list has the tail's probability.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.parts import in_parts
 
 
 @njit(cache=True, inline="always")
@@ -51,42 +54,69 @@ def pair_leakage(start, anchor, probability, tail, i, j):
     return up, down
 
 
-@njit(cache=True, parallel=True)
-def many_leakages(start, anchor, probability, tail, first, second):
-    """The larger of the two suprema for each pair (first[k], second[k]) of rows."""
-    out = np.empty(len(first))
-    for k in prange(len(first)):
+@njit(cache=True, nogil=True)
+def _many_leakages(begin, end, start, anchor, probability, tail, first, second, out):
+    for k in range(begin, end):
         up, down = pair_leakage(start, anchor, probability, tail, first[k], second[k])
         out[k] = max(up, down)
+
+
+def many_leakages(
+    start: IntArray,
+    anchor: IntArray,
+    probability: FloatArray,
+    tail: float,
+    first: IntArray,
+    second: IntArray,
+) -> FloatArray:
+    """The larger of the two suprema for each pair (first[k], second[k]) of rows."""
+    out = np.empty(len(first))
+    rows = (start, anchor, probability, tail)
+    in_parts(_many_leakages, len(first), *rows, first, second, out)
     return out
 
 
-@njit(cache=True, parallel=True)
-def one_sided(start, probability, tail):
-    """Suprema against a record with no anchor in common: (row over it, it over row)."""
-    rows = len(start) - 1
-    up = np.zeros(rows)
-    down = np.zeros(rows)
-    for i in prange(rows):
+@njit(cache=True, nogil=True)
+def _one_sided(begin, end, start, probability, tail, up, down):
+    for i in range(begin, end):
         for k in range(start[i], start[i + 1]):
             up[i] += _favour(probability[k], tail)
             down[i] += _favour(tail, probability[k])
+
+
+def one_sided(
+    start: IntArray, probability: FloatArray, tail: float
+) -> tuple[FloatArray, FloatArray]:
+    """Suprema against a record with no anchor in common: (row over it, it over row)."""
+    up, down = np.zeros(len(start) - 1), np.zeros(len(start) - 1)
+    in_parts(_one_sided, len(up), start, probability, tail, up, down)
     return up, down
 
 
-@njit(cache=True, parallel=True)
-def leakage_matrix(start, anchor, probability, tail, up, down, distance, split):
-    """All leakages, symmetric; records at least `split` apart have no anchor in common."""
-    rows = len(start) - 1
-    out = np.zeros((rows, rows))
-    for i in prange(rows):
+@njit(cache=True, nogil=True)
+def _leakage_matrix(begin, end, start, anchor, probability, tail, up, down, distance, split, out):
+    for i in range(begin, end):
         for j in range(i):
             if distance[i, j] >= split:
                 out[i, j] = max(up[i] + down[j], down[i] + up[j])
             else:
                 one, two = pair_leakage(start, anchor, probability, tail, i, j)
                 out[i, j] = max(one, two)
-    for i in prange(rows):
-        for j in range(i + 1, rows):
-            out[i, j] = out[j, i]
+            out[j, i] = out[i, j]
+
+
+def leakage_matrix(
+    start: IntArray,
+    anchor: IntArray,
+    probability: FloatArray,
+    tail: float,
+    up: FloatArray,
+    down: FloatArray,
+    distance: FloatArray,
+    split: float,
+) -> FloatArray:
+    """All leakages, symmetric; records at least `split` apart have no anchor in common."""
+    out = np.zeros((len(up), len(up)))
+    rows = (start, anchor, probability, tail)
+    in_parts(_leakage_matrix, len(up), *rows, up, down, distance, split, out)
     return out

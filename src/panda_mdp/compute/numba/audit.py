@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.parts import in_parts
 from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill
 
@@ -62,10 +63,44 @@ def _scan(
                     where[1] = j
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
+def _scan_tiles(
+    begin, end, far, floor, logs, weights, kind, table, order, starts, between, high, low, reach,
+    constant, shrink, values, places, visited,
+):  # fmt: skip
+    """Scan tiles begin <= a < end against themselves or, where `far`, against those after them."""
+    best = np.empty(1)
+    where = np.empty(2, np.int64)
+    for a in range(begin, end):
+        best[0] = floor
+        for b in range(a + 1 if far else a, len(starts) - 1 if far else a + 1):
+            if far and reach[a, b] + constant <= best[0] * between[a, b] * shrink:
+                continue
+            visited[a] += 1
+            _scan(
+                logs, weights, kind, table, order, starts, high, low, a, b, constant, shrink, best,
+                where,
+            )  # fmt: skip
+        if best[0] > floor:
+            values[a] = best[0]
+            places[a, 0] = where[0]
+            places[a, 1] = where[1]
+
+
 def worst_pair(
-    logs, weights, kind, table, order, starts, between, high, low, reach, constant, shrink
-):
+    logs: FloatArray,
+    weights: IntArray,
+    kind: int,
+    table: FloatArray,
+    order: IntArray,
+    starts: IntArray,
+    between: FloatArray,
+    high: FloatArray,
+    low: FloatArray,
+    reach: FloatArray,
+    constant: float,
+    shrink: float,
+) -> tuple[float, int, int, int]:
     """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)).
 
     `reach[a, b]` bounds the log ratios between two tiles and `between[a, b]` the distance from
@@ -77,55 +112,20 @@ def worst_pair(
     values = np.zeros(count)
     places = np.zeros((count, 2), np.int64)
     visited = np.zeros(count, np.int64)
-    for a in prange(count):
-        best = np.zeros(1)
-        where = np.zeros(2, np.int64)
-        _scan(
-            logs, weights, kind, table, order, starts, high, low, a, a, constant, shrink, best,
-            where,
-        )  # fmt: skip
-        values[a] = best[0]
-        places[a, 0] = where[0]
-        places[a, 1] = where[1]
-    # Plain loops in place of array functions: those take longer to compile than all of this.
+    tables = (logs, weights, kind, table, order, starts, between, high, low, reach)
     floor = 0.0
-    for a in range(count):
-        floor = max(floor, values[a])
-    for a in prange(count):
-        best = np.zeros(1)
-        best[0] = floor
-        where = np.zeros(2, np.int64)
-        for b in range(a + 1, count):
-            if reach[a, b] + constant <= best[0] * between[a, b] * shrink:
-                continue
-            visited[a] += 1
-            _scan(
-                logs, weights, kind, table, order, starts, high, low, a, b, constant, shrink, best,
-                where,
-            )  # fmt: skip
-        if best[0] > floor:
-            values[a] = best[0]
-            places[a, 0] = where[0]
-            places[a, 1] = where[1]
-    top = 0
-    scanned = count
-    for a in range(count):
-        if values[a] > values[top]:
-            top = a
-        scanned += visited[a]
-    return values[top], places[top, 0], places[top, 1], scanned
+    for far in (False, True):
+        in_parts(_scan_tiles, count, far, floor, *tables, constant, shrink, values, places, visited)
+        floor = float(values.max())
+    top = int(values.argmax())
+    return values[top], places[top, 0], places[top, 1], int(visited.sum())
 
 
-@njit(cache=True, parallel=True)
-def local_rates(logs, spread, kind, table, order):
-    """For every position i the maximum over j of max_y |log z_iy - log z_jy| / d(i, j).
-
-    `spread` bounds every log ratio, so pairs too far apart to matter are passed over.
-    """
+@njit(cache=True, nogil=True)
+def _local_rates(begin, end, logs, spread, kind, table, order, rates):
     size, outputs = logs.shape
-    rates = np.zeros(size)
-    for i in prange(size):
-        distance = np.empty(CHUNK)
+    distance = np.empty(CHUNK)
+    for i in range(begin, end):
         best = 0.0
         for start in range(0, size, CHUNK):
             stop = min(start + CHUNK, size)
@@ -140,4 +140,15 @@ def local_rates(logs, spread, kind, table, order):
                 if worst > best * d:
                     best = worst / d
         rates[i] = best
+
+
+def local_rates(
+    logs: FloatArray, spread: float, kind: int, table: FloatArray, order: IntArray
+) -> FloatArray:
+    """For every position i the maximum over j of max_y |log z_iy - log z_jy| / d(i, j).
+
+    `spread` bounds every log ratio, so pairs too far apart to matter are passed over.
+    """
+    rates = np.zeros(len(logs))
+    in_parts(_local_rates, len(logs), logs, spread, kind, table, order, rates)
     return rates

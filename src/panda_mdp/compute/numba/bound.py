@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
+from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
+from panda_mdp.base.parts import in_parts
 from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill
 from panda_mdp.space.tiles import TILE
@@ -22,20 +23,12 @@ def _multiplier(own, other, growth, scale):
     return scale * max(0.0, min(own, -other / growth))
 
 
-@njit(cache=True, parallel=True)
-def least_reduced_costs(cost, u, inverse, ends, start, slot, growth, scale):
-    """min_y of the reduced costs of every record, rounding errors subtracted.
-
-    For any multipliers l >= 0 of the constraints z_i <= g z_j (g an upper bound on exp(eps d)),
-    h_iy = cost_iy + sum over edges (l_ij - g l_ji) and every feasible z has
-    sum cost z >= sum_i min_y h_iy, because rows sum to 1. `inverse` takes the multipliers u of
-    the scaled problem back to the unscaled one.
-    """
-    records, outputs = cost.shape
-    least = np.empty(records)
-    for i in prange(records):
-        h = np.empty(outputs)
-        size = np.empty(outputs)
+@njit(cache=True, nogil=True)
+def _least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth, scale, least):
+    outputs = cost.shape[1]
+    h = np.empty(outputs)
+    size = np.empty(outputs)
+    for i in range(begin, end):
         for y in range(outputs):
             h[y] = cost[i, y]
             size[y] = abs(cost[i, y])
@@ -59,23 +52,40 @@ def least_reduced_costs(cost, u, inverse, ends, start, slot, growth, scale):
         for y in range(outputs):
             low = min(low, h[y] - terms * UNIT_ROUNDOFF * size[y])
         least[i] = low
+
+
+def least_reduced_costs(
+    cost: FloatArray,
+    u: Float32Array,
+    inverse: FloatArray | Float32Array,
+    ends: IntArray,
+    start: IntArray,
+    slot: IntArray,
+    growth: FloatArray,
+    scale: float,
+) -> FloatArray:
+    """min_y of the reduced costs of every record, rounding errors subtracted.
+
+    For any multipliers l >= 0 of the constraints z_i <= g z_j (g an upper bound on exp(eps d)),
+    h_iy = cost_iy + sum over edges (l_ij - g l_ji) and every feasible z has
+    sum cost z >= sum_i min_y h_iy, because rows sum to 1. `inverse` takes the multipliers u of
+    the scaled problem back to the unscaled one.
+    """
+    least = np.empty(len(cost))
+    tables = (cost, u, inverse, ends, start, slot, growth, scale)
+    in_parts(_least_reduced_costs, len(cost), *tables, least)
     return least
 
 
-@njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
-def violated_pairs(z, epsilon, kind, table, order, starts, between, reach, most, least_gain):
-    """For every position the `most` partners whose constraint it misses by the most mass.
-
-    gain_ij = sum_y max(0, z_jy exp(-epsilon d) - z_iy). Returns partners (K, most), -1 where
-    none exceeds `least_gain`, and the gains.
-    """
-    records, outputs = z.shape
-    count = len(starts) - 1
-    partner = np.full((records, most), -1, np.int64)
-    gain = np.zeros((records, most))
-    for a in prange(count):
-        distance = np.empty(TILE)
-        for b in range(count):
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def _violated_pairs(
+    begin, end, z, epsilon, kind, table, order, starts, between, reach, most, least_gain, partner,
+    gain,
+):  # fmt: skip
+    outputs = z.shape[1]
+    distance = np.empty(TILE)
+    for a in range(begin, end):
+        for b in range(len(starts) - 1):
             if reach[a, b] <= epsilon * between[a, b]:
                 continue
             first = starts[b]
@@ -100,4 +110,27 @@ def violated_pairs(z, epsilon, kind, table, order, starts, between, reach, most,
                             k -= 1
                         gain[i, k] = value
                         partner[i, k] = j
+
+
+def violated_pairs(
+    z: Float32Array,
+    epsilon: float,
+    kind: int,
+    table: FloatArray,
+    order: IntArray,
+    starts: IntArray,
+    between: FloatArray,
+    reach: FloatArray,
+    most: int,
+    least_gain: float,
+) -> tuple[IntArray, FloatArray]:
+    """For every position the `most` partners whose constraint it misses by the most mass.
+
+    gain_ij = sum_y max(0, z_jy exp(-epsilon d) - z_iy). Returns partners (K, most), -1 where
+    none exceeds `least_gain`, and the gains.
+    """
+    partner = np.full((len(z), most), -1, np.int64)
+    gain = np.zeros((len(z), most))
+    tables = (z, epsilon, kind, table, order, starts, between, reach, most, least_gain)
+    in_parts(_violated_pairs, len(starts) - 1, *tables, partner, gain)
     return partner, gain

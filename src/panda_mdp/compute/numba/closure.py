@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import prange
+from typing import Any
 
+import numpy as np
+
+from panda_mdp.base.parts import in_parts
 from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill
 from panda_mdp.space.tiles import TILE
@@ -35,26 +37,15 @@ def _raise(source, row, factor):
         row[y] = max(row[y], factor * source[y])
 
 
-@njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
-def close(
-    z, out, active, epsilon, nats, margin, above, high, turns, count, partner, exponents, kind,
-    table, order, starts, between,
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def _close(
+    first_turn, last_turn, z, out, active, epsilon, nats, margin, above, high, turns, count,
+    partner, exponents, kind, table, order, starts, between,
 ):  # fmt: skip
-    """out_xy = max over the x' with epsilon d(x, x') < nats of z_x'y exp(-epsilon d(x, x')), for
-    the active records x; the rows of the others are copied.
-
-    `high` (tiles, m) bounds `above` times z in every tile: what a row lacks of that bounds how far
-    away a tile can raise it. `turns` are the tiles in the order in which threads share them.
-
-    Rows of `partner` and `exponents`, epsilon d, (K, n) list the sources of a record, `count` of
-    them; where that is negative all records are looked at, and those are listed for which
-    above_x' z_x' exp(-epsilon d) comes within the record's `margin` of its row, unless they are
-    more than n.
-    """
     outputs = z.shape[1]
     tiles = len(starts) - 1
     most = partner.shape[1]
-    for turn in prange(tiles):
+    for turn in range(first_turn, last_turn):
         a = turns[turn]
         begin = starts[a]
         open_ = np.zeros(TILE, np.bool_)
@@ -122,3 +113,19 @@ def close(
         for i in range(begin, starts[a + 1]):
             if open_[i - begin] and listed[i - begin] <= most:
                 count[i] = listed[i - begin]
+
+
+def close(z: Any, out: Any, active: Any, epsilon: float, nats: float, *arrays: Any) -> None:
+    """out_xy = max over the x' with epsilon d(x, x') < nats of z_x'y exp(-epsilon d(x, x')), for
+    the active records x; the rows of the others are copied.
+
+    `high` (tiles, m) bounds `above` times z in every tile: what a row lacks of that bounds how far
+    away a tile can raise it. `turns` are the tiles in the order in which threads share them. The
+    other arguments are those of the loop above.
+
+    Rows of `partner` and `exponents`, epsilon d, (K, n) list the sources of a record, `count` of
+    them; where that is negative all records are looked at, and those are listed for which
+    above_x' z_x' exp(-epsilon d) comes within the record's `margin` of its row, unless they are
+    more than n.
+    """
+    in_parts(_close, len(arrays[-1]), z, out, active, epsilon, nats, *arrays)

@@ -38,6 +38,7 @@ def njit(
     *,
     cache=True,
     parallel=False,
+    nogil=False,
     inline="never",
     fastmath=False,
     error_model="python",
@@ -46,6 +47,7 @@ def njit(
     """`numba.njit` with a cache that is renewed when any of `sources` changes."""
     options = {
         "parallel": parallel,
+        "nogil": nogil,
         "inline": inline,
         "fastmath": fastmath,
         "error_model": error_model,

@@ -37,7 +37,7 @@ def composed_rates(kind, table, order, likelihood, row, up, counted, epsilon, sl
     beyond = np.zeros(size, np.int64)
     for x in prange(size):
         distance = np.empty(x)
-        fill(kind, table, order, x, 0, x, distance)
+        fill(kind, table, order, x, np.int64(0), x, distance)
         for y in range(x):
             if not (counted[x] or counted[y]):
                 continue

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.parts import in_parts
 
 
 @njit(cache=True)
@@ -64,16 +67,13 @@ def unsafe_mass(x, y, who, ranked, start, anchor, probability, tail, budgets, pl
     return unsafe + none
 
 
-@njit(cache=True, parallel=True)
-def unsafe_pairs(begin, ranked, start, anchor, probability, tail, budgets, place, room, tiny):
-    """For records x = begin + i the largest unsafe mass over x' < x and both hypotheses, and x'.
-
-    `room` is what Phase I leaves of eps d, (rows, K); a pair for which it is negative is unsafe.
-    """
-    worst = np.zeros(len(room))
-    partner = np.zeros(len(room), np.int64)
-    for i in prange(len(room)):
-        x = begin + i
+@njit(cache=True, nogil=True)
+def _unsafe_pairs(
+    begin, end, first, ranked, start, anchor, probability, tail, budgets, place, room, tiny, worst,
+    partner,
+):  # fmt: skip
+    for i in range(begin, end):
+        x = first + i
         for y in range(x):
             if room[i, y] < 0.0:
                 mass = 1.0
@@ -83,6 +83,28 @@ def unsafe_pairs(begin, ranked, start, anchor, probability, tail, budgets, place
             if mass > worst[i]:
                 worst[i] = mass
                 partner[i] = y
+
+
+def unsafe_pairs(
+    first: int,
+    ranked: IntArray,
+    start: IntArray,
+    anchor: IntArray,
+    probability: FloatArray,
+    tail: float,
+    budgets: FloatArray,
+    place: IntArray,
+    room: FloatArray,
+    tiny: float,
+) -> tuple[FloatArray, IntArray]:
+    """For records x = first + i the largest unsafe mass over x' < x and both hypotheses, and x'.
+
+    `room` is what Phase I leaves of eps d, (rows, K); a pair for which it is negative is unsafe.
+    """
+    worst = np.zeros(len(room))
+    partner = np.zeros(len(room), np.int64)
+    tables = (ranked, start, anchor, probability, tail, budgets, place, room, tiny)
+    in_parts(_unsafe_pairs, len(room), first, *tables, worst, partner)
     return worst, partner
 
 

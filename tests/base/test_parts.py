@@ -1,0 +1,68 @@
+"""Loops shared among threads: every part once, errors and Ctrl-C as from one loop, after a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numba
+import numpy as np
+import pytest
+
+from panda_mdp.base.parts import in_parts
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request, monkeypatch):
+    """As many as numba says, whatever this machine has."""
+    monkeypatch.setattr(numba, "get_num_threads", lambda: request.param)
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 3)
+    monkeypatch.setattr("panda_mdp.base.parts._POOL", [])
+    return request.param
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 1000])
+def test_every_place_is_visited_once(threads, count):
+    visits = np.zeros(count, dtype=np.int64)
+
+    def loop(begin, end, step):
+        visits[begin:end] += step
+
+    in_parts(loop, count, 2)
+    assert (visits == 2).all()
+
+
+def test_threads_work_at_the_same_time(threads):
+    meet = threading.Barrier(threads, timeout=60)
+    met = []
+
+    def loop(begin, end):
+        if begin == 0 or len(met) < threads:
+            met.append(threading.get_ident())
+            meet.wait()
+
+    in_parts(loop, threads)
+    assert len(set(met)) == threads
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_ends_it_and_nothing_goes_on(threads, error):
+    begun = []
+
+    def loop(begin, end):
+        begun.append(begin)
+        raise error
+
+    with pytest.raises(error):
+        in_parts(loop, 1000)
+    assert len(begun) <= threads
+
+
+def test_a_forked_process_has_threads_of_its_own(threads):
+    in_parts(lambda begin, end: None, 10)
+    child = os.fork()
+    if child == 0:
+        visits = np.zeros(10)
+        in_parts(lambda begin, end: visits.__setitem__(slice(begin, end), 1), 10)
+        os._exit(0 if visits.all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
