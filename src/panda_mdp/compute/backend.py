@@ -12,13 +12,17 @@ Backend = Literal["numba", "jax", "numpy"]
 
 def default_backend() -> Backend:
     """numba where it is installed and can run, else an accelerator that JAX sees, else NumPy."""
+    host = host_backend()
+    return "jax" if host == "numpy" and accelerator() else host
+
+
+def host_backend() -> Backend:
+    """numba where it is installed and can run, else NumPy."""
     try:
         installed = find_spec("numba") is not None
     except ImportError:
         installed = False
-    if installed and not threads_lost():
-        return "numba"
-    return "jax" if accelerator() else "numpy"
+    return "numba" if installed and not threads_lost() else "numpy"
 
 
 def accelerator() -> bool:

@@ -150,10 +150,10 @@ class LiftedClosure(Closure):
         return float(value)
 
     def broken(
-        self, cut: Cut, z: FloatArray, nats: float, least_gain: float
+        self, cut: Cut, z: FloatArray, nats: float, least_gain: float, least_mass: float = 0.0
     ) -> tuple[IntArray, FloatArray]:
-        """Pairs of positions, (n, 2), and the mass by which the first misses the constraint of the
-        second, over all groups together."""
+        """Pairs of positions, (n, 2), and the mass, over `least_mass`, by which the first misses
+        the constraint of the second, over all groups where it exceeds `least_gain`."""
         partner = np.full((len(z), PER_NODE), -1, dtype=np.int64)
         gain = np.zeros((len(z), PER_NODE))
         close_groups(
@@ -165,7 +165,17 @@ class LiftedClosure(Closure):
         keys = cut.position[node] * self.domain.size + partner[node, k]
         pairs, inverse = np.unique(keys, return_inverse=True)
         mass = np.bincount(inverse.reshape(-1), gain[node, k], len(pairs))
-        return np.stack(np.divmod(pairs, self.domain.size), axis=1), np.asarray(mass, np.float64)
+        large = mass > least_mass
+        pairs = np.stack(np.divmod(pairs[large], self.domain.size), axis=1)
+        return pairs, np.asarray(mass[large], np.float64)
+
+    def mixed(self, cut: Cut, z: FloatArray, share: float) -> tuple[Cut, FloatArray]:
+        """The table with the share of a row that is common to all records: the floor, scaled."""
+        exists = (cut.columns >= 0)[cut.group]
+        floor = cut.floor * ((1 - share) + share / float(cut.floor.sum()))
+        common = share / float(cut.floor.sum()) * cut.floors[cut.group]
+        raised = Cut(cut.columns, cut.groups, cut.position, cut.record, floor)
+        return raised, np.where(exists, (1 - share) * z + common, 1.0)
 
     def rows(self, cut: Cut, z: FloatArray) -> tuple[IntArray, Int32Array, FloatArray]:
         """What lies above the floor, by record: starts, columns and values."""

@@ -20,7 +20,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray, digest
 from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.backend import Backend, default_backend
+from panda_mdp.compute.backend import Backend, default_backend, host_backend
 from panda_mdp.compute.floored import floored_rate, uneven_column
 from panda_mdp.compute.rate import host_rate
 from panda_mdp.errors import ProblemError
@@ -146,6 +146,13 @@ def _floored(
     domain: Domain, weights: FlooredRows, backend: Backend | None
 ) -> tuple[float, int, int]:
     chosen = default_backend() if backend is None else backend
+    if chosen == "jax":
+        from panda_mdp.compute.jax.floored import device_rate
+
+        measured = device_rate(domain, weights)
+        if measured is not None:
+            return measured
+        chosen = host_backend()
     return floored_rate(domain, weights, compiled=chosen == "numba")
 
 

@@ -19,7 +19,7 @@ def floored_loss(problem: Problem, rows: FlooredRows) -> float:
     stored = problem.loss[rows.records, rows.columns] * above
     own = np.add.reduceat(np.append(stored, 0.0), rows.starts[:-1])
     own[np.diff(rows.starts) == 0] = 0.0
-    common = (problem.prior @ problem.loss) @ (rows.floor / float(TOTAL))
+    common = problem.mean_loss @ (rows.floor / float(TOTAL))
     return float(problem.prior @ own + common)
 
 

@@ -127,6 +127,15 @@ class JaxEngine(Engine):
 
         return Lifted(problem, graph, start, reached, make)
 
+    def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
+        from panda_mdp.compute.jax.device import measures
+
+        if not isinstance(solver, Lifted) or not measures(problem.domain.metric):
+            return super().finish(problem, solver)
+        from panda_mdp.methods.optimal.lifted_device import DeviceFinish
+
+        return DeviceFinish(problem, self.mesh)
+
     def note(self) -> str:
         from panda_mdp.compute.jax.device import compiled_before
 

@@ -156,8 +156,7 @@ class CpuSolver(Float32Halpern):
                 self._u,
                 self._inverse,
                 self.ends,
-                self.start,
-                self.slot,
+                *self.incident,
                 self.growth_above,
                 self.unit,
             )

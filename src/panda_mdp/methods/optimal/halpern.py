@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 import numpy as np
 
@@ -104,7 +105,8 @@ class Halpern(ABC):
         swap = self.place[joined.ends[:, 0]] > self.place[joined.ends[:, 1]]
         ordered = np.where(swap[:, None], joined.ends[:, ::-1], joined.ends)
         ends = self.place[ordered]
-        along = np.lexsort((ends[:, 1], ends[:, 0]))
+        # Two sorted lists behind each other, as a rule: merged, not sorted.
+        along = np.argsort(ends[:, 0] * self.problem.size + ends[:, 1], kind="stable")
         self.graph = Graph(ordered[along], joined.length[along])
         self.ends = np.ascontiguousarray(ends[along])
         exponent = self.problem.epsilon * self.graph.length
@@ -112,10 +114,15 @@ class Halpern(ABC):
         # Upper bounds on exp(epsilon d): a looser constraint keeps the lower bound rigorous.
         error = self.problem.domain.metric.relative_error + 4e-16
         self.growth_above = np.exp(exponent * (1 + error)) * (1 + 1e-15)
-        self.start, self.slot = incidence(self.ends, self.problem.size)
-        self.degree = np.diff(self.start)
+        vars(self).pop("incident", None)
+        self.degree = np.bincount(self.ends.ravel(), minlength=self.problem.size)
         self._connect(np.where(along < known, along, -1))
         self._restart()
+
+    @cached_property
+    def incident(self) -> tuple[IntArray, IntArray]:
+        """The edges of every record: `incidence`."""
+        return incidence(self.ends, self.problem.size)
 
     def _restart(self) -> None:
         self._anchor()

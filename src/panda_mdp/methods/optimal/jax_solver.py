@@ -91,7 +91,8 @@ class JaxSolver(Halpern):
         self._u = (_take(self._u[0], at), _take(self._u[1], at))
         ends = np.concatenate([self.ends, np.full((extra, 2), last)]).astype(np.int32)
         # Edges are sorted by their first end; this sorts them by the second.
-        by_second = np.argsort(ends[:, 1], kind="stable").astype(np.int32)
+        second = self._on.whole(np.ascontiguousarray(ends[:, 1]))
+        by_second, sorted_second = _sorted(second)
         degree = np.zeros(self._records)
         degree[: self.problem.size] = self.degree
         ones = np.ones(extra)
@@ -104,9 +105,9 @@ class JaxSolver(Halpern):
         self._row_share[: self.problem.size] = 1 / sums
         self._graph = {
             "first": self._on.whole(np.ascontiguousarray(ends[:, 0])),
-            "second": self._on.whole(np.ascontiguousarray(ends[:, 1])),
-            "by_second": self._on.whole(by_second),
-            "sorted_second": self._on.whole(ends[by_second, 1]),
+            "second": second,
+            "by_second": by_second,
+            "sorted_second": sorted_second,
             "growth": self._on.whole(np.concatenate([self.growth, ones]).astype(np.float32)),
         }
         self._growth_above = self._on.whole(np.concatenate([self.growth_above, ones]))
@@ -164,6 +165,12 @@ class JaxSolver(Halpern):
         with precise():
             return _compiled_scaled(self._on.mesh)(self._x, self._scale)
 
+    def on_device(self) -> tuple[Array, float]:
+        """The current table along the order in space, padded, where it is, and its loss."""
+        with precise():
+            z, loss = _compiled_current(self._on.mesh)(self._x, self._scale, self._cost64)
+            return z, float(loss)
+
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
         return total_from_below(self.least())
@@ -206,6 +213,22 @@ def _compiled_scaled(mesh: Mesh) -> Any:
         return jnp.maximum(x, 0) * scale
 
     return jax.jit(scaled, out_shardings=NamedSharding(mesh, PartitionSpec(None, AXIS)))
+
+
+@cache
+def _compiled_current(mesh: Mesh) -> Any:
+    def current(x: Array, scale: Array, cost: Array) -> tuple[Array, Array]:
+        z = jnp.maximum(x, 0) * scale
+        return z, jnp.sum(jnp.where(z > 0, z * cost, 0.0), dtype=jnp.float64)
+
+    whole = NamedSharding(mesh, PartitionSpec())
+    return jax.jit(current, out_shardings=(whole, whole))
+
+
+@jax.jit
+def _sorted(ends: Array) -> tuple[Array, Array]:
+    along = jnp.argsort(ends, stable=True).astype(jnp.int32)
+    return along, ends[along]
 
 
 @jax.jit

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.loss import least_of_groups
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.problem import Problem
 from panda_mdp.space.tiles import order_in_space
@@ -36,8 +37,8 @@ WORTHWHILE = 0.35
 NATS, MOST_NATS, WIDER = 10.0, 60.0, 1.5
 LIMITED = 1e-3
 """Of the bound: what the reach may take from it before it is made wider."""
-BLOCK_ENTRIES = 1 << 22
-"""Losses that are looked at together."""
+SLOPE_EDGES, SLOPE_OUTPUTS = 2048, 512
+"""Of which the slopes of the loss are looked at."""
 LANDMARKS = 16
 """Records by whose losses outputs are compared."""
 
@@ -68,16 +69,10 @@ def reach(problem: Problem, graph: Graph, nats: float = NATS) -> Reach:
     some = np.linspace(0, problem.size - 1, min(LANDMARKS, problem.size)).astype(np.int64)
     order, starts = order_in_space(np.ascontiguousarray(loss[some].T), WIDTH)
     tiles = np.stack([np.resize(order[a:b], WIDTH) for a, b in itertools.pairwise(starts)])
-    step = max(1, graph.count // 4096)
-    ends = graph.ends[::step]
-    slopes = np.abs(loss[ends[:, 0]] - loss[ends[:, 1]]) / graph.length[::step, None]
-    typical = float(np.quantile(slopes, 0.9)) if graph.count else 0.0
+    typical = _typical_slope(problem, graph)
     sees = np.empty((len(tiles), problem.size), dtype=np.bool_)
     outside = np.full(problem.size, np.inf)
-    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
-    for begin in range(0, problem.size, step):
-        rows = slice(begin, begin + step)
-        least = np.minimum.reduceat(loss[rows][:, order], starts[:-1], axis=1)
+    for rows, least in least_of_groups(loss, order, starts):
         limit = least.min(axis=1) + nats * typical / problem.epsilon
         inside = least <= limit[:, None]
         sees[:, rows] = inside.T
@@ -86,26 +81,48 @@ def reach(problem: Problem, graph: Graph, nats: float = NATS) -> Reach:
     return Reach(tiles, sees, problem.prior * outside, nats, steepness)
 
 
+def _typical_slope(problem: Problem, graph: Graph) -> float:
+    """A typical slope of the loss along the graph's edges, from some edges and outputs."""
+    if not graph.count:
+        return 0.0
+    step = max(1, graph.count // SLOPE_EDGES)
+    ends, length = graph.ends[::step], graph.length[::step]
+    columns = np.arange(0, problem.outputs_count, max(1, problem.outputs_count // SLOPE_OUTPUTS))
+    rise = problem.loss[ends[:, :1], columns] - problem.loss[ends[:, 1:], columns]
+    return float(np.quantile(np.abs(rise) / length[:, None], 0.9))
+
+
 class Nodes:
     """The lifted graph: nodes tile by tile, within a tile in the records' order in space."""
 
     def __init__(self, problem: Problem, reached: Reach) -> None:
         along = problem.domain.tiles.order
+        self._place = np.argsort(along)
         tile, position = np.nonzero(reached.sees[:, along])
         self.tile, self.record = tile, along[position]
         self.count = len(tile)
-        self._id = np.full(reached.sees.shape, -1, dtype=np.int64)
-        self._id[self.tile, self.record] = np.arange(self.count)
+        self.id = np.full(reached.sees.shape, -1, dtype=np.int32)
+        self.id[self.tile, self.record] = np.arange(self.count, dtype=np.int32)
 
     def lift(self, graph: Graph) -> Graph:
-        """Every edge in every tile that sees both of its ends."""
-        ends, lengths = [], []
-        for ids in self._id:
-            first, second = ids[graph.ends[:, 0]], ids[graph.ends[:, 1]]
-            inside = (first >= 0) & (second >= 0)
-            ends.append(np.stack([first[inside], second[inside]], axis=1))
-            lengths.append(graph.length[inside])
-        return Graph(np.concatenate(ends), np.concatenate(lengths))
+        """Every edge in every tile that sees both of its ends, sorted by its ends."""
+        place = self._place[graph.ends]
+        swap = place[:, 0] > place[:, 1]
+        first = np.where(swap, graph.ends[:, 1], graph.ends[:, 0])
+        second = np.where(swap, graph.ends[:, 0], graph.ends[:, 1])
+        along = np.lexsort((place.max(axis=1), first))
+        second, length = second[along], graph.length[along]
+        count = np.bincount(first, minlength=len(self._place))
+        begin = np.cumsum(count) - count
+        # Every node asks, for each edge of its record, whether its tile sees the other end.
+        own = count[self.record]
+        node = np.repeat(np.arange(self.count), own)
+        edge = np.arange(len(node)) - np.repeat(np.cumsum(own) - own, own)
+        edge += begin[self.record[node]]
+        other = self.id[self.tile[node], second[edge]]
+        inside = other >= 0
+        ends = np.stack([node[inside], other[inside].astype(np.int64)], axis=1)
+        return Graph(ends, length[edge[inside]])
 
 
 def node_problem(problem: Problem, reached: Reach, nodes: Nodes) -> Any:
@@ -113,12 +130,13 @@ def node_problem(problem: Problem, reached: Reach, nodes: Nodes) -> Any:
     columns = reached.tiles[nodes.tile]
     metric = SimpleNamespace(relative_error=problem.domain.metric.relative_error)
     tiles = SimpleNamespace(order=np.arange(nodes.count))
+    cost = np.asarray(problem.loss[nodes.record[:, None], columns])
+    cost *= problem.prior[nodes.record, None]
     return SimpleNamespace(
         size=nodes.count,
         outputs_count=WIDTH,
         epsilon=problem.epsilon,
-        weighted_loss=problem.prior[nodes.record, None]
-        * problem.loss[nodes.record[:, None], columns],
+        weighted_loss=cost,
         domain=SimpleNamespace(tiles=tiles, metric=metric),
     )
 
@@ -131,27 +149,41 @@ class Lifted:
     ) -> None:
         self.problem, self.graph, self._make = problem, graph, make
         self._before = 0
-        self._build(start, reached)
+        nodes = Nodes(problem, reached)
+        self._build(reached, nodes, self._first_table(reached, nodes, start))
 
-    def _build(self, start: FloatArray | None, reached: Reach) -> None:
-        problem, graph = self.problem, self.graph
-        self.reached = reached
-        self._nodes = nodes = Nodes(problem, reached)
+    def _first_table(self, reached: Reach, nodes: Nodes, start: FloatArray | None) -> FloatArray:
+        """A table on nodes from one of the whole problem, or a start of its own."""
+        problem = self.problem
         columns = reached.tiles[nodes.tile]
         # An output that fills a tile up shares its mass with itself.
-        same = (columns[:, :, None] == columns[:, None, :]).sum(axis=2)
-        cut = node_problem(problem, reached, nodes)
-        if start is None:
-            # The warm start of the dense iteration, of which only the nodes are looked at.
-            cost = cut.weighted_loss / np.maximum(problem.prior[nodes.record, None], 1e-300)
-            least = np.full(problem.size, np.inf)
-            np.minimum.at(least, nodes.record, cost.min(axis=1))
-            rise = np.minimum((cost - least[nodes.record, None]) * reached.steepness / 2, 700.0)
-            table = np.exp(-rise) / same
-            table /= np.bincount(nodes.record, table.sum(axis=1))[nodes.record, None]
-        else:
-            table = start[nodes.record[:, None], columns] / same
-        self._inner = self._make(cut, nodes.lift(graph), table, nodes.record)
+        same = (reached.tiles[:, :, None] == reached.tiles[:, None, :]).sum(axis=2)[nodes.tile]
+        if start is not None:
+            return np.asarray(start[nodes.record[:, None], columns] / same)
+        # The warm start of the dense iteration, of which only the nodes are looked at.
+        cost = np.asarray(problem.loss[nodes.record[:, None], columns])
+        least = np.full(problem.size, np.inf)
+        np.minimum.at(least, nodes.record, cost.min(axis=1))
+        cost -= least[nodes.record, None]
+        table = np.exp(-np.minimum(cost * (reached.steepness / 2), 700.0)) / same
+        table /= np.bincount(nodes.record, table.sum(axis=1))[nodes.record, None]
+        return np.asarray(table)
+
+    def _build(self, reached: Reach, nodes: Nodes, table: FloatArray) -> None:
+        self.reached, self._nodes = reached, nodes
+        cut = node_problem(self.problem, reached, nodes)
+        self._inner = self._make(cut, nodes.lift(self.graph), table, nodes.record)
+
+    def _widen(self) -> None:
+        """Go on from the current table with a larger reach: the same tiles see more."""
+        old, table = self._nodes, self._inner.matrix()
+        self._before = self.iterations
+        reached = reach(self.problem, self.graph, WIDER * self.reached.nats)
+        nodes = Nodes(self.problem, reached)
+        wide = np.zeros((nodes.count, WIDTH))
+        wide[nodes.id[old.tile, old.record]] = table
+        del self._inner
+        self._build(reached, nodes, wide)
 
     @property
     def iterations(self) -> int:
@@ -166,21 +198,42 @@ class Lifted:
         self.graph = self.graph.join(graph.ends, graph.length)
         self._inner.extend(self._nodes.lift(graph))
 
-    def grouped(self, order: IntArray) -> tuple[IntArray, BoolArray, FloatArray, float]:
-        """The outputs of every tile, -1 where one has fewer; which records, along `order`, it sees;
-        the current table on those nodes, and its loss."""
-        tiles, nodes = self.reached.tiles, self._nodes
+    @property
+    def _again(self) -> BoolArray:
+        """Which places of tiles hold an output that the tile has already."""
+        tiles = self.reached.tiles
         again = np.zeros(tiles.shape, dtype=np.bool_)
         for k in range(1, WIDTH):
             again[:, k] = (tiles[:, :k] == tiles[:, k : k + 1]).any(axis=1)
+        return again
+
+    @property
+    def columns(self) -> IntArray:
+        """The outputs of every tile, -1 where one has fewer."""
+        return np.where(self._again, -1, self.reached.tiles)
+
+    @property
+    def fold(self) -> IntArray:
+        """For every place of a tile the first place of its output."""
+        tiles = self.reached.tiles
+        return np.asarray((tiles[:, :, None] == tiles[:, None, :]).argmax(axis=2))
+
+    def on_device(self) -> tuple[Any, float]:
+        """The current table on the nodes where an accelerator has it, and its loss."""
+        z, loss = self._inner.on_device()
+        return z, float(loss)
+
+    def grouped(self, order: IntArray) -> tuple[IntArray, BoolArray, FloatArray, float]:
+        """The outputs of every tile, -1 where one has fewer; which records, along `order`, it sees;
+        the current table on those nodes, and its loss."""
+        nodes, fold = self._nodes, self.fold
         z = np.asarray(self._inner.matrix())
         loss = float((z * self._inner.problem.weighted_loss).sum())
-        for tile, k in np.argwhere(again).tolist():
+        for tile, k in np.argwhere(self._again).tolist():
             here = nodes.tile == tile
-            first = int(np.argmax(tiles[tile] == tiles[tile, k]))
-            z[here, first] += z[here, k]
+            z[here, fold[tile, k]] += z[here, k]
         # Nodes lie tile by tile in the records' order in space.
-        return np.where(again, -1, tiles), self.reached.sees[:, order], z, loss
+        return self.columns, self.reached.sees[:, order], z, loss
 
     def matrix(self) -> FloatArray:
         """The current table, K x m; 0 outside the nodes."""
@@ -201,8 +254,7 @@ class Lifted:
         # Where plain costs outside are the least, a wider reach would raise the bound.
         limited = float(np.maximum(inside - outside, 0.0).sum())
         if limited > LIMITED * abs(bound) and self.reached.nats < MOST_NATS:
-            table, self._before = self.matrix(), self.iterations
-            self._build(table, reach(self.problem, self.graph, WIDER * self.reached.nats))
+            self._widen()
         return bound
 
     def proof(self) -> None:

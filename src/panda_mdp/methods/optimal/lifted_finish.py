@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import NEAR_NATS
-from panda_mdp.compute.lifted import Cut, LiftedClosure
+from panda_mdp.compute.lifted import LiftedClosure
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.optimal.graph import MAX_EXPONENT, Graph, distinct
 from panda_mdp.methods.optimal.lifted import Lifted
@@ -29,10 +30,10 @@ SMALL_GAIN = 3e-6
 
 @dataclass(frozen=True)
 class Candidate:
-    """A table on the nodes of its closure."""
+    """A table on the nodes, or in the blocks, of its closure."""
 
-    cut: Cut
-    z: FloatArray
+    cut: Any
+    z: Any
 
 
 class LiftedFinish:
@@ -40,24 +41,28 @@ class LiftedFinish:
 
     def __init__(self, problem: Problem, backend: Backend) -> None:
         self.problem, self.backend = problem, backend
-        self.closure = LiftedClosure(problem.domain, problem.epsilon)
-        self._dear = problem.prior @ problem.loss
+        self.closure = self._closure()
+
+    def _closure(self) -> Any:
+        return LiftedClosure(self.problem.domain, self.problem.epsilon)
 
     def candidate(self, solver: Lifted) -> Candidate:
         """The solver's table over a floor, rows summing to 1."""
         columns, sees, z, loss = solver.grouped(self.closure.order)
-        each = FLOOR_COST * loss / self.problem.outputs_count
-        floor = each / np.maximum(self._dear, each)
-        cut = self.closure.cut(columns, sees, z, floor)
+        cut = self.closure.cut(columns, sees, z, self._floor(loss))
         return Candidate(cut, self.closure.begin(cut, sees, z))
 
-    def loss(self, cut: Cut, z: FloatArray) -> float:
+    def _floor(self, loss: float) -> FloatArray:
+        each = FLOOR_COST * loss / self.problem.outputs_count
+        return np.asarray(each / np.maximum(self.problem.mean_loss, each))
+
+    def loss(self, cut: Any, z: Any) -> float:
         """The expected loss of a table on nodes."""
         columns = cut.columns[cut.group]
         exists = columns >= 0
         cost = self.problem.loss[cut.record[:, None], np.maximum(columns, 0)]
         above = np.where(exists, (z - cut.floors[cut.group]) * cost, 0.0).sum(axis=1)
-        return float(self.problem.prior[cut.record] @ above + self._dear @ cut.floor)
+        return float(self.problem.prior[cut.record] @ above + self.problem.mean_loss @ cut.floor)
 
     def estimate(self, table: Candidate) -> float:
         """The loss after one round of near pairs."""
@@ -86,7 +91,7 @@ class LiftedFinish:
             tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
         while rate > epsilon * (1 - MARGIN) and share < 1:
             share = max(1e-4, 2 * share)
-            cut, z = _mixed(cut, z, min(share, 0.999))
+            cut, z = self.closure.mixed(cut, z, min(share, 0.999))
             rate = self.closure.audited(cut, z)
         rows = quantise_floored(cut.floor, *self.closure.rows(cut, z))
         answer = judged(
@@ -109,9 +114,7 @@ class LiftedFinish:
     def missing(self, graph: Graph, table: Candidate, most: int) -> Graph:
         """For every record the pairs outside the graph whose constraints the table breaks most."""
         size = self.problem.size
-        pairs, mass = self.closure.broken(table.cut, table.z, NEAR_NATS, SMALL_GAIN)
-        large = mass > LEAST_GAIN
-        pairs, mass = pairs[large], mass[large]
+        pairs, mass = self.closure.broken(table.cut, table.z, NEAR_NATS, SMALL_GAIN, LEAST_GAIN)
         along = np.lexsort((-mass, pairs[:, 0]))
         pairs = pairs[along]
         first = np.searchsorted(pairs[:, 0], np.arange(size))
@@ -122,12 +125,3 @@ class LiftedFinish:
         length = self.problem.domain.metric.pairs(new[:, 0], new[:, 1])
         short = self.problem.epsilon * length <= MAX_EXPONENT
         return Graph(np.ascontiguousarray(new[short]), length[short])
-
-
-def _mixed(cut: Cut, z: FloatArray, share: float) -> tuple[Cut, FloatArray]:
-    """The table with the share of a row that is common to all records: the floor, scaled."""
-    exists = (cut.columns >= 0)[cut.group]
-    floor = cut.floor * ((1 - share) + share / float(cut.floor.sum()))
-    common = share / float(cut.floor.sum()) * cut.floors[cut.group]
-    raised = Cut(cut.columns, cut.groups, cut.position, cut.record, floor)
-    return raised, np.where(exists, (1 - share) * z + common, 1.0)

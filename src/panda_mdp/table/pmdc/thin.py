@@ -178,7 +178,7 @@ def _floor(mechanism: Mechanism, used: BoolArray, slack: float, cost: float) -> 
     """
     problem = mechanism.problem
     each = cost * mechanism.loss / int(used.sum())
-    dearest = problem.prior @ problem.loss
+    dearest = problem.mean_loss
     with np.errstate(divide="ignore", invalid="ignore"):
         floor = np.where(dearest > 0, each / dearest, 0.0)
     floor[~used] = 0.0

@@ -1,0 +1,101 @@
+"""compute/floored.py on an accelerator: the audit of rows over a floor, block by block.
+
+The blocks are made from the stored integers alone. Distances and logarithms are float64 with the
+errors that docs/audit.md allows for, on the safe side.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from panda_mdp.base.floored import FlooredRows
+from panda_mdp.compute.floored import WIDTH
+from panda_mdp.compute.jax.blocks import Layout
+from panda_mdp.compute.jax.device import Array, make_mesh, measures, precise
+from panda_mdp.compute.jax.lifted import JaxLiftedClosure
+from panda_mdp.errors import MethodError
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.tiles import TILE
+
+
+@lru_cache(maxsize=1)
+def _closure_for(domain: Domain) -> JaxLiftedClosure:
+    """Kept: audits of one domain follow each other. This process's own device: others may have
+    nothing to audit."""
+    return JaxLiftedClosure(domain, 1.0, make_mesh(jax.local_devices()[:1]))
+
+
+def device_rate(domain: Domain, rows: FlooredRows) -> tuple[float, int, int] | None:
+    """`floored_rate`, with records by number; None where the host has to do it: the metric is not
+    measured here, the pairs do not fit, or all rows are alike."""
+    if not measures(domain.metric) or rows.stored == 0:
+        return None
+    closure = _closure_for(domain)
+    with precise():
+        layout, weights, floors = _blocks(closure, rows)
+        logs, lifts = _logs(weights, floors, layout.arrays)
+    try:
+        value, i, j = closure.largest(layout, logs, lifts)
+    except MethodError:
+        return None
+    first, second = int(closure.order[i]), int(closure.order[j])
+    # Equal rows count as 0 on the host; here they have the error of the logarithms.
+    return None if np.array_equal(rows[first], rows[second]) else (value, first, second)
+
+
+def _blocks(closure: JaxLiftedClosure, rows: FlooredRows) -> tuple[Layout, Array, Array]:
+    """The blocks that hold all stored entries, the weights in them, and the floors of groups."""
+    outputs = rows.shape[1]
+    groups = -(-outputs // WIDTH)
+    put = closure._put
+    slot = np.empty(rows.shape[0], dtype=np.int32)
+    slot[closure.order] = closure.slot
+    record, column, value = put(slot[rows.records]), put(rows.columns), put(rows.values)
+    # Outputs whose largest weights lie near each other go together.
+    place = np.empty(outputs, dtype=np.int32)
+    place[np.argsort(np.asarray(_peaks(record, column, value, outputs)), kind="stable")] = (
+        np.arange(outputs)
+    )
+    floors = np.ones((groups + 1) * WIDTH, dtype=np.int64)
+    floors[place] = np.maximum(rows.floor, 1)
+    under = put(floors.reshape(-1, WIDTH))
+    at = put(place)
+    mask = np.asarray(_used(record, column, at, groups, len(closure.grid.members)))
+    layout = Layout.build(mask, closure.device)
+    weights = _filled(record, column, value, at, under, layout.arrays)
+    return layout, weights, under
+
+
+@partial(jax.jit, static_argnames="outputs")
+def _peaks(slot: Array, column: Array, value: Array, outputs: int) -> Array:
+    """Where the largest weight of every output lies, the first of equals."""
+    highest = jnp.zeros(outputs, jnp.int64).at[column].max(value)
+    first = jnp.where(value == highest[column], slot, jnp.iinfo(jnp.int32).max)
+    return jnp.full(outputs, jnp.iinfo(jnp.int32).max, jnp.int32).at[column].min(first)
+
+
+@partial(jax.jit, static_argnames=("groups", "tiles"))
+def _used(slot: Array, column: Array, place: Array, groups: int, tiles: int) -> Array:
+    return jnp.zeros((groups, tiles), bool).at[place[column] // WIDTH, slot // TILE].set(True)
+
+
+@jax.jit
+def _filled(slot: Array, column: Array, value: Array, place: Array, floors: Array, c: Any) -> Array:
+    begun = jnp.broadcast_to(floors[c["group"]][:, None, :], (len(c["group"]), TILE, WIDTH))
+    group, k = place[column] // WIDTH, place[column] % WIDTH
+    block = c["number"][group, slot // TILE]
+    # A column that is 0 in all rows tells nothing.
+    return begun.at[block, slot % TILE, k].set(jnp.maximum(value, 1))
+
+
+@jax.jit
+def _logs(weights: Array, floors: Array, c: Any) -> tuple[Array, Array]:
+    floor = floors[c["group"]][:, None, :]
+    logs = jnp.log(weights.astype(jnp.float64))
+    lifts = jnp.max(jnp.abs(logs - jnp.log(floor.astype(jnp.float64))), axis=2)
+    return logs, jnp.where(jnp.all(weights == floor, axis=2), -1.0, lifts)

@@ -1,0 +1,367 @@
+"""compute/lifted.py on an accelerator: a table over a floor, closed block by block.
+
+Groups of outputs and tiles of records are the blocks of compute/jax/blocks.py. A cut holds whole
+tiles: rows of theirs that nothing raises stay at the floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.floored import Int32Array
+from panda_mdp.compute.closure import SETTLED, Closure
+from panda_mdp.compute.jax import blocks
+from panda_mdp.compute.jax.blocks import Distances, Layout, Pairs
+from panda_mdp.compute.jax.device import (
+    Array,
+    Placement,
+    TileGrid,
+    distance_error,
+    ladder,
+    make_mesh,
+    precise,
+)
+from panda_mdp.compute.lifted import ROOM, SCALINGS
+from panda_mdp.compute.rate import ARITHMETIC_ERROR
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.tiles import TILE
+
+SPARE = 1.02
+"""Of the reach: distances are computed a little farther than they are asked for, and not again."""
+
+
+@dataclass(frozen=True)
+class BlockCut:
+    """Groups of outputs and the blocks that each has."""
+
+    columns: IntArray
+    """(groups, width) outputs; -1 where a group has fewer."""
+    floor: FloatArray
+    """(m,)."""
+    layout: Layout
+    floors: Array
+    """(groups + 1, width) on the device; 1 in columns that do not exist."""
+    exists: Array
+    pairs: Pairs
+    """All pairs of blocks of one group within reach of each other."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The blocks that the nodes of a solver lie in."""
+
+    mask: BoolArray
+    """(groups, T)."""
+    block: Array
+    """Of every node, counted where the mask is true."""
+    row: Array
+    group: Array
+
+
+class JaxLiftedClosure(Closure):
+    """`LiftedClosure` on one accelerator; tables are (blocks, 64, width) there."""
+
+    def __init__(self, domain: Domain, epsilon: float, mesh: Mesh) -> None:
+        super().__init__(domain)
+        self.epsilon = epsilon
+        self.device = mesh.local_devices[0]
+        with precise():
+            place = Placement(make_mesh([self.device]), TILE)
+            self.grid = TileGrid.build(domain.metric, self.tiles, place)
+            self._between = self._put(self.tiles.between)
+        self._distances_near: Distances | None = None
+        self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
+        tile = np.searchsorted(self.tiles.starts, np.arange(domain.size), side="right") - 1
+        self.tile = tile
+        self.slot = tile * TILE + np.arange(domain.size) - self.tiles.starts[tile]
+        """Of every position: its place among the rows of all tiles."""
+
+    def _put(self, array: Any) -> Array:
+        return jax.device_put(array, self.device)
+
+    def near_distances(self, reach: float) -> Distances:
+        """Distances of all tiles within `reach` of each other, at least."""
+        known = self._distances_near
+        if known is None or known.reach < reach:
+            known = Distances.build(self.grid, self.tiles, SPARE * reach, self.device)
+            self._distances_near = known
+        return known
+
+    def cut(
+        self, columns: IntArray, seen: BoolArray, rows: Array, floor: FloatArray
+    ) -> tuple[BlockCut, Array]:
+        """The blocks that a table needs, all that the closure raises above the floor, and the table
+        on them: above the floor, rows summing to 1. The table is given as `rows`, blocks where
+        `seen` (groups, T) is true, in that order."""
+        with precise():
+            under = np.where(columns >= 0, floor[np.maximum(columns, 0)], 1.0)
+            floors = self._put(np.concatenate([under, np.ones((1, columns.shape[1]))]))
+            exists = self._put(np.concatenate([columns >= 0, np.zeros((1, columns.shape[1]), bool)]))
+            first = Layout.build(seen, self.device)
+            lifts = _lifts(rows, floors, exists, first.arrays, self.grid.real)
+            room = ROOM * self.epsilon
+            near = self.near_distances(float(jnp.max(lifts)) / room * (1 + 1e-9))
+            mask = self._covered(first, lifts, near, room, seen)
+            layout = Layout.build(mask, self.device)
+            pairs = Pairs.build(layout, near, self._between, both=True)
+            cut = BlockCut(columns, floor, layout, floors, exists, pairs)
+            at = np.full(first.size, layout.size - 1, dtype=np.int32)
+            at[: first.count] = layout.number[np.nonzero(seen)]
+            begun = _raised(rows, floors, exists, layout.arrays, self._put(at))
+        return cut, self.scaled(cut, begun)[0]
+
+    def gathered(self, seen: Seen, z: Array, fold: IntArray) -> Array:
+        """A table of nodes (nodes, width) as the blocks that `seen` lists; column k of group g
+        counts as column `fold[g, k]`."""
+        with precise():
+            shape = (ladder(int(seen.mask.sum()) + 1), TILE, z.shape[1])
+            return _gathered(self._put(z), seen.block, seen.row, self._put(fold)[seen.group], shape)
+
+    def seen(self, sees: BoolArray) -> Seen:
+        """Where the nodes `sees` (groups, K, by position) lie, group by group."""
+        group, position = np.nonzero(sees)
+        tile = self.tile[position]
+        mask = np.zeros((len(sees), len(self.tiles.starts) - 1), dtype=np.bool_)
+        mask[group, tile] = True
+        number = np.cumsum(mask.ravel()).reshape(mask.shape) - 1
+        listed = (number[group, tile], self.slot[position] % TILE, group)
+        return Seen(mask, *(self._put(part.astype(np.int32)) for part in listed))
+
+    def _covered(
+        self, first: Layout, lifts: Array, near: Distances, room: float, seen: BoolArray
+    ) -> BoolArray:
+        wanted = blocks.cover_mask(lifts, first.arrays, near.pair, self._between, room)
+        chunk, size = blocks.chunks_for(int(jnp.sum(wanted)))
+        listed = blocks.nonzero(wanted, size)
+        mask = jnp.zeros((len(seen) + 1, seen.shape[1]), dtype=bool)
+        chunks = np.int64(size // chunk)
+        inside = blocks.covered(
+            lifts, first.arrays, near.table, near.pair, listed, chunks, room, mask, chunk
+        )
+        # A block that nothing rises from is not needed.
+        return np.asarray(inside)[:-1]
+
+    def scaled(self, cut: BlockCut, z: Array) -> tuple[Array, Array]:
+        """Rows scaled to sum to 1 over the floor, and their sums before, (T, 64)."""
+        with precise():
+            total = float(cut.floor.sum())
+            return blocks.scale(
+                z, cut.layout.arrays, self.grid.real, cut.floors, cut.exists, total, SCALINGS
+            )
+
+    def closed(
+        self, cut: BlockCut, z: Array, epsilon: float, active: Array, nats: float = np.inf
+    ) -> Array:
+        """`Closure.close` block by block; `active` (T, 64)."""
+        pairs = cut.pairs
+        with precise():
+            return blocks.close(
+                z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists, active,
+                np.float64(epsilon), np.float64(nats), pairs.chunk,
+            )  # fmt: skip
+
+    def settling(
+        self, cut: BlockCut, z: Array, epsilon: float, nats: float = np.inf
+    ) -> Iterator[tuple[Array, Array]]:
+        """Tables after closing and scaling once, twice, ..., with the rows' sums before."""
+        with precise():
+            active = jnp.ones_like(self.grid.real)
+        while True:
+            z, sums = self.scaled(cut, self.closed(cut, z, epsilon, active, nats))
+            with precise():
+                active = sums > 1 + SETTLED
+            yield z, sums
+
+    def excess(self, sums: Array) -> float:
+        with precise():
+            return float(_excess(sums, *self._neighbours))
+
+    @cached_property
+    def _neighbours(self) -> tuple[Array, Array, Array]:
+        near, distance = self.near
+        return self._put(self.slot), self._put(self.slot[near]), self._put(distance)
+
+    def audited(self, cut: BlockCut, z: Array) -> float:
+        """The audited epsilon of a table over all pairs and outputs, before it is quantised."""
+        with precise():
+            logs, lifts = _logs(z, cut.floors, cut.exists, cut.layout.arrays)
+        return self.largest(cut.layout, logs, lifts)[0]
+
+    def largest(self, layout: Layout, logs: Array, lifts: Array) -> tuple[float, int, int]:
+        """The largest rate over all pairs of records, and the positions of the pair; `lifts` are
+        the largest log ratios of rows to the floor, -1 of those that are equal to it."""
+        with precise():
+            return self._largest(layout, logs, lifts)
+
+    def _largest(self, layout: Layout, logs: Array, lifts: Array) -> tuple[float, int, int]:
+        c, real = layout.arrays, self.grid.real
+        best, where = 0.0, (0, 1)
+        span = float(_span(logs, c, real))
+        # Tiles that touch give a rate that far ones must exceed to be looked at.
+        reach = np.finfo(np.float64).tiny
+        while True:
+            near = self.near_distances(reach)
+            pairs = Pairs.build(layout, near, self._between, both=False)
+            value, pair, rows = blocks.worst(
+                logs, c, real, near.table, pairs.lists, self._shrink, best, pairs.chunk
+            )
+            if int(pair) >= 0:
+                best = float(value)
+                a, b = int(pairs.first[int(pair)]), int(pairs.second[int(pair)])
+                i, j = divmod(int(rows), TILE)
+                where = (self._position(c, a, i), self._position(c, b, j))
+            if best == 0.0:
+                reach = np.inf
+            else:
+                reach = (span + blocks.LOG_ERROR) / (best * self._shrink) * (1 + 1e-9)
+            if near.reach >= reach:
+                break
+        mask = blocks.fringe_mask(lifts, c, real, self._between, self._shrink, best)
+        count = int(jnp.sum(mask))
+        if count:
+            chunk, size = blocks.chunks_for(count)
+            at = blocks.nonzero(mask, size)
+            run = blocks.compiled_fringe(self.grid.distances, chunk)
+            value, pair, rows = run(
+                lifts, c, self.grid.tables, real, at, np.int64(-(-count // chunk)), self._shrink,
+                best,
+            )  # fmt: skip
+            if int(pair) >= 0:
+                best = float(value)
+                a, t = divmod(int(pair), len(self.tiles.starts) - 1)
+                i, j = divmod(int(rows), TILE)
+                where = (self._position(c, a, i), int(self.tiles.starts[t]) + j)
+        return best, *where
+
+    def _position(self, c: Any, block: int, row: int) -> int:
+        return int(self.tiles.starts[int(c["tile"][block])]) + row
+
+    def broken(
+        self, cut: BlockCut, z: Array, nats: float, least_gain: float, least_mass: float
+    ) -> tuple[IntArray, FloatArray]:
+        """Pairs of positions, (n, 2), and the mass, over `least_mass`, by which the first misses
+        the constraint of the second, over all groups where it exceeds `least_gain`."""
+        pairs = cut.pairs
+        with precise():
+            units = blocks.gains(
+                z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
+                np.float64(self.epsilon), np.float64(nats), np.float64(least_gain), pairs.chunk,
+            )  # fmt: skip
+            wanted = units > least_mass * blocks.GAIN_UNITS
+            count = int(jnp.sum(wanted))
+            at = np.asarray(blocks.nonzero(wanted, ladder(count)))[:count]
+            mass = np.asarray(units.reshape(-1)[at]) / blocks.GAIN_UNITS
+        number = np.asarray(pairs.near.pair)
+        first, second = np.nonzero(number >= 0)
+        pair, rows = np.divmod(at, TILE * TILE)
+        i, j = np.divmod(rows, TILE)
+        starts = self.tiles.starts
+        return np.stack([starts[first[pair]] + i, starts[second[pair]] + j], axis=1), mass
+
+    def rows(self, cut: BlockCut, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
+        """What lies above the floor, by record: starts, columns and values."""
+        records = np.full(len(self.grid.members) * TILE, -1, dtype=np.int64)
+        records[self.slot] = self.order
+        outputs = len(cut.floor)
+        with precise():
+            stored = _stored(z, cut.floors, cut.exists, cut.layout.arrays, self.grid.real)
+            count = int(jnp.sum(stored))
+            listed = np.concatenate([cut.columns, np.zeros((1, cut.columns.shape[1]), np.int64)])
+            key, value = _entries(
+                z, stored, cut.layout.arrays, self._put(records), self._put(listed), outputs,
+                ladder(count),
+            )  # fmt: skip
+            keys, values = np.asarray(key)[:count], np.asarray(value)[:count]
+        starts = np.searchsorted(keys, np.arange(self.domain.size + 1) * outputs)
+        return starts, (keys % outputs).astype(np.int32), values
+
+    def mixed(self, cut: BlockCut, z: Array, share: float) -> tuple[BlockCut, Array]:
+        """The table with the share of a row that is common to all records: the floor, scaled."""
+        whole = float(cut.floor.sum())
+        rise = (1 - share) + share / whole
+        with precise():
+            floors = jnp.where(cut.exists, cut.floors * rise, 1.0)
+            common = share / whole * cut.floors[cut.layout.arrays["group"]][:, None, :]
+            there = cut.exists[cut.layout.arrays["group"]][:, None, :]
+            table = jnp.where(there, (1 - share) * z + common, 1.0)
+        return replace(cut, floor=cut.floor * rise, floors=floors), table
+
+
+@jax.jit
+def _lifts(rows: Array, floors: Array, exists: Array, c: Any, real: Array) -> Array:
+    lifts = blocks.row_lifts(rows, floors, exists, c)
+    return jnp.where(real[c["tile"]], lifts, -jnp.inf)
+
+
+@partial(jax.jit, static_argnames="shape")
+def _gathered(
+    z: Array, block: Array, row: Array, fold: Array, shape: tuple[int, int, int]
+) -> Array:
+    at = (block[:, None], row[:, None], fold)
+    return jnp.zeros(shape).at[at].add(z[: len(block)].astype(jnp.float64))
+
+
+@jax.jit
+def _raised(rows: Array, floors: Array, exists: Array, c: Any, at: Array) -> Array:
+    """The floor of every block, raised to the rows of the blocks at `at`."""
+    begun = jnp.broadcast_to(floors[c["group"]][:, None, :], (len(c["group"]), *rows.shape[1:]))
+    begun = begun.at[at].max(rows)
+    return jnp.where(exists[c["group"]][:, None, :], begun, 1.0)
+
+
+@jax.jit
+def _excess(sums: Array, own: Array, near: Array, distance: Array) -> Array:
+    logs = jnp.log(sums).reshape(-1)
+    return jnp.max(jnp.abs(logs[own][:, None] - logs[near]) / distance)
+
+
+@jax.jit
+def _logs(z: Array, floors: Array, exists: Array, c: Any) -> tuple[Array, Array]:
+    floor = floors[c["group"]][:, None, :]
+    logs = jnp.log(z)
+    there = exists[c["group"]][:, None, :]
+    lifts = jnp.max(jnp.where(there, jnp.abs(logs - jnp.log(floor)), 0.0), axis=2)
+    return logs, jnp.where(jnp.all((z == floor) | ~there, axis=2), -1.0, lifts)
+
+
+@jax.jit
+def _span(logs: Array, c: Any, real: Array) -> Array:
+    used = c["group"] < len(c["of_group"]) - 1
+    there = (real[c["tile"]] & used[:, None])[:, :, None]
+    high = jnp.max(jnp.where(there, logs, -jnp.inf), axis=1)[c["of_group"]]
+    low = jnp.min(jnp.where(there, logs, jnp.inf), axis=1)[c["of_group"]]
+    return jnp.max(jnp.max(high, axis=1) - jnp.min(low, axis=1))
+
+
+@jax.jit
+def _stored(z: Array, floors: Array, exists: Array, c: Any, real: Array) -> Array:
+    group = c["group"]
+    above = exists[group][:, None, :] & (z > floors[group][:, None, :])
+    return above & real[c["tile"]][:, :, None]
+
+
+@partial(jax.jit, static_argnames=("outputs", "size"))
+def _entries(
+    z: Array, stored: Array, c: Any, records: Array, columns: Array, outputs: int, size: int
+) -> tuple[Array, Array]:
+    """What is stored, by record and column; behind it what is not, with the largest key."""
+    width = z.shape[2]
+    at = jnp.nonzero(stored.reshape(-1), size=size, fill_value=-1)[0]
+    lost = at < 0
+    at = jnp.maximum(at, 0)
+    slot, k = at // width, at % width
+    block = slot // TILE
+    record = records[c["tile"][block] * TILE + slot % TILE]
+    key = record * outputs + columns[c["group"][block], k]
+    key = jnp.where(lost, jnp.iinfo(jnp.int64).max, key)
+    return jax.lax.sort((key, z.reshape(-1)[at]), num_keys=1)
+
