@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.compute.backend import host_backend
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain, check_indices
 
 BLOCK_ENTRIES = 1 << 22
 """Losses that are looked at together."""
+MOST_STORED = 1 << 26
+"""Losses, half a GiB of them, that are stored; more are computed as they are used."""
 
 
-def distance_loss(domain: Domain, outputs: npt.ArrayLike, power: float = 1) -> FloatArray:
+def distance_loss(
+    domain: Domain, outputs: npt.ArrayLike, power: float = 1
+) -> FloatArray | DistanceLoss:
     """Displacement d(x, y)^power, shape (K, m), in the domain's unit to that power.
+
+    An array of up to `MOST_STORED` losses. More than that, as where any place of a whole city may
+    be reported, are computed as they are used: `DistanceLoss`, which a problem takes as well.
 
     >>> distance_loss(Domain.from_vectors([[0.0], [1.0], [3.0]]), [0], power=2).ravel().tolist()
     [0.0, 1.0, 9.0]
@@ -25,15 +35,179 @@ def distance_loss(domain: Domain, outputs: npt.ArrayLike, power: float = 1) -> F
         msg = f"power is {power!r}; it must be positive and finite"
         raise ProblemError(msg)
     columns = check_indices(outputs, domain.size, "outputs", ProblemError)
+    if domain.size * len(columns) > MOST_STORED:
+        return DistanceLoss(domain, columns, power)
     distance = domain.distances(None, columns)
     return distance if power == 1 else distance**power
 
 
+class DistanceLoss:
+    """Displacements d(x, y)^power of all records and some outputs that are records, not stored.
+
+    Indexes as an array does, by rows (`loss[[3, 5]]`, whole rows) and by pairs
+    (`loss[records, columns]`, broadcast); `weights @ loss`, `min` and `max` go through it in
+    blocks. Whatever needs the whole array gets it up to `MOST_STORED` losses, and a `ProblemError`
+    beyond. Each loss has a relative error of at most `relative_error`.
+
+    >>> loss = DistanceLoss(Domain.from_vectors([[0.0], [1.0], [3.0]]), [0, 2])
+    >>> loss.shape, loss[1].tolist(), (np.array([1.0, 0, 1]) @ loss).tolist()
+    ((3, 2), [1.0, 2.0], [3.0, 3.0])
+    """
+
+    __array_ufunc__ = None
+    ndim = 2
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, domain: Domain, outputs: npt.ArrayLike, power: float = 1) -> None:
+        self.domain = domain
+        self.outputs = frozen(check_indices(outputs, domain.size, "outputs", ProblemError))
+        self.power = float(power)
+        if self.power != 1 and not np.isfinite(domain.diameter**self.power):
+            msg = f"losses of up to {domain.diameter:g} to the power {power:g} are not finite"
+            raise ProblemError(msg)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DistanceLoss, (self.domain, self.outputs, self.power)
+
+    def __repr__(self) -> str:
+        return f"DistanceLoss({self.shape[0]} x {self.shape[1]}, power {self.power:g})"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, m)."""
+        return self.domain.size, len(self.outputs)
+
+    @property
+    def size(self) -> int:
+        """K m."""
+        return self.shape[0] * self.shape[1]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def relative_error(self) -> float:
+        """Of every loss, beyond that of the true distance."""
+        return 2 * max(self.power, 1.0) * (self.domain.metric.relative_error + 1e-15)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            msg = "losses that are computed as they are used are no array; asking for one makes one"
+            raise ValueError(msg)
+        return self[:].astype(np.float64 if dtype is None else dtype, copy=False)
+
+    def __getitem__(self, key: Any) -> FloatArray:
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        if isinstance(columns, slice):
+            some, chosen = np.arange(self.shape[0])[rows], self.outputs[columns]
+            self._refuse_large(some.size * len(chosen))
+            block = self._powers(self.domain.metric.block(some.reshape(-1), chosen))
+            return block[0] if some.ndim == 0 else block
+        if isinstance(rows, slice):
+            rows = np.arange(self.shape[0])[rows, None]
+        return self._pairs(np.asarray(rows), np.asarray(columns))
+
+    def _pairs(self, first: IntArray, second: IntArray) -> FloatArray:
+        shape = np.broadcast_shapes(first.shape, second.shape)
+        if host_backend() == "numba" and len(shape) == 2 and first.shape == (shape[0], 1):
+            from panda_mdp.compute.numba.displacement import loss_pairs
+
+            out = np.empty(shape)
+            kind, table, along = self._coordinates
+            other = np.array(np.broadcast_to(second, shape), dtype=np.int64)
+            own = np.array(first[:, 0], dtype=np.int64)
+            loss_pairs(kind, table, along, self.shape[0], own, other, self.power, out)
+            return out
+        records = np.broadcast_to(first, shape).reshape(-1)
+        columns = np.broadcast_to(second, shape).reshape(-1)
+        if host_backend() == "numba" and len(records) > BLOCK_ENTRIES:
+            return self._pairs(records[:, None], columns[:, None]).reshape(shape)
+        distance = self.domain.metric.pairs(records, self.outputs[columns])
+        return self._powers(distance).reshape(shape)
+
+    def _powers(self, distance: FloatArray) -> FloatArray:
+        return distance if self.power == 1 else np.asarray(distance**self.power)
+
+    def __rmatmul__(self, weights: FloatArray) -> FloatArray:
+        rows = np.atleast_2d(np.asarray(weights, dtype=np.float64))
+        out = np.zeros((len(rows), self.shape[1]))
+        if host_backend() == "numba":
+            from panda_mdp.compute.numba.displacement import loss_sums
+
+            kind, table, along = self._coordinates
+            given = np.ascontiguousarray(rows)
+            loss_sums(kind, table, along, *self.shape, self.power, given, out)
+        else:
+            for part, block in self._blocks():
+                out += rows[:, part] @ block
+        return out if np.ndim(weights) == 2 else out[0]
+
+    def min(self, axis: int | None = None) -> Any:
+        """The least loss, of every record for `axis=1`."""
+        if axis == 0:
+            return np.minimum.reduce([block.min(axis=0) for _, block in self._blocks()])
+        everything = np.array([0, self.shape[1]])
+        parts = self.least_of_groups(np.arange(self.shape[1]), everything)
+        least = np.concatenate([part[:, 0] for _, part in parts])
+        return least if axis == 1 else float(least.min())
+
+    def max(self, axis: int | None = None) -> Any:
+        """The largest loss, of every record for `axis=1`, of every output for `axis=0`."""
+        highest = [block.max(axis=axis) for _, block in self._blocks()]
+        return np.concatenate(highest) if axis == 1 else np.max(highest, axis=axis)
+
+    def least_of_groups(
+        self, order: IntArray, starts: IntArray
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        """`least_of_groups` of these losses."""
+        if host_backend() != "numba":
+            for rows, block in self._blocks():
+                yield rows, np.minimum.reduceat(block[:, order], starts[:-1], axis=1)
+            return
+        from panda_mdp.compute.numba.displacement import least_losses
+
+        size, groups = self.shape[0], len(starts) - 1
+        kind, table, along = self._along(order)
+        step = max(1, 8 * BLOCK_ENTRIES // groups)
+        for begin in range(0, size, step):
+            last = min(begin + step, size)
+            out = np.empty((last - begin, groups))
+            least_losses(kind, table, along, begin, last, size, starts, self.power, out)
+            yield slice(begin, last), out
+
+    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        for rows, block in self.domain.blocks(self.outputs):
+            yield rows, self._powers(block)
+
+    @cached_property
+    def _coordinates(self) -> Any:
+        return self._along(np.arange(self.shape[1]))
+
+    def _along(self, order: IntArray) -> Any:
+        """Records and, behind them, the outputs in some order, as the compiled loops take them."""
+        from panda_mdp.compute.numba.distance import coordinates
+
+        listed = np.concatenate([np.arange(self.shape[0]), self.outputs[order]])
+        return coordinates(self.domain.metric, listed)
+
+    def _refuse_large(self, count: int) -> None:
+        if count > MOST_STORED:
+            msg = (
+                f"{count:,} losses would take {8e-9 * count:.0f} GB as one array; take rows, "
+                "loss[records], or pairs, loss[records, columns]; pm.optimal solves such a problem "
+                "without the array"
+            )
+            raise ProblemError(msg)
+
+
 def least_of_groups(
-    loss: FloatArray, order: IntArray, starts: IntArray
+    loss: FloatArray | DistanceLoss, order: IntArray, starts: IntArray
 ) -> Iterator[tuple[slice, FloatArray]]:
     """For some records at a time their least loss over the outputs order[starts[g]:starts[g + 1]]
     of every group, (records, groups)."""
+    if isinstance(loss, DistanceLoss):
+        yield from loss.least_of_groups(order, starts)
+        return
     size, count = loss.shape
     step = max(1, BLOCK_ENTRIES // count)
     for begin in range(0, size, step):

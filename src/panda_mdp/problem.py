@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.base.card import card
 from panda_mdp.errors import ProblemError, ScaleWarning
+from panda_mdp.loss import DistanceLoss
 from panda_mdp.outputs import Outputs
 from panda_mdp.space.domain import Domain
 
@@ -45,6 +46,7 @@ class Problem(Rebuilt):
     outputs: IntArray
     """The number of each output: its index in the domain, or its column where it is no record."""
     loss: FloatArray
+    """An array; or a `DistanceLoss`, which answers as one, where that would be too large."""
     epsilon: float
     prior: FloatArray = None  # type: ignore[assignment]
     loss_unit: str | None = None
@@ -60,7 +62,7 @@ class Problem(Rebuilt):
             self,
             domain: Domain,
             outputs: npt.ArrayLike | Outputs,
-            loss: npt.ArrayLike,
+            loss: npt.ArrayLike | DistanceLoss,
             epsilon: float,
             prior: npt.ArrayLike | None = None,
             loss_unit: str | None = None,
@@ -76,7 +78,7 @@ class Problem(Rebuilt):
         size = self.domain.size
         set_(self, "reports", _check_outputs(self.outputs, self.reports, self.domain))
         set_(self, "outputs", frozen(self.reports.codes))
-        set_(self, "loss", frozen(_check_loss(self.loss, size, len(self.outputs))))
+        set_(self, "loss", _check_loss(self.loss, size, len(self.outputs)))
         set_(self, "epsilon", check_epsilon(self.epsilon))
         uniform = self.prior is None
         mesh = self.domain.mesh
@@ -142,7 +144,12 @@ class Problem(Rebuilt):
     @cached_property
     def weighted_loss(self) -> FloatArray:
         """p_x c_xy, the objective's coefficients."""
-        return frozen(self.prior[:, None] * self.loss)
+        return frozen(self.prior[:, None] * np.asarray(self.loss))
+
+    @property
+    def loss_error(self) -> float:
+        """Relative error of the losses: 0 where they are given, for they are what they are."""
+        return self.loss.relative_error if isinstance(self.loss, DistanceLoss) else 0.0
 
     @cached_property
     def mean_loss(self) -> FloatArray:
@@ -184,12 +191,15 @@ def _check_outputs(
     return given
 
 
-def _check_loss(loss: npt.ArrayLike, size: int, count: int) -> FloatArray:
-    table = np.asarray(loss, dtype=np.float64)
+def _check_loss(loss: npt.ArrayLike | DistanceLoss, size: int, count: int) -> Any:
+    computed = isinstance(loss, DistanceLoss)
+    table: Any = loss if computed else np.asarray(loss, dtype=np.float64)
     if table.shape != (size, count):
         hint = "; transpose it" if table.shape == (count, size) else ""
         msg = f"loss has shape {table.shape}; it must be (records, outputs) = {size, count}{hint}"
         raise ProblemError(msg)
+    if computed:
+        return table
     bad = np.argwhere(~np.isfinite(table) | (table < 0))
     if len(bad):
         x, y = bad[0]
@@ -198,7 +208,7 @@ def _check_loss(loss: npt.ArrayLike, size: int, count: int) -> FloatArray:
             f"({len(bad)} such): unreachable pairs need a large finite loss"
         )
         raise ProblemError(msg)
-    return table
+    return frozen(table)
 
 
 def check_epsilon(epsilon: float) -> float:

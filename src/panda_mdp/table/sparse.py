@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows
+from panda_mdp.loss import DistanceLoss
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
 
@@ -26,6 +27,12 @@ def floored_loss(problem: Problem, rows: FlooredRows) -> float:
 def is_distance(problem: Problem) -> bool:
     """Whether every loss is the distance of record and output, to the last bit."""
     reports = problem.reports
+    if isinstance(problem.loss, DistanceLoss):
+        computed = problem.loss
+        same = computed.domain is problem.domain or (
+            computed.domain.fingerprint == problem.domain.fingerprint
+        )
+        return same and computed.power == 1 and np.array_equal(computed.outputs, reports.records)
     if reports.records is None and not (reports.kind == "places" and problem.domain.geographic):
         return False
     step = max(1, BLOCK_ENTRIES // problem.outputs_count)

@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.floored import Int32Array
 from panda_mdp.compute.jax.device import Array, TileGrid, ladder
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import MethodError
 from panda_mdp.space.tiles import TILE, Tiles
 
-CHUNK = 2048
+CHUNK = 8192
 """Pairs of blocks that are gone through together."""
 GAIN_UNITS = 2.0**40
 """Of a row's mass: gains are added up as whole numbers, in whatever order."""
@@ -55,10 +56,12 @@ class Distances:
             raise MethodError(msg)
         number = np.full(tiles.between.shape, -1, dtype=np.int32)
         number[first, second] = np.arange(len(first))
-        chunks = -(-len(first) // CHUNK)
-        pad = ladder(chunks) * CHUNK - len(first) if chunks > 1 else ladder(len(first)) - len(first)
+        chunk, size = chunks_for(len(first))
+        # Distances take room: whole chunks of them, on the finer ladder.
+        size = size if size == chunk else ladder(-(-len(first) // chunk)) * chunk
+        pad = size - len(first)
         listed = [np.pad(side, (0, pad), mode="edge").astype(np.int32) for side in (first, second)]
-        run = _compiled_distances(grid.distances, min(CHUNK, len(listed[0])))
+        run = _compiled_distances(grid.distances, chunk)
         table = run(grid.tables, grid.real, *(jax.device_put(side, device) for side in listed))
         return cls(reach, jax.device_put(number, device), table)
 
@@ -82,7 +85,7 @@ class Layout:
     """Which groups have a block in which tiles."""
 
     count: int
-    number: IntArray
+    number: Int32Array
     """(groups, T): the block of a group and a tile; the last one, which is empty, where none is."""
     arrays: dict[str, Array]
     """On the device: `group` and `tile` of every block, `of_group` (groups + 1, most) and `of_tile`
@@ -94,7 +97,7 @@ class Layout:
         group, tile = np.nonzero(mask)
         count = len(group)
         size = ladder(count + 1)
-        number = np.full(mask.shape, size - 1, dtype=np.int32)
+        number: Int32Array = np.full(mask.shape, size - 1, dtype=np.int32)
         number[group, tile] = np.arange(count)
         # The group that no output belongs to is the last one.
         padded = np.full(size, len(mask), dtype=np.int32)
@@ -116,15 +119,18 @@ class Layout:
         return int(self.arrays["group"].shape[0])
 
 
-def _lists(owner: IntArray, what: IntArray, owners: int, fill: int) -> IntArray:
+def _lists(owner: IntArray, what: IntArray, owners: int, fill: int) -> Int32Array:
     """What belongs to every owner, in order, padded to a common length."""
     counts = np.bincount(owner, minlength=owners)
     along = np.argsort(owner, kind="stable")
     place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    most = -(-max(1, int(counts.max(initial=1))) // 16) * 16
-    lists = np.full((owners, most), fill, dtype=np.int32)
+    lists = np.full((owners, _width(int(counts.max(initial=1)))), fill, dtype=np.int32)
     lists[owner[along], place] = what[along]
     return lists
+
+
+def _width(most: int) -> int:
+    return ladder(most) if most > TILE else 1 << max(2, (most - 1).bit_length())
 
 
 @dataclass(frozen=True)
@@ -145,8 +151,8 @@ class Pairs:
         """All pairs whose tiles have distances, in both orders or with first <= second."""
         wanted, count = _pair_mask(layout.arrays, near.pair, both)
         chunk, size = chunks_for(int(count))
-        lists = _pair_lists(layout.arrays, near.pair, between, wanted, size)
-        return cls(near, *lists, chunk)
+        first, second, tiles, apart = _pair_lists(layout.arrays, near.pair, between, wanted, size)
+        return cls(near, first, second, tiles, apart, chunk)
 
     @property
     def lists(self) -> tuple[Array, Array, Array, Array]:
@@ -156,10 +162,13 @@ class Pairs:
 
 def chunks_for(count: int) -> tuple[int, int]:
     """The length of a chunk of a list of so many, and of the padded list."""
-    if count <= CHUNK:
-        size = 1 << max(3, (max(1, count) - 1).bit_length())
-        return size, size
-    return CHUNK, ladder(-(-count // CHUNK)) * CHUNK
+    size = power(count)
+    return min(size, CHUNK), size
+
+
+def power(count: int) -> int:
+    """The next power of two: lists are long or short, and few lengths are compiled for."""
+    return 1 << max(3, (max(1, count) - 1).bit_length())
 
 
 @partial(jax.jit, static_argnames="both")
@@ -282,6 +291,8 @@ def gains(
     reach = jnp.log(jnp.max(high[second] / low[first], axis=1))
     at, count, chunks = _chosen((reach > epsilon * apart) & (epsilon * apart < nats), chunk)
     itself = jnp.eye(TILE, dtype=bool)
+    # Outputs first: reductions over the last axis are slow.
+    across = jnp.swapaxes(z, 1, 2)
 
     def body(k: Array, sums: Array) -> Array:
         here = _slice(at, k, chunk)
@@ -289,8 +300,8 @@ def gains(
         a, b = first[here], second[here]
         exponent = epsilon * table[tiles[here]]
         factor = jnp.where(exponent < nats, jnp.exp(-exponent), 0.0)
-        missed = jnp.maximum(factor[:, :, :, None] * z[b][:, None, :, :] - z[a][:, :, None, :], 0.0)
-        gain = jnp.sum(missed, axis=3)
+        own, other = across[a][:, :, :, None], across[b][:, :, None, :]
+        gain = jnp.sum(jnp.maximum(factor[:, None, :, :] * other - own, 0.0), axis=1)
         counts = (gain > least) & fresh[:, None, None] & ~((a == b)[:, None, None] & itself)
         units = jnp.where(counts, gain * GAIN_UNITS, 0.0).astype(jnp.int64)
         return sums.at[tiles[here]].add(units)
@@ -309,6 +320,7 @@ def worst(
     up = jnp.max(high[first] - low[second], axis=1)
     reach = jnp.maximum(up, jnp.max(high[second] - low[first], axis=1))
     later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
+    across = jnp.swapaxes(logs, 1, 2)
 
     def scan(wanted: Array, state: Any) -> Any:
         at, _, chunks = _chosen(wanted, chunk)
@@ -317,7 +329,7 @@ def worst(
             best, pair, rows = state
             here = _slice(at, k, chunk)
             a, b = first[here], second[here]
-            gap = jnp.max(jnp.abs(logs[a][:, :, None, :] - logs[b][:, None, :, :]), axis=3)
+            gap = jnp.max(jnp.abs(across[a][:, :, :, None] - across[b][:, :, None, :]), axis=1)
             rate = (gap + LOG_ERROR) / (table[tiles[here]] * shrink)
             counts = (a != b)[:, None, None] | later
             rate = jnp.where(counts, rate, 0.0).reshape(chunk, -1)
@@ -366,9 +378,7 @@ def compiled_fringe(distances: Any, chunk: int) -> Any:
                 jnp.where(better, jnp.argmax(rate[which]), rows),
             )
 
-        return jax.lax.fori_loop(
-            0, chunks, body, (jnp.float64(least), jnp.int64(-1), jnp.int64(0))
-        )
+        return jax.lax.fori_loop(0, chunks, body, (jnp.float64(least), jnp.int64(-1), jnp.int64(0)))
 
     return jax.jit(fringe)
 
@@ -383,6 +393,19 @@ def fringe_mask(
     near = highest + LOG_ERROR > least * between[c["tile"]] * shrink
     exists = jnp.arange(len(c["group"])) < len(c["group"]) - 1
     return none & near & (highest >= 0) & exists[:, None]
+
+
+@partial(jax.jit, static_argnames="size")
+def above(numbers: Array, least: Any, size: int) -> tuple[Array, Array]:
+    """The places of the numbers above `least`, and these; padded."""
+    at = jnp.nonzero((numbers > least).reshape(-1), size=size, fill_value=0)[0]
+    return at, numbers.reshape(-1)[at]
+
+
+@jax.jit
+def count_above(numbers: Array, least: Any) -> Array:
+    """How many they are."""
+    return jnp.sum(numbers > least)
 
 
 @partial(jax.jit, static_argnames="size")

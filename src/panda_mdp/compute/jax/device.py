@@ -192,7 +192,7 @@ class TileGrid:
             np.int64
         )
         records = tiles.order[np.maximum(members, 0)]
-        distances, tables = _distances(metric, records)
+        distances, tables = laid_out(metric, records)
         return cls(
             members,
             distances,
@@ -212,9 +212,8 @@ def measures(metric: Metric) -> bool:
     return isinstance(metric, Haversine | Angular | Euclidean | Matrix)
 
 
-def _distances(
-    metric: Metric, records: IntArray
-) -> tuple[Callable[[Any, Array, Array], Array], Any]:
+def laid_out(metric: Metric, records: IntArray) -> tuple[Callable[[Any, Array, Array], Array], Any]:
+    """What computes distances between the rows of tiles, and what it reads, of (T, 64) records."""
     if isinstance(metric, Haversine):
         lat, lon = metric.lat[records], metric.lon[records]
         return _haversine, (lat, lon, latitude_cosine(lat))

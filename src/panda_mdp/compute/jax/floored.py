@@ -16,7 +16,7 @@ import numpy as np
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.floored import WIDTH
 from panda_mdp.compute.jax.blocks import Layout
-from panda_mdp.compute.jax.device import Array, make_mesh, measures, precise
+from panda_mdp.compute.jax.device import Array, ladder, make_mesh, measures, precise
 from panda_mdp.compute.jax.lifted import JaxLiftedClosure
 from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain
@@ -55,7 +55,12 @@ def _blocks(closure: JaxLiftedClosure, rows: FlooredRows) -> tuple[Layout, Array
     put = closure._put
     slot = np.empty(rows.shape[0], dtype=np.int32)
     slot[closure.order] = closure.slot
-    record, column, value = put(slot[rows.records]), put(rows.columns), put(rows.values)
+    # Padding says the last entry again.
+    pad = (0, ladder(rows.stored) - rows.stored)
+    record, column, value = (
+        put(np.pad(part, pad, mode="edge"))
+        for part in (slot[rows.records], rows.columns, rows.values)
+    )
     # Outputs whose largest weights lie near each other go together.
     place = np.empty(outputs, dtype=np.int32)
     place[np.argsort(np.asarray(_peaks(record, column, value, outputs)), kind="stable")] = (

@@ -31,7 +31,7 @@ from panda_mdp.compute.jax.device import (
     precise,
 )
 from panda_mdp.compute.lifted import ROOM, SCALINGS
-from panda_mdp.compute.rate import ARITHMETIC_ERROR
+from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE
 
@@ -105,7 +105,9 @@ class JaxLiftedClosure(Closure):
         with precise():
             under = np.where(columns >= 0, floor[np.maximum(columns, 0)], 1.0)
             floors = self._put(np.concatenate([under, np.ones((1, columns.shape[1]))]))
-            exists = self._put(np.concatenate([columns >= 0, np.zeros((1, columns.shape[1]), bool)]))
+            exists = self._put(
+                np.concatenate([columns >= 0, np.zeros((1, columns.shape[1]), bool)])
+            )
             first = Layout.build(seen, self.device)
             lifts = _lifts(rows, floors, exists, first.arrays, self.grid.real)
             room = ROOM * self.epsilon
@@ -207,7 +209,7 @@ class JaxLiftedClosure(Closure):
         best, where = 0.0, (0, 1)
         span = float(_span(logs, c, real))
         # Tiles that touch give a rate that far ones must exceed to be looked at.
-        reach = np.finfo(np.float64).tiny
+        reach = float(np.finfo(np.float64).tiny)
         while True:
             near = self.near_distances(reach)
             pairs = Pairs.build(layout, near, self._between, both=False)
@@ -222,7 +224,7 @@ class JaxLiftedClosure(Closure):
             if best == 0.0:
                 reach = np.inf
             else:
-                reach = (span + blocks.LOG_ERROR) / (best * self._shrink) * (1 + 1e-9)
+                reach = (span + LOG_ERROR) / (best * self._shrink) * (1 + 1e-9)
             if near.reach >= reach:
                 break
         mask = blocks.fringe_mask(lifts, c, real, self._between, self._shrink, best)
@@ -256,16 +258,17 @@ class JaxLiftedClosure(Closure):
                 z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
                 np.float64(self.epsilon), np.float64(nats), np.float64(least_gain), pairs.chunk,
             )  # fmt: skip
-            wanted = units > least_mass * blocks.GAIN_UNITS
-            count = int(jnp.sum(wanted))
-            at = np.asarray(blocks.nonzero(wanted, ladder(count)))[:count]
-            mass = np.asarray(units.reshape(-1)[at]) / blocks.GAIN_UNITS
+            least = np.int64(least_mass * blocks.GAIN_UNITS)
+            count = int(blocks.count_above(units, least))
+            listed = blocks.above(units, least, blocks.power(count))
+            at, mass = (np.asarray(part)[:count] for part in listed)
         number = np.asarray(pairs.near.pair)
         first, second = np.nonzero(number >= 0)
         pair, rows = np.divmod(at, TILE * TILE)
         i, j = np.divmod(rows, TILE)
         starts = self.tiles.starts
-        return np.stack([starts[first[pair]] + i, starts[second[pair]] + j], axis=1), mass
+        ends = np.stack([starts[first[pair]] + i, starts[second[pair]] + j], axis=1)
+        return ends, mass / blocks.GAIN_UNITS
 
     def rows(self, cut: BlockCut, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
         """What lies above the floor, by record: starts, columns and values."""
@@ -278,7 +281,7 @@ class JaxLiftedClosure(Closure):
             listed = np.concatenate([cut.columns, np.zeros((1, cut.columns.shape[1]), np.int64)])
             key, value = _entries(
                 z, stored, cut.layout.arrays, self._put(records), self._put(listed), outputs,
-                ladder(count),
+                blocks.power(count),
             )  # fmt: skip
             keys, values = np.asarray(key)[:count], np.asarray(value)[:count]
         starts = np.searchsorted(keys, np.arange(self.domain.size + 1) * outputs)
@@ -364,4 +367,3 @@ def _entries(
     key = record * outputs + columns[c["group"][block], k]
     key = jnp.where(lost, jnp.iinfo(jnp.int64).max, key)
     return jax.lax.sort((key, z.reshape(-1)[at]), num_keys=1)
-

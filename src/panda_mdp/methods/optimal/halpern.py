@@ -20,8 +20,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.methods.optimal.graph import Graph
@@ -115,7 +117,8 @@ class Halpern(ABC):
         error = self.problem.domain.metric.relative_error + 4e-16
         self.growth_above = np.exp(exponent * (1 + error)) * (1 + 1e-15)
         vars(self).pop("incident", None)
-        self.degree = np.bincount(self.ends.ravel(), minlength=self.problem.size)
+        count = np.bincount(self.ends.ravel(), minlength=self.problem.size)
+        self.degree: npt.NDArray[Any] = count
         self._connect(np.where(along < known, along, -1))
         self._restart()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from panda_mdp.compute.jax.device import Array, precise
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.compute.jax.device import Array, laid_out, precise
 from panda_mdp.compute.jax.lifted import BlockCut, JaxLiftedClosure, Seen
+from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.lifted import Lifted, Reach
 from panda_mdp.methods.optimal.lifted_finish import Candidate, LiftedFinish
 from panda_mdp.problem import Problem
@@ -24,6 +26,7 @@ class DeviceFinish(LiftedFinish):
     def __init__(self, problem: Problem, mesh: Mesh) -> None:
         self._mesh = mesh
         self._seen: tuple[Reach, Seen] | None = None
+        self._known: tuple[IntArray, tuple[Any, Array]] | None = None
         super().__init__(problem, "jax")
 
     def _closure(self) -> JaxLiftedClosure:
@@ -43,32 +46,51 @@ class DeviceFinish(LiftedFinish):
     def loss(self, cut: BlockCut, z: Array) -> float:
         with precise():
             columns = np.concatenate([np.maximum(cut.columns, 0), np.zeros_like(cut.columns[:1])])
-            above = _above(
-                z, cut.floors, cut.exists, cut.layout.arrays, *self._costs,
-                jax.device_put(columns, self.closure.device),
-            )  # fmt: skip
+            tables, prior = self._costs(columns)
+            run = _compiled_above(self._losses, getattr(self.problem.loss, "power", 1.0))
+            above = run(z, cut.floors, cut.exists, cut.layout.arrays, tables, prior)
             return float(above) + float(self.problem.mean_loss @ cut.floor)
 
-    @cached_property
-    def _costs(self) -> tuple[Array, Array, Array]:
-        """The losses, the record of every row of every tile, and the prior, 0 in padding."""
+    @property
+    def _losses(self) -> Any:
+        """What computes the losses of tiles and groups from the tables of `_costs`."""
+        computed = isinstance(self.problem.loss, DistanceLoss)
+        return self.closure.grid.distances if computed else None
+
+    def _costs(self, columns: IntArray) -> tuple[Any, Array]:
+        """What the losses of the rows of all tiles and the columns of all groups are computed from,
+        and the prior of the rows, 0 in padding. Computed anew where the groups are other ones."""
+        if self._known is not None and np.array_equal(self._known[0], columns):
+            return self._known[1]
         closure, problem = self.closure, self.problem
         records = np.zeros((len(closure.grid.members), TILE), dtype=np.int64)
         prior = np.zeros(records.shape)
         records.ravel()[closure.slot] = closure.order
         prior.ravel()[closure.slot] = problem.prior[closure.order]
+        if isinstance(problem.loss, DistanceLoss):
+            # Groups stand behind the tiles as tiles of their own, half of them padding.
+            wide = np.pad(problem.loss.outputs[columns], ((0, 0), (0, TILE - columns.shape[1])))
+            tables = laid_out(problem.domain.metric, np.concatenate([records, wide]))[1]
+        else:
+            tables = (np.asarray(problem.loss), records, columns)
         put = partial(jax.device_put, device=closure.device)
-        return put(problem.loss), put(records), put(prior)
+        self._known = (columns, (jax.tree.map(put, tables), put(prior)))
+        return self._known[1]
 
 
-@jax.jit
-def _above(
-    z: Array, floors: Array, exists: Array, c: Any, loss: Array, records: Array, prior: Array,
-    columns: Array,
-) -> Array:  # fmt: skip
+@cache
+def _compiled_above(distances: Any, power: float) -> Any:
     """The loss of what lies above the floor."""
-    group, tile = c["group"], c["tile"]
-    cost = loss[records[tile][:, :, None], columns[group][:, None, :]]
-    there = exists[group][:, None, :]
-    above = jnp.where(there, (z - floors[group][:, None, :]) * cost, 0.0)
-    return jnp.sum(prior[tile] * jnp.sum(above, axis=2))
+
+    def above(z: Array, floors: Array, exists: Array, c: Any, tables: Any, prior: Array) -> Array:
+        group, tile = c["group"], c["tile"]
+        if distances is None:
+            loss, records, columns = tables
+            cost = loss[records[tile][:, :, None], columns[group][:, None, :]]
+        else:
+            cost = distances(tables, tile, len(prior) + group)[:, :, : z.shape[2]] ** power
+        there = exists[group][:, None, :]
+        part = jnp.where(there, (z - floors[group][:, None, :]) * cost, 0.0)
+        return jnp.sum(prior[tile] * jnp.sum(part, axis=2))
+
+    return jax.jit(above)

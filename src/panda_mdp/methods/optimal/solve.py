@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.floored import MOST_DENSE
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.optimal.backends import Engine
@@ -26,7 +27,7 @@ from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph, missing
 from panda_mdp.methods.optimal.halpern import CHECK, Halpern
 from panda_mdp.methods.optimal.lifted import Lifted
 from panda_mdp.methods.optimal.progress import Progress
-from panda_mdp.methods.optimal.starts import one_row
+from panda_mdp.methods.optimal.starts import one_floor, one_row
 from panda_mdp.methods.remap import remap
 from panda_mdp.privacy.repair import estimated_loss, repair
 from panda_mdp.problem import Problem
@@ -92,7 +93,7 @@ class Solve:
         self.began = time.perf_counter()
         problem = self.problem
         # Without any constraint each record takes its cheapest output.
-        self.bound = max(free_bound(problem), centre_bound(problem, middle(problem)))
+        self._raise_bound(max(free_bound(problem), centre_bound(problem, middle(problem))))
         try:
             stopped = self._loop(initial)
             if stopped is not Stopped.GAP_REACHED and self.best and self.finish is None:
@@ -104,15 +105,14 @@ class Solve:
             if self.closure is not None and self.candidate is not None:
                 self._certify(self.candidate)
         if self._loss() > self.ignorant:
-            with _Stage(self, "audit"):
-                self._offer(one_row(problem), {})
+            self._offer_one_row()
         reached = self._reached() and not stopped.by_request
         return self._result(Stopped.GAP_REACHED if reached else stopped)
 
     def _loop(self, initial: FloatArray | None) -> Stopped:
         problem = self.problem
         if self._open(self.ignorant) <= 0:
-            self._offer(one_row(problem), {})
+            self._offer_one_row()
             return self._ended()
         with _Stage(self, "graph"):
             closure = self.closure = self.engine.closure(problem)
@@ -132,7 +132,7 @@ class Solve:
                     solver.advance(CHECK)
             self.iterations, self.edges = solver.iterations, solver.graph.count
             with _Stage(self, "bound"):
-                self._raise_bound(solver)
+                self._raise_bound(solver.bound(), solver)
             with _Stage(self, "repair"):
                 matrix: FloatArray | Candidate
                 if isinstance(solver, Halpern):
@@ -175,10 +175,11 @@ class Solve:
                 self._certify(matrix)
                 return Stopped.PRECISION_REACHED
 
-    def _raise_bound(self, solver: Halpern | Lifted) -> None:
-        bound = solver.bound()
+    def _raise_bound(self, bound: float, solver: Halpern | Lifted | None = None) -> None:
+        # Losses that are off by a share move the optimum by no more than that.
+        bound *= 1 - self.problem.loss_error
         if bound > self.bound:
-            self.bound, self.proof = bound, solver.proof()
+            self.bound, self.proof = bound, None if solver is None else solver.proof()
 
     def _estimate(self, matrix: FloatArray | Candidate) -> float:
         """The loss after one round of the repair, and from its time what a whole one takes."""
@@ -251,6 +252,15 @@ class Solve:
         )
         self._keep(mechanism)
         return mechanism.loss
+
+    def _offer_one_row(self) -> None:
+        """The best table that ignores the record, over a floor where it would be too large."""
+        problem = self.problem
+        with _Stage(self, "audit"):
+            if problem.size * problem.outputs_count <= MOST_DENSE:
+                self._offer(one_row(problem), {})
+            else:
+                self._keep(Mechanism(problem, one_floor(problem), "optimal"))
 
     def _keep(self, mechanism: Mechanism) -> None:
         if self.best is None or mechanism.loss < self.best.loss:

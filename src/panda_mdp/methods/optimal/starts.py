@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.methods.exponential import softmax
 from panda_mdp.methods.optimal.graph import Graph
+from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
 
 
@@ -15,6 +17,14 @@ def one_row(problem: Problem) -> FloatArray:
     matrix = np.zeros((problem.size, problem.outputs_count))
     matrix[:, problem.best_single_output] = 1.0
     return matrix
+
+
+def one_floor(problem: Problem) -> FlooredRows:
+    """The same as whole numbers over a floor, of which nothing has to be stored."""
+    floor = np.zeros(problem.outputs_count, dtype=np.int64)
+    floor[problem.best_single_output] = TOTAL
+    none = np.zeros(problem.size + 1, dtype=np.int64)
+    return FlooredRows(floor, none, none[:0].astype(np.int32), none[:0])
 
 
 def warm_start(problem: Problem, graph: Graph) -> FloatArray:

@@ -44,7 +44,7 @@ ROUND_GAP = 0.01
 def loss_table(domain: Domain, outputs: list[int], loss: Loss) -> FloatArray:
     """Losses as a table, K x m."""
     if isinstance(loss, DistanceLoss):
-        return distance_loss(domain, outputs)
+        return np.asarray(distance_loss(domain, outputs))
     return _rectangular(loss)
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import (
     DomainError,
@@ -28,7 +29,10 @@ from panda_mdp.errors import (
     PrivacyError,
     ProblemError,
 )
+from panda_mdp.loss import MOST_STORED, DistanceLoss, distance_loss
+from panda_mdp.outputs import Outputs
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
 from panda_mdp.table import claims
 from panda_mdp.table.bound import BoundProof, dual_bound
 from panda_mdp.table.certificate import (
@@ -248,8 +252,10 @@ def _members(
         raise FileFormatError(msg)
     wanted = shapes(certificate)
     if "loss" not in wanted:
-        # The losses that follow from the distances take as much room as if they were there.
-        claims.check_unpacked(8 * math.prod(claims.shapes(certificate)["weights"]), packed)
+        # Losses that follow from the distances take as much room as if they were there, up to
+        # the number that is stored.
+        losses = min(math.prod(claims.shapes(certificate)["weights"]), MOST_STORED)
+        claims.check_unpacked(8 * losses, packed)
     expected = {f"arrays/{name}.npy": shape for name, shape in wanted.items()}
     if {CERTIFICATE, *expected} != set(listed):
         msg = f"the archive holds {sorted(listed)}; expected the arrays {sorted(expected)}"
@@ -352,6 +358,16 @@ def _floored(arrays: Mapping[str, npt.NDArray[Any]]) -> FlooredRows:
     return FlooredRows(arrays["floor"], arrays["starts"], columns, arrays["values"])
 
 
+def _displacements(outputs: Outputs, domain: Domain) -> FloatArray | DistanceLoss:
+    """The losses that follow from the distances, stored only where they are few."""
+    if outputs.records is not None:
+        return distance_loss(domain, outputs.records)
+    if domain.size * len(outputs) > MOST_STORED:
+        msg = f"{domain.size} records x {len(outputs)} places have too many losses to follow"
+        raise FileFormatError(msg)
+    return outputs.distances(domain)
+
+
 def restore_problem(
     certificate: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> Problem:
@@ -363,7 +379,7 @@ def restore_problem(
     return Problem(
         domain,
         outputs,
-        arrays["loss"] if "loss" in arrays else outputs.distances(domain),
+        arrays["loss"] if "loss" in arrays else _displacements(outputs, domain),
         claims.real(certificate, "epsilon"),
         prior=arrays["prior"],
         loss_unit=str(certificate["loss_unit"]),
