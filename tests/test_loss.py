@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import random_domain
 from scipy.sparse.csgraph import dijkstra
 
-from panda_mdp import City, Domain, distance_loss, synthetic_city, travel_loss
+import panda_mdp.loss as loss_module
+from panda_mdp import City, Domain, Problem, distance_loss, synthetic_city, travel_loss
 from panda_mdp.city.travel import travel, travel_graph
 from panda_mdp.errors import CityError, ProblemError
+from panda_mdp.loss import DistanceLoss, least_of_groups
 
 
 def floyd(city: City) -> np.ndarray:
@@ -124,3 +129,60 @@ def test_london_with_100_tasks_searches_once_from_each(
     loss = travel_loss(london, domain, rng.choice(len(domain), 100), tasks)
     assert loss.shape == (128203, 100)
     assert len(searched) <= len(set(tasks.tolist())), "not from every record"
+
+
+def computed_loss(kind: str, power: float) -> tuple[DistanceLoss, np.ndarray]:
+    """Losses that are computed as they are used, and the same as an array."""
+    domain = random_domain(kind, 150, seed=2)
+    outputs = np.random.default_rng(3).permutation(150)[:120]
+    return DistanceLoss(domain, outputs, power), domain.distances(None, outputs) ** power
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
+@pytest.mark.parametrize(("kind", "power"), [("haversine", 1.0), ("matrix", 1.5)])
+def test_losses_that_are_not_stored_are_those_of_the_array(
+    kind: str, power: float, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_module, "host_backend", lambda: backend)
+    monkeypatch.setattr(loss_module, "BLOCK_ENTRIES", 1000)
+    loss, full = computed_loss(kind, power)
+    rng = np.random.default_rng(4)
+    prior, rows, columns = rng.dirichlet(np.ones(150)), *rng.integers(0, 120, (2, 40))
+    same = partial(np.testing.assert_allclose, rtol=loss.relative_error)
+    same(prior @ loss, prior @ full, rtol=1e-13)
+    same(np.stack([prior, 1 - prior]) @ loss, np.stack([prior, 1 - prior]) @ full, rtol=1e-13)
+    for axis in (None, 0, 1):
+        same(loss.min(axis=axis), full.min(axis=axis))
+        same(loss.max(axis=axis), full.max(axis=axis))
+    same(loss[7], full[7])
+    same(loss[3:9], full[3:9])
+    same(loss[rows], full[rows])
+    same(loss[:, columns[:3]], full[:, columns[:3]])
+    same(loss[rows, columns], full[rows, columns])
+    many = rng.integers(0, 120, (40, 32))
+    same(loss[rows[:, None], many], full[rows[:, None], many])
+    same(np.asarray(loss), full)
+    order, starts = rng.permutation(120), np.array([0, 32, 64, 96, 120])
+    least = np.concatenate([part for _, part in least_of_groups(loss, order, starts)])
+    same(least, np.minimum.reduceat(full[:, order], starts[:-1], axis=1))
+    assert repr(pickle.loads(pickle.dumps(loss))) == repr(loss)
+
+
+def test_many_losses_are_computed_and_say_so_where_an_array_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    domain = random_domain("haversine", 60, seed=1)
+    stored = Problem(domain, range(60), distance_loss(domain, range(60)), 1.0)
+    monkeypatch.setattr(loss_module, "MOST_STORED", 1000)
+    computed = Problem(domain, range(60), distance_loss(domain, range(60)), 1.0)
+    assert isinstance(computed.loss, DistanceLoss) and isinstance(stored.loss, np.ndarray)
+    np.testing.assert_allclose(computed.mean_loss, stored.mean_loss, rtol=1e-13)
+    assert computed.best_single_output == stored.best_single_output
+    assert 0 < computed.loss_error < 1e-13 and stored.loss_error == 0
+    for whole in (lambda: computed.weighted_loss, lambda: np.ptp(computed.loss)):
+        with pytest.raises(ProblemError, match=r"3,600 losses.*take rows"):
+            whole()
+    with pytest.raises(ProblemError, match="shape"):
+        Problem(domain, range(59), computed.loss, 1.0)
+    with pytest.raises(ProblemError, match="not finite"):
+        DistanceLoss(domain, range(60), 1e4)

@@ -54,7 +54,6 @@ class DistanceLoss:
     ((3, 2), [1.0, 2.0], [3.0, 3.0])
     """
 
-    __array_ufunc__ = None
     ndim = 2
     dtype = np.dtype(np.float64)
 
@@ -95,6 +94,12 @@ class DistanceLoss:
             msg = "losses that are computed as they are used are no array; asking for one makes one"
             raise ValueError(msg)
         return self[:].astype(np.float64 if dtype is None else dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc is np.matmul and method == "__call__" and inputs[0] is not self:
+            return self.__rmatmul__(inputs[0])
+        whole = (np.asarray(part) if part is self else part for part in inputs)
+        return getattr(ufunc, method)(*whole, **options)
 
     def __getitem__(self, key: Any) -> FloatArray:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))

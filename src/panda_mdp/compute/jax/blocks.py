@@ -142,7 +142,7 @@ class Pairs:
     second: Array
     tiles: Array
     """The number of their tiles' distances."""
-    apart: Array
+    gap: Array
     """Lower bounds on the distance of their records; inf in padding."""
     chunk: int
 
@@ -151,13 +151,13 @@ class Pairs:
         """All pairs whose tiles have distances, in both orders or with first <= second."""
         wanted, count = _pair_mask(layout.arrays, near.pair, both)
         chunk, size = chunks_for(int(count))
-        first, second, tiles, apart = _pair_lists(layout.arrays, near.pair, between, wanted, size)
-        return cls(near, first, second, tiles, apart, chunk)
+        first, second, tiles, gap = _pair_lists(layout.arrays, near.pair, between, wanted, size)
+        return cls(near, first, second, tiles, gap, chunk)
 
     @property
     def lists(self) -> tuple[Array, Array, Array, Array]:
         """As the compiled loops take them."""
-        return self.first, self.second, self.tiles, self.apart
+        return self.first, self.second, self.tiles, self.gap
 
 
 def chunks_for(count: int) -> tuple[int, int]:
@@ -226,10 +226,10 @@ def close(
 ) -> Array:  # fmt: skip
     """max over the blocks of a row's group of z_jy exp(-epsilon d(i, j)), for the rows of `active`
     (T, 64); of pairs of records within `nats`."""
-    first, second, tiles, apart = pairs
+    first, second, tiles, gap = pairs
     high, low = _extremes(z, c, real)
     reach = jnp.log(jnp.max(high[second] / low[first], axis=1))
-    wanted = (reach > epsilon * apart) & (epsilon * apart < nats)
+    wanted = (reach > epsilon * gap) & (epsilon * gap < nats)
     wanted &= jnp.any(active, axis=1)[c["tile"][first]]
     at, _, chunks = _chosen(wanted, chunk)
 
@@ -286,10 +286,10 @@ def gains(
     """For every pair of records of near tiles the mass by which the first misses the constraint of
     the second, sum_y max(0, z_jy exp(-epsilon d) - z_iy), over the groups where that exceeds
     `least`; in whole units."""
-    first, second, tiles, apart = pairs
+    first, second, tiles, gap = pairs
     high, low = _extremes(z, c, real)
     reach = jnp.log(jnp.max(high[second] / low[first], axis=1))
-    at, count, chunks = _chosen((reach > epsilon * apart) & (epsilon * apart < nats), chunk)
+    at, count, chunks = _chosen((reach > epsilon * gap) & (epsilon * gap < nats), chunk)
     itself = jnp.eye(TILE, dtype=bool)
     # Outputs first: reductions over the last axis are slow.
     across = jnp.swapaxes(z, 1, 2)
@@ -315,7 +315,7 @@ def worst(
 ) -> Any:
     """max over pairs of records and outputs of (|log ratio| + error) / (shrink d), where it exceeds
     `least`: the value, the place in the list of pairs, and the two rows."""
-    first, second, tiles, apart = pairs
+    first, second, tiles, gap = pairs
     high, low = _extremes(logs, c, real)
     up = jnp.max(high[first] - low[second], axis=1)
     reach = jnp.maximum(up, jnp.max(high[second] - low[first], axis=1))
@@ -329,8 +329,8 @@ def worst(
             best, pair, rows = state
             here = _slice(at, k, chunk)
             a, b = first[here], second[here]
-            gap = jnp.max(jnp.abs(across[a][:, :, :, None] - across[b][:, :, None, :]), axis=1)
-            rate = (gap + LOG_ERROR) / (table[tiles[here]] * shrink)
+            ratio = jnp.max(jnp.abs(across[a][:, :, :, None] - across[b][:, :, None, :]), axis=1)
+            rate = (ratio + LOG_ERROR) / (table[tiles[here]] * shrink)
             counts = (a != b)[:, None, None] | later
             rate = jnp.where(counts, rate, 0.0).reshape(chunk, -1)
             top = jnp.max(rate, axis=1)
@@ -346,8 +346,8 @@ def worst(
 
     state = (jnp.float64(least), jnp.int64(-1), jnp.int64(0))
     # Near blocks hold the worst pair as a rule, and then spare the far ones.
-    state = scan(apart == 0, state)
-    return scan((apart > 0) & (reach + LOG_ERROR > state[0] * apart * shrink), state)
+    state = scan(gap == 0, state)
+    return scan((gap > 0) & (reach + LOG_ERROR > state[0] * gap * shrink), state)
 
 
 @cache
