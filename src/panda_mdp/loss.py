@@ -16,6 +16,7 @@ from panda_mdp.space.domain import Domain, check_indices
 
 BLOCK_ENTRIES = 1 << 22
 """Losses that are looked at together."""
+LARGEST = np.log(np.finfo(np.float64).max) - 1
 MOST_STORED = 1 << 26
 """Losses, half a GiB of them, that are stored; more are computed as they are used."""
 
@@ -61,7 +62,7 @@ class DistanceLoss:
         self.domain = domain
         self.outputs = frozen(check_indices(outputs, domain.size, "outputs", ProblemError))
         self.power = float(power)
-        if self.power != 1 and not np.isfinite(domain.diameter**self.power):
+        if self.power != 1 and self.power * np.log(domain.diameter) > LARGEST:
             msg = f"losses of up to {domain.diameter:g} to the power {power:g} are not finite"
             raise ProblemError(msg)
 
