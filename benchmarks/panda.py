@@ -4,6 +4,7 @@
     python benchmarks/panda.py candidates [--records 12000] [--count 10000]
     python benchmarks/panda.py centres [--records 1000] [--delta 1e-2]
     python benchmarks/panda.py rome [--records 1000] [--epsilon 5] [--delta 1e-2] [--seed 9]
+        [--candidates]
     python benchmarks/panda.py region [--records 300000] [--out LINES]
     python benchmarks/panda.py draw --rows LINES --figure FILE
 
@@ -108,15 +109,10 @@ def within(records: int, seed: int) -> tuple[str, float]:
 
 
 def figures(seeds: list[int], sizes: list[int], jobs: int) -> None:
-    """The figures of docs/panda.md on Rome, each certified over all pairs of records.
-
-    Balls at the paper's appendix setting beside its PAnDA-e, then balls and candidates at
-    (5 per km, 1e-2) and 1,000 records.
-    """
+    """Balls at the paper's appendix setting beside its PAnDA-e, certified over all pairs."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         # The long ones first; printed in order.
         balls = {k: [pool.submit(within, k, seed) for seed in seeds] for k in reversed(sizes)}
-        others = [pool.submit(rome, 1000, 5.0, 1e-2, seed, True) for seed in seeds]
         print("Balls at (15 per km, delta 0.15), at most 3 % of the table\n")
         print("| K | seed | whole table | ball | loss | download | account | time |")
         print("|---|---|---|---|---|---|---|---|", flush=True)
@@ -129,8 +125,6 @@ def figures(seeds: list[int], sizes: list[int], jobs: int) -> None:
             mean = 1000 * float(np.mean([loss for _, loss in answers]))
             means.append(f"K={records:,}: mean of {len(answers)} seeds {mean:.0f} m, paper {paper}")
         print("\n" + "\n".join(means))
-        for one in others:
-            print("\n".join(one.result()), flush=True)
 
 
 def candidates(records: int, count: int, delta: float, seed: int) -> None:

@@ -46,8 +46,9 @@ def test_both_phases_stand_beside_tables(problem: Problem) -> None:
         assert found.holds
         assert found.loss >= best
         assert "downloads" in found.note
-    with pytest.raises(MethodError, match="does not fit: Phase I costs"):
-        methods()["panda_logistic"].run(problem)
+    for decay in ("exponential", "power", "logistic"):
+        with pytest.raises(MethodError, match="does not fit: Phase I costs"):
+            methods()[f"panda_{decay}"].run(problem)
 
 
 def test_remapped_methods_are_remapped(problem: Problem) -> None:

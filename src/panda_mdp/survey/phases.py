@@ -10,7 +10,7 @@ from panda_mdp.panda.options import Options
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.schemes.ball_scheme import BallScheme
 from panda_mdp.panda.selection.ball import BallAnchors
-from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.selection.bernoulli import BernoulliAnchors, Decay
 from panda_mdp.panda.selection.candidates import spread_out
 from panda_mdp.problem import Problem
 
@@ -64,12 +64,15 @@ def panda_candidates(
     return PandaTable.of(selection.scheme(problem, delta, options))
 
 
-def panda_logistic(
-    problem: Problem, time_limit: float | None = None, delta: float = 1e-7
+def panda_decay(
+    problem: Problem,
+    time_limit: float | None = None,
+    delta: float = 1e-7,
+    decay: Decay = "logistic",
 ) -> PandaTable:
-    """Both phases with the paper's gentlest decay and everything accounted for: mostly refused."""
+    """Both phases with one of the paper's decays and everything accounted for: mostly refused."""
     options = Options(gap=GAP, time_limit=time_limit)
-    scheme = BernoulliAnchors("logistic").scheme(problem, delta, options)
+    scheme = BernoulliAnchors(decay).scheme(problem, delta, options)
     if scheme.failure is not None:
         msg = f"does not fit: {str(scheme.failure).split('. ')[0]}"
         raise MethodError(msg)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
+from typing import get_args
 
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.benders.benders import benders
@@ -22,8 +24,9 @@ from panda_mdp.methods.permute_and_flip import permute_and_flip
 from panda_mdp.methods.remap import remap
 from panda_mdp.methods.tight_constraints import tight_constraints
 from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.panda.selection.bernoulli import Decay
 from panda_mdp.problem import Problem
-from panda_mdp.survey.phases import Phases, panda_ball, panda_candidates, panda_logistic
+from panda_mdp.survey.phases import Phases, panda_ball, panda_candidates, panda_decay
 from panda_mdp.table.mechanism import Table
 
 DEMO_SECONDS = 600.0
@@ -108,10 +111,18 @@ METHODS = (
     Method("optimal_then", "optimal, then guesses", optimal, options=_THEN, timed=True),
 )
 
-PHASED = (
+PHASED: tuple[PhasedMethod, ...] = (
     PhasedMethod("panda", "PAnDA, balls", panda_ball),
     PhasedMethod("panda_candidates", "PAnDA, candidates", panda_candidates),
-    PhasedMethod("panda_logistic", "PAnDA, logistic", panda_logistic, demo_seconds=None),
+    *(
+        PhasedMethod(
+            f"panda_{decay}",
+            f"PAnDA, {decay}",
+            partial(panda_decay, decay=decay),
+            demo_seconds=None,
+        )
+        for decay in get_args(Decay)
+    ),
 )
 
 
@@ -121,7 +132,8 @@ def methods() -> Mapping[str, AnyMethod]:
     >>> list(methods())[:3]
     ['exponential', 'exponential_tight', 'exponential_remap']
     """
-    return MappingProxyType({method.name: method for method in (*METHODS, *PHASED)})
+    known: tuple[AnyMethod, ...] = (*METHODS, *PHASED)
+    return MappingProxyType({method.name: method for method in known})
 
 
 def choose_methods(names: Iterable[str]) -> tuple[AnyMethod, ...]:
