@@ -89,9 +89,9 @@ def draw_record(
     plane = plane_of(lat, lon)
     points = plane.km(lat, lon)
     reports, home = plane.km(*output_places(problem, city)), points[row]
-    share = table.matrix[row]
+    share = table.row(row)
     heading = title or f"Where one record goes: {table.method}"
-    caption = f"expected loss here {expected_losses(table)[row]:.3g} {problem.loss_unit}"
+    caption = f"expected loss here {problem.loss[row] @ share:.3g} {problem.loss_unit}"
     radius = radius_of_share(table, row, SHARE) if problem.domain.geographic else None
     if radius is not None:
         where = f"within {distance_words(radius)}" if radius > 0 else "at the record itself"

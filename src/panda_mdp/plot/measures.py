@@ -7,15 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.table.mechanism import Table
+from panda_mdp.table.sparse import floored_losses
 
 CURVE_RECORDS = 1500
 
 
 def expected_losses(table: Table) -> FloatArray:
     """sum_y c_xy z_xy of each record, shape (K,), in the unit of the losses."""
+    if isinstance(table.weights, FlooredRows):
+        return floored_losses(table.problem, table.weights)
     return np.asarray(np.einsum("xy,xy->x", table.problem.loss, table.matrix))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.privacy.quantise import TOTAL
@@ -16,12 +17,27 @@ from panda_mdp.problem import Problem
 
 def floored_loss(problem: Problem, rows: FlooredRows) -> float:
     """sum_x p_x sum_y c_xy w_xy / 2^62, from what is stored."""
+    common = problem.mean_loss @ (rows.floor / float(TOTAL))
+    return float(problem.prior @ _above(problem, rows) + common)
+
+
+def floored_losses(problem: Problem, rows: FlooredRows) -> FloatArray:
+    """sum_y c_xy w_xy / 2^62 of every record, from what is stored."""
+    losses, floor = _above(problem, rows), rows.floor / float(TOTAL)
+    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
+    for start in range(0, problem.size, step):
+        part = slice(start, start + step)
+        losses[part] += problem.loss[part] @ floor
+    return losses
+
+
+def _above(problem: Problem, rows: FlooredRows) -> FloatArray:
+    """What each record loses by what lies above the floor."""
     above = (rows.values - rows.floor[rows.columns]) / float(TOTAL)
     stored = problem.loss[rows.records, rows.columns] * above
     own = np.add.reduceat(np.append(stored, 0.0), rows.starts[:-1])
     own[np.diff(rows.starts) == 0] = 0.0
-    common = problem.mean_loss @ (rows.floor / float(TOTAL))
-    return float(problem.prior @ own + common)
+    return np.asarray(own)
 
 
 def is_distance(problem: Problem) -> bool:

@@ -32,7 +32,7 @@ def question(nats: float) -> pm.Problem:
 
 
 def refined(problem: pm.Problem, parts: int):
-    """Small triangles: vertices, corners, and where each lies in its large one (corners, weights)."""
+    """Small triangles: vertices, corners, each one's large triangle and place in it."""
     mesh = problem.domain.mesh
     known: dict[tuple[int, int], int] = {}
     plane, corners, large, inner = [], [], [], []

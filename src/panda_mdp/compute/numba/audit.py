@@ -7,12 +7,9 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.parts import in_parts
 from panda_mdp.compute.numba.compiling import njit
-from panda_mdp.compute.numba.distance import fill
+from panda_mdp.compute.numba.distance import FINITE, fill, largest_gap, largest_step
 
 CHUNK = 256
-FINITE = {"nnan", "nsz"}
-"""Logarithms are numbers, and of zeros the sign does not matter: a maximum over outputs is then
-taken several at a time. Nothing is rounded otherwise."""
 
 
 @njit(cache=True)
@@ -21,15 +18,6 @@ def _equal(weights, i, j):
         if weights[i, y] != weights[j, y]:
             return False
     return True
-
-
-@njit(cache=True, fastmath=FINITE)
-def _reach(row, high, low):
-    """max_y of how far a row lies from what lies between `low` and `high`, at most."""
-    most = 0.0
-    for y in range(len(row)):
-        most = max(most, high[y] - row[y], row[y] - low[y])
-    return most
 
 
 @njit(cache=True, fastmath=FINITE)
@@ -44,15 +32,13 @@ def _scan(
         first = max(b0, i + 1)
         if first >= b1:
             continue
-        reach = _reach(logs[i], high[b], low[b])
+        reach = largest_step(logs[i], high[b], low[b])
         fill(kind, table, order, i, first, b1, distances)
         for j in range(first, b1):
             d = distances[j - first]
             if reach + constant <= best[0] * d * shrink:
                 continue
-            worst = 0.0
-            for y in range(logs.shape[1]):
-                worst = max(worst, abs(logs[i, y] - logs[j, y]))
+            worst = largest_gap(logs[i], logs[j])
             if worst + constant > best[0] * d * shrink:
                 if _equal(weights, i, j):
                     continue
@@ -123,7 +109,7 @@ def worst_pair(
 
 @njit(cache=True, nogil=True)
 def _local_rates(begin, end, logs, spread, kind, table, order, rates):
-    size, outputs = logs.shape
+    size = len(logs)
     distance = np.empty(CHUNK)
     for i in range(begin, end):
         best = 0.0
@@ -134,9 +120,7 @@ def _local_rates(begin, end, logs, spread, kind, table, order, rates):
                 d = distance[j - start]
                 if j == i or spread <= best * d:
                     continue
-                worst = 0.0
-                for y in range(outputs):
-                    worst = max(worst, abs(logs[i, y] - logs[j, y]))
+                worst = largest_gap(logs[i], logs[j])
                 if worst > best * d:
                     best = worst / d
         rates[i] = best

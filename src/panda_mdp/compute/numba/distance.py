@@ -1,4 +1,5 @@
-"""Distances inside compiled loops, for every metric of `panda_mdp.space.metrics`."""
+"""Distances inside compiled loops: of records, for every metric of `panda_mdp.space.metrics`, and
+of rows of logarithms."""
 
 from __future__ import annotations
 
@@ -22,6 +23,9 @@ from panda_mdp.space.metrics import (
 HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
 LOCAL_DEGREES = 8.0
 RADIANS = np.pi / 180
+FINITE = {"nnan", "nsz"}
+"""Logarithms are numbers, and of zeros the sign does not matter: a maximum over outputs is then
+taken several at a time. Nothing is rounded otherwise."""
 
 
 class Coordinates(NamedTuple):
@@ -141,3 +145,21 @@ def fill(kind, table, order, i, start, stop, out):
         row = order[i]
         for j in range(start, stop):
             out[j - start] = table[row, order[j]]
+
+
+@njit(cache=True, fastmath=FINITE)
+def largest_gap(first, second):
+    """max_y |first_y - second_y|."""
+    most = 0.0
+    for y in range(len(first)):
+        most = max(most, abs(first[y] - second[y]))
+    return most
+
+
+@njit(cache=True, fastmath=FINITE)
+def largest_step(row, high, low):
+    """A bound on `largest_gap` of a row and all that lie between `low` and `high`."""
+    most = 0.0
+    for y in range(len(row)):
+        most = max(most, high[y] - row[y], row[y] - low[y])
+    return most

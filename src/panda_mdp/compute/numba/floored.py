@@ -6,7 +6,7 @@ import numpy as np
 from numba import prange
 
 from panda_mdp.compute.numba.compiling import njit
-from panda_mdp.compute.numba.distance import fill
+from panda_mdp.compute.numba.distance import fill, largest_gap, largest_step
 from panda_mdp.space.tiles import TILE
 
 
@@ -62,14 +62,17 @@ def worst_of_groups(
                 if reach + constant <= best * between[own, other] * shrink:
                     continue
                 for i in range(cuts[a], cuts[a + 1]):
+                    reach = largest_step(logs[i], high[b], low[b])
+                    if reach + constant <= best * between[own, other] * shrink:
+                        continue
                     fill(
                         kind, table, order, position[i], starts[other], starts[other + 1], distance
                     )
                     for j in range(max(cuts[b], i + 1), cuts[b + 1]):
-                        worst = 0.0
-                        for y in range(width):
-                            worst = max(worst, abs(logs[i, y] - logs[j, y]))
                         d = distance[position[j] - starts[other]]
+                        if reach + constant <= best * d * shrink:
+                            continue
+                        worst = largest_gap(logs[i], logs[j])
                         if worst + constant > best * d * shrink:
                             same = True
                             for y in range(width):

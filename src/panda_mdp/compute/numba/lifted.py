@@ -93,12 +93,18 @@ def close_groups(
                 for i in range(cuts[a], cuts[a + 1]):
                     if not active[i]:
                         continue
+                    ratio = 0.0
+                    for y in range(width):
+                        ratio = max(ratio, high[b, y] / z[i, y])
+                    own_reach = min(np.log(ratio), reach)
+                    if own_reach <= epsilon * between[own, other]:
+                        continue
                     fill(
                         kind, table, order, position[i], starts[other], starts[other + 1], distance
                     )
                     for j in range(cuts[b], cuts[b + 1]):
                         exponent = epsilon * distance[position[j] - starts[other]]
-                        if exponent >= reach or exponent >= lift[j - begin] or j == i:
+                        if exponent >= own_reach or exponent >= lift[j - begin] or j == i:
                             continue
                         factor = np.exp(-exponent)
                         source = z[j]
