@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from panda_mdp import Domain, Mechanism, NoGuarantee, Problem, distance_loss, exponential
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import MethodError
 from panda_mdp.plot import expected_losses, local_epsilons, privacy_loss_curve, radius_of_share
 
@@ -99,3 +101,10 @@ def test_large_domains_are_sampled_and_say_so(
     monkeypatch.setattr("panda_mdp.plot.measures.CURVE_RECORDS", 30)
     curve = privacy_loss_curve(mechanism, reach=1000.0)
     assert curve.sampled and curve.pairs == 30 * 29 // 2
+
+
+def test_losses_of_a_sparse_table_are_those_of_its_matrix(mechanism: Mechanism) -> None:
+    weights = np.asarray(mechanism.weights)
+    sparse = replace(mechanism, weights=FlooredRows.of(weights, weights.min(axis=0)))
+    assert isinstance(sparse.weights, FlooredRows)
+    np.testing.assert_allclose(expected_losses(sparse), expected_losses(mechanism), rtol=1e-12)
