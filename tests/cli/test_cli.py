@@ -466,7 +466,10 @@ def test_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     signal.signal(signal.SIGINT, before)
-    time.sleep(4)
+    # Until the methods' processes are there.
+    deadline = time.monotonic() + 120
+    while len(running(process.pid)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
     # Ctrl-C in a terminal reaches the whole group.
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
