@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.base.card import card
+from panda_mdp.base.units import per
 from panda_mdp.errors import ProblemError, ScaleWarning
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.outputs import Outputs
@@ -95,7 +96,7 @@ class Problem(Rebuilt):
     def __repr__(self) -> str:
         return (
             f"Problem(K={self.size}, m={self.outputs_count}, "
-            f"epsilon={self.epsilon:g} per {self.domain.unit})"
+            f"epsilon={self.epsilon:g} {per(self.domain.unit)})"
         )
 
     def _repr_html_(self) -> str:
@@ -103,7 +104,7 @@ class Problem(Rebuilt):
         facts = [
             ("records", f"{self.size:,}, up to {self.domain.diameter:.4g} {unit} apart"),
             ("outputs", f"{self.outputs_count:,}"),
-            ("epsilon", f"{self.epsilon:g} per {unit}"),
+            ("epsilon", f"{self.epsilon:g} {per(unit)}"),
             ("loss", f"{self.loss.min():.4g} to {self.loss.max():.4g} {self.loss_unit}"),
             ("prior", self.prior_source),
         ]
@@ -125,7 +126,7 @@ class Problem(Rebuilt):
             return ""
         near, unit = nats / self.epsilon, domain.unit
         return (
-            f"epsilon {self.epsilon:g} per {unit} hides nothing here: records are typically "
+            f"epsilon {self.epsilon:g} {per(unit)} hides nothing here: records are typically "
             f"{near:.3g} {unit} from the nearest other, and may be told from it with odds of "
             f"e^{nats:.0f}. Is the unit right (metres taken for km)? Protection at {near:.3g} "
             f"{unit} takes an epsilon of about {1 / near:.2g}"

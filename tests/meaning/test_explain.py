@@ -83,7 +83,7 @@ def test_a_table_without_a_guarantee_says_so_first():
 def test_other_units_have_their_own_distances():
     domain = pm.Domain.from_vectors(np.arange(5.0)[:, None], unit="year")
     text = pm.explain(pm.exponential(displacement_problem(domain, range(5), 0.4))).text
-    assert "4 year: right at most 83 times in 100" in text
+    assert "4 years: right at most 83 times in 100" in text
     assert "snap" not in text
 
 

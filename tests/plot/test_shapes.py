@@ -57,7 +57,7 @@ def test_every_line_is_named_and_runs_through_whole_years() -> None:
     years = np.arange(ages.size)
     table = pm.exponential(pm.Problem(ages, years, pm.distance_loss(ages, years), 0.3))
     (axes,) = plot.draw_privacy_loss({"exponential": table}).axes
-    assert "[year]" in axes.get_xlabel()
+    assert "[years]" in axes.get_xlabel()
     lines = axes.get_lines()
     assert all(not line.get_label().startswith("_") for line in lines)
     assert all(np.isfinite(line.get_ydata()).all() for line in lines)
@@ -73,7 +73,7 @@ def test_a_row_of_ages_stands_at_the_ages_and_names_the_true_one() -> None:
     bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.patches]
     np.testing.assert_allclose([at for at, _ in bars], 18 + 2.0 * chosen)
     np.testing.assert_allclose([height for _, height in bars], table.matrix[ages.record(30)])
-    assert axes.get_xlabel() == "reported [year]"
+    assert axes.get_xlabel() == "reported [years]"
     assert "true: 30" in [text.get_text() for text in axes.get_legend().get_texts()]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from panda_mdp.base.units import per
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
 from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
@@ -153,7 +154,7 @@ def compare(
     outcomes = list(run_all(chosen, problem, limits))
     title = (
         f"{problem.size:,} records, {wanted} outputs, {tasks} task(s), "
-        f"epsilon {epsilon:g} per {problem.domain.unit}"
+        f"epsilon {epsilon:g} {per(problem.domain.unit)}"
     )
     print_comparison(output_console(), outcomes, title)
     write_json(json, [outcome.row() for outcome in outcomes])
@@ -189,8 +190,8 @@ def audit(
     first, second, output = verdict.worst
     rows = [
         ("holds", "yes" if verdict.holds else "NO"),
-        ("audited epsilon", f"{verdict.epsilon:.9g} per {verdict.unit}"),
-        ("claimed epsilon", f"{verdict.claimed:.9g} per {verdict.unit}"),
+        ("audited epsilon", f"{verdict.epsilon:.9g} {per(verdict.unit)}"),
+        ("claimed epsilon", f"{verdict.claimed:.9g} {per(verdict.unit)}"),
         ("worst pair", f"records {first} and {second}, {verdict.distance:.6g} {verdict.unit}"),
         ("worst output", output),
         ("pairs covered", f"{verdict.pairs:,}, all outputs"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from panda_mdp.base.units import per
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.cli.frame import working, write_json
@@ -36,7 +37,7 @@ def run_demo(folder: Path, console: Console) -> list[Outcome]:
     outcomes = list(run_all(chosen, problem, tuple(m.demo_seconds for m in chosen)))
     title = (
         f"Synthetic city: {RECORDS:,} records, {OUTPUTS} outputs, {TASKS} task, "
-        f"epsilon {EPSILON:g} per {problem.domain.unit}"
+        f"epsilon {EPSILON:g} {per(problem.domain.unit)}"
     )
     print_comparison(console, outcomes, title)
     tables = [o for o in outcomes if o.holds and o.weights is not None]

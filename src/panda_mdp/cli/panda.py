@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from panda_mdp.base.units import per
 from panda_mdp.cli.frame import output_console, working, write_json
 
 if TYPE_CHECKING:
@@ -128,10 +129,11 @@ def _facts(
     problem, shares = run.problem, run.shares
     sizes = [len(chosen) for chosen in run.anchor_sets]
     expected = run.scheme.expected_anchors
-    unit, per = problem.loss_unit, problem.domain.unit
+    unit, per_unit = problem.loss_unit, problem.domain.unit
     return {
         "selection": repr(run.selection),
-        "guarantee": f"epsilon {run.guarantee.epsilon:g} per {per}, delta {run.guarantee.delta:g}",
+        "guarantee": f"epsilon {run.guarantee.epsilon:g} {per(per_unit)}, "
+        f"delta {run.guarantee.delta:g}",
         "holds": "yes" if holds else "NO",
         "largest violation": "unknown" if violation is None else f"{violation:.3g}",
         "Phase I": f"{shares.selection:.0%} of epsilon; margin {shares.margin:.0%}",

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from panda_mdp.base.units import per
 from panda_mdp.cli.frame import output_console, working, write_json
 from panda_mdp.cli.printing import facts
 
@@ -51,10 +52,10 @@ def show_audit(file: Path, json: Path | None) -> None:
     size, unit = table.problem.size, table.problem.domain.unit
     rows: list[tuple[str, object]] = [
         ("holds", "yes"),
-        ("guarantee", f"epsilon {table.epsilon:g} per {unit}, delta {table.delta:g}"),
+        ("guarantee", f"epsilon {table.epsilon:g} {per(unit)}, delta {table.delta:g}"),
         ("violation", f"at most {table.account.violation:.6g}"),
         ("worst pair", f"records {table.account.pair[0]} and {table.account.pair[1]}"),
-        ("Phase I", f"{table.selection_epsilon:.6g} per {unit}"),
+        ("Phase I", f"{table.selection_epsilon:.6g} {per(unit)}"),
         ("pairs covered", f"{size * (size - 1) // 2:,}, both phases"),
     ]
     output_console().print(facts(f"Audit of {file}", rows))
@@ -80,7 +81,7 @@ def explained(table: PandaTable) -> list[str]:
     lines = [
         f"Two phases: a selection of anchors is released first ({table.scheme.selection!r}), then "
         "one report from the row of the nearest.",
-        f"Together they tell at most epsilon {total.epsilon:g} per {unit} about two places, "
+        f"Together they tell at most epsilon {total.epsilon:g} {per(unit)} about two places, "
         f"whatever was known before, except with probability {total.delta:g}.",
     ]
     for distance in NEAR_KM if unit == "km" else ():
@@ -88,7 +89,7 @@ def explained(table: PandaTable) -> list[str]:
         said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
         lines.append(f"  {distance:g} km from each other: odds change by at most {said}")
     lines += [
-        f"The anchors alone tell at most {table.selection_epsilon:.3g} per {unit}; a user "
+        f"The anchors alone tell at most {table.selection_epsilon:.3g} {per(unit)}; a user "
         f"downloads {table.download:.1%} of the records' rows.",
         f"Expected loss {table.loss:.4g} {table.problem.loss_unit}, over places, draws and "
         "reports.",

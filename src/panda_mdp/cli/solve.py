@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from panda_mdp.base.units import per
 from panda_mdp.cli.frame import check_target, output_console, progress_console, working, write_json
 
 RECORDS, OUTPUTS = 5000, 100
@@ -248,11 +249,11 @@ def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[
 def meaning(mechanism: Any) -> list[tuple[str, object]]:
     """What a table promises and costs, in words."""
     problem = mechanism.problem
-    unit, per = problem.loss_unit, problem.domain.unit
+    unit, per_unit = problem.loss_unit, problem.domain.unit
     rows: list[tuple[str, object]] = [
         ("method", mechanism.method),
         ("records", f"{problem.size:,} with {problem.outputs_count:,} outputs"),
-        ("epsilon", f"{problem.epsilon:g} per {per}, audited {mechanism.audit.epsilon:.6g}"),
+        ("epsilon", f"{problem.epsilon:g} {per(per_unit)}, audited {mechanism.audit.epsilon:.6g}"),
         ("expected loss", f"{mechanism.loss:.4g} {unit}"),
     ]
     if mechanism.lower_bound is not None:
@@ -260,7 +261,7 @@ def meaning(mechanism: Any) -> list[tuple[str, object]]:
         rows.append(("proved", f"{share} the least possible, {mechanism.lower_bound:.4g} {unit}"))
     if mechanism.method.startswith("optimal"):
         rows.append(("optimised", _optimised(mechanism.details, unit)))
-    for distance in (0.1, 1.0) if per == "km" else ():
+    for distance in (0.1, 1.0) if per_unit == "km" else ():
         factor = math.exp(min(problem.epsilon * distance, 700))
         said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
         rows.append((f"{distance:g} km apart", f"odds change by at most a factor of {said}"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from panda_mdp.base.units import per
+
 
 @dataclass
 class FrameSummary:
@@ -67,12 +69,12 @@ class FrameSummary:
             text.append(f"{self.outside:,} rows not covered{where}")
         if self.over_budget:
             text.append(f"{self.over_budget:,} rows held back: their person's budget was spent")
-        each = f"epsilon {self.epsilon:g} per {self.unit}"
+        each = f"epsilon {self.epsilon:g} {per(self.unit)}"
         if self.draws:
             how = "different places" if self.keyed else "rows, each an independent draw"
             text.append(
                 f"{self.people:,} persons and periods; at most {self.most:,} {how}: "
-                f"up to {self.spent:g} per {self.unit} in all ({each} each)"
+                f"up to {self.spent:g} {per(self.unit)} in all ({each} each)"
             )
         else:
             text.append(

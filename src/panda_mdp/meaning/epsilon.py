@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from panda_mdp.base.units import amount, inverse, per
 from panda_mdp.city.city import City
 from panda_mdp.errors import GapWarning, MethodError
 from panda_mdp.loss import distance_loss
@@ -70,7 +71,7 @@ class Choice:
     loss_unit: str
 
     def __repr__(self) -> str:
-        return f"Choice(epsilon {self.epsilon:.4g} per {self.unit}: {self.reason}; {self.verdict})"
+        return f"Choice(epsilon {self.epsilon:.4g} {per(self.unit)}: {self.reason}; {self.verdict})"
 
     def __str__(self) -> str:
         return self.text
@@ -118,7 +119,7 @@ def choose_epsilon(
         )
     elif loss is not None:
         epsilon = _bisect(problem, lambda table, _: table.loss <= loss, largest=False)
-        reason = f"the least at which a table loses at most {loss:g} {loss_unit}"
+        reason = f"the least at which a table loses at most {amount(f'{loss:g}', loss_unit)}"
     else:
         least = float(error or 0.0)
         epsilon = _bisect(problem, lambda _, seen: seen().error >= least, largest=True)
@@ -183,10 +184,10 @@ def _bisect(
     inside, outside = (low, high) if largest else (high, low)
     if not meets(inside):
         what = "error" if largest else "loss"
-        edge = "smallest" if largest else "largest"
+        edge, other = ("smallest", "smaller") if largest else ("largest", "larger")
         msg = (
-            f"no epsilon meets this {what}: even the {edge} that is tried, {inside:.4g} per "
-            f"{problem.domain.unit}, does not; ask for a {'smaller' if largest else 'larger'} one"
+            f"no epsilon meets this {what}: even the {edge} that is tried, {inside:.4g} "
+            f"{per(problem.domain.unit)}, does not; ask for a {other} one"
         )
         raise MethodError(msg)
     if meets(outside):
@@ -211,8 +212,9 @@ def _range(problem: Problem) -> tuple[float, float]:
 def _verdict(point: Point, constant: float, free: float, prior_error: float, unit: str) -> str:
     if point.loss >= WORTHLESS * constant:
         return (
-            f"so small that the report is worthless: it loses {point.loss:.4g} {unit} and always "
-            f"reporting one place loses {constant:.4g}"
+            "so small that the report is worthless: it loses "
+            f"{amount(f'{point.loss:.4g}', unit)} and always reporting one place loses "
+            f"{constant:.4g}"
         )
     if point.error <= BARE * prior_error:
         return (
@@ -221,8 +223,9 @@ def _verdict(point: Point, constant: float, free: float, prior_error: float, uni
         )
     if point.loss - free <= FREE * (constant - free):
         return (
-            f"so large that a report is as good as without privacy ({free:.4g} {unit}): only that "
-            "there are fewer outputs than records protects anybody"
+            "so large that a report is as good as without privacy "
+            f"({amount(f'{free:.4g}', unit)}): only that there are fewer outputs than records "
+            "protects anybody"
         )
     return "neither worthless nor without protection"
 
@@ -240,7 +243,7 @@ def _text(
     distance = 0.1 if unit == "km" else 1.0
     guess = guess_between_two(chosen.epsilon * distance)
     lines = [
-        f"Epsilon {chosen.epsilon:.4g} per {unit}: {reason}.",
+        f"Epsilon {chosen.epsilon:.4g} {per(unit)}: {reason}.",
         f"It is {verdict}.",
         f"Two records {distance_words(distance, unit)} from each other: a guess between them is "
         f"right at most {guess_words(guess)}.",
@@ -248,7 +251,8 @@ def _text(
         f"report {distance_words(attacked.prior_error, unit)}) and names the right record "
         f"{guess_words(chosen.vulnerability)}.",
         "",
-        f"epsilon [1/{unit}]  optimal loss  proven bound  exponential  Laplace+remap  attacker off",
+        f"epsilon [{inverse(unit)}]  optimal loss  proven bound  exponential  Laplace+remap  "
+        "attacker off",
     ]
     for point in curve:
         laplace = "" if point.laplace is None else f"{point.laplace:.4g}"
@@ -257,7 +261,8 @@ def _text(
             f"{point.epsilon:14.4g}  {point.loss:12.4g}  {point.lower_bound:12.4g}  "
             f"{point.exponential:11.4g}  {laplace:>13}  {point.error:12.4g}{mark}"
         )
-    lines.append(f"Always the same report loses {constant:.4g} {loss_unit}: no epsilon costs more.")
+    most = amount(f"{constant:.4g}", loss_unit)
+    lines.append(f"Always the same report loses {most}: no epsilon costs more.")
     return "\n".join(lines) + "\n"
 
 

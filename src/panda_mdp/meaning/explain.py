@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.units import amount, per
 from panda_mdp.errors import MethodError
 from panda_mdp.meaning.attack import Attack, attack
 from panda_mdp.meaning.svg import ladder, spread_chart
@@ -154,13 +155,13 @@ def _spread(distances: FloatArray, shares: FloatArray) -> Spread:
 def _guarantee(table: Table, steps: Sequence[Step]) -> list[str]:
     unit, records = table.problem.domain.unit, _noun(table)
     head = (
-        f"Epsilon {table.epsilon:.4g} per {unit}: what one report tells about two {records}s, "
+        f"Epsilon {table.epsilon:.4g} {per(unit)}: what one report tells about two {records}s, "
         "whatever was known before."
     )
     if not isinstance(table, Mechanism):
         head = (
             "NO GUARANTEE: this table is not private at the epsilon that was asked for; the lines "
-            f"below do not hold for it (audited: {table.audit.epsilon:.4g} per {unit})."
+            f"below do not hold for it (audited: {table.audit.epsilon:.4g} {per(unit)})."
         )
     lines = [head, f"Somebody who thinks two {records}s this far from each other equally likely is"]
     lines += [
@@ -183,7 +184,9 @@ def _reports_words(table: Table, where: Spread, row: int | None) -> list[str]:
         bound = "" if table.lower_bound is None else (
             f"; no table of this epsilon has less than {table.lower_bound:.4g}"
         )  # fmt: skip
-        lines.append(f"Expected loss {table.loss:.4g} {table.problem.loss_unit}{bound}.")
+        lines.append(
+            f"Expected loss {amount(f'{table.loss:.4g}', table.problem.loss_unit)}{bound}."
+        )
     else:
         lines.append(f"The likeliest report is drawn {guess_words(where.top)}.")
         own = np.flatnonzero(table.problem.outputs == row)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 
+from panda_mdp.base.units import amount
+
 
 def distance_words(distance: float, unit: str = "km") -> str:
     """A distance; kilometres become metres where they are short.
 
     >>> distance_words(0.1), distance_words(0.4567), distance_words(12.4), distance_words(3, "year")
-    ('100 m', '460 m', '12 km', '3 year')
+    ('100 m', '460 m', '12 km', '3 years')
     """
     if unit != "km":
-        return f"{distance:.3g} {unit}"
+        return amount(f"{distance:.3g}", unit)
     metres = 1000 * distance
     if metres < 99.5:
         return f"{max(0, _round(metres))} m"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from panda_mdp.base.units import per
 from panda_mdp.city.city import City
 from panda_mdp.panda.calibrate import Calibration
 from panda_mdp.panda.result import PandaRun
@@ -103,7 +104,8 @@ def draw_frontier(calibration: Calibration, problem: Problem) -> Figure:
     axes.set(
         xlabel="download per user, % of the table",
         ylabel=f"expected loss, {problem.loss_unit}",
-        title=f"epsilon {problem.epsilon:g} per {problem.domain.unit}, delta {calibration.delta:g}",
+        title=f"epsilon {problem.epsilon:g} {per(problem.domain.unit)}, "
+        f"delta {calibration.delta:g}",
         xlim=(0, 108),
     )
     axes.set_ylim(bottom=0)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from panda_mdp.base.units import plural
 from panda_mdp.city.city import City
 from panda_mdp.meaning.attack import attack
 from panda_mdp.methods.optimal.solve import Solve
@@ -30,7 +31,7 @@ def draw_attacker_error(table: Table, *, city: City | None = None, title: str = 
         f"on average {seen.error:.3g} {unit} (without a report {seen.prior_error:.3g}); "
         f"least protected record {seen.least_error:.3g} {unit}"
     )
-    label = f"attacker's expected error [{unit}]"
+    label = f"attacker's expected error [{plural(unit)}]"
     return draw_values(table, seen.error_by_record, city, f"{heading}\n{words}", label)
 
 
@@ -82,8 +83,8 @@ def draw_frontier(points: Sequence[FrontierPoint], *, unit: str, title: str = ""
     left.set_ylim(bottom=0)
     left.legend(frameon=False)
     right.plot(loss, [point.error for point in points], "o-", color=BLUE)
-    right.set_ylabel(f"best attacker off by [{unit}]")
+    right.set_ylabel(f"best attacker off by [{plural(unit)}]")
     for axes in (left, right):
-        axes.set_xlabel(f"expected loss [{unit}]")
+        axes.set_xlabel(f"expected loss [{plural(unit)}]")
         plain_axes(axes)
     return figure

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.units import per, plural
 from panda_mdp.city.city import City
 from panda_mdp.plot.maps import draw_reports, draw_reports_legend
 from panda_mdp.plot.positions import places_of, plane_of
@@ -38,7 +39,7 @@ def draw_side_by_side(city: City, tasks: IntArray, shown: Sequence[Outcome]) -> 
     record = int(np.argmin(((points - points.mean(axis=0)) ** 2).sum(axis=1)))
     figure = new_figure(6.2 * len(drawn), 6.6)
     figure.suptitle(
-        f"What is reported for one record, epsilon {problem.epsilon:g} per {problem.domain.unit}",
+        f"What is reported for one record, epsilon {problem.epsilon:g} {per(problem.domain.unit)}",
         color=INK,
     )
     # One scale for all panels: a circle twice as large is twice as likely in any of them.
@@ -82,7 +83,7 @@ def draw_losses(outcomes: Sequence[Outcome], bound: float | None) -> Figure:
     axes.set_title(title, loc="left", color=INK)
     axes.set_xlim(0, 1.22 * max(losses, default=1.0))
     axes.set_xlabel(
-        f"expected loss [{problem.loss_unit}], epsilon {problem.epsilon:g} per "
-        f"{problem.domain.unit}, {problem.size:,} records"
+        f"expected loss [{plural(problem.loss_unit)}], epsilon {problem.epsilon:g} "
+        f"{per(problem.domain.unit)}, {problem.size:,} records"
     )
     return figure

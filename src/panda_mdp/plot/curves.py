@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from panda_mdp.base.units import amount, inverse, per, plural
 from panda_mdp.errors import MethodError
 from panda_mdp.plot.measures import privacy_loss_curve
 from panda_mdp.plot.style import (
@@ -89,8 +90,8 @@ def draw_trade_off(
     ticks = sorted({point.epsilon for points in curves.values() for point in points})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel(f"epsilon [1/{unit}] (more privacy to the left)")
-    axes.set_ylabel(f"expected loss [{loss_unit}]")
+    axes.set_xlabel(f"epsilon [{inverse(unit)}] (more privacy to the left)")
+    axes.set_ylabel(f"expected loss [{plural(loss_unit)}]")
     plain_axes(axes)
     upper = axes.secondary_xaxis("top", functions=(_doubling, _doubling))
     upper.set_xticks([np.log(2) / tick for tick in ticks], [_length(t, unit) for t in ticks])
@@ -141,11 +142,11 @@ def draw_privacy_loss(
             linewidth=1.5,
             linestyle="--",
             zorder=5,
-            label=f"allowed: epsilon {epsilon:g} per {unit}",
+            label=f"allowed: epsilon {epsilon:g} {per(unit)}",
         )
     axes.set_xlim(0, end)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(f"distance of two records [{unit}]")
+    axes.set_xlabel(f"distance of two records [{plural(unit)}]")
     axes.set_ylabel("privacy loss: log of the largest odds change [nats]")
     plain_axes(axes)
     pairs = "pairs of a sample of records" if sampled else "all pairs"
@@ -177,7 +178,7 @@ def _length(epsilon: float, unit: str) -> str:
     distance = np.log(2) / epsilon
     if unit == "km" and distance < 1:
         return f"{1000 * distance:.0f} m"
-    return f"{distance:.2g} {unit}"
+    return amount(f"{distance:.2g}", unit)
 
 
 def draw_row(table: Table, record: int, *, most: int = 30, title: str = "") -> Figure:
@@ -196,7 +197,7 @@ def draw_row(table: Table, record: int, *, most: int = 30, title: str = "") -> F
         width = 0.9 * np.diff(np.sort(at)).min() if len(at) > 1 else 1.0
         axes.bar(at, share, width=width, color=BLUE, label="reported")
         axes.axvline(domain.values[row], color=VERMILION, linestyle="--", label=f"true: {called}")
-        axes.set_xlabel(f"reported [{domain.unit}]")
+        axes.set_xlabel(f"reported [{plural(domain.unit)}]")
         axes.set_ylabel("probability")
     else:
         chosen = np.argsort(-share, kind="stable")[:most]
@@ -206,7 +207,7 @@ def draw_row(table: Table, record: int, *, most: int = 30, title: str = "") -> F
         axes.invert_yaxis()
         axes.set_xlabel(f"probability; all others together {1 - share[chosen].sum():.0%}")
     heading = title or f"What is reported for {called}: {table.method}"
-    figure.suptitle(f"{heading}\nepsilon {table.epsilon:g} per {domain.unit}", x=0.02, ha="left")
+    figure.suptitle(f"{heading}\nepsilon {table.epsilon:g} {per(domain.unit)}", x=0.02, ha="left")
     if axes.get_legend_handles_labels()[0] and domain.values is not None:
         axes.legend(frameon=False)
     return figure

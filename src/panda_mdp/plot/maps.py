@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.units import inverse, per, plural
 from panda_mdp.city.city import City
 from panda_mdp.city.read.places import Places
 from panda_mdp.errors import MethodError
@@ -180,7 +181,12 @@ def draw_expected_loss(
     mean = f"mean under the prior {table.loss:.3g} {unit}"
     heading = title or f"Expected loss of each record: {table.method}, epsilon {_epsilon(table)}"
     return draw_values(
-        table, expected_losses(table), city, f"{heading}\n{mean}", f"expected loss [{unit}]", zones
+        table,
+        expected_losses(table),
+        city,
+        f"{heading}\n{mean}",
+        f"expected loss [{plural(unit)}]",
+        zones,
     )
 
 
@@ -190,13 +196,13 @@ def draw_local_epsilon(
     """The epsilon that each record really has, on the map: at most the one that was promised."""
     unit = table.problem.domain.unit
     heading = title or f"Epsilon that each record really has: {table.method}"
-    caption = f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} per {unit}"
+    caption = f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} {per(unit)}"
     return draw_values(
         table,
         local_epsilons(table),
         city,
         f"{heading}\n{caption}",
-        f"local epsilon [1/{unit}]",
+        f"local epsilon [{inverse(unit)}]",
         zones,
     )
 
@@ -270,4 +276,4 @@ def _draw_ground(axes: Axes, plane: Plane, city: City | None) -> None:
 
 
 def _epsilon(table: Table) -> str:
-    return f"{table.epsilon:g} per {table.problem.domain.unit}"
+    return f"{table.epsilon:g} {per(table.problem.domain.unit)}"

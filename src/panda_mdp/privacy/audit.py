@@ -20,6 +20,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray, digest
 from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.units import per
 from panda_mdp.compute.backend import Backend, default_backend, host_backend
 from panda_mdp.compute.floored import floored_rate, uneven_column
 from panda_mdp.compute.rate import host_rate
@@ -60,7 +61,7 @@ class Audit:
             # As many digits as it takes to see that one is larger.
             claimed, audited = repr(self.claimed), repr(self.epsilon)
         return (
-            f"not {claimed}-mDP: the audit finds epsilon {audited} per {self.unit} "
+            f"not {claimed}-mDP: the audit finds epsilon {audited} {per(self.unit)} "
             f"at records {x} and {x2}, output {y}"
         )
 
@@ -68,7 +69,7 @@ class Audit:
         x, x2, y = self.worst
         verdict = "holds" if self.holds else "DOES NOT HOLD"
         return (
-            f"Audit({verdict}: epsilon {self.epsilon:.9g} of {self.claimed:.9g} per {self.unit}; "
+            f"Audit({verdict}: epsilon {self.epsilon:.9g} of {self.claimed:.9g} {per(self.unit)}; "
             f"worst: records {x} and {x2}, {self.distance:.6g} {self.unit} apart, output {y}; "
             f"all {self.pairs:,} pairs)"
         )
@@ -76,7 +77,7 @@ class Audit:
     def _repr_html_(self) -> str:
         x, x2, y = self.worst
         facts = [
-            ("epsilon", f"{self.epsilon:.9g} of {self.claimed:.9g} per {self.unit}"),
+            ("epsilon", f"{self.epsilon:.9g} of {self.claimed:.9g} {per(self.unit)}"),
             ("worst", f"records {x} and {x2}, {self.distance:.6g} {self.unit} apart, output {y}"),
             ("pairs", f"all {self.pairs:,}"),
         ]

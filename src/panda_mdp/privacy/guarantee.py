@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from panda_mdp.base.units import per
 from panda_mdp.errors import MethodError
 
 
@@ -33,7 +34,7 @@ class Guarantee:
             raise MethodError(msg)
 
     def __repr__(self) -> str:
-        return f"Guarantee(epsilon {self.epsilon:g} per {self.unit}, delta {self.delta:g})"
+        return f"Guarantee(epsilon {self.epsilon:g} {per(self.unit)}, delta {self.delta:g})"
 
     def __add__(self, other: Guarantee) -> Guarantee:
         return compose(self, other)

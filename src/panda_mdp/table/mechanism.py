@@ -26,6 +26,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import sealed
+from panda_mdp.base.units import per
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.outputs import Outputs
@@ -220,8 +221,8 @@ class Table(Rebuilt):
         bound = "" if self.lower_bound is None else f", lower bound {self.lower_bound:.6g}"
         return (
             f"{self.method}: K={self.problem.size}, m={self.problem.outputs_count}, "
-            f"loss {self.loss:.6g} {unit}{bound}, epsilon {self.epsilon:g} per "
-            f"{self.problem.domain.unit}, audited {self.audit.epsilon:.6g}"
+            f"loss {self.loss:.6g} {unit}{bound}, epsilon {self.epsilon:g} "
+            f"{per(self.problem.domain.unit)}, audited {self.audit.epsilon:.6g}"
         )
 
     explainer: ClassVar[Callable[[Table, int | None], Explanation] | None] = None
@@ -241,7 +242,7 @@ class Table(Rebuilt):
 
     def _repr_html_(self) -> str:
         problem = self.problem
-        unit, per = problem.loss_unit, problem.domain.unit
+        unit, per_unit = problem.loss_unit, problem.domain.unit
         bound = "" if self.lower_bound is None else (
             f"; no table of this epsilon is below {self.lower_bound:.6g}"
         )  # fmt: skip
@@ -249,7 +250,7 @@ class Table(Rebuilt):
             ("method", self.method),
             ("records, outputs", f"{problem.size:,}, {problem.outputs_count:,}"),
             ("expected loss", f"{self.loss:.6g} {unit}{bound}"),
-            ("epsilon", f"{self.epsilon:g} per {per}, audited {self.audit.epsilon:.6g}"),
+            ("epsilon", f"{self.epsilon:g} {per(per_unit)}, audited {self.audit.epsilon:.6g}"),
         ]
         safe = isinstance(self, Mechanism)
         shown = card(type(self).__name__, facts, warning="" if safe else "NO PRIVACY GUARANTEE")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import IntArray, Rebuilt, frozen
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.sealing import sealed
+from panda_mdp.base.units import per
 from panda_mdp.errors import (
     DomainError,
     FileFormatError,
@@ -124,7 +125,7 @@ class CompactTable(Rebuilt):
     def __repr__(self) -> str:
         return (
             f"CompactTable(K={self.domain.size}, m={len(self.outputs)}, epsilon "
-            f"{self.epsilon:g} per {self.domain.unit}, audited {self.audit.epsilon:.6g}, "
+            f"{self.epsilon:g} {per(self.domain.unit)}, audited {self.audit.epsilon:.6g}, "
             f"{self.size_bytes:,} bytes)"
         )
 
