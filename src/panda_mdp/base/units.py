@@ -29,20 +29,20 @@ def inverse(unit: str) -> str:
     return f"1/{_ONE.get(unit, unit)}"
 
 
-def plural(unit: str) -> str:
+def plural(unit: str | None) -> str:
     """The unit of many numbers, on an axis.
 
     >>> plural("year"), plural("years"), plural("km")
     ('years', 'years', 'km')
     """
-    return _MANY.get(unit, unit)
+    return _MANY.get(unit or "", unit or "")
 
 
-def amount(number: str, unit: str) -> str:
+def amount(number: str, unit: str | None) -> str:
     """A number, as it is written, of a unit.
 
     >>> amount("3.6", "year"), amount("1", "years"), amount("2", "km")
     ('3.6 years', '1 year', '2 km')
     """
     names = _ONE if number == "1" else _MANY
-    return f"{number} {names.get(unit, unit)}"
+    return f"{number} {names.get(unit or '', unit or '')}".rstrip()
