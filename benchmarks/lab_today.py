@@ -133,12 +133,21 @@ def interest(problem: pm.Problem, count: int, seed: int = 1) -> pm.NoGuarantee:
 
 
 def at_displacement(problem: pm.Problem, make: Callable[[pm.Problem], Table], km: float) -> Table:
-    """The table of the family whose mean displacement is `km`, by bisection over epsilon."""
-    low, high = 0.05, 40.0
-    for _ in range(12):
-        middle = float(np.sqrt(low * high))
-        table = make(problem.with_epsilon(middle))
-        low, high = (middle, high) if table.loss > km else (low, middle)
+    """The table of the family whose mean displacement is `km` to half a per cent, by secants of
+    the logarithms of displacement and epsilon."""
+    epsilon, before = 2 / km, None
+    for _ in range(10):
+        table = make(problem.with_epsilon(epsilon))
+        here = float(np.log(epsilon)), float(np.log(table.loss))
+        print(f"  {table.method}: {table.loss:.4g} km at {epsilon:.4g} per km", flush=True)
+        missing = float(np.log(km)) - here[1]
+        if abs(missing) <= 0.005:
+            break
+        slope = -1.0
+        if before is not None:
+            slope = min(max((here[1] - before[1]) / (here[0] - before[0]), -4.0), -0.25)
+        before = here
+        epsilon *= float(np.exp(missing / slope))
     return table
 
 
@@ -314,9 +323,11 @@ def main() -> None:
     def fenced(at: pm.Problem) -> Table:
         return fences.unfold(pm.optimal(fences.fold(at), gap=0.02), at)
 
-    makers = (laplace, best, fenced)
-    noise, ours, behind = (at_displacement(problem, make, equal) for make in makers)
-    careful = pm.optimal(ours.problem, gap=0.02, then="vulnerability", slack=0.05)
+    def careful(at: pm.Problem) -> Table:
+        return pm.optimal(at, gap=0.02, then="vulnerability", slack=0.05)
+
+    makers = (laplace, best, careful, fenced)
+    noise, ours, minded, behind = (at_displacement(problem, make, equal) for make in makers)
     protections = [
         Protection("fixes within 500 m of home and work dropped", None),
         Protection("rounding to cells of 1 km", rounding(problem, 1.0)),
@@ -326,7 +337,7 @@ def main() -> None:
         Protection("planar Laplace + remap, one draw per place", noise, once=True),
         Protection("optimal, new draws", ours),
         Protection("optimal, one draw per place", ours, once=True),
-        Protection("optimal, then vulnerability, one draw per place", careful, once=True),
+        Protection("optimal, then vulnerability, one draw per place", minded, once=True),
         Protection("optimal behind public fences of 1 km, new draws", behind),
     ]
     rows = [measure(protection, crowd, domain, movement) for protection in protections]

@@ -19,8 +19,9 @@ from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.second.forms import CityForms, relative
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
 
-HELD = 32
+HELD = 16
 """Guesses of an output: half of them its nearest records, the others ever farther ones."""
 FARTHEST_RANK = 0.1
 """Of all records: how far the farthest of them reaches."""
@@ -29,6 +30,7 @@ STORED = 2e-7
 SUMMED_AT_ONCE = 512
 SUMMED = 1e-4
 """More than twice what float32 sums of so many terms of one sign can err, relatively."""
+ROWS_AT_ONCE = 256
 LARGEST = 1 << 26
 """Distances between records that are held, in float32, for a quick look at all guesses."""
 
@@ -55,16 +57,12 @@ class Guesses(CityForms):
         near = np.arange(count - count // 2)
         far = np.geomspace(len(near) + 1, max(len(near) + 1, FARTHEST_RANK * size), count // 2)
         ranks = np.unique(np.concatenate([near, np.minimum(far.astype(np.int64), size - 1)]))
-        every = None
-        if size * size <= LARGEST:
-            every = np.empty((size, size), dtype=np.float32)
-            for rows, block in problem.domain.blocks():
-                every[rows] = block
+        every = _every(problem.domain) if size * size <= LARGEST else None
         order = np.arange(size)
         none = np.empty((0, 0), dtype=np.int64), np.empty((0, 0, 0), dtype=np.float32)
         best = cls(problem, *none, order, every).look(table)[0]
         held = np.argsort(problem.domain.distances(best, None), axis=1, kind="stable")[:, ranks].T
-        return cls(problem, held, _costs(problem, held, order), order, every)
+        return cls(problem, held, _costs(problem, held, order, every), order, every)
 
     def forward(self, table: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(table.T, dtype=np.float32)[:, :, None]
@@ -125,7 +123,8 @@ class Guesses(CityForms):
         held, coefficients = self.held.copy(), self.coefficients.copy()
         out = weights[:, missing].argmin(axis=0)
         held[out, missing] = best[missing]
-        coefficients[missing, out] = _costs(self.problem, best[None, missing], self.order)[:, 0]
+        costs = _costs(self.problem, best[None, missing], self.order, self.distances)
+        coefficients[missing, out] = costs[:, 0]
         return replace(self, held=held, coefficients=coefficients)
 
     def look(self, table: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -163,9 +162,26 @@ def best_guesses(problem: Problem, table: FloatArray) -> tuple[IntArray, FloatAr
     return best, least
 
 
-def _costs(problem: Problem, held: IntArray, order: IntArray) -> Float32Array:
+def _every(domain: Domain) -> Float32Array:
+    """All distances, each computed once."""
+    every = np.empty((domain.size, domain.size), dtype=np.float32)
+    for begin in range(0, domain.size, ROWS_AT_ONCE):
+        rows, rest = slice(begin, begin + ROWS_AT_ONCE), slice(begin, None)
+        index = np.arange(domain.size)
+        every[rows, rest] = domain.distances(index[rows], index[rest])
+        every[rest, rows] = every[rows, rest].T
+    return every
+
+
+def _costs(
+    problem: Problem, held: IntArray, order: IntArray, every: Float32Array | None
+) -> Float32Array:
     count, outputs = held.shape
     costs = np.empty((outputs, count, len(order)), dtype=np.float32)
     for y in range(outputs):
-        costs[y] = -problem.prior[order] * problem.domain.distances(held[:, y], order)
+        if every is None:
+            distance = problem.domain.distances(held[:, y], order)
+        else:
+            distance = every[np.ix_(held[:, y], order)].astype(np.float64)
+        costs[y] = -problem.prior[order] * distance
     return costs

@@ -42,10 +42,10 @@ EXACT_TIGHTENING = 5e-6
 """HiGHS's tables are accurate, so the closure needs little room for what normalising leaves."""
 SHY = 1e-6
 """Of the room that the budget leaves: what is not used, so that quantising stays within it."""
-WORK = 0.6
+WORK = 0.45
 """Iterations of a second objective, of those of the first solve: with checks and repair it then
 takes no longer than that."""
-LEAST_WORK, SMALL_WORK = 320, 480
+LEAST_WORK, SMALL_WORK = 280, 480
 """The least of them, for large tables and for those up to `SMALL` entries, where they take seconds
 and a price may have to be met exactly."""
 SMALL = 1 << 17
