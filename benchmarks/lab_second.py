@@ -4,8 +4,9 @@
     python benchmarks/lab_second.py ../shared/data/rome.npz --limits vulnerability:0.012
 
 Prints, for each objective and slack, loss and bound, the objective before and after with its bound,
-and the seconds of the first and the second objective (solve, repair and audit, without
-compilation) and by which factor both take longer than `optimal` alone; for each limit the loss with its bound, and both without the limit.
+the seconds of the first and the second objective (solve, repair and audit, without compilation) and
+how many times as long as `optimal` alone both take; for each limit the loss with its bound, and
+both without the limit.
 """
 
 from __future__ import annotations

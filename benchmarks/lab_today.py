@@ -9,7 +9,8 @@ expected error for a single report of a place. The way: the mean error of the at
 others move, a Markov chain learnt from the ways of other people, along one way to work: the best
 guess by forward-backward, and the likeliest path by Viterbi. A month: the error of the Bayesian
 attacker's guess of the home from all reports of the month's nights, who knows that one in five is
-spent elsewhere. Of dropped fixes attackers see the others exactly, and where the way begins.
+spent elsewhere. Of dropped fixes attackers see the others exactly, and where the way begins; where
+they are dropped at random, the place that is shown most often by night is the home.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Protection:
     """None: fixes near home and work are dropped, the others are exact."""
     once: bool = False
     """Whether a place's report is drawn once and repeated."""
+    dropped: float = 1.0
+    """Where there is no table: how often a fix near home or work is dropped."""
 
 
 def people(city: pm.City, domain: pm.Domain, count: int, rng: np.random.Generator) -> list[Person]:
@@ -162,7 +165,7 @@ def reports(protection: Protection, fixes: np.ndarray, seed: int) -> np.ndarray:
 def home_error(protection: Protection, person: Person, domain: pm.Domain, seed: int) -> float:
     """Distance between the home and the attacker's guess after a month."""
     if protection.table is None:
-        return domain.distance(zone_guess(person, domain), person.home)
+        return domain.distance(shown_guess(protection, person, domain, seed), person.home)
     seen = reports(protection, person.nights, seed)
     if protection.once:
         # One draw per place: repeats of the commonest report are one report.
@@ -170,6 +173,23 @@ def home_error(protection: Protection, person: Person, domain: pm.Domain, seed: 
         seen = values[counts.argmax()][None]
     zone = locate_anchor(protection.table, seen, away=AWAY)
     return domain.distance(zone.place, person.home)
+
+
+def shown_guess(protection: Protection, person: Person, domain: pm.Domain, seed: int) -> int:
+    """The place shown most often by night; where none is shown twice, by the shape of the way."""
+    nights = person.nights[shown(protection, person.nights, person, domain, seed)]
+    places, counts = np.unique(nights, return_counts=True)
+    if counts.max(initial=0) > 1:
+        return int(places[counts.argmax()])
+    return zone_guess(person, domain)
+
+
+def shown(
+    protection: Protection, fixes: np.ndarray, person: Person, domain: pm.Domain, seed: int
+) -> np.ndarray:
+    """Which fixes are not dropped."""
+    near = domain.distances(fixes, [person.home, person.work]).min(axis=1) <= ZONE_KM
+    return ~near | (np.random.default_rng(seed).random(len(fixes)) >= protection.dropped)
 
 
 def zone_guess(person: Person, domain: pm.Domain) -> int:
@@ -195,14 +215,14 @@ def seen_on_the_way(
 ) -> np.ndarray:
     """What the reports of one way to work say of every record, (steps, K)."""
     if protection.table is None:
-        near = domain.distances(person.way, [person.home, person.work]).min(axis=1) <= ZONE_KM
+        visible = shown(protection, person.way, person, domain, seed)
         seen = np.eye(domain.size)[person.way]
-        shown = np.flatnonzero(~near)
-        for t in np.flatnonzero(near):
+        exact = np.flatnonzero(visible)
+        for t in np.flatnonzero(~visible):
             seen[t] = 1.0
-            if len(shown):
+            if len(exact):
                 # A zone across, and a step, from the fix that was shown next to it in time.
-                beside = person.way[shown[np.abs(shown - t).argmin()]]
+                beside = person.way[exact[np.abs(exact - t).argmin()]]
                 seen[t] = domain.distances([beside], None)[0] <= 2 * ZONE_KM + STEP_KM
         return seen
     drawn = reports(protection, person.way, seed)
@@ -330,6 +350,7 @@ def main() -> None:
     noise, ours, minded, behind = (at_displacement(problem, make, equal) for make in makers)
     protections = [
         Protection("fixes within 500 m of home and work dropped", None),
+        Protection("nine in ten of those dropped at random", None, dropped=0.9),
         Protection("rounding to cells of 1 km", rounding(problem, 1.0)),
         Protection("Android approximate (2 km cells, one offset)", coarse, once=True),
         Protection("iOS reduced (nearby point of interest)", interest(problem, 5)),
