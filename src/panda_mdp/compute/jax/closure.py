@@ -7,7 +7,6 @@ nothing, and no object grows with the square of the records.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -21,9 +20,7 @@ from jax.sharding import Mesh
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.compute.closure import (
     FLOOR,
-    FRESH_REACH,
     NEAR_NATS,
-    SETTLED,
     UNUSED,
     Closure,
     floor_row,
@@ -41,8 +38,9 @@ TURN = 256
 WIDER = 1.05
 """Lists of near tiles are made for this much more than is asked: the next one asks for a little
 more or less."""
-WORN = 0.7
-"""A list is made anew when less than this share of it is still wanted."""
+BETWEEN_ROUNDS, AGREED = 40, 1e-4
+"""Most rounds between two over all sources, and the share of epsilon at which sums of near records
+agree well enough to end them."""
 LISTED_PAIRS = 1 << 20
 """Tile pairs that an audit lists at a time."""
 
@@ -59,12 +57,6 @@ class Turns:
     source: Array
     count: int
     """Turns in use; the others are padding."""
-    partners: IntArray
-    """How many sources every tile has."""
-
-    def worn(self, active: BoolArray) -> bool:
-        """Whether much of the list is for tiles that are no longer active."""
-        return bool(self.partners[active].sum() < WORN * self.partners.sum())
 
 
 class JaxClosure(Closure):
@@ -202,7 +194,7 @@ class JaxClosure(Closure):
         target = np.tile(np.arange(tiles, tiles + width, dtype=np.int32), (size, 1))
         source = np.zeros((size, width), dtype=np.int32)
         target[turn, column], source[turn, column] = first, second
-        return Turns(self._on.whole(target), self._on.whole(source), count, partners)
+        return Turns(self._on.whole(target), self._on.whole(source), count)
 
     def close(
         self,
@@ -233,24 +225,60 @@ class JaxClosure(Closure):
         )
 
     def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Iterator[tuple[Any, Any]]:
-        """As `Closure.rounds`: the tiles that hold an active row are closed, over a list that
-        serves until log ratios may have grown by `FRESH_REACH` or most of it is idle."""
-        active = np.ones(self.tiles.count, dtype=np.bool_)
-        turns: Turns | None = None
-        slack = before = 0.0
-        for count in itertools.count():
+        """As `Closure.rounds`, though each is followed by a few that it does not count: entries are
+        raised by the sources that lent them most and by the nearest records alone.
+
+        Sources are compared in single precision; what a near one lends is computed in double.
+        """
+        while True:
             with precise():
-                if turns is None or count == 1 or slack > FRESH_REACH or turns.worn(active):
-                    # The first round may raise entries by anything: its list serves once.
-                    spare = FRESH_REACH if count else 0.0
-                    turns, slack = self._listed(z, epsilon, nats, active, spare), 0.0
-                z, sums = self.normalise(self._close(z, turns, epsilon, nats))
-                highest = np.asarray(loops.compiled_highest(self._on.mesh)(sums))
-            largest = float(np.log(highest.max()))
-            slack += largest + before
-            before = largest
-            active = highest > 1 + SETTLED
+                lenders = (self._lenders(z, epsilon, nats),)
+                z, sums = self._raise(z, lenders, epsilon, 1)
             yield z, sums
+            with precise():
+                z, _ = self._raise(z, lenders, epsilon, BETWEEN_ROUNDS)
+
+    def centred_rounds(self, z: Any, epsilon: float) -> Iterator[tuple[Any, Any]]:
+        """As `Closure.centred_rounds`, in the way of `rounds`."""
+        while True:
+            with precise():
+                lenders = tuple(self._lenders(side, epsilon, np.inf) for side in (z, 1 / z))
+                z, sums = self._raise(z, lenders, epsilon, 1)
+            yield z, sums
+            with precise():
+                z, _ = self._raise(z, lenders, epsilon, BETWEEN_ROUNDS)
+
+    def _lenders(self, z: Any, epsilon: float, nats: float) -> tuple[Array, Array]:
+        """Who lends every entry most, of all records within `nats`."""
+        turns = self._listed(z, epsilon, nats)
+        run = loops.compiled_sources(self._on.mesh, self._grid.rough)
+        return run(
+            z,
+            self._grid.tables,
+            self._grid.real,
+            turns.target,
+            turns.source,
+            np.int32(turns.count),
+            np.float64(epsilon),
+            np.float64(nats),
+        )
+
+    def _raise(
+        self, z: Any, lenders: tuple[tuple[Array, Array], ...], epsilon: float, most: int
+    ) -> tuple[Any, Any]:
+        """Up to `most` rounds with the same lenders, fewer where sums agree well enough."""
+        run = loops.compiled_rounds(self._on.mesh, len(lenders) == 2)
+        z, sums, _ = run(
+            z,
+            lenders,
+            *self._near_slots,
+            self._outputs,
+            self._grid.real,
+            np.float64(epsilon),
+            np.int32(most),
+            np.float64(AGREED * epsilon),
+        )
+        return z, sums
 
     def centre(self, z: Any, epsilon: float) -> Any:
         above = self.close(z, epsilon)

@@ -178,8 +178,10 @@ class TileGrid:
     """(T, 64) positions along the tiles' order; -1 is padding."""
     distances: Callable[[Any, Array, Array], Array]
     """Distances of tiles a (P,) to tiles b (P,): (P, 64, 64)."""
+    rough: Callable[[Any, Array, Array], Array]
+    """The same to single precision, for comparing sources."""
     tables: Any
-    """What `distances` reads."""
+    """What they read."""
     real: Array
     """(T, 64) whether a row is a record."""
 
@@ -196,6 +198,7 @@ class TileGrid:
         return cls(
             members,
             distances,
+            _rough_haversine if distances is _haversine else distances,
             jax.tree.map(place.whole, tables),
             place.whole(members >= 0),
         )
@@ -246,6 +249,19 @@ def _haversine(tables: Any, a: Array, b: Array) -> Array:
         jnp.pi - 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(far, 1.0))),
     )
     return EARTH_RADIUS_KM * angle
+
+
+def _rough_haversine(tables: Any, a: Array, b: Array) -> Array:
+    """Differences are exact before they are rounded: near places keep their digits."""
+    lat, lon, cosine = tables
+    half = jnp.pi / 360
+    single = jnp.float32
+    rise = ((lat[a][:, :, None] - lat[b][:, None, :]) * half).astype(single)
+    gap = jnp.abs(lon[a][:, :, None] - lon[b][:, None, :])
+    turn = (jnp.minimum(gap, 360 - gap) * half).astype(single)
+    cosines = cosine.astype(single)[a][:, :, None] * cosine.astype(single)[b][:, None, :]
+    near = jnp.sin(rise) ** 2 + cosines * jnp.sin(turn) ** 2
+    return single(2 * EARTH_RADIUS_KM) * jnp.arcsin(jnp.sqrt(jnp.minimum(near, single(1))))
 
 
 def _euclidean(vectors: Array, a: Array, b: Array) -> Array:

@@ -121,11 +121,16 @@ def compiled_highest(mesh: Mesh) -> Any:
 def compiled_excess(mesh: Mesh) -> Any:
     """The largest rate between a row's sum and those of the records near it."""
 
-    def excess(sums: Array, near: Array, distance: Array) -> Array:
-        logs = jnp.log(sums).ravel()
-        return jnp.max(jnp.abs(logs[:, None] - logs[near]) / distance)
+    return jax.jit(_excess, out_shardings=_whole(mesh))
 
-    return jax.jit(excess, out_shardings=_whole(mesh))
+
+def _excess(sums: Array, near: Array, distance: Array) -> Array:
+    logs = jnp.log(sums).ravel()
+    return jnp.max(jnp.abs(logs[:, None] - logs[near]) / distance)
+
+
+def _flat(z: Array) -> Array:
+    return z.reshape(-1, z.shape[2])
 
 
 @cache
@@ -205,6 +210,103 @@ def compiled_close(mesh: Mesh, distances: Any) -> Any:
 
     specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
     return _mapped(mesh, close, specs, TILES)
+
+
+@cache
+def compiled_sources(mesh: Mesh, rough: Any) -> Any:
+    """For every entry the slot of the record that lends it most, and what share of its own entry
+    that is: exp(-epsilon d), to single precision. Where nobody lends more, itself."""
+
+    def sources(
+        z: Array,
+        tables: Any,
+        real: Array,
+        target: Array,
+        source: Array,
+        count: Array,
+        epsilon: Any,
+        nats: Any,
+    ) -> Any:
+        there = real[:, :, None]
+        # Over their largest, entries of any column are in the range of single precision.
+        peaks = jnp.max(jnp.where(there, z, 0.0), axis=(0, 1))
+        own = jnp.where(there, z / peaks, 0.0).astype(jnp.float32)
+        slots = jnp.arange(real.size, dtype=jnp.int32).reshape(*real.shape, 1)
+
+        def body(k: Array, state: Any) -> Any:
+            best, slot = state
+            a, b = target[k], source[k]
+            exponent = (epsilon * rough(tables, a, b)).astype(jnp.float32)
+            factor = jnp.where(real[b][:, None, :] & (exponent < nats), jnp.exp(-exponent), 0)
+            lent, which = _best_of(factor, own[b])
+            more = lent > best[a]
+            at = b[:, None, None] * TILE + which
+            settings = {"mode": "drop", "unique_indices": True}
+            return (
+                best.at[a].set(jnp.where(more, lent, best[a]), **settings),
+                slot.at[a].set(jnp.where(more, at, slot[a]), **settings),
+            )
+
+        nothing = (own, jnp.broadcast_to(slots, own.shape))
+        best, slot = jax.lax.fori_loop(0, count, body, nothing)
+        lender = jnp.take_along_axis(_flat(own), _flat(slot), axis=0)
+        share = jnp.where(_flat(best) > 0, _flat(best) / lender, 1)
+        return slot, share.reshape(slot.shape)
+
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, sources, specs, (TILES, TILES))
+
+
+@cache
+def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
+    """Rounds that raise every entry to what its source and the nearest records lend it, from below
+    and from above where `centred`, and divide rows by their sums; until the excess is `enough`.
+
+    `lenders` is (slots, shares) of z, and of 1 / z where `centred`. Returns the table, the sums of
+    the last round and their excess.
+    """
+
+    def rounds(
+        z: Array,
+        lenders: Any,
+        near: Array,
+        distance: Array,
+        outputs: Array,
+        real: Array,
+        epsilon: Any,
+        most: Array,
+        enough: Any,
+    ) -> Any:
+        factor = jnp.exp(-epsilon * distance)
+
+        def raised(z: Array, lender: Any) -> Array:
+            flat = _flat(z)
+            slot, share = (_flat(part) for part in lender)
+            out = jnp.maximum(flat, share * jnp.take_along_axis(flat, slot, axis=0))
+            for k in range(near.shape[1]):
+                out = jnp.maximum(out, factor[:, k, None] * flat[near[:, k]])
+            return out.reshape(z.shape)
+
+        def body(state: Any) -> Any:
+            z, _, _, count = state
+            closed = raised(z, lenders[0])
+            if centred:
+                closed = jnp.sqrt(closed / raised(1 / z, lenders[1]))
+            sums = jax.lax.psum(jnp.sum(closed * outputs, axis=2), AXIS)
+            sums = jnp.where(real, sums, 1.0)
+            z = jnp.where(outputs & real[:, :, None], closed / sums[:, :, None], 1.0)
+            return z, sums, _excess(sums, near, distance), count + 1
+
+        def unfinished(state: Any) -> Array:
+            return (state[3] < most) & (state[2] > enough)
+
+        nothing = (z, jnp.ones(real.shape), jnp.float64(jnp.inf), jnp.int32(0))
+        return jax.lax.while_loop(unfinished, body, nothing)[:3]
+
+    lenders = ((TILES, TILES),) * (2 if centred else 1)
+    columns = PartitionSpec(AXIS)
+    specs = (TILES, lenders, WHOLE, WHOLE, columns, WHOLE, WHOLE, WHOLE, WHOLE)
+    return _mapped(mesh, rounds, specs, (TILES, WHOLE, WHOLE))
 
 
 @cache
@@ -316,6 +418,17 @@ def _best_source(factor: Array, source: Array) -> Array:
 
     nothing = jnp.zeros((len(factor), TILE, source.shape[2]))
     return jax.lax.scan(body, nothing, (grouped(factor, 2), grouped(source, 1)))[0]
+
+
+def _best_of(factor: Array, source: Array) -> tuple[Array, Array]:
+    """max_j factor[p, i, j] source[p, j, y] and its j."""
+    best = jnp.zeros((len(factor), TILE, source.shape[2]), dtype=jnp.float32)
+    which = jnp.zeros(best.shape, dtype=jnp.int32)
+    for j in range(TILE):
+        lent = factor[:, :, j, None] * source[:, j, None, :]
+        more = lent > best
+        best, which = jnp.where(more, lent, best), jnp.where(more, j, which)
+    return best, which
 
 
 def _but(table: Array, axis: int) -> tuple[int, ...]:
