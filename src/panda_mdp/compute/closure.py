@@ -8,7 +8,6 @@ ratio exceeds the spread, so far pairs hold by themselves.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,8 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.rate import host_rate
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.tiles import TilePairs
 
 if TYPE_CHECKING:
     from panda_mdp.compute.numba.distance import Coordinates
@@ -28,8 +29,6 @@ UNUSED = 1e-100
 nothing, and the table is given out with 0 in its place."""
 SMALL_RECORDS = 512
 """Up to this many NumPy is done before a compiler has started."""
-FRESH_REACH = 0.5
-"""Nats by which the reach of tiles may be overstated before it is computed anew."""
 NEAR = 8
 NEAR_NATS = 8.0
 """Pairs within this many nats do nearly all that the closure does: a farther record lends a row
@@ -38,6 +37,9 @@ LEAST_MARGIN = 2e-3
 SOURCES = 320
 """Nats by which rows may fall before their lists of sources are made anew, at least, and the most
 sources that are listed."""
+WIDER = 1.05
+"""Lists of near tiles are made for this much more than is asked: the next one asks for a little
+more or less."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
 
@@ -50,6 +52,7 @@ class Closure:
         self.tiles = domain.tiles
         self.order = self.tiles.order
         self.place = np.argsort(self.order)
+        self._near_tiles: list[tuple[float, TilePairs]] = []
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -57,6 +60,27 @@ class Closure:
         from panda_mdp.compute.numba.distance import coordinates
 
         return coordinates(self.domain.metric, self.order)
+
+    def near_tiles(self, radius: float) -> TilePairs:
+        """Pairs of tiles within a radius, or a little more; kept for the next one that asks."""
+        known = self._known_tiles(radius)
+        if known is None:
+            known = self.tiles.pairs(WIDER * radius)
+            self._near_tiles = [(WIDER * radius, known), *self._near_tiles[:2]]
+        return known
+
+    def later_tiles(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """Pairs of tiles a < b within a radius, or a little more, and their distance at least."""
+        known = self._known_tiles(radius)
+        if known is None:
+            yield from self.tiles.later(radius)
+        else:
+            later = known.first < known.second
+            yield known.first[later], known.second[later], known.between[later]
+
+    def _known_tiles(self, radius: float) -> TilePairs | None:
+        fit = (p for far, p in self._near_tiles if radius <= far <= WIDER**2 * radius)
+        return next(fit, None)
 
     @cached_property
     def near(self) -> tuple[IntArray, FloatArray]:
@@ -85,23 +109,17 @@ class Closure:
         """sum p c z of a table along the tiles."""
         return float(np.einsum("xy,xy->", weighted, self.host(z)))
 
-    def reach(self, z: FloatArray) -> FloatArray:
-        """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
-        return directed_reach(z, self.tiles.starts)
-
     def close(
         self,
         z: FloatArray,
         epsilon: float,
         active: BoolArray | None = None,
-        reach: FloatArray | None = None,
-        slack: float = 0.0,
         nats: float = np.inf,
     ) -> FloatArray:
         """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled).
 
-        Rows that are not `active` stay as they are; `reach` may be passed where it is known, up to
-        `slack` nats. Of pairs with epsilon d beyond `nats` some are left out.
+        Rows that are not `active` stay as they are. Of pairs with epsilon d beyond `nats` some are
+        left out.
         """
         if len(z) <= SMALL_RECORDS:
             return self._close_small(z, epsilon, active, nats)
@@ -125,12 +143,17 @@ class Closure:
         starts = self.tiles.starts
         if (given.count[active] < 0).any():
             high = np.maximum.reduceat(z * given.above[:, None], starts[:-1], axis=0)
+            span = nats
+            if np.isinf(nats):
+                # No log ratio is larger, and none will be while the lists serve.
+                span = float(np.log((high.max(axis=0) / z.min(axis=0)).max()) + given.margin.max())
+            nearby = self.near_tiles(max(span, 0.0) / epsilon)
         else:
-            high = np.empty((0, z.shape[1]))
+            high, nearby = np.empty((0, z.shape[1])), TilePairs.none(self.tiles.count)
         close(
             z, out, active, epsilon, nats, given.margin, given.above, high, self._turns,
             given.count, given.partner, given.exponent, *self.coordinates, starts,
-            self.tiles.between,
+            nearby.starts, nearby.second, nearby.between,
         )  # fmt: skip
         return out
 
@@ -169,21 +192,12 @@ class Closure:
         before.
 
         A row that was scaled down leaves the others closed; only itself has to be closed again.
-        After the first round an entry falls by at most the row's sum and rises by at most the
-        largest sum before, so the reach of the tiles moves by no more than their logarithms.
         """
         if isinstance(z, np.ndarray) and len(z) > SMALL_RECORDS:
             yield from self._listed_rounds(z, epsilon, nats)
         active = np.ones(self.domain.size, dtype=np.bool_)
-        slack = before = 0.0
-        for count in itertools.count():
-            if count <= 1 or slack > FRESH_REACH:
-                reach, slack = self.reach(z), 0.0
-            closed = self.close(z, epsilon, active, reach, slack, nats)
-            z, sums = self.normalise(closed)
-            largest = float(np.log(sums.max()))
-            slack += largest + before
-            before = largest
+        while True:
+            z, sums = self.normalise(self.close(z, epsilon, active, nats))
             active = sums > 1 + SETTLED
             yield z, sums
 
@@ -253,6 +267,7 @@ class Closure:
         from panda_mdp.compute.numba.bound import violated_pairs
 
         kind, table, along = self.coordinates
+        nearby = self.near_tiles(NEAR_NATS / epsilon)
         partner, gain = violated_pairs(
             z.astype(np.float32),
             epsilon,
@@ -260,8 +275,10 @@ class Closure:
             table,
             along,
             self.tiles.starts,
-            self.tiles.between,
-            np.minimum(self.reach(z), NEAR_NATS),
+            nearby.starts,
+            nearby.second,
+            nearby.between,
+            np.minimum(pair_reach(z, self.tiles.starts, nearby), NEAR_NATS),
             most,
             least_gain,
         )
@@ -313,16 +330,14 @@ def floor_row(floor: float | FloatArray, outputs: int) -> FloatArray:
     return np.asarray(np.maximum(even, UNUSED))
 
 
-def directed_reach(z: FloatArray, starts: IntArray) -> FloatArray:
-    """Upper bounds on log(z_x'y / z_xy) for x in tile a and x' in tile b, shape (T, T)."""
-    highest = np.log(np.maximum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
-    lowest = np.log(np.minimum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
-    return spans(highest, lowest)
+def pair_reach(z: FloatArray, starts: IntArray, pairs: TilePairs) -> FloatArray:
+    """Upper bounds on log(z_x'y / z_xy) for x in the first tile of a pair and x' in the second."""
+    high = np.log(np.maximum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
+    low = np.log(np.minimum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
+    reach = np.empty(len(pairs.second))
 
+    def work(part: slice) -> None:
+        reach[part] = (high[pairs.second[part]] - low[pairs.first[part]]).max(axis=1)
 
-def spans(highest: FloatArray, lowest: FloatArray) -> FloatArray:
-    """max_y (highest_by - lowest_ay) for all tiles a and b, from (T, m) extremes."""
-    reach = np.full((len(highest), len(highest)), -np.inf)
-    for high, low in zip(highest.T, lowest.T, strict=True):
-        np.maximum(reach, high - low[:, None], out=reach)
+    in_parts(work, len(reach), 1 << 12)
     return reach

@@ -22,7 +22,8 @@ ARITHMETIC_ERROR = 2e-15
 SMALL_TILES = 8
 """Up to this many tiles NumPy takes a tenth of a second; compiling, once, takes ten."""
 
-Bounds = tuple[FloatArray, FloatArray, FloatArray]
+Bounds = tuple[FloatArray, FloatArray]
+"""The highest and the lowest logarithms of every tile, (T, m)."""
 
 
 def host_rate(
@@ -46,6 +47,13 @@ def host_rate(
     return value, int(order[i]), int(order[j])
 
 
+def open_radius(high: FloatArray, low: FloatArray, best: float, shrink: float) -> float:
+    """How near records must be to exceed `best`: no log ratio is larger than the span of any
+    output's logarithms."""
+    span = float((high.max(axis=0) - low.min(axis=0)).max()) + LOG_ERROR
+    return span / (best * shrink) if best > 0 else np.inf
+
+
 def _compiled_worst_pair(
     domain: Domain, logs: FloatArray, weights: IntArray, bounds: Bounds, shrink: float
 ) -> tuple[float, int, int]:
@@ -53,32 +61,21 @@ def _compiled_worst_pair(
     from panda_mdp.compute.numba.distance import coordinates
 
     tiles = domain.tiles
-    kind, table, along = coordinates(domain.metric, tiles.order)
-    value, i, j, _ = worst_pair(
-        logs,
-        weights,
-        kind,
-        table,
-        along,
-        tiles.starts,
-        tiles.between,
-        *bounds,
-        LOG_ERROR,
-        shrink,
-    )
+    table = (logs, weights, *coordinates(domain.metric, tiles.order), tiles.starts, *bounds)
+    own = np.arange(tiles.count)
+    value, i, j, _ = worst_pair(*table, own, own, np.zeros(len(own)), LOG_ERROR, shrink)
+    for pairs in tiles.later(open_radius(*bounds, value, shrink)):
+        more, first, second, _ = worst_pair(*table, *pairs, LOG_ERROR, shrink, value)
+        if more > value:
+            value, i, j = more, first, second
     return float(value), int(i), int(j)
 
 
 def _bounds(logs: FloatArray, starts: IntArray) -> Bounds:
-    """The highest and lowest logarithms of every tile, (T, m), and what they say of |log ratio|
-    between records of two tiles, (T, T)."""
-    highest = np.maximum.reduceat(logs, starts[:-1], axis=0)
-    lowest = np.minimum.reduceat(logs, starts[:-1], axis=0)
-    reach = np.empty((len(highest), len(highest)))
-    for a in range(len(highest)):
-        up = (highest[a] - lowest).max(axis=1)
-        reach[a] = np.maximum(up, (highest - lowest[a]).max(axis=1))
-    return highest, lowest, reach
+    return (
+        np.maximum.reduceat(logs, starts[:-1], axis=0),
+        np.minimum.reduceat(logs, starts[:-1], axis=0),
+    )
 
 
 def _worst_pair(
@@ -86,18 +83,19 @@ def _worst_pair(
 ) -> tuple[float, int, int]:
     """The compiled kernel's answer in NumPy and SciPy, in the memory of a few tiles."""
     tiles = domain.tiles
-    reach = bounds[2]
+    high, low = bounds
     # Equal rows get equal numbers.
     same = np.unique(weights, axis=0, return_inverse=True)[1].reshape(-1)
     best, where = 0.0, (0, 1)
     for t in range(tiles.count):
         best, where = _scan_tiles(domain, logs, same, shrink, (t, t), best, where)
-    first, second = np.triu_indices(tiles.count, k=1)
-    # Near tiles first: they tend to hold the worst pair, and then spare the far ones.
-    nearest = np.argsort(tiles.between[first, second], kind="stable")
-    for a, b in zip(first[nearest].tolist(), second[nearest].tolist(), strict=True):
-        if reach[a, b] + LOG_ERROR > best * tiles.between[a, b] * shrink:
-            best, where = _scan_tiles(domain, logs, same, shrink, (a, b), best, where)
+    for first, second, between in tiles.later(open_radius(high, low, best, shrink)):
+        # Near tiles first: they tend to hold the worst pair, and then spare the far ones.
+        for k in np.argsort(between, kind="stable").tolist():
+            a, b = int(first[k]), int(second[k])
+            reach = max((high[a] - low[b]).max(), (high[b] - low[a]).max())
+            if reach + LOG_ERROR > best * between[k] * shrink:
+                best, where = _scan_tiles(domain, logs, same, shrink, (a, b), best, where)
     return best, where[0], where[1]
 
 

@@ -23,6 +23,8 @@ from panda_mdp.space.metrics import Metric
 TILE = 64
 REGION = 32
 """Tiles in a region; they follow each other in the order in space."""
+LISTED_PAIRS = 1 << 20
+"""Tile pairs that work over all pairs lists at a time."""
 PARTITIONED = 4096
 """Parts larger than this are split by partition: sorting all of them takes longer."""
 
@@ -36,6 +38,12 @@ class TilePairs:
     second: IntArray
     between: FloatArray
     """A lower bound on the distance between records of the two tiles."""
+
+    @classmethod
+    def none(cls, tiles: int) -> TilePairs:
+        """No pairs at all."""
+        nothing = np.empty(0, dtype=np.int64)
+        return cls(np.zeros(tiles + 1, dtype=np.int64), nothing, np.empty(0))
 
     @cached_property
     def first(self) -> IntArray:
@@ -121,10 +129,25 @@ class Tiles:
             row, column = np.nonzero(between < radius)
             yield own[row], others[column], between[row, column]
 
+    def later(
+        self, radius: float, most: int = LISTED_PAIRS
+    ) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """The pairs of `by_region` with a < b in few parts, each of about `most` where there are so
+        many."""
+        gathered: list[tuple[IntArray, IntArray, FloatArray]] = []
+        for first, second, between in self.by_region(radius):
+            later = first < second
+            if later.any():
+                gathered.append((first[later], second[later], between[later]))
+            if sum(len(part[0]) for part in gathered) >= most:
+                yield _joined(gathered)
+                gathered = []
+        if gathered:
+            yield _joined(gathered)
+
     def pairs(self, radius: float) -> TilePairs:
         """All pairs of tiles with `between` < `radius`, a tile and itself among them."""
-        parts = list(self.by_region(radius))
-        first, second, between = (np.concatenate([part[k] for part in parts]) for k in range(3))
+        first, second, between = _joined(list(self.by_region(radius)))
         starts = np.searchsorted(first, np.arange(self.count + 1))
         return TilePairs(starts.astype(np.int64), second.astype(np.int64), between)
 
@@ -172,3 +195,10 @@ def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     centres = order[nearest[np.flatnonzero(np.append(True, home[1:] != home[:-1]))]]
     away = metric.pairs(np.repeat(centres, sizes), order)
     return Tiles(metric, order, starts, centres, np.maximum.reduceat(away, starts[:-1]))
+
+
+def _joined(
+    parts: list[tuple[IntArray, IntArray, FloatArray]],
+) -> tuple[IntArray, IntArray, FloatArray]:
+    first, second, between = zip(*parts, strict=True)
+    return np.concatenate(first), np.concatenate(second), np.concatenate(between)

@@ -54,12 +54,6 @@ def test_closes_alike(both, factor):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_reach_bounds_alike(both):
-    here, there, _ = both
-    z = here.start(table())
-    np.testing.assert_allclose(there.reach(there.start(table())), here.reach(z), atol=1e-12)
-
-
 def test_active_rows_are_closed_and_far_tiles_left_alone(both):
     here, there, epsilon = both
     active = np.zeros(SIZE, dtype=bool)

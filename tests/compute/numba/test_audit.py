@@ -18,19 +18,16 @@ def scan(domain, logs, leaf, constant=CONSTANT):
     """The kernel's answer, its pair as domain indices, and the number of tile pairs visited."""
     tiles = tile(domain.metric, leaf)
     ordered = np.ascontiguousarray(logs[tiles.order])
-    kind, table, along = coordinates(domain.metric, tiles.order)
-    value, i, j, visited = worst_pair(
-        ordered,
-        (ordered * 1e6).astype(np.int64),
-        kind,
-        table,
-        along,
-        tiles.starts,
-        tiles.between,
-        *_bounds(ordered, tiles.starts),
-        constant,
-        SHRINK,
-    )
+    weights = (ordered * 1e6).astype(np.int64)
+    rows = (ordered, weights, *coordinates(domain.metric, tiles.order), tiles.starts)
+    table = (*rows, *_bounds(ordered, tiles.starts))
+    own = np.arange(tiles.count)
+    value, i, j, visited = worst_pair(*table, own, own, np.zeros(len(own)), constant, SHRINK)
+    for pairs in tiles.later(np.inf):
+        more, first, second, count = worst_pair(*table, *pairs, constant, SHRINK, value)
+        visited += count
+        if more > value:
+            value, i, j = more, first, second
     return value, {int(tiles.order[i]), int(tiles.order[j])}, visited, tiles.count
 
 

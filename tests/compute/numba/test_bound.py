@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from panda_mdp.compute.closure import Closure, directed_reach
+from panda_mdp.compute.closure import Closure, pair_reach
 from panda_mdp.compute.numba.bound import violated_pairs
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import all_pairs
@@ -88,9 +88,10 @@ def test_violated_pairs_are_the_worst_ones(kind):
     rng = np.random.default_rng(0)
     z = closure.start(rng.dirichlet(np.full(4, 0.3), 150))
     tiles = domain.tiles
-    reach = directed_reach(z, tiles.starts)
+    pairs = tiles.pairs(np.inf)
+    near = (pairs.starts, pairs.second, pairs.between, pair_reach(z, tiles.starts, pairs))
     partner, gain = violated_pairs(
-        z.astype(np.float32), 1.0, *closure.coordinates, tiles.starts, tiles.between, reach, 3, 1e-3
+        z.astype(np.float32), 1.0, *closure.coordinates, tiles.starts, *near, 3, 1e-3
     )
     factor = np.exp(-domain.distances(closure.order, closure.order))
     true = np.maximum(0, z[None] * factor[:, :, None] - z[:, None]).sum(axis=2)

@@ -35,14 +35,9 @@ CHUNK_BYTES = 1 << 28
 """Temporaries of one chunk of tile pairs."""
 TURN = 256
 """Tile pairs of a turn, where there are so many tiles."""
-WIDER = 1.05
-"""Lists of near tiles are made for this much more than is asked: the next one asks for a little
-more or less."""
 BETWEEN_ROUNDS, AGREED = 40, 1e-4
 """Most rounds between two over all sources, and the share of epsilon at which sums of near records
 agree well enough to end them."""
-LISTED_PAIRS = 1 << 20
-"""Tile pairs that an audit lists at a time."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ class JaxClosure(Closure):
         # No more of them than there are tiles: what a turn does not need it computes all the same.
         tiles = 1 << (self.tiles.count - 1).bit_length()
         self._width = min(tiles, max(8, min(TURN, CHUNK_BYTES // each)))
-        self._near_lists: list[tuple[float, TilePairs, tuple[Array, Array]]] = []
+        self._last_placed: tuple[TilePairs, tuple[Array, Array]] | None = None
         self._weighted: tuple[FloatArray, Array] | None = None
 
     def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> Any:
@@ -124,13 +119,6 @@ class JaxClosure(Closure):
             self._weighted = (weighted, spread)
         return self._weighted[1]
 
-    def reach(self, z: Any) -> FloatArray:
-        tiles = np.arange(self.tiles.count)
-        first, second = np.repeat(tiles, len(tiles)), np.tile(tiles, len(tiles))
-        with precise():
-            values = self._reach(self._extremes(jnp.log(z)), *self._padded(first, second))
-        return values[: len(first)].reshape(len(tiles), -1)
-
     def _extremes(self, logs: Any) -> tuple[Array, Array]:
         run = loops.compiled_extremes(self._on.mesh)
         return run(logs, self._grid.real)
@@ -146,15 +134,11 @@ class JaxClosure(Closure):
             self._on.whole(np.pad(second, pad).astype(np.int32)),
         )
 
-    def _near(self, radius: float) -> tuple[TilePairs, tuple[Array, Array]]:
-        """Tile pairs within a radius, or a little more, here and on the devices."""
-        for known, pairs, placed in self._near_lists:
-            if radius <= known <= WIDER**2 * radius:
-                return pairs, placed
-        pairs = self.tiles.pairs(WIDER * radius)
-        placed = self._padded(pairs.first, pairs.second)
-        self._near_lists = [(WIDER * radius, pairs, placed), *self._near_lists[:2]]
-        return pairs, placed
+    def _placed(self, pairs: TilePairs) -> tuple[Array, Array]:
+        """A list of `near_tiles` on the devices."""
+        if self._last_placed is None or self._last_placed[0] is not pairs:
+            self._last_placed = (pairs, self._padded(pairs.first, pairs.second))
+        return self._last_placed[1]
 
     def _listed(
         self,
@@ -162,16 +146,15 @@ class JaxClosure(Closure):
         epsilon: float,
         nats: float,
         active: BoolArray | None = None,
-        slack: float = 0.0,
     ) -> Turns:
-        """Which tiles may raise the active ones: those within `nats`, and within what log ratios,
-        up to `slack` more, allow."""
+        """Which tiles may raise the active ones: those within `nats`, and within what log ratios
+        allow."""
         extremes = self._extremes(jnp.log(z))
-        span = float(loops.compiled_span(self._on.mesh)(*extremes)) + slack
-        pairs, placed = self._near(min(nats, max(span, 0.0)) / epsilon)
+        span = float(loops.compiled_span(self._on.mesh)(*extremes))
+        pairs = self.near_tiles(min(nats, max(span, 0.0)) / epsilon)
         between = epsilon * pairs.between
-        reach = self._reach(extremes, *placed)[: len(between)]
-        wanted = (reach > between - slack) & (between < nats)
+        reach = self._reach(extremes, *self._placed(pairs))[: len(between)]
+        wanted = (reach > between) & (between < nats)
         if active is not None:
             wanted &= active[pairs.first]
         return self._in_turns(pairs.first[wanted], pairs.second[wanted])
@@ -201,15 +184,13 @@ class JaxClosure(Closure):
         z: Any,
         epsilon: float,
         active: BoolArray | None = None,
-        reach: FloatArray | None = None,
-        slack: float = 0.0,
         nats: float = np.inf,
     ) -> Any:
         with precise():
             tiles = None
             if active is not None:
                 tiles = np.maximum.reduceat(active, self.tiles.starts[:-1])
-            return self._close(z, self._listed(z, epsilon, nats, tiles, slack), epsilon, nats)
+            return self._close(z, self._listed(z, epsilon, nats, tiles), epsilon, nats)
 
     def _close(self, z: Any, turns: Turns, epsilon: float, nats: float) -> Any:
         run = loops.compiled_close(self._on.mesh, self._grid.distances)
@@ -371,30 +352,12 @@ class JaxClosure(Closure):
         extremes = self._extremes(logs)
         span = float(loops.compiled_span(self._on.mesh)(*extremes)) + LOG_ERROR
         radius = span / (best * self._shrink) if best > 0 else np.inf
-        for first, second, between in self._later(radius):
+        for first, second, between in self.later_tiles(radius):
             up, down = self._padded(first, second)
             reach = np.maximum(self._reach(extremes, up, down), self._reach(extremes, down, up))
             open_ = reach[: len(first)] + LOG_ERROR > best * between * self._shrink
             scan(first[open_], second[open_])
         return best, *where
-
-    def _later(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
-        """Pairs of tiles a < b within a radius, in large parts."""
-        known = [pairs for far, pairs, _ in self._near_lists if radius <= far <= WIDER**2 * radius]
-        parts = (
-            iter([(known[0].first, known[0].second, known[0].between)])
-            if known
-            else self.tiles.by_region(radius)
-        )
-        gathered: list[tuple[IntArray, IntArray, FloatArray]] = []
-        for first, second, between in parts:
-            later = first < second
-            gathered.append((first[later], second[later], between[later]))
-            if sum(len(part[0]) for part in gathered) >= LISTED_PAIRS:
-                yield _joined(gathered)
-                gathered = []
-        if gathered:
-            yield _joined(gathered)
 
     def violated(
         self, z: Any, epsilon: float, most: int, least_gain: float
@@ -441,13 +404,6 @@ def equal_rows(weights: IntArray) -> IntArray:
 def row_factors(outputs: int) -> npt.NDArray[np.uint64]:
     """Odd factors whose sums with different rows are different, as good as always."""
     return 2 * np.random.default_rng(0).integers(2**63, size=outputs, dtype=np.uint64) + 1
-
-
-def _joined(
-    parts: list[tuple[IntArray, IntArray, FloatArray]],
-) -> tuple[IntArray, IntArray, FloatArray]:
-    first, second, between = zip(*parts, strict=True)
-    return np.concatenate(first), np.concatenate(second), np.concatenate(between)
 
 
 def _coarse(size: int) -> int:

@@ -50,27 +50,30 @@ def _scan(
 
 
 @njit(cache=True, nogil=True)
-def _scan_tiles(
-    begin, end, far, floor, logs, weights, kind, table, order, starts, between, high, low, reach,
-    constant, shrink, values, places, visited,
+def _scan_runs(
+    begin, end, floor, logs, weights, kind, table, order, starts, high, low, runs, first, second,
+    between, constant, shrink, values, places, visited,
 ):  # fmt: skip
-    """Scan tiles begin <= a < end against themselves or, where `far`, against those after them."""
+    """Scan the runs begin <= r < end of tile pairs, from runs[r] to runs[r + 1]."""
     best = np.empty(1)
     where = np.empty(2, np.int64)
-    for a in range(begin, end):
+    for r in range(begin, end):
         best[0] = floor
-        for b in range(a + 1 if far else a, len(starts) - 1 if far else a + 1):
-            if far and reach[a, b] + constant <= best[0] * between[a, b] * shrink:
+        for k in range(runs[r], runs[r + 1]):
+            a = first[k]
+            b = second[k]
+            reach = max(_reach(high[a], high[b], low[b]), _reach(low[a], high[b], low[b]))
+            if reach + constant <= best[0] * between[k] * shrink:
                 continue
-            visited[a] += 1
+            visited[r] += 1
             _scan(
                 logs, weights, kind, table, order, starts, high, low, a, b, constant, shrink, best,
                 where,
             )  # fmt: skip
         if best[0] > floor:
-            values[a] = best[0]
-            places[a, 0] = where[0]
-            places[a, 1] = where[1]
+            values[r] = best[0]
+            places[r, 0] = where[0]
+            places[r, 1] = where[1]
 
 
 def worst_pair(
@@ -80,29 +83,31 @@ def worst_pair(
     table: FloatArray,
     order: IntArray,
     starts: IntArray,
-    between: FloatArray,
     high: FloatArray,
     low: FloatArray,
-    reach: FloatArray,
+    first: IntArray,
+    second: IntArray,
+    between: FloatArray,
     constant: float,
     shrink: float,
+    floor: float = 0.0,
 ) -> tuple[float, int, int, int]:
-    """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)).
+    """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)), i in
+    tile first[k] and j in second[k] for some k; 0 where none exceeds `floor`.
 
-    `reach[a, b]` bounds the log ratios between two tiles and `between[a, b]` the distance from
-    below, so a tile pair that cannot exceed what was found already is passed over; so is a pair of
-    records for which the bounds `high` and `low` (tiles, m) of a tile's logarithms say as much.
+    `between[k]` bounds the distance from below, and `high` and `low` (tiles, m) a tile's logarithms,
+    so a tile pair that cannot exceed what was found already is passed over, and so is a pair of
+    records. Pairs are sorted by the first tile, which threads share.
     Returns the value, the two positions, and the number of tile pairs visited.
     """
-    count = len(starts) - 1
+    runs = np.append(np.flatnonzero(np.diff(first, prepend=-1)), len(first))
+    count = len(runs) - 1
     values = np.zeros(count)
     places = np.zeros((count, 2), np.int64)
     visited = np.zeros(count, np.int64)
-    tables = (logs, weights, kind, table, order, starts, between, high, low, reach)
-    floor = 0.0
-    for far in (False, True):
-        in_parts(_scan_tiles, count, far, floor, *tables, constant, shrink, values, places, visited)
-        floor = float(values.max())
+    tables = (logs, weights, kind, table, order, starts, high, low)
+    pairs = (runs, first, second, between)
+    in_parts(_scan_runs, count, floor, *tables, *pairs, constant, shrink, values, places, visited)
     top = int(values.argmax())
     return values[top], places[top, 0], places[top, 1], int(visited.sum())
 

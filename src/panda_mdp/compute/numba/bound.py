@@ -79,14 +79,15 @@ def least_reduced_costs(
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def _violated_pairs(
-    begin, end, z, epsilon, kind, table, order, starts, between, reach, most, least_gain, partner,
-    gain,
+    begin, end, z, epsilon, kind, table, order, starts, nearby, others, between, reach, most,
+    least_gain, partner, gain,
 ):  # fmt: skip
     outputs = z.shape[1]
     distance = np.empty(TILE)
     for a in range(begin, end):
-        for b in range(len(starts) - 1):
-            if reach[a, b] <= epsilon * between[a, b]:
+        for near in range(nearby[a], nearby[a + 1]):
+            b = others[near]
+            if reach[near] <= epsilon * between[near]:
                 continue
             first = starts[b]
             last = starts[b + 1]
@@ -95,7 +96,7 @@ def _violated_pairs(
                 row = z[i]
                 for j in range(first, last):
                     exponent = epsilon * distance[j - first]
-                    if j == i or exponent >= reach[a, b]:
+                    if j == i or exponent >= reach[near]:
                         continue
                     factor = np.float32(np.exp(-exponent))
                     source = z[j]
@@ -119,6 +120,8 @@ def violated_pairs(
     table: FloatArray,
     order: IntArray,
     starts: IntArray,
+    nearby: IntArray,
+    others: IntArray,
     between: FloatArray,
     reach: FloatArray,
     most: int,
@@ -126,11 +129,13 @@ def violated_pairs(
 ) -> tuple[IntArray, FloatArray]:
     """For every position the `most` partners whose constraint it misses by the most mass.
 
-    gain_ij = sum_y max(0, z_jy exp(-epsilon d) - z_iy). Returns partners (K, most), -1 where
-    none exceeds `least_gain`, and the gains.
+    gain_ij = sum_y max(0, z_jy exp(-epsilon d) - z_iy). Tile a is compared with the tiles
+    others[nearby[a]:nearby[a + 1]], at `between` at least and with log ratios up to `reach`.
+    Returns partners (K, most), -1 where none exceeds `least_gain`, and the gains.
     """
     partner = np.full((len(z), most), -1, np.int64)
     gain = np.zeros((len(z), most))
-    tables = (z, epsilon, kind, table, order, starts, between, reach, most, least_gain)
+    near = (nearby, others, between, reach)
+    tables = (z, epsilon, kind, table, order, starts, *near, most, least_gain)
     in_parts(_violated_pairs, len(starts) - 1, *tables, partner, gain)
     return partner, gain

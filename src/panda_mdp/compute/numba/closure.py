@@ -40,10 +40,9 @@ def _raise(source, row, factor):
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def _close(
     first_turn, last_turn, z, out, active, epsilon, nats, margin, above, high, turns, count,
-    partner, exponents, kind, table, order, starts, between,
+    partner, exponents, kind, table, order, starts, nearby, others, between,
 ):  # fmt: skip
     outputs = z.shape[1]
-    tiles = len(starts) - 1
     most = partner.shape[1]
     for turn in range(first_turn, last_turn):
         a = turns[turn]
@@ -82,8 +81,9 @@ def _close(
                     of_row[y] = grow[i - begin] / source[y]
                 for y in range(outputs):
                     low[y] = max(low[y], of_row[y])
-        for b in range(tiles):
-            distant = epsilon * between[a, b]
+        for near in range(nearby[a], nearby[a + 1]):
+            b = others[near]
+            distant = epsilon * between[near]
             if distant >= nats or _ratio(high[b], low) <= np.exp(distant):
                 continue
             first = starts[b]
@@ -120,12 +120,13 @@ def close(z: Any, out: Any, active: Any, epsilon: float, nats: float, *arrays: A
     the active records x; the rows of the others are copied.
 
     `high` (tiles, m) bounds `above` times z in every tile: what a row lacks of that bounds how far
-    away a tile can raise it. `turns` are the tiles in the order in which threads share them. The
-    other arguments are those of the loop above.
+    away a tile can raise it. `turns` are the tiles in the order in which threads share them, and
+    others[nearby[a]:nearby[a + 1]] those that may raise tile a, at `between` at least. The other
+    arguments are those of the loop above.
 
     Rows of `partner` and `exponents`, epsilon d, (K, n) list the sources of a record, `count` of
     them; where that is negative all records are looked at, and those are listed for which
     above_x' z_x' exp(-epsilon d) comes within the record's `margin` of its row, unless they are
     more than n.
     """
-    in_parts(_close, len(arrays[-1]), z, out, active, epsilon, nats, *arrays)
+    in_parts(_close, len(arrays[-3]) - 1, z, out, active, epsilon, nats, *arrays)
