@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,9 @@ SETTLED = 1e-7
 
 class Closure:
     """Closes tables over all pairs of one domain; works along the domain's tiles."""
+
+    patience: ClassVar[int] = 8
+    """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain

@@ -20,8 +20,6 @@ ROUNDS = 400
 ATTEMPTS = 3
 MARGIN = 1e-6
 """What is left of epsilon for quantising to integers."""
-STALLED = 8
-"""Rounds in a row that do not bring the excess below 0.9 of the least one so far."""
 CENTRED_ROUNDS = 80
 SAMPLED_RECORDS, SAMPLED = 4096, 4
 """From so many records on an estimate looks at one of so many."""
@@ -138,7 +136,7 @@ def settle(
             return z, count, True
         idle = 0 if excess < 0.9 * least else idle + 1
         least = min(least, excess)
-        if idle >= STALLED:
+        if idle >= closure.patience:
             break
     return z, count, False
 

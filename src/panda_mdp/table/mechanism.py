@@ -186,6 +186,8 @@ class Table(Rebuilt):
             object.__setattr__(new, "details", MappingProxyType(dict(details)))
         if proof is not None or lower_bound is not None:
             object.__setattr__(new, "proof", proof)
+        # What was computed of the same weights need not be computed again.
+        vars(new).update({k: v for k, v in vars(self).items() if k in ("loss", "_probabilities")})
         new._check_bound()
         new._check_proof()
         return new

@@ -131,7 +131,8 @@ def test_estimates_and_repairs_alike(both):
     repaired = repair(there, matrix, epsilon)
     assert here.rate(repaired.matrix[here.order]) <= epsilon
     expected = repair(here, matrix, epsilon)
-    np.testing.assert_allclose(repaired.matrix, expected.matrix, rtol=1e-3, atol=1e-9)
+    # Rounds there go to the same end by another way.
+    np.testing.assert_allclose(repaired.matrix, expected.matrix, rtol=2e-3, atol=1e-9)
 
 
 def test_exactly_private_and_never_audited_below_the_exact_value(mesh):

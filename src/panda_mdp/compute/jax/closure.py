@@ -58,6 +58,9 @@ class JaxClosure(Closure):
     """`Closure` on the devices of a mesh. Tables are (T, 64, m) arrays there, padded; sums of rows
     are (T, 64)."""
 
+    # Forty rounds that are not counted follow each that is.
+    patience = 2
+
     def __init__(self, domain: Domain, mesh: Mesh, outputs: int) -> None:
         super().__init__(domain)
         self._on = Placement(mesh, outputs)

@@ -100,10 +100,11 @@ class Placement:
 
     def sharded(self, array: npt.NDArray[Any], fill: float) -> Array:
         """An array whose last axis is outputs, padded with `fill` and split over the devices."""
-        pad = [(0, 0)] * (array.ndim - 1) + [(0, self.width - array.shape[-1])]
         spec = PartitionSpec(*[None] * (array.ndim - 1), AXIS)
-        full = np.pad(array, pad, constant_values=fill)
-        return self._put(full, spec)
+        if self.width > array.shape[-1]:
+            pad = [(0, 0)] * (array.ndim - 1) + [(0, self.width - array.shape[-1])]
+            array = np.pad(array, pad, constant_values=fill)
+        return self._put(array, spec)
 
     def _put(self, array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
         sharding = NamedSharding(self.mesh, spec)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.spatial import Delaunay, QhullError, cKDTree
@@ -51,6 +52,14 @@ def constraint_graph(domain: Domain, epsilon: float, cones: int = CONES) -> Grap
     all others for road distance, else the nearest neighbours; all pairs for small domains."""
     if domain.size <= ALL_PAIRS_RECORDS:
         return all_pairs(domain, epsilon)
+    whole = _graph_of(domain, cones)
+    short = epsilon * whole.length <= MAX_EXPONENT
+    return Graph(np.ascontiguousarray(whole.ends[short]), whole.length[short])
+
+
+@lru_cache(maxsize=1)
+def _graph_of(domain: Domain, cones: int) -> Graph:
+    """The graph before any edge is too long, kept: solves of one domain follow each other."""
     generating = domain.metric.generating_pairs
     if generating is not None:
         pairs = generating
@@ -63,7 +72,7 @@ def constraint_graph(domain: Domain, epsilon: float, cones: int = CONES) -> Grap
     else:
         near, _ = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
         pairs = np.stack([np.repeat(np.arange(domain.size), near.shape[1]), near.ravel()], axis=1)
-    return _measured(domain, distinct(pairs, domain.size), epsilon)
+    return _measured(domain, distinct(pairs, domain.size), 0.0)
 
 
 def all_pairs(domain: Domain, epsilon: float) -> Graph:
