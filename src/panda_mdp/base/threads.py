@@ -7,11 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 
-def in_parts(work: Callable[[slice], None], size: int, step: int) -> None:
+def by_slices(work: Callable[[slice], None], size: int, step: int) -> None:
     """Call `work` with slices of at most `step` that cover `size`, in any order, several at once.
 
     >>> out = [0] * 5
-    >>> in_parts(lambda part: out.__setitem__(part, [1] * (part.stop - part.start)), 5, 2)
+    >>> by_slices(lambda part: out.__setitem__(part, [1] * (part.stop - part.start)), 5, 2)
     >>> out
     [1, 1, 1, 1, 1]
     """

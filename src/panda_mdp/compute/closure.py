@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.base.threads import in_parts
+from panda_mdp.base.threads import by_slices
 from panda_mdp.compute.rate import host_rate
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TilePairs
@@ -342,5 +342,5 @@ def pair_reach(z: FloatArray, starts: IntArray, pairs: TilePairs) -> FloatArray:
     def work(part: slice) -> None:
         reach[part] = (high[pairs.second[part]] - low[pairs.first[part]]).max(axis=1)
 
-    in_parts(work, len(reach), 1 << 12)
+    by_slices(work, len(reach), 1 << 12)
     return reach

@@ -10,7 +10,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows, Int32Array
-from panda_mdp.base.threads import in_parts
+from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import PrivacyError
 
 BITS = 62
@@ -35,7 +35,7 @@ def quantise(matrix: FloatArray) -> IntArray:
     def work(part: slice) -> None:
         weights[part] = _quantise_rows(matrix[part] / sums[part, None])
 
-    in_parts(work, len(matrix), max(1, _CHUNK // matrix.shape[1]))
+    by_slices(work, len(matrix), max(1, _CHUNK // matrix.shape[1]))
     return weights
 
 

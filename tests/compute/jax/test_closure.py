@@ -131,8 +131,10 @@ def test_estimates_and_repairs_alike(both):
     repaired = repair(there, matrix, epsilon)
     assert here.rate(repaired.matrix[here.order]) <= epsilon
     expected = repair(here, matrix, epsilon)
-    # Rounds there go to the same end by another way.
-    np.testing.assert_allclose(repaired.matrix, expected.matrix, rtol=2e-3, atol=1e-9)
+    # Rounds there go another way, and no farther.
+    moved, usual = (np.abs(one.matrix - matrix).sum() for one in (repaired, expected))
+    assert moved <= 1.02 * usual
+    np.testing.assert_allclose(repaired.matrix, expected.matrix, atol=5e-3)
 
 
 def test_exactly_private_and_never_audited_below_the_exact_value(mesh):

@@ -95,9 +95,9 @@ def worst_pair(
     """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)), i in
     tile first[k] and j in second[k] for some k; 0 where none exceeds `floor`.
 
-    `between[k]` bounds the distance from below, and `high` and `low` (tiles, m) a tile's logarithms,
-    so a tile pair that cannot exceed what was found already is passed over, and so is a pair of
-    records. Pairs are sorted by the first tile, which threads share.
+    `between[k]` bounds the distance from below, and `high` and `low` (tiles, m) a tile's
+    logarithms, so a tile pair that cannot exceed what was found already is passed over, and so is
+    a pair of records. Pairs are sorted by the first tile, which threads share.
     Returns the value, the two positions, and the number of tile pairs visited.
     """
     runs = np.append(np.flatnonzero(np.diff(first, prepend=-1)), len(first))

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.spatial import Delaunay, QhullError, cKDTree
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.threads import in_parts
+from panda_mdp.base.threads import by_slices
 from panda_mdp.compute.closure import Closure
 from panda_mdp.space.domain import Domain
 
@@ -93,7 +93,7 @@ def _measured(domain: Domain, ends: IntArray, epsilon: float) -> Graph:
     def work(part: slice) -> None:
         length[part] = domain.metric.pairs(ends[part, 0], ends[part, 1])
 
-    in_parts(work, len(ends), 1 << 16)
+    by_slices(work, len(ends), 1 << 16)
     short = epsilon * length <= MAX_EXPONENT
     return Graph(np.ascontiguousarray(ends[short]), length[short])
 
@@ -124,7 +124,7 @@ def yao(points: FloatArray, cones: int, candidates: int = 48) -> IntArray:
             other = near[:, k] != rows
             chosen[rows[other], sector[other, k]] = near[other, k]
 
-    in_parts(work, len(points), 1 << 12)
+    by_slices(work, len(points), 1 << 12)
     rows, cone = np.nonzero(chosen >= 0)
     return np.stack([rows, chosen[rows, cone]], axis=1)
 
