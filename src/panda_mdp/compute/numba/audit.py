@@ -62,7 +62,9 @@ def _scan_runs(
         for k in range(runs[r], runs[r + 1]):
             a = first[k]
             b = second[k]
-            reach = max(_reach(high[a], high[b], low[b]), _reach(low[a], high[b], low[b]))
+            reach = max(
+                largest_step(high[a], high[b], low[b]), largest_step(low[a], high[b], low[b])
+            )
             if reach + constant <= best[0] * between[k] * shrink:
                 continue
             visited[r] += 1
