@@ -82,6 +82,18 @@ def test_closing_and_scaling() -> None:
     assert closure.excess(sums) == pytest.approx(Closure(closure.domain).excess(rows), rel=1e-9)
 
 
+def test_kernels_of_our_own_close_as_xla_does() -> None:
+    closure, cut, z = cut_up(0)
+    rows = active(closure, 200)
+    closed = np.asarray(closure.closed(cut, z, EPSILON, rows, 5.0))
+    pairs, mass = closure.broken(cut, z, 5.0, 1e-6, 1e-5)
+    closure.kernels = "interpret"
+    assert np.array_equal(np.asarray(closure.closed(cut, z, EPSILON, rows, 5.0)), closed)
+    again, same_mass = closure.broken(cut, z, 5.0, 1e-6, 1e-5)
+    assert np.array_equal(again, pairs) and len(pairs) > 100
+    assert np.allclose(same_mass, mass, rtol=1e-6)
+
+
 def test_the_host_settles_on_the_same_table() -> None:
     domain, table = rough_table(5)
     host = LiftedClosure(domain, EPSILON)

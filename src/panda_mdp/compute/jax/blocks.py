@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,14 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import Int32Array
+from panda_mdp.compute.jax import triton
 from panda_mdp.compute.jax.device import Array, TileGrid, ladder
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import MethodError
 from panda_mdp.space.tiles import TILE, Tiles
 
+Kernels = Literal["xla", "triton", "interpret"]
+"""What closes: XLA, kernels of our own (compute/jax/triton.py), or these step by step in tests."""
 CHUNK = 8192
 """Pairs of blocks that are gone through together."""
 GAIN_UNITS = 2.0**40
@@ -215,14 +218,27 @@ def _chosen(wanted: Array, chunk: int) -> tuple[Array, Array, Array]:
     return at, count, (count + chunk - 1) // chunk
 
 
+def _ranges(sorted_: Array, wanted: Array, count: int) -> tuple[Array, Array]:
+    """From where to where the wanted of a list lie that have the number 0, 1, ... in `sorted_`,
+    counting the wanted alone."""
+    before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(wanted, dtype=jnp.int32)])
+    begin = before[jnp.searchsorted(sorted_, jnp.arange(count + 1))]
+    return begin[:-1], begin[1:]
+
+
+def _factors(distance: Array, epsilon: Any, nats: Any) -> Array:
+    exponent = epsilon * distance
+    return jnp.where(exponent < nats, jnp.exp(-exponent), 0.0)
+
+
 def _slice(array: Array, k: Array, chunk: int) -> Array:
     return jax.lax.dynamic_slice_in_dim(array, k * chunk, chunk)
 
 
-@partial(jax.jit, static_argnames="chunk")
+@partial(jax.jit, static_argnames=("chunk", "kernels"))
 def close(
     z: Array, c: Any, real: Array, table: Array, pairs: Any, active: Array, epsilon: Any, nats: Any,
-    chunk: int,
+    chunk: int, kernels: Kernels,
 ) -> Array:  # fmt: skip
     """max over the blocks of a row's group of z_jy exp(-epsilon d(i, j)), for the rows of `active`
     (T, 64); of pairs of records within `nats`."""
@@ -232,12 +248,19 @@ def close(
     wanted = (reach > epsilon * gap) & (epsilon * gap < nats)
     wanted &= jnp.any(active, axis=1)[c["tile"][first]]
     at, _, chunks = _chosen(wanted, chunk)
+    if kernels != "xla":
+        # By the source's rows; the list is sorted by the blocks that are raised.
+        factors = jnp.swapaxes(_factors(table, epsilon, nats), 1, 2)
+        low, high = _ranges(first, wanted, len(z))
+        rows = active[c["tile"]]
+        return triton.raised(
+            z, factors, low, high, second[at], tiles[at], rows, kernels == "interpret"
+        )
 
     def body(k: Array, out: Array) -> Array:
         here = _slice(at, k, chunk)
         a, b = first[here], second[here]
-        exponent = epsilon * table[tiles[here]]
-        factor = jnp.where(exponent < nats, jnp.exp(-exponent), 0.0)
+        factor = _factors(table[tiles[here]], epsilon, nats)
         best = jnp.max(factor[:, :, :, None] * z[b][:, None, :, :], axis=2)
         return out.at[a].max(jnp.where(active[c["tile"][a]][:, :, None], best, 0.0))
 
@@ -278,10 +301,10 @@ def scale(
     return out, jnp.where(real, sums, 1.0)
 
 
-@partial(jax.jit, static_argnames="chunk")
+@partial(jax.jit, static_argnames=("chunk", "kernels"))
 def gains(
     z: Array, c: Any, real: Array, table: Array, pairs: Any, epsilon: Any, nats: Any, least: Any,
-    chunk: int,
+    chunk: int, kernels: Kernels,
 ) -> Array:  # fmt: skip
     """For every pair of records of near tiles the mass by which the first misses the constraint of
     the second, sum_y max(0, z_jy exp(-epsilon d) - z_iy), over the groups where that exceeds
@@ -289,17 +312,26 @@ def gains(
     first, second, tiles, gap = pairs
     high, low = _extremes(z, c, real)
     reach = jnp.log(jnp.max(high[second] / low[first], axis=1))
-    at, count, chunks = _chosen((reach > epsilon * gap) & (epsilon * gap < nats), chunk)
-    itself = jnp.eye(TILE, dtype=bool)
+    wanted = (reach > epsilon * gap) & (epsilon * gap < nats)
     # Outputs first: reductions over the last axis are slow.
     across = jnp.swapaxes(z, 1, 2)
+    if kernels != "xla":
+        number = jnp.where(wanted, tiles, len(table))
+        order = jnp.argsort(number, stable=True)
+        low, high = _ranges(number[order], wanted[order], len(table))
+        sums = triton.missed(
+            across, _factors(table, epsilon, nats), low, high, first[order], second[order], least,
+            kernels == "interpret",
+        )  # fmt: skip
+        return (sums * GAIN_UNITS).astype(jnp.int64)
+    at, count, chunks = _chosen(wanted, chunk)
+    itself = jnp.eye(TILE, dtype=bool)
 
     def body(k: Array, sums: Array) -> Array:
         here = _slice(at, k, chunk)
         fresh = k * chunk + jnp.arange(chunk) < count
         a, b = first[here], second[here]
-        exponent = epsilon * table[tiles[here]]
-        factor = jnp.where(exponent < nats, jnp.exp(-exponent), 0.0)
+        factor = _factors(table[tiles[here]], epsilon, nats)
         own, other = across[a][:, :, :, None], across[b][:, :, None, :]
         gain = jnp.sum(jnp.maximum(factor[:, None, :, :] * other - own, 0.0), axis=1)
         counts = (gain > least) & fresh[:, None, None] & ~((a == b)[:, None, None] & itself)

@@ -19,8 +19,8 @@ from jax.sharding import Mesh
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import Int32Array
 from panda_mdp.compute.closure import SETTLED, Closure
-from panda_mdp.compute.jax import blocks
-from panda_mdp.compute.jax.blocks import Distances, Layout, Pairs
+from panda_mdp.compute.jax import blocks, triton
+from panda_mdp.compute.jax.blocks import Distances, Kernels, Layout, Pairs
 from panda_mdp.compute.jax.device import (
     Array,
     Placement,
@@ -78,6 +78,7 @@ class JaxLiftedClosure(Closure):
             place = Placement(make_mesh([self.device]), TILE)
             self.grid = TileGrid.build(domain.metric, self.tiles, place)
             self._between = self._put(self.tiles.between)
+            self.kernels: Kernels = "triton" if triton.available(self.device) else "xla"
         self._distances_near: Distances | None = None
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
         tile = np.searchsorted(self.tiles.starts, np.arange(domain.size), side="right") - 1
@@ -168,7 +169,7 @@ class JaxLiftedClosure(Closure):
         with precise():
             return blocks.close(
                 z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists, active,
-                np.float64(epsilon), np.float64(nats), pairs.chunk,
+                np.float64(epsilon), np.float64(nats), pairs.chunk, self.kernels,
             )  # fmt: skip
 
     def settling(
@@ -257,6 +258,7 @@ class JaxLiftedClosure(Closure):
             units = blocks.gains(
                 z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
                 np.float64(self.epsilon), np.float64(nats), np.float64(least_gain), pairs.chunk,
+                self.kernels,
             )  # fmt: skip
             least = np.int64(least_mass * blocks.GAIN_UNITS)
             count = int(blocks.count_above(units, least))
