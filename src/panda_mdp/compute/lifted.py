@@ -150,10 +150,17 @@ class LiftedClosure(Closure):
         return float(value)
 
     def broken(
-        self, cut: Cut, z: FloatArray, nats: float, least_gain: float, least_mass: float = 0.0
+        self,
+        cut: Cut,
+        z: FloatArray,
+        nats: float,
+        least_gain: float,
+        least_mass: float = 0.0,
+        most: int | None = None,
     ) -> tuple[IntArray, FloatArray]:
         """Pairs of positions, (n, 2), and the mass, over `least_mass`, by which the first misses
-        the constraint of the second, over all groups where it exceeds `least_gain`."""
+        the constraint of the second, over all groups where it exceeds `least_gain`; the `most`
+        worst of every position, or all."""
         partner = np.full((len(z), PER_NODE), -1, dtype=np.int64)
         gain = np.zeros((len(z), PER_NODE))
         close_groups(
@@ -166,8 +173,13 @@ class LiftedClosure(Closure):
         pairs, inverse = np.unique(keys, return_inverse=True)
         mass = np.bincount(inverse.reshape(-1), gain[node, k], len(pairs))
         large = mass > least_mass
-        pairs = np.stack(np.divmod(pairs[large], self.domain.size), axis=1)
-        return pairs, np.asarray(mass[large], np.float64)
+        ends = np.stack(np.divmod(pairs[large], self.domain.size), axis=1)
+        mass = mass[large]
+        along = np.lexsort((-mass, ends[:, 0]))
+        first = np.searchsorted(ends[:, 0][along], np.arange(self.domain.size))
+        rank = np.arange(len(along)) - first[ends[:, 0][along]]
+        worst = along if most is None else along[rank < most]
+        return ends[worst], np.asarray(mass[worst], np.float64)
 
     def mixed(self, cut: Cut, z: FloatArray, share: float) -> tuple[Cut, FloatArray]:
         """The table with the share of a row that is common to all records: the floor, scaled."""

@@ -110,8 +110,8 @@ class Layout:
         arrays = {
             "group": padded,
             "tile": tiles,
-            "of_group": _lists(group, np.arange(count), len(mask) + 1, size - 1),
-            "of_tile": _lists(tile, np.arange(count), mask.shape[1], size - 1),
+            "of_group": lists_of(group, np.arange(count), len(mask) + 1, size - 1),
+            "of_tile": lists_of(tile, np.arange(count), mask.shape[1], size - 1),
             "number": np.concatenate([number, np.full((1, mask.shape[1]), size - 1, np.int32)]),
         }
         return cls(count, number, {name: jax.device_put(a, device) for name, a in arrays.items()})
@@ -122,7 +122,7 @@ class Layout:
         return int(self.arrays["group"].shape[0])
 
 
-def _lists(owner: IntArray, what: IntArray, owners: int, fill: int) -> Int32Array:
+def lists_of(owner: IntArray, what: IntArray, owners: int, fill: int) -> Int32Array:
     """What belongs to every owner, in order, padded to a common length."""
     counts = np.bincount(owner, minlength=owners)
     along = np.argsort(owner, kind="stable")
@@ -427,17 +427,19 @@ def fringe_mask(
     return none & near & (highest >= 0) & exists[:, None]
 
 
-@partial(jax.jit, static_argnames="size")
-def above(numbers: Array, least: Any, size: int) -> tuple[Array, Array]:
-    """The places of the numbers above `least`, and these; padded."""
-    at = jnp.nonzero((numbers > least).reshape(-1), size=size, fill_value=0)[0]
-    return at, numbers.reshape(-1)[at]
+@partial(jax.jit, static_argnames="most")
+def largest_of_rows(numbers: Array, lists: Array, most: int) -> tuple[Array, Array]:
+    """The `most` largest numbers of every row of every tile, (T, 64, most), and their columns.
 
+    `numbers` (pairs, 64, 64) are of pairs of tiles, `lists` (T, n) the pairs that a tile is the
+    first of, -1 for none; column n counts 64 of each pair.
+    """
 
-@jax.jit
-def count_above(numbers: Array, least: Any) -> Array:
-    """How many they are."""
-    return jnp.sum(numbers > least)
+    def of_tile(pairs: Array) -> Any:
+        block = jnp.where((pairs >= 0)[:, None, None], numbers[jnp.maximum(pairs, 0)], 0)
+        return jax.lax.top_k(jnp.moveaxis(block, 0, 1).reshape(TILE, -1), most)
+
+    return jax.lax.map(of_tile, lists, batch_size=16)
 
 
 @partial(jax.jit, static_argnames="size")

@@ -249,28 +249,35 @@ class JaxLiftedClosure(Closure):
         return int(self.tiles.starts[int(c["tile"][block])]) + row
 
     def broken(
-        self, cut: BlockCut, z: Array, nats: float, least_gain: float, least_mass: float
+        self,
+        cut: BlockCut,
+        z: Array,
+        nats: float,
+        least_gain: float,
+        least_mass: float,
+        most: int,
     ) -> tuple[IntArray, FloatArray]:
         """Pairs of positions, (n, 2), and the mass, over `least_mass`, by which the first misses
-        the constraint of the second, over all groups where it exceeds `least_gain`."""
+        the constraint of the second, over all groups where it exceeds `least_gain`; the `most`
+        worst of every position."""
         pairs = cut.pairs
+        first, second = np.nonzero(np.asarray(pairs.near.pair) >= 0)
+        near = np.flatnonzero(self.epsilon * self.tiles.between[first, second] < nats)
+        lists = blocks.lists_of(first[near], near, len(self.grid.members), -1)
         with precise():
             units = blocks.gains(
                 z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
                 np.float64(self.epsilon), np.float64(nats), np.float64(least_gain), pairs.chunk,
                 self.kernels,
             )  # fmt: skip
-            least = np.int64(least_mass * blocks.GAIN_UNITS)
-            count = int(blocks.count_above(units, least))
-            listed = blocks.above(units, least, blocks.power(count))
-            at, mass = (np.asarray(part)[:count] for part in listed)
-        number = np.asarray(pairs.near.pair)
-        first, second = np.nonzero(number >= 0)
-        pair, rows = np.divmod(at, TILE * TILE)
-        i, j = np.divmod(rows, TILE)
+            ranked = blocks.largest_of_rows(units, self._put(lists), most)
+            units, column = (np.asarray(part) for part in ranked)
+        tile, row, k = np.nonzero(units > least_mass * blocks.GAIN_UNITS)
+        at = column[tile, row, k]
+        other = second[lists[tile, at // TILE]]
         starts = self.tiles.starts
-        ends = np.stack([starts[first[pair]] + i, starts[second[pair]] + j], axis=1)
-        return ends, mass / blocks.GAIN_UNITS
+        ends = np.stack([starts[tile] + row, starts[other] + at % TILE], axis=1)
+        return ends, units[tile, row, k] / blocks.GAIN_UNITS
 
     def rows(self, cut: BlockCut, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
         """What lies above the floor, by record: starts, columns and values."""

@@ -114,12 +114,8 @@ class LiftedFinish:
     def missing(self, graph: Graph, table: Candidate, most: int) -> Graph:
         """For every record the pairs outside the graph whose constraints the table breaks most."""
         size = self.problem.size
-        pairs, mass = self.closure.broken(table.cut, table.z, NEAR_NATS, SMALL_GAIN, LEAST_GAIN)
-        along = np.lexsort((-mass, pairs[:, 0]))
-        pairs = pairs[along]
-        first = np.searchsorted(pairs[:, 0], np.arange(size))
-        rank = np.arange(len(pairs)) - first[pairs[:, 0]]
-        chosen = distinct(self.closure.order[pairs[rank < most]], size)
+        pairs, _ = self.closure.broken(table.cut, table.z, NEAR_NATS, SMALL_GAIN, LEAST_GAIN, most)
+        chosen = distinct(self.closure.order[pairs], size)
         old = np.sort(graph.ends.min(axis=1) * size + graph.ends.max(axis=1))
         new = chosen[~np.isin(chosen[:, 0] * size + chosen[:, 1], old)]
         length = self.problem.domain.metric.pairs(new[:, 0], new[:, 1])
