@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.compute.numba.simplex import onto_simplex
-from panda_mdp.errors import MethodError
+from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.progress import Progress
 from panda_mdp.methods.optimal.solve import Solve
 from panda_mdp.methods.second import second
@@ -217,10 +217,18 @@ def test_a_first_table_from_another_backend_is_gone_on_with_on_the_cpu(monkeypat
     assert facts["bound"] <= brute_force(problem, forms, budget=facts["budget"]) + 1e-9
     assert facts["improved"]
     limit = 0.5 * (facts["value"] + facts["before"])
-    held = pm.optimal(problem, 0.02, "highs", attacker="vulnerability", limit=limit)
-    assert held.details["limited"]["value"] <= limit
     best = brute_force(problem, forms, limit=limit)
-    assert held.details["limited"]["bound"] <= best + 1e-9 <= held.loss + 2e-9
+    for backend in ("highs", "jax"):
+        held = pm.optimal(problem, 0.02, backend, attacker="vulnerability", limit=limit)
+        assert held.details["limited"]["value"] <= limit
+        assert held.details["limited"]["bound"] <= best + 1e-9 <= held.loss + 2e-9
+
+
+def test_without_compiled_loops_it_is_said_how_to_get_them(monkeypatch):
+    monkeypatch.setattr("panda_mdp.compute.highs.find_spec", lambda name: None)
+    for options in ({"then": "error"}, {"attacker": "error", "limit": 0.1}):
+        with pytest.raises(MissingDependencyError, match="pip install numba"):
+            pm.optimal(problem_of(5), backend="jax", **options)
 
 
 def test_a_limit_that_is_met_anyway_costs_nothing(monkeypatch):

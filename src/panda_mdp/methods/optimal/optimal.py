@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning, MethodError
 from panda_mdp.methods.optimal.backends import Engine, choose
@@ -103,6 +104,8 @@ def optimal(
     if (attacker is None) != (limit is None) or (attacker is not None and then is not None):
         msg = "attacker and limit belong together, and exclude then: give both, or then, or none"
         raise MethodError(msg)
+    if attacker is not None or then is not None:
+        require_numba("what follows the first table, on the CPU's cores whatever made that,")
     if attacker is not None and limit is not None:
         from panda_mdp.methods.second.second import limited
 
@@ -112,13 +115,19 @@ def optimal(
             )
             return first, None
 
+        # A solver of the CPU is gone on with; the tables of others are handed over.
+        here = (
+            initial is None
+            and backend in ("auto", "cpu")
+            and choose(backend, devices).name == "cpu"
+        )
         return limited(
             problem,
             attacker,
             limit,
             radius=radius,
             gap=gap,
-            first=None if backend in ("auto", "cpu") and initial is None else unlimited,
+            first=None if here else unlimited,
             time_limit=time_limit,
             progress=progress,
         )
