@@ -48,6 +48,8 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks examples .ci
 	$(BIN)/ruff format --check src tests benchmarks examples .ci
 	$(BIN)/mypy
+	mkdir -p out && $(BIN)/python .ci/release_check.py --example > out/readme_example.py
+	$(BIN)/mypy out/readme_example.py
 
 # Machine-checked proofs (docs/proofs.md), and the checker made of them beside the other two.
 proofs: $(VENV)/.dev

@@ -1,6 +1,6 @@
 """Builds sdist and wheel, looks into them, and tries the wheel in clean environments.
 
-    python .ci/release_check.py [--dist DIR]
+    python .ci/release_check.py [--dist DIR] [--example]
 
 Each of python3.11, python3.12 and python3.13 that runs here (or each of $PYTHONS) gets a fresh
 virtual environment with the wheel alone: the README's example and a few commands must work in an
@@ -115,7 +115,12 @@ def main() -> None:
     """Build, look inside, try."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--dist", type=Path, default=ROOT / "dist")
-    dist = options.parse_args().dist.resolve()
+    options.add_argument("--example", action="store_true", help="print the README's example")
+    asked = options.parse_args()
+    if asked.example:
+        print(example())
+        return
+    dist = asked.dist.resolve()
     shutil.rmtree(dist, ignore_errors=True)
     call([sys.executable, "-m", "build", "--outdir", dist, ROOT], ROOT)
     (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")

@@ -15,22 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 import panda_mdp as pm
 from panda_mdp import plot
+from panda_mdp.plot.maps import draw_reports, draw_reports_legend
 from panda_mdp.plot.positions import plane_of
-from panda_mdp.plot.style import (
-    BLUE,
-    INK,
-    ORANGE,
-    PALE,
-    VERMILION,
-    draw_streets,
-    map_axes,
-    new_figure,
-)
+from panda_mdp.plot.style import INK, circle_areas, draw_streets, map_axes, new_figure
 
 IntArray = npt.NDArray[np.int64]
 
@@ -71,27 +62,15 @@ def draw(
     figure = new_figure(12, 6.2)
     for axes, (name, table) in zip(figure.subplots(1, 2), tables.items(), strict=True):
         draw_streets(axes, plane.km(city.lat, city.lon), city.u, city.v)
-        reports = points[outputs]
-        axes.scatter(reports[:, 0], reports[:, 1], s=8, color=PALE, zorder=2)
-        axes.scatter(
-            reports[:, 0], reports[:, 1], s=4000 * table.matrix[record], color=BLUE, alpha=0.7,
-            linewidth=0, zorder=3, label="probability (area)",
-        )  # fmt: skip
-        home, goal = points[record], points[tasks]
-        axes.scatter(home[0], home[1], s=240, marker="*", color=VERMILION, edgecolor="white",
-                     zorder=5, label="true place")  # fmt: skip
-        axes.scatter(goal[:, 0], goal[:, 1], s=70, marker="s", color=ORANGE, edgecolor=INK,
-                     zorder=4, label="task")  # fmt: skip
+        area = circle_areas(table.matrix[record])
+        draw_reports(axes, points[outputs], area, points[record], points[tasks])
         map_axes(axes, points)
         axes.set_title(
             f"Distance: {name}\nepsilon 5 per km, expected loss {1000 * table.loss:.0f} m",
             loc="left",
             color=INK,
         )
-        legend = axes.legend(loc="lower right", framealpha=0.95)
-        for handle, size in zip(legend.legend_handles, (80, 120, 60), strict=True):
-            if isinstance(handle, PathCollection):
-                handle.set_sizes([size])
+        draw_reports_legend(axes, area)
     return figure
 
 

@@ -28,7 +28,7 @@ def draw_attacker_error(table: Table, *, city: City | None = None, title: str = 
     unit = seen.unit
     heading = title or f"How far off the best attacker is: {table.method}"
     words = (
-        f"on average {seen.error:.3g} {unit} (without a report {seen.prior_error:.3g}); "
+        f"on average {seen.error:.3g} {unit} (without a report {seen.prior_error:.3g})\n"
         f"least protected record {seen.least_error:.3g} {unit}"
     )
     label = f"attacker's expected error [{plural(unit)}]"
