@@ -103,7 +103,11 @@ def mpax(problem: pm.Problem, limit: float, tolerance: float) -> Row:
         lp = GraphLp.of(problem)
         none, one = jnp.zeros(len(lp.cost)), jnp.ones(len(lp.cost))
         sums, ones = sparse.csr_matrix(lp.sums), jnp.ones(problem.size)
-        floor, zeros = sparse.csr_matrix(-lp.private), jnp.zeros(lp.private.shape[0])
+        # It measures residuals against the largest entry of A x: rows of a common size, or
+        # factors of e^15 let it end far from any table.
+        size = np.asarray(abs(lp.private).max(axis=1).toarray()).ravel()
+        floor = sparse.csr_matrix(sparse.diags_array(-1 / size) @ lp.private)
+        zeros = jnp.zeros(len(size))
         given = create_lp(jnp.asarray(lp.cost), sums, ones, floor, zeros, none, one)
         jax.block_until_ready(given.constraint_matrix.data)
         clock("build")
@@ -123,7 +127,7 @@ def mpax(problem: pm.Problem, limit: float, tolerance: float) -> Row:
         # 2: optimal, 6: iterations, in its enumeration.
         status = {2: "OPTIMAL", 6: "TIME_LIMIT"}.get(int(answer.termination_status), "ERROR")
         solution, dual = np.asarray(answer.primal_solution), np.asarray(answer.dual_solution)
-    bound = lp.bound(-dual[problem.size :])
+    bound = lp.bound(-dual[problem.size :] / size)
     clock("bound")
     table = lp.table(solution)
     return certified(problem, table, bound, clock, stopped=status, iterations=steps)

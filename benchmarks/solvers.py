@@ -64,10 +64,13 @@ def main() -> None:
         and (options.records is None or case.records in options.records)
     ]
     lines = options.out / "results.jsonl"
+    where = options.out / "machine.json"
+    if not options.report or not where.exists():
+        where.write_text(json.dumps(machine(options), indent=1))
     if not options.report:
         run_all(cases, options, lines)
     docs = ROOT / "docs" / "benchmarks.md" if options.docs else None
-    write_report(read(lines), options.out, machine(options), docs, kind)
+    write_report(read(lines), options.out, json.loads(where.read_text()), docs, kind)
     print(f"report in {options.out}")
 
 
