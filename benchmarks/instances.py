@@ -198,7 +198,7 @@ def by_cupdlpx(problem: pm.Problem, options: argparse.Namespace) -> Solved:
 
     lp = GraphLp.of(problem)
     solution, prices, _, _ = solve_cupdlpx(lp, options.limit, options.gap)
-    mechanism = closed(problem, lp.table(solution), None)
+    mechanism = closed(problem, lp.table(solution))
     multipliers = lp.multipliers(prices).reshape(-1, problem.outputs_count)
     pairs = np.concatenate([lp.graph.ends, lp.graph.ends[:, ::-1]])
     proof = bounds.BoundProof(problem, pairs, multipliers)

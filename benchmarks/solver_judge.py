@@ -106,7 +106,7 @@ def certified(
 
 
 def closed(
-    problem: pm.Problem, table: np.ndarray, bound: float | None, clock: Clock | None = None
+    problem: pm.Problem, table: np.ndarray, bound: float | None = None, clock: Clock | None = None
 ) -> pm.Mechanism:
     """A foreign solver's table made private over all pairs, and audited."""
     clock = Clock() if clock is None else clock
