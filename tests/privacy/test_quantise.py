@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import panda_mdp.privacy.quantise as quantise_module
 from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.quantise import BITS, TOTAL, check_weights, quantise
 
@@ -99,3 +100,25 @@ def test_sums_within_the_tolerance_are_scaled():
 
 def test_check_weights_accepts_what_quantise_makes():
     check_weights(quantise(np.array([[0.1, 0.9]])), (1, 2))
+
+
+def test_many_rows_over_a_floor_are_rounded_alike_compiled_or_not(monkeypatch):
+    rng = np.random.default_rng(5)
+    table = rng.dirichlet(np.full(60, 0.05), 80)
+    floor = rng.uniform(0, 1e-6, 60)
+    table = np.maximum(table, floor)
+    table /= table.sum(axis=1, keepdims=True)
+    table = np.maximum(table, floor)
+    above = table > floor
+    starts = np.concatenate([[0], np.cumsum(above.sum(axis=1))])
+    columns = np.nonzero(above)[1].astype(np.int32)
+    plain = quantise_module.quantise_floored(floor, starts, columns, table[above])
+    monkeypatch.setattr(quantise_module, "COMPILED_ENTRIES", 0)
+    compiled = quantise_module.quantise_floored(floor, starts, columns, table[above])
+    check_weights(compiled, (80, 60))
+    # A row's sum may differ in its last digits.
+    unit = 8 + np.abs(plain.values) * 2.0**-50
+    assert (np.abs(compiled.values - plain.values) <= unit).all()
+    assert (compiled.values >= compiled.floor[columns]).all()
+    with pytest.raises(PrivacyError, match="sums to"):
+        quantise_module.quantise_floored(floor, starts, columns, 1.1 * table[above])

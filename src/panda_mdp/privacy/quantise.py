@@ -11,12 +11,17 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows, Int32Array
 from panda_mdp.base.threads import by_slices
+from panda_mdp.compute.backend import host_backend
 from panda_mdp.errors import PrivacyError
 
 BITS = 62
 TOTAL = 1 << BITS
 ROW_TOLERANCE = 1e-6
+SLACK = 2.0**-40
+"""Of what is shared out in proportion: a little less than the whole, twice, and then the rest."""
 _CHUNK = 1 << 20
+COMPILED_ENTRIES = 1 << 20
+"""Stored entries up to which NumPy is done before a compiler has started."""
 
 
 def quantise(matrix: FloatArray) -> IntArray:
@@ -63,11 +68,15 @@ def _check_rows(matrix: FloatArray) -> FloatArray:
         msg = f"matrix[{x}, {y}] is {matrix[x, y]}; probabilities are finite and not negative"
         raise PrivacyError(msg)
     sums = np.asarray(matrix.sum(axis=1))
-    wrong = np.flatnonzero(np.abs(sums - 1) > ROW_TOLERANCE)
+    _check_sums(sums)
+    return sums
+
+
+def _check_sums(sums: FloatArray) -> None:
+    wrong = np.flatnonzero(~(np.abs(sums - 1) <= ROW_TOLERANCE))
     if len(wrong):
         msg = f"row {wrong[0]} sums to {sums[wrong[0]]:.12g}; every row must sum to 1"
         raise PrivacyError(msg)
-    return sums
 
 
 def quantise_floored(
@@ -86,13 +95,16 @@ def quantise_floored(
         msg = "every row over a floor stores at least one entry, which takes what the others leave"
         raise PrivacyError(msg)
     whole = np.floor(floor * TOTAL).astype(np.int64)
+    if len(values) > COMPILED_ENTRIES and host_backend() == "numba":
+        from panda_mdp.compute.numba.rounding import rest_of_rows, whole_rows
+
+        _check_sums(rest_of_rows(floor, starts, columns, values) + floor.sum())
+        weights = whole_rows(whole, TOTAL, starts, columns, values, SLACK)
+        return FlooredRows(whole, starts, columns, weights)
     least = whole[columns]
     first = starts[:-1]
     sums = np.add.reduceat(values, first) + floor.sum() - np.add.reduceat(floor[columns], first)
-    wrong = np.flatnonzero(np.abs(sums - 1) > ROW_TOLERANCE)
-    if len(wrong):
-        msg = f"row {wrong[0]} sums to {sums[wrong[0]]:.12g}; every row must sum to 1"
-        raise PrivacyError(msg)
+    _check_sums(sums)
     count = np.diff(starts)
     room = TOTAL - int(whole.sum()) + np.add.reduceat(least, first)
     share = values / np.repeat(np.add.reduceat(values, first), count)
@@ -100,7 +112,7 @@ def quantise_floored(
     for _ in range(2):
         # Twice a little less than the whole, so that what is missing is never negative.
         missing = room - np.add.reduceat(weights, first)
-        weights += np.floor(share * np.repeat(missing * (1 - 2.0**-40), count)).astype(np.int64)
+        weights += np.floor(share * np.repeat(missing * (1 - SLACK), count)).astype(np.int64)
     weights = np.maximum(weights, least)
     missing = room - np.add.reduceat(weights, first)
     top = np.flatnonzero(weights == np.repeat(np.maximum.reduceat(weights, first), count))

@@ -44,10 +44,17 @@ class JaxSolver(Halpern):
         self._on = Placement(mesh, problem.outputs_count)
         # One more record than there are takes the padded edges.
         self._records = ladder(problem.size + 1)
-        require_memory(bytes_needed(self._records, ladder(graph.count), self._on.width), mesh)
+        require_memory(bytes_needed(self._records, self._padded(graph.count), self._on.width), mesh)
         with precise():
             self._shares = {} if owner is None else self._row_shares(owner)
             super().__init__(problem, graph, start)
+
+    def _padded(self, edges: int) -> int:
+        """Edges with their padding: of nodes many are added at a time, and each size compiles."""
+        if self._owner is None:
+            return ladder(edges)
+        size = 1 << max(6, (edges - 1).bit_length())
+        return size if edges > 3 * size // 4 else 3 * size // 4
 
     def _row_shares(self, owner: IntArray) -> dict[str, Array]:
         """Where records are cut into nodes (lifted.py): the nodes of every row, padded with one
@@ -84,7 +91,7 @@ class JaxSolver(Halpern):
             self._connect_padded(source)
 
     def _connect_padded(self, source: IntArray) -> None:
-        size, last = ladder(self.graph.count), self._records - 1
+        size, last = self._padded(self.graph.count), self._records - 1
         extra = size - self.graph.count
         padded = np.concatenate([source, np.full(extra, -1)])
         at = self._on.whole(padded)

@@ -127,10 +127,9 @@ class Nodes:
 
 def node_problem(problem: Problem, reached: Reach, nodes: Nodes) -> Any:
     """What the iteration asks of a problem, with nodes for records and WIDTH outputs."""
-    columns = reached.tiles[nodes.tile]
     metric = SimpleNamespace(relative_error=problem.domain.metric.relative_error)
     tiles = SimpleNamespace(order=np.arange(nodes.count))
-    cost = np.asarray(problem.loss[nodes.record[:, None], columns])
+    cost = problem.loss[nodes.record[:, None], reached.tiles[nodes.tile]]
     cost *= problem.prior[nodes.record, None]
     return SimpleNamespace(
         size=nodes.count,

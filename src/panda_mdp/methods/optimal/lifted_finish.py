@@ -17,7 +17,7 @@ from panda_mdp.methods.optimal.lifted import Lifted
 from panda_mdp.privacy.quantise import quantise_floored
 from panda_mdp.privacy.repair import ATTEMPTS, MARGIN, ROUNDS, TIGHTENING, settle
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism, judged
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, judged
 
 FLOOR_COST = 1e-3
 """Of the loss: what the floor may cost. The higher it is, the less is stored."""
@@ -38,6 +38,9 @@ class Candidate:
 
 class LiftedFinish:
     """Estimates, repairs and extends for one lifted solver."""
+
+    audits_before = True
+    """Whether a table is audited before it is quantised too, and not only then."""
 
     def __init__(self, problem: Problem, backend: Backend) -> None:
         self.problem, self.backend = problem, backend
@@ -76,6 +79,15 @@ class LiftedFinish:
         Where the rounds run out the closure is made tighter, and in the last resort the floor is
         mixed in, as a row common to all records, which always ends.
         """
+        answer = self._certified(table, self.audits_before)
+        if not isinstance(answer, Mechanism) and not self.audits_before:
+            answer = self._certified(table, True)
+        if not isinstance(answer, Mechanism):
+            msg = f"optimal gave a table that is not private: {answer.audit.shortfall}"
+            raise PrivacyError(msg)
+        return answer
+
+    def _certified(self, table: Candidate, audits_before: bool) -> Mechanism | NoGuarantee:
         cut, z = table.cut, table.z
         epsilon = self.problem.epsilon * (1 - SLACK)
         tightening, rounds, share = TIGHTENING, 0, 0.0
@@ -83,9 +95,9 @@ class LiftedFinish:
             within = epsilon * (1 - tightening)
             for nats in (NEAR_NATS, np.inf):
                 steps = self.closure.settling(cut, z, within, nats)
-                z, count, _ = settle(self.closure, steps, ROUNDS, tightening * epsilon)
+                z, count, done = settle(self.closure, steps, ROUNDS, tightening * epsilon)
                 rounds += count
-            rate = self.closure.audited(cut, z)
+            rate = 0.0 if done and not audits_before else self.closure.audited(cut, z)
             if rate <= epsilon * (1 - MARGIN):
                 break
             tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
@@ -94,7 +106,7 @@ class LiftedFinish:
             cut, z = self.closure.mixed(cut, z, min(share, 0.999))
             rate = self.closure.audited(cut, z)
         rows = quantise_floored(cut.floor, *self.closure.rows(cut, z))
-        answer = judged(
+        return judged(
             self.problem,
             rows,
             "optimal",
@@ -106,10 +118,6 @@ class LiftedFinish:
             },
             backend=self.backend,
         )
-        if not isinstance(answer, Mechanism):
-            msg = f"optimal gave a table that is not private: {answer.audit.shortfall}"
-            raise PrivacyError(msg)
-        return answer
 
     def missing(self, graph: Graph, table: Candidate, most: int) -> Graph:
         """For every record the pairs outside the graph whose constraints the table breaks most."""
