@@ -12,7 +12,7 @@ from panda_mdp import optimal
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.optimal import backends, lifted
-from panda_mdp.methods.optimal.backends import JaxEngine
+from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.methods.optimal.lifted import WIDTH, Lifted, Nodes, reach
 from panda_mdp.methods.optimal.starts import warm_start
@@ -110,6 +110,21 @@ def test_on_the_cpu_the_table_is_sparse_and_agrees_with_highs(town, monkeypatch,
     assert mechanism.details["stored"] < 40 * 40
 
 
+def test_fewer_outputs_iterate_on_tiles_and_give_dense_tables(town, dense, monkeypatch):
+    """Where the multipliers are too many for a proof; otherwise the graph stays whole."""
+    graph = constraint_graph(town.domain, town.epsilon)
+    monkeypatch.setattr(lifted, "HOST_OUTPUTS", 64)
+    monkeypatch.setattr(lifted, "WORTHWHILE", 1.0)
+    assert not isinstance(CpuEngine().solver(town, graph, None), Lifted)
+    monkeypatch.setattr("panda_mdp.methods.optimal.cpu_solver.READ_MULTIPLIERS", 0)
+    assert isinstance(CpuEngine().solver(town, graph, None), Lifted)
+    mechanism = optimal(town, 0.03, "cpu")
+    assert isinstance(mechanism.weights, np.ndarray)
+    assert mechanism.details["stopped"] is Stopped.GAP_REACHED and mechanism.audit.holds
+    assert mechanism.lower_bound <= dense.loss
+    assert dense.lower_bound <= mechanism.loss <= 1.03 * dense.loss
+
+
 def test_an_interrupt_or_a_limit_leaves_a_certified_sparse_table(town, monkeypatch):
     monkeypatch.setattr(lifted, "LEAST_OUTPUTS", 64)
     monkeypatch.setattr(lifted, "WORTHWHILE", 1.0)
@@ -118,4 +133,4 @@ def test_an_interrupt_or_a_limit_leaves_a_certified_sparse_table(town, monkeypat
 
 
 def _reach_of(nats):
-    return lambda problem, graph: reach(problem, graph, nats)
+    return lambda problem, graph, **_: reach(problem, graph, nats)

@@ -11,6 +11,7 @@ from panda_mdp.base.forks import threads_lost
 from panda_mdp.compute.backend import Backend, accelerator, default_backend
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.methods.optimal import lifted
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import Halpern
 from panda_mdp.methods.optimal.lifted import Lifted, localised
@@ -42,6 +43,8 @@ class Engine(ABC):
         """What makes sparse tables of a lifted solver's, with numba; None where there is none, or
         tables are dense."""
         if not isinstance(solver, Lifted) or default_backend() != "numba":
+            return None
+        if problem.outputs_count < lifted.LEAST_OUTPUTS:
             return None
         from panda_mdp.methods.optimal.lifted_finish import LiftedFinish
 
@@ -86,9 +89,11 @@ class CpuEngine(Engine):
         return Closure(problem.domain)
 
     def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
-        from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+        from panda_mdp.methods.optimal.cpu_solver import READ_MULTIPLIERS, CpuSolver
 
-        reached = localised(problem, graph)
+        # Multipliers of tiles are no proof of a bound: graphs that may give one stay whole.
+        unread = 2 * graph.count * problem.outputs_count > READ_MULTIPLIERS
+        reached = localised(problem, graph, fewer=unread)
         if reached is None:
             return CpuSolver(problem, graph, warm_start(problem, graph) if start is None else start)
         return Lifted(problem, graph, start, reached, CpuSolver)

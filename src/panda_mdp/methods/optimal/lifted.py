@@ -31,7 +31,9 @@ from panda_mdp.space.tiles import order_in_space
 
 WIDTH = 32
 LEAST_OUTPUTS = 512
-"""Fewer outputs are one tile: the dense iteration is faster."""
+"""Fewer outputs are one tile, where the dense iteration is faster, and give dense tables."""
+HOST_OUTPUTS = 128
+"""From so many on tiles pay on the CPU, where multipliers no longer fit its cache."""
 WORTHWHILE = 0.35
 """Part of the table that the nodes may hold for lifting to pay."""
 NATS, MOST_NATS, WIDER = 10.0, 60.0, 1.5
@@ -260,9 +262,9 @@ class Lifted:
         """None: multipliers of nodes are not those of records."""
 
 
-def localised(problem: Problem, graph: Graph) -> Reach | None:
-    """The reach of a problem for which lifting pays, else None."""
-    if problem.outputs_count < LEAST_OUTPUTS:
+def localised(problem: Problem, graph: Graph, fewer: bool = False) -> Reach | None:
+    """The reach of a problem for which lifting pays, else None; with `fewer` outputs on the CPU."""
+    if problem.outputs_count < (min(HOST_OUTPUTS, LEAST_OUTPUTS) if fewer else LEAST_OUTPUTS):
         return None
     reached = reach(problem, graph)
     return reached if reached.share <= WORTHWHILE else None
