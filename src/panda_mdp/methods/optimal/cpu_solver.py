@@ -84,6 +84,8 @@ class CpuSolver(Float32Halpern):
         self._records_at_once = block_size(len(z), z.shape[1])
 
     def _connect(self, source: IntArray) -> None:
+        # A restart follows: with the old anchor beside them old and new would be the largest.
+        self._u0 = np.empty((0, 2, self._x.shape[1]), dtype=np.float32)
         u = np.zeros((len(source), 2, self._x.shape[1]), dtype=np.float32)
         u[source >= 0] = self._u[source[source >= 0]]
         self._u, self._heard = u, False

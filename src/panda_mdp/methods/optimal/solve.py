@@ -146,7 +146,12 @@ class Solve:
             seen.append((solver.iterations, guess / self.bound - 1 if self.bound > 0 else np.inf))
             target, in_sight = next_check(seen, self.gap)
             if self._open(guess) <= 0 or last or (self._due(guess) and not in_sight):
-                self._certify(matrix, first)
+                loss = self._certify(matrix, first)
+                if guess > self.bound:
+                    # Earlier looks were as wrong about what the whole repair costs.
+                    off = (loss - self.bound) / (guess - self.bound)
+                    seen = [(count, off * gap) for count, gap in seen]
+                    target, _ = next_check(seen, self.gap)
             self._report()
             if self._open(self._loss()) <= 0:
                 return self._ended()
@@ -216,13 +221,13 @@ class Solve:
         cheap = self.iterations >= 2 * self.certified_iterations
         return cheap and guess < 0.98 * self._loss()
 
-    def _certify(self, matrix: FloatArray | Candidate, first: float = 0.0) -> None:
-        """Repair a table, audit it on its integers, and keep it if it is the best so far.
+    def _certify(self, matrix: FloatArray | Candidate, first: float = 0.0) -> float:
+        """Repair a table, audit it on its integers, and keep it if it is the best so far; its loss.
 
         `first` is the loss after the repair's first round, where it is known.
         """
         if self.closure is None:
-            return
+            return np.inf
         start = time.perf_counter()
         if self.finish is None:
             with _Stage(self, "repair"):
@@ -245,6 +250,7 @@ class Solve:
         self.certified_iterations = self.iterations
         self.certify_seconds = time.perf_counter() - start
         self.timed = True
+        return loss
 
     def _offer(self, matrix: FloatArray, details: dict[str, float]) -> float:
         mechanism = release(
