@@ -48,3 +48,62 @@ def test_far_clusters_are_told_apart():
     tiles = tile(Euclidean(vectors))
     assert tiles.count == 2
     assert tiles.between[0, 1] > 100
+
+
+SHAPES = {
+    "scattered": lambda rng: rng.random((900, 2)),
+    "thin": lambda rng: np.stack([1000 * rng.random(900), 1e-3 * rng.random(900)], axis=1),
+    "a line": lambda rng: rng.random((900, 1)),
+    "near duplicates": lambda rng: np.concatenate([p := rng.random((450, 2)), p + 1e-9]),
+    "towns": lambda rng: 50 * rng.random((9, 1, 3)) + 0.1 * rng.random((9, 100, 3)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("leaf", [3, 16])
+def test_near_tiles_through_regions_are_those_of_all_tiles(shape, leaf):
+    points = SHAPES[shape](np.random.default_rng(3))
+    tiles = tile(Euclidean(points.reshape(900, -1)), leaf)
+    assert tiles.regions.count > 1
+    for radius in (0.0, *np.quantile(tiles.between, [0.01, 0.3, 0.9]), np.inf):
+        first, second = np.nonzero(tiles.between < radius)
+        pairs = tiles.pairs(radius)
+        np.testing.assert_array_equal(pairs.first, first)
+        np.testing.assert_array_equal(pairs.second, second)
+        np.testing.assert_array_equal(pairs.between, tiles.between[first, second])
+        later = first < second
+        parts = list(tiles.later(radius, most=1000))
+        for k, expected in enumerate((first, second, pairs.between)):
+            got = np.concatenate([[], *(part[k] for part in parts)])
+            np.testing.assert_array_equal(got, expected[later])
+        assert len(parts) > 1 or later.sum() < 60_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_near_tiles_of_some_tiles(kind):
+    tiles = tile(random_domain(kind, 400, seed=2).metric, leaf=4)
+    rows = np.array([0, 5, 31, 32, 70, tiles.count - 1])
+    radius = float(np.quantile(tiles.between, 0.5))
+    first, second = np.nonzero(tiles.between[rows] < radius)
+    parts = list(tiles.by_region(radius, rows))
+    np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), rows[first])
+    np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), second)
+    assert list(tiles.by_region(radius, rows[:0])) == []
+
+
+def test_regions_hold_their_tiles():
+    tiles = tile(random_domain("haversine", 700).metric, leaf=4)
+    regions = tiles.regions
+    for r in range(regions.count):
+        inside = tiles.order[tiles.starts[regions.starts[r]] : tiles.starts[regions.starts[r + 1]]]
+        away = tiles.metric.block(regions.centres[r : r + 1], inside)
+        assert away.max() <= regions.radii[r]
+
+
+def test_near_tiles_of_many_records_are_few():
+    """Two hundred thousand records: all pairs of tiles would be ten million."""
+    rng = np.random.default_rng(0)
+    tiles = tile(Euclidean(rng.random((200_000, 2)) * [200.0, 1.0]))
+    pairs = tiles.pairs(0.5)
+    assert len(pairs.second) < 40 * tiles.count
+    assert not {"between", "across"} & set(vars(tiles))

@@ -69,6 +69,44 @@ def test_active_rows_are_closed_and_far_tiles_left_alone(both):
     np.testing.assert_array_equal(there.host(none)[there.order], nothing)
 
 
+def test_losses_and_peaks_are_those_of_the_host(both):
+    here, there, _ = both
+    weighted = np.random.default_rng(5).random((SIZE, OUTPUTS))
+    peaks, loss = here.survey(2 * table(), weighted)
+    also, same = there.survey(2 * table(), weighted)
+    np.testing.assert_array_equal(also, peaks)
+    assert same == pytest.approx(loss, rel=1e-12)
+    assert there.expected(there.start(table()), weighted) == pytest.approx(
+        here.expected(here.start(table()), weighted), rel=1e-12
+    )
+
+
+def test_no_turn_has_a_tile_twice(both):
+    _, there, _ = both
+    tiles = there.tiles.count
+    first, second = (a.ravel() for a in np.indices((tiles, tiles)))
+    keep = (first + 2 * second) % 3 > 0
+    turns = there._in_turns(first[keep], second[keep])
+    target, source = np.asarray(turns.target), np.asarray(turns.source)
+    assert all(len(set(row)) == len(row) for row in target.tolist())
+    assert (target[turns.count :] >= tiles).all()
+    real = target < tiles
+    listed = sorted(zip(target[real].tolist(), source[real].tolist(), strict=True))
+    assert listed == sorted(zip(first[keep].tolist(), second[keep].tolist(), strict=True))
+
+
+def test_lenders_are_the_best_sources(both):
+    here, there, epsilon = both
+    z = here.start(table())
+    factor = np.exp(-epsilon * here.domain.distances(here.order, here.order))
+    lent = (factor[:, :, None] * z).max(axis=1)
+    with precise():
+        slots, shares = there._lenders(there.start(table()), epsilon, np.inf)
+    position = np.maximum(there._grid.members.ravel(), 0)[np.asarray(slots).reshape(-1, OUTPUTS)]
+    position, shares = position[there._slots], np.asarray(shares).reshape(-1, OUTPUTS)[there._slots]
+    np.testing.assert_allclose(shares * np.take_along_axis(z, position, 0), lent, rtol=1e-5)
+
+
 def test_normalises_and_centres_alike(both):
     here, there, epsilon = both
     expected, sums = here.normalise(here.centre(here.start(table()), epsilon))

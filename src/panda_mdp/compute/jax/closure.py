@@ -214,23 +214,26 @@ class JaxClosure(Closure):
 
         Sources are compared in single precision; what a near one lends is computed in double.
         """
-        while True:
-            with precise():
-                lenders = (self._lenders(z, epsilon, nats),)
-                z, sums = self._raise(z, lenders, epsilon, 1)
-            yield z, sums
-            with precise():
-                z, _ = self._raise(z, lenders, epsilon, BETWEEN_ROUNDS)
+        yield from self._rounds(z, epsilon, nats, centred=False)
 
     def centred_rounds(self, z: Any, epsilon: float) -> Iterator[tuple[Any, Any]]:
         """As `Closure.centred_rounds`, in the way of `rounds`."""
+        yield from self._rounds(z, epsilon, np.inf, centred=True)
+
+    def _rounds(
+        self, z: Any, epsilon: float, nats: float, *, centred: bool
+    ) -> Iterator[tuple[Any, Any]]:
+        known: list[list[tuple[Array, Array]]] = [[], []] if centred else [[]]
         while True:
             with precise():
-                lenders = tuple(self._lenders(side, epsilon, np.inf) for side in (z, 1 / z))
-                z, sums = self._raise(z, lenders, epsilon, 1)
+                for k, side in enumerate((z, 1 / z) if centred else (z,)):
+                    new = [self._lenders(side, epsilon, nats), *known[k]][: loops.LENDERS]
+                    # The first one several times at first: the number of them is compiled for.
+                    known[k] = new + new[-1:] * (loops.LENDERS - len(new))
+                z, sums = self._raise(z, known, epsilon, 1)
             yield z, sums
             with precise():
-                z, _ = self._raise(z, lenders, epsilon, BETWEEN_ROUNDS)
+                z, _ = self._raise(z, known, epsilon, BETWEEN_ROUNDS)
 
     def _lenders(self, z: Any, epsilon: float, nats: float) -> tuple[Array, Array]:
         """Who lends every entry most, of all records within `nats`."""
@@ -248,13 +251,13 @@ class JaxClosure(Closure):
         )
 
     def _raise(
-        self, z: Any, lenders: tuple[tuple[Array, Array], ...], epsilon: float, most: int
+        self, z: Any, lenders: list[list[tuple[Array, Array]]], epsilon: float, most: int
     ) -> tuple[Any, Any]:
         """Up to `most` rounds with the same lenders, fewer where sums agree well enough."""
         run = loops.compiled_rounds(self._on.mesh, len(lenders) == 2)
         z, sums, _ = run(
             z,
-            lenders,
+            tuple(tuple(side) for side in lenders),
             *self._near_slots,
             self._outputs,
             self._grid.real,

@@ -23,6 +23,8 @@ TILES = PartitionSpec(None, None, AXIS)
 EXTREMES = PartitionSpec(None, AXIS)
 PAIRS_AT_ONCE = 1 << 14
 """Tile pairs whose reach is computed at once."""
+LENDERS = 3
+"""Sources of an entry that are remembered: the best each time that all were compared."""
 OUTPUTS_AT_ONCE = 10
 SOURCES_AT_ONCE = 8
 KEY_BITS = 32
@@ -262,8 +264,8 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
     """Rounds that raise every entry to what its source and the nearest records lend it, from below
     and from above where `centred`, and divide rows by their sums; until the excess is `enough`.
 
-    `lenders` is (slots, shares) of z, and of 1 / z where `centred`. Returns the table, the sums of
-    the last round and their excess.
+    `lenders` are pairs of slots and shares for z, and as many for 1 / z where `centred`. Returns
+    the table, the sums of the last round and their excess.
     """
 
     def rounds(
@@ -279,10 +281,11 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
     ) -> Any:
         factor = jnp.exp(-epsilon * distance)
 
-        def raised(z: Array, lender: Any) -> Array:
-            flat = _flat(z)
-            slot, share = (_flat(part) for part in lender)
-            out = jnp.maximum(flat, share * jnp.take_along_axis(flat, slot, axis=0))
+        def raised(z: Array, known: Any) -> Array:
+            flat = out = _flat(z)
+            for slot, share in known:
+                lent = _flat(share) * jnp.take_along_axis(flat, _flat(slot), axis=0)
+                out = jnp.maximum(out, lent)
             for k in range(near.shape[1]):
                 out = jnp.maximum(out, factor[:, k, None] * flat[near[:, k]])
             return out.reshape(z.shape)
@@ -303,7 +306,7 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
         nothing = (z, jnp.ones(real.shape), jnp.float64(jnp.inf), jnp.int32(0))
         return jax.lax.while_loop(unfinished, body, nothing)[:3]
 
-    lenders = ((TILES, TILES),) * (2 if centred else 1)
+    lenders = (((TILES, TILES),) * LENDERS,) * (2 if centred else 1)
     columns = PartitionSpec(AXIS)
     specs = (TILES, lenders, WHOLE, WHOLE, columns, WHOLE, WHOLE, WHOLE, WHOLE)
     return _mapped(mesh, rounds, specs, (TILES, WHOLE, WHOLE))

@@ -72,15 +72,17 @@ class JaxSolver(Halpern):
         }
 
     def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
-        extra = ((0, self._records - len(z)), (0, 0))
-        rows = np.pad(z / scale, extra)
-        self._cost64 = self._on.sharded(np.pad(cost, extra), NEVER_LEAST)
-        relative = np.pad(cost / self.unit, extra).astype(np.float32)
-        self._cost = self._on.sharded(relative, PADDED_COST * max(1.0, float(relative.max())))
-        wide = np.pad(scale, extra, constant_values=1.0).astype(np.float32)
-        self._scale = self._on.sharded(wide, 1.0)
-        self._inverse = self._on.sharded(1 / wide, 1.0)
-        self._x = self._on.sharded(rows.astype(np.float32), 0.0)
+        single = np.float32
+        dearest = PADDED_COST * max(1.0, float(cost.max()) / self.unit)
+        self._cost64, self._cost, self._scale, self._inverse, self._x = _compiled_begin(
+            self._on.mesh, self._records, self._on.outputs
+        )(
+            self._on.sharded(cost, NEVER_LEAST),
+            self._on.sharded(scale.astype(single), 1.0),
+            self._on.sharded(z.astype(single), 0.0),
+            np.float64(self.unit),
+            single(dearest),
+        )
         self._mu = self._on.whole(np.zeros(self._records, dtype=np.float32))
         # The two sides of the edges lie apart: one array that holds both is copied every iteration.
         nothing = np.zeros((1, z.shape[1]), dtype=np.float32)
@@ -204,6 +206,22 @@ def bytes_needed(records: int, edges: int, outputs: int) -> int:
     iterating = 4 * outputs * (3 * 2 * edges + 8 * records)
     bounding = 8 * outputs * (2 * 2 * edges + 4 * records)
     return iterating + bounding
+
+
+@cache
+def _compiled_begin(mesh: Mesh, records: int, outputs: int) -> Any:
+    """Rows padded to `records`, and what follows from them."""
+
+    def begin(cost: Array, scale: Array, z: Array, unit: Array, dearest: Array) -> Any:
+        extra = ((0, records - len(cost)), (0, 0))
+        real = jnp.arange(cost.shape[1]) < outputs
+        cost = jnp.where(real, jnp.pad(cost, extra), NEVER_LEAST)
+        relative = jnp.where(real, cost / unit, 0.0).astype(jnp.float32)
+        scale = jnp.pad(scale, extra, constant_values=1)
+        x = jnp.pad(z, extra) / scale
+        return cost, jnp.where(real, relative, dearest), scale, 1 / scale, x
+
+    return jax.jit(begin, out_shardings=(NamedSharding(mesh, ROWS),) * 5)
 
 
 @cache
