@@ -224,13 +224,14 @@ class Closure:
             z, sums = self.normalise(self._close_compiled(z, epsilon, active, nats, lists))
             lists.after(sums)
 
-    def centre(self, z: FloatArray, epsilon: float) -> FloatArray:
+    def centre(self, z: FloatArray, epsilon: float, nats: float = np.inf) -> FloatArray:
         """The table half way, in logarithms, between the least log-Lipschitz one above z and the
         greatest one below: log-Lipschitz too (rows unscaled)."""
-        return np.asarray(np.sqrt(self.close(z, epsilon) / self.close(1 / z, epsilon)))
+        above, below = (self.close(side, epsilon, nats=nats) for side in (z, 1 / z))
+        return np.asarray(np.sqrt(above / below))
 
     def centred_rounds(
-        self, z: FloatArray, epsilon: float
+        self, z: FloatArray, epsilon: float, nats: float = np.inf
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
         """As `rounds`, closing from both sides.
 
@@ -239,7 +240,7 @@ class Closure:
         tiny entries that are not would pull all others down.
         """
         while True:
-            z, sums = self.normalise(self.centre(z, epsilon))
+            z, sums = self.normalise(self.centre(z, epsilon, nats))
             yield z, sums
 
     def excess(self, sums: FloatArray) -> float:

@@ -94,16 +94,15 @@ def repair(
     for _ in range(ATTEMPTS):
         within, allowed = epsilon * (1 - tightening), tightening * epsilon
         # Near pairs cost little, and leave next to nothing to be done over all.
-        z, near, _ = settle(closure, closure.rounds(z, within, NEAR_NATS), ROUNDS, allowed)
-        total += near
-        for rounds, most in (
-            (closure.rounds, ROUNDS),
-            (closure.centred_rounds, CENTRED_ROUNDS),
-        ):
-            z, count, done = settle(closure, rounds(z, within), most, allowed)
-            total += count
-            if done:
-                break
+        for nats in (NEAR_NATS, np.inf):
+            for rounds, most in (
+                (closure.rounds, ROUNDS),
+                (closure.centred_rounds, CENTRED_ROUNDS),
+            ):
+                z, count, done = settle(closure, rounds(z, within, nats), most, allowed)
+                total += count
+                if done:
+                    break
         rate = closure.rate(z)
         if rate <= epsilon * (1 - MARGIN):
             return Repaired(_without(closure.host(z), unused), total, tightening, 0.0)

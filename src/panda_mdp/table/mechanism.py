@@ -135,7 +135,8 @@ class Table(Rebuilt):
         """Expected loss under the prior, over true records."""
         if isinstance(self.weights, FlooredRows):
             return floored_loss(self.problem, self.weights)
-        return self.problem.expected_loss(self.matrix)
+        # Nobody else sees these probabilities: they need not be frozen.
+        return self.problem.expected_loss(np.asarray(self.weights) / float(TOTAL))
 
     @property
     def epsilon(self) -> float:

@@ -216,9 +216,11 @@ class JaxClosure(Closure):
         """
         yield from self._rounds(z, epsilon, nats, centred=False)
 
-    def centred_rounds(self, z: Any, epsilon: float) -> Iterator[tuple[Any, Any]]:
+    def centred_rounds(
+        self, z: Any, epsilon: float, nats: float = np.inf
+    ) -> Iterator[tuple[Any, Any]]:
         """As `Closure.centred_rounds`, in the way of `rounds`."""
-        yield from self._rounds(z, epsilon, np.inf, centred=True)
+        yield from self._rounds(z, epsilon, nats, centred=True)
 
     def _rounds(
         self, z: Any, epsilon: float, nats: float, *, centred: bool
@@ -267,11 +269,11 @@ class JaxClosure(Closure):
         )
         return z, sums
 
-    def centre(self, z: Any, epsilon: float) -> Any:
-        above = self.close(z, epsilon)
+    def centre(self, z: Any, epsilon: float, nats: float = np.inf) -> Any:
+        above = self.close(z, epsilon, nats=nats)
         with precise():
             inverse = 1 / z
-        below = self.close(inverse, epsilon)
+        below = self.close(inverse, epsilon, nats=nats)
         with precise():
             return jnp.sqrt(above / below)
 

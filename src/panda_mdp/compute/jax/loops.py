@@ -410,9 +410,6 @@ def _top(keys: Array, most: int) -> Array:
 def _best_source(factor: Array, source: Array) -> Array:
     """max_j factor[p, i, j] source[p, j, y], a few sources at a time."""
 
-    def grouped(table: Array, axis: int) -> Array:
-        return jnp.moveaxis(table, axis, 0).reshape(-1, SOURCES_AT_ONCE, *_but(table, axis))
-
     def body(best: Array, group: Any) -> Any:
         weight, row = group
         for k in range(SOURCES_AT_ONCE):
@@ -420,22 +417,31 @@ def _best_source(factor: Array, source: Array) -> Array:
         return best, None
 
     nothing = jnp.zeros((len(factor), TILE, source.shape[2]))
-    return jax.lax.scan(body, nothing, (grouped(factor, 2), grouped(source, 1)))[0]
+    return jax.lax.scan(body, nothing, (_grouped(factor, 2), _grouped(source, 1)))[0]
 
 
 def _best_of(factor: Array, source: Array) -> tuple[Array, Array]:
-    """max_j factor[p, i, j] source[p, j, y] and its j."""
-    best = jnp.zeros((len(factor), TILE, source.shape[2]), dtype=jnp.float32)
-    which = jnp.zeros(best.shape, dtype=jnp.int32)
-    for j in range(TILE):
-        lent = factor[:, :, j, None] * source[:, j, None, :]
-        more = lent > best
-        best, which = jnp.where(more, lent, best), jnp.where(more, j, which)
-    return best, which
+    """max_j factor[p, i, j] source[p, j, y] and its j, a few sources at a time."""
+
+    def body(state: Any, group: Any) -> Any:
+        best, which = state
+        weight, row, first = group
+        for k in range(SOURCES_AT_ONCE):
+            lent = weight[k][:, :, None] * row[k][:, None, :]
+            more = lent > best
+            best, which = jnp.where(more, lent, best), jnp.where(more, first + k, which)
+        return (best, which), None
+
+    shape = (len(factor), TILE, source.shape[2])
+    nothing = (jnp.zeros(shape, dtype=factor.dtype), jnp.zeros(shape, dtype=jnp.int32))
+    firsts = jnp.arange(0, TILE, SOURCES_AT_ONCE, dtype=jnp.int32)
+    return jax.lax.scan(body, nothing, (_grouped(factor, 2), _grouped(source, 1), firsts))[0]
 
 
-def _but(table: Array, axis: int) -> tuple[int, ...]:
-    return tuple(size for k, size in enumerate(table.shape) if k != axis)
+def _grouped(table: Array, axis: int) -> Array:
+    """Sources in groups that are taken at once, along the first axis."""
+    rest = tuple(size for k, size in enumerate(table.shape) if k != axis)
+    return jnp.moveaxis(table, axis, 0).reshape(-1, SOURCES_AT_ONCE, *rest)
 
 
 def _over_outputs(combine: Any, first: Array, second: Array) -> Array:
