@@ -90,8 +90,8 @@ def test_start_lifts_zeros_and_survives_empty_rows():
 
 
 def test_a_common_row_is_the_last_resort(monkeypatch):
-    monkeypatch.setattr(certify, "ROUNDS", 1)
-    monkeypatch.setattr(certify, "ATTEMPTS", 1)
+    for limit in ("ROUNDS", "CENTRED_ROUNDS", "ATTEMPTS"):
+        monkeypatch.setattr(certify, limit, 1)
     points = np.concatenate([np.arange(20.0), np.arange(20.0) + 1e-6])
     domain = Domain.from_vectors(points[:, None])
     repaired = repair(Closure(domain), tables(40, 6), 1.0)
