@@ -57,8 +57,9 @@ def keep_compiled() -> None:
         # No home, or one that cannot be written to: compiled anew in every process, as before.
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # Dozens of small functions are compiled: each takes less than the second JAX waits for.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    # Dozens of small functions are compiled, each in less than the second JAX waits for; together
+    # they take many.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def compiled_before() -> bool:
