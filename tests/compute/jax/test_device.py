@@ -16,10 +16,10 @@ from panda_mdp.compute.jax.device import (
     AXIS,
     Placement,
     TileGrid,
-    _distances,
     any_process,
     distance_error,
     ladder,
+    laid_out,
     make_mesh,
     precise,
     require_memory,
@@ -179,4 +179,4 @@ def test_a_table_is_spread_over_the_tiles(mesh):
 def test_a_metric_without_device_distances_is_refused():
     strange = SimpleNamespace(kind="taxi")
     with pytest.raises(MethodError, match="no distances for 'taxi' domains; use backend 'cpu'"):
-        _distances(strange, np.arange(3))
+        laid_out(strange, np.arange(3))
