@@ -176,7 +176,10 @@ def home_error(protection: Protection, person: Person, domain: pm.Domain, seed: 
 
 
 def shown_guess(protection: Protection, person: Person, domain: pm.Domain, seed: int) -> int:
-    """The place shown most often by night; where none is shown twice, by the shape of the way."""
+    """The place shown most often by night, where fixes of the home may be shown at all; else, and
+    where none is shown twice, by the shape of the way."""
+    if protection.dropped == 1:
+        return zone_guess(person, domain)
     nights = person.nights[shown(protection, person.nights, person, domain, seed)]
     places, counts = np.unique(nights, return_counts=True)
     if counts.max(initial=0) > 1:

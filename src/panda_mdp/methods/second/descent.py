@@ -43,6 +43,8 @@ is seen lags behind the price."""
 AIM, REPAIR = 0.98, 2e-4
 """The whole repair costs more than one round of it, by which tables are judged on the way: so much
 of the loss."""
+REPAIRED = 0.85
+"""Of the gap under a limit: what is left for the repair."""
 EARLY = 0.6
 """Of the work that is granted."""
 ROUNDED = 1e-15
@@ -190,7 +192,7 @@ class Ceiling(Limit):
         return least - taken - 4 * ROUNDED * (abs(least) + abs(taken))
 
     def reached(self, least: float, bound: float) -> bool:
-        return least - bound <= self.gap * bound
+        return least - bound <= REPAIRED * self.gap * bound
 
 
 def descend(

@@ -62,6 +62,9 @@ class CityForms(Forms):
     """What the forms add to a record's degree at most, which is a dozen edges or so: the more, the
     longer the steps of the weights and the shorter those of the table."""
 
+    work = 0.5
+    """Iterations, of those of the first solve, that take with checks and repair no longer than it
+    did."""
     dear = 6.0
     """The price at which a slack is used up, near enough to begin with: so many slacks of loss for
     all that the objective could fall."""
@@ -181,6 +184,7 @@ class Floors(CityForms):
     levelled = True
     together = 1
     stiffness = 20.0
+    work = 1 / 3
 
     def forward(self, table: FloatArray) -> FloatArray:
         return np.asarray(-np.einsum("xy,xy->x", self.distances, table)[:, None])

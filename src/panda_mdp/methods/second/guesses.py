@@ -47,6 +47,7 @@ class Guesses(CityForms):
     distances: Float32Array | None
     """All distances, (K, K), where they can be held."""
     stiffness = 16.0
+    work = 0.4
     dear = 10.0
 
     @classmethod

@@ -42,15 +42,12 @@ EXACT_TIGHTENING = 5e-6
 """HiGHS's tables are accurate, so the closure needs little room for what normalising leaves."""
 SHY = 1e-6
 """Of the room that the budget leaves: what is not used, so that quantising stays within it."""
-WORK = 0.45
-"""Iterations of a second objective, of those of the first solve: with checks and repair it then
-takes no longer than that."""
-LEAST_WORK, SMALL_WORK = 280, 480
-"""The least of them, for large tables and for those up to `SMALL` entries, where they take seconds
-and a price may have to be met exactly."""
-SMALL = 1 << 17
+LEAST_WORK, MOST_SMALL_WORK = 200, 2000
+SECONDS_WORTH = 25_000_000
+"""Entries times iterations that take seconds: small tables have so many, within those limits, for
+a price may have to be met exactly there."""
 LIMIT_WORK = 3.0
-"""The same of a limit, which ends by itself when the gap is reached."""
+"""Iterations of a limit, of those of the first solve: it ends by itself when the gap is reached."""
 LEAST_LIMIT_WORK = 1200
 CHORDS = 4
 
@@ -106,8 +103,8 @@ def lower_objective(
         goal = followed = city_objective(problem, then, radius, first.matrix)
         before = goal.value(first.matrix)
         limit = Budget.of(followed, first, budget, gap, before, goal.value(one_row(problem)))
-        fewest = SMALL_WORK if problem.loss.size <= SMALL else LEAST_WORK
-        granted = max(fewest, int(WORK * first.details.get("iterations", 0)))
+        fewest = max(LEAST_WORK, min(SECONDS_WORTH // problem.loss.size, MOST_SMALL_WORK))
+        granted = max(fewest, int(followed.forms.work * first.details.get("iterations", 0)))
         solved = descend(first, followed, limit, granted, solver, closure, time_limit, progress)
         tightening = TIGHTENING
     within = budget - SHY * (budget - first.loss)
@@ -232,11 +229,13 @@ def limited(
     if best is None or value > most:
         best = release(problem, safe, method=method)
         value = goal.value(best.matrix)
+    bound = max(solved.bound, least)
+    missed = solved.status == "gap reached" and best.loss > (1 + gap) * bound
     facts |= {
         "value": goal.natural(value),
-        "bound": max(solved.bound, least),
+        "bound": bound,
         "unit": goal.unit,
-        "stopped": solved.status,
+        "stopped": "gap missed by the repair" if missed else solved.status,
         "iterations": solved.iterations,
     }
     return best.with_facts(
