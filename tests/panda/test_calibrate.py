@@ -95,6 +95,8 @@ def test_why_nothing_fits_names_the_condition(problem) -> None:
     )
     assert none.selection is None
     assert "Phase I costs more than epsilon" in none.binding
+    call = none.binding.rsplit(": ", 1)[1]
+    assert eval(call, {"optimal": pm.optimal, "problem": problem}).audit.holds  # noqa: S307
     with pytest.raises(MethodError, match="delta is 0"):
         pm.calibrate(problem, 0.0)
     with pytest.raises(MethodError, match="no family"):

@@ -26,8 +26,11 @@ FEW = 300
 """Domains up to this size are searched with more rates and radii: each look costs K^2."""
 MARGIN_WORK = 3e10
 """Surrogates are enumerated for all pairs and pairs of near candidates, up to this many."""
+RESCUED = 3.0
+"""A quantile of the leakage is tried where the supremum exceeds epsilon by at most this factor."""
 WHOLE = 0.95
 """A download of this share of the records is the whole table."""
+_CALL = "This call works, and everybody downloads the whole table: optimal(problem)"
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def calibrate(
         for selection in _decaying(problem, delta, decays, alphas, rates, radii, counts):
             # A quantile of the leakage can rescue what the supremum misses.
             for split in sorted(set(splits) | {0.0}):
-                if split > 0 and (tried[-1].failure != "cost" or problem.size > FEW):
+                if split > 0 and not _rescuable(tried[-1], problem.size):
                     continue
                 options = Options(delta_selection=split * delta, gap=gap)
                 tried.append(
@@ -199,6 +202,11 @@ def calibrate(
         binding="" if frontier and not only else _binding(problem, delta, tried),
         tried=tuple(tried),
     )
+
+
+def _rescuable(trial: Trial, size: int) -> bool:
+    """Whether a quantile of Phase I's cost is worth its time after the supremum."""
+    return trial.failure == "cost" and trial.excess <= RESCUED and size <= FEW
 
 
 def _between(balls: dict[tuple[float, float], Trial]) -> list[tuple[float, float]]:
@@ -326,7 +334,8 @@ def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
     if any(trial.fits for trial in tried):
         return (
             "only the whole table for everybody keeps these limits; optimal(problem) gives that "
-            "without any Phase I; allow a larger delta, more rows or a larger epsilon of the upload"
+            "without any Phase I; allow a larger delta, more rows or a larger epsilon of the "
+            f"upload. {_CALL}"
         )
     nearest = min(tried, key=lambda trial: trial.excess)
     counts = {
@@ -343,5 +352,5 @@ def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
     said = "; ".join(f"{words[reason]} ({n} of {len(tried)})" for reason, n in counts.items())
     return (
         f"{said}. Nearest: {nearest.selection!r}, which exceeds '{nearest.failure}' by a factor "
-        f"{nearest.excess:.3g}"
+        f"{nearest.excess:.3g}. {_CALL}"
     )

@@ -68,8 +68,8 @@ class CityResults:
 
 
 def rows_of(item: Item, rows: Sequence[Row]) -> list[Row]:
-    """Rows of an item, whichever repeats of it were run."""
-    for wanted in (item, item.toy()):
+    """Rows of an item, whichever repeats and optional methods of it were run."""
+    for wanted in (item.with_all_of(item), item.toy()):
         fitting = matching(wanted, rows)
         if fitting:
             return fitting
