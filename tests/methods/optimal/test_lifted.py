@@ -11,12 +11,13 @@ from helpers import displacement_problem, random_domain
 from panda_mdp import optimal
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.status import Stopped
+from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal import backends, lifted
 from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.methods.optimal.lifted import WIDTH, Lifted, Nodes, reach
 from panda_mdp.methods.optimal.starts import warm_start
-from panda_mdp.privacy.audit import audit_weights
+from panda_mdp.privacy.audit import audit, audit_weights
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +76,14 @@ def test_the_bound_holds_at_any_reach(town, dense, nats, monkeypatch):
         assert solver.bound() > max(free, 0.9 * dense.lower_bound)
 
 
-def test_a_whole_solve_agrees_with_the_dense_one(town, dense, monkeypatch):
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_whole_solve_agrees_with_the_dense_one(town, dense, monkeypatch, stored):
     monkeypatch.setattr(lifted, "LEAST_OUTPUTS", 64)
     monkeypatch.setattr(lifted, "WORTHWHILE", 1.0)
-    mechanism = optimal(town, 0.03, "jax")
+    loss = town.loss if stored else DistanceLoss(town.domain, town.outputs)
+    mechanism = optimal(replace(town, loss=loss), 0.03, "jax")
+    assert isinstance(mechanism.weights, FlooredRows)
+    assert audit(mechanism).epsilon == pytest.approx(mechanism.audit.epsilon, rel=1e-9)
     assert mechanism.details["stopped"] is Stopped.GAP_REACHED
     assert mechanism.audit.holds
     assert mechanism.lower_bound <= dense.loss

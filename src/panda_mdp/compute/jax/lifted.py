@@ -125,6 +125,8 @@ class JaxLiftedClosure(Closure):
     def gathered(self, seen: Seen, z: Array, fold: IntArray) -> Array:
         """A table of nodes (nodes, width) as the blocks that `seen` lists; column k of group g
         counts as column `fold[g, k]`."""
+        # Whole on every device of every process: this one's own is enough.
+        z = z.addressable_data(0) if isinstance(z, jax.Array) else z
         with precise():
             shape = (ladder(int(seen.mask.sum()) + 1), TILE, z.shape[1])
             return _gathered(self._put(z), seen.block, seen.row, self._put(fold)[seen.group], shape)
