@@ -32,7 +32,7 @@ MOST_NATS = 1.0
 CHECKS = (400, 1_200, 2_800, 6_000)
 """Iterations after which the table is repaired and looked at."""
 BLOCK = 40
-TIGHTENING = 1e-3
+TIGHTENING = 5e-4
 """By which the solver's slope is below the one that is allowed: its tables are not exact."""
 SHARE_OF_BOUND = 0.4
 """Of a time limit: what the lower bound may take."""
