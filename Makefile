@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo docs test test-engines test-lowest mutants release-check proofs check clean
+.PHONY: demo docs test test-engines test-lowest test-lowest-extras mutants release-check proofs check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
@@ -25,6 +25,12 @@ LOWEST := --deselect tests/cli/test_docs.py::test_command_and_options_have_help 
   tests/city/test_synthetic.py tests/compute/test_highs.py \
   tests/cli/test_docs.py tests/cli/test_readme.py \
   tests/space/test_road.py::test_generating_pairs_imply_all_pairs
+
+# The same for the extras: each is used once.
+test-lowest-extras: $(VENV)-lowest/.done
+	$(VENV)-lowest/bin/python -m pip install --quiet -c .ci/lowest.txt -c .ci/lowest-extras.txt \
+	  -e '.[plot,paper,geo,frames,server]'
+	NUMBA_CACHE_DIR=$(VENV)-lowest/numba $(VENV)-lowest/bin/python .ci/extras_smoke.py
 
 # The documentation's site, in out/site: links are checked, the gallery is drawn.
 docs: $(VENV)/.dev

@@ -46,6 +46,21 @@ def test_the_lowest_versions_are_the_declared_ones() -> None:
         assert re.fullmatch(rf"{re.escape(declared[name])}(\.0)*", version), name
 
 
+def test_the_extras_lowest_versions_are_the_declared_ones() -> None:
+    lines = (ROOT / ".ci" / "lowest-extras.txt").read_text().splitlines()
+    held = dict(line.split("==") for line in lines if not line.startswith("#"))
+    extras = PROJECT["optional-dependencies"]
+    shown = [
+        line
+        for name in ("plot", "paper", "geo", "frames", "server", "client")
+        for line in extras[name]
+    ]
+    declared = dict(re.sub(r"\[\w+\]|;.*", "", line).split(">=") for line in shown if ">=" in line)
+    assert held.keys() == declared.keys()
+    for name, version in held.items():
+        assert re.fullmatch(rf"{re.escape(declared[name])}(\.0)*", version), name
+
+
 def names(needs: tuple[object, ...]) -> list[str]:
     return [need.name for need in needs]  # type: ignore[attr-defined]
 
