@@ -14,9 +14,9 @@ from panda_mdp.errors import LedgerError
 @contextmanager
 def file_lock(path: Path, timeout_s: float = 30.0) -> Iterator[None]:
     """Hold an exclusive lock on a file beside the data; raise after `timeout_s` seconds."""
-    lock = FileLock(path, timeout=timeout_s, mode=0o600, poll_interval=0.02)
+    lock = FileLock(path, timeout=timeout_s, mode=0o600)
     try:
-        lock.acquire()
+        lock.acquire(poll_interval=0.02)
     except Timeout:
         msg = (
             f"{path}: another process has held this lock for {timeout_s:g} s; wait for it to end, "

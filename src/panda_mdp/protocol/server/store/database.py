@@ -323,9 +323,9 @@ def _prepare_sqlite(engine: Engine) -> None:
 @contextmanager
 def _file_claim(path: Path) -> Iterator[None]:
     # A server that was just killed may still be letting go.
-    lock = FileLock(path, timeout=_LETTING_GO_S, mode=0o600, poll_interval=0.05)
+    lock = FileLock(path, timeout=_LETTING_GO_S, mode=0o600)
     try:
-        lock.acquire()
+        lock.acquire(poll_interval=0.05)
     except Timeout:
         raise InvalidInputError(_IN_USE) from None
     try:
