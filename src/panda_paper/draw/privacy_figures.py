@@ -60,7 +60,7 @@ def draw_violations(rows: Sequence[Row], city: str) -> Figure:
         say_empty(axes[0])
     title = "share of pairs of records violated"
     if ours and drawn:
-        title += "\n" + "; ".join(_promises(ours, "0, audited", "at most delta"))
+        title = "\n".join([title, *_promises(ours, "0, audited", "at most delta")])
     label_axes(axes[0], title, "K", "violation rate")
     _audited_panel(axes[1], rows, names, epsilon)
     legend_below(figure, axes, columns=4)
