@@ -19,6 +19,8 @@ from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.compute.closure import (
+    AGREED,
+    BETWEEN_ROUNDS,
     FLOOR,
     NEAR_NATS,
     UNUSED,
@@ -35,9 +37,6 @@ CHUNK_BYTES = 1 << 28
 """Temporaries of one chunk of tile pairs."""
 TURN = 256
 """Tile pairs of a turn, where there are so many tiles."""
-BETWEEN_ROUNDS, AGREED = 40, 1e-4
-"""Most rounds between two over all sources, and the share of epsilon at which sums of near records
-agree well enough to end them."""
 
 
 @dataclass(frozen=True)
