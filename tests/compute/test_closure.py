@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from panda_mdp import Domain, Problem, synthetic_city, travel_loss
-from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.closure import AGREED, AROUND, Closure
 from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.methods.optimal.starts import warm_start
@@ -66,3 +66,22 @@ def test_repair_costs_next_to_nothing(problem: Problem, solved: np.ndarray) -> N
     assert repaired.common_share == 0
     estimate = problem.expected_loss(closure.host(closure.start(solved)))
     assert problem.expected_loss(repaired.matrix) <= 1.02 * estimate
+
+
+def test_later_centred_rounds_leave_rows_that_agree_where_they_are() -> None:
+    lat = np.linspace(41.8, 42.0, 700)
+    lat[1] = lat[0] + 1e-6
+    closure = Closure(Domain.from_points(lat, np.full(700, 12.5)))
+    z = np.full((700, 6), 1 / 6)
+    z[closure.place[0]] *= np.linspace(1, 1 + 1e-3, 6)
+    rounds = closure.centred_rounds(z, 5.0)
+    before, sums = next(rounds)
+    logs, (near, distance) = np.log(sums), closure.near
+    worst = (np.abs(logs[:, None] - logs[near]) / distance).max(axis=1)
+    chosen = worst > AGREED * 5.0
+    for _ in range(AROUND):
+        chosen |= chosen[near].any(axis=1)
+    after, _ = next(rounds)
+    assert 0 < chosen.sum() < 700
+    np.testing.assert_allclose(after[~chosen], before[~chosen], rtol=1e-14)
+    assert np.abs(after - before)[chosen].max() > 0

@@ -84,7 +84,7 @@ def demo(
     ] = Path("out/demo"),
     json: Json = None,
 ) -> None:
-    """Compare all methods on a synthetic city and draw a map and a chart.
+    """Compare methods on a synthetic city and draw a map and a chart.
 
     2,000 records, 100 outputs, one task, epsilon 5 per km. Each method runs in a fresh process
     under a time limit, which the table states where it bites. Peak memory is the largest resident

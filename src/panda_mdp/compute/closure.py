@@ -37,9 +37,9 @@ LEAST_MARGIN = 2e-3
 SOURCES = 320
 """Nats by which rows may fall before their lists of sources are made anew, at least, and the most
 sources that are listed."""
-BETWEEN_ROUNDS, BETWEEN_MARGIN, AGREED = 40, 0.02, 1e-4
-"""Most rounds between two over all sources, the nats within which a source is listed for them, and
-the share of epsilon at which sums of near records agree well enough to end them."""
+AGREED, AROUND = 1e-4, 6
+"""The share of epsilon at which sums of near records agree well enough, and how many nearest records
+away from those that do not agree others are closed with them."""
 WIDER = 1.05
 """Lists of near tiles are made for this much more than is asked: the next one asks for a little
 more or less."""
@@ -52,6 +52,9 @@ class Closure:
 
     patience: ClassVar[int] = 8
     """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
+    centres_near: ClassVar[bool] = False
+    """Whether near pairs that do not come to rest from above are closed from both sides before all
+    pairs are. Where rows remember their sources all pairs cost less."""
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
@@ -227,30 +230,17 @@ class Closure:
             z, sums = self.normalise(self._close_compiled(z, epsilon, active, nats, lists))
             lists.after(sums)
 
-    def centre(self, z: FloatArray, epsilon: float, nats: float = np.inf) -> FloatArray:
+    def centre(
+        self,
+        z: FloatArray,
+        epsilon: float,
+        nats: float = np.inf,
+        active: BoolArray | None = None,
+    ) -> FloatArray:
         """The table half way, in logarithms, between the least log-Lipschitz one above z and the
-        greatest one below: log-Lipschitz too (rows unscaled)."""
-        above, below = (self.close(side, epsilon, nats=nats) for side in (z, 1 / z))
+        greatest one below: log-Lipschitz too (rows unscaled). Rows that are not `active` stay."""
+        above, below = (self.close(side, epsilon, active, nats) for side in (z, 1 / z))
         return np.asarray(np.sqrt(above / below))
-
-    def _listed_centred_rounds(
-        self, z: FloatArray, epsilon: float, nats: float
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """`centred_rounds`, each followed by a few that it does not count: rows are compared with
-        the sources alone that came near to them when all were compared."""
-        active = np.ones(len(z), dtype=np.bool_)
-        while True:
-            lists = tuple(Lists(len(z), SOURCES, BETWEEN_MARGIN) for _ in range(2))
-            for again in range(BETWEEN_ROUNDS):
-                above, below = (
-                    self._close_compiled(side, epsilon, active, nats, known)
-                    for side, known in zip((z, 1 / z), lists, strict=True)
-                )
-                z, sums = self.normalise(np.sqrt(above / below))
-                if again == 0:
-                    yield z, sums
-                elif self.excess(sums) <= AGREED * epsilon:
-                    break
 
     def centred_rounds(
         self, z: FloatArray, epsilon: float, nats: float = np.inf
@@ -259,19 +249,30 @@ class Closure:
 
         What is added to a row is taken from others, so rows whose neighbours force their sums above
         1, where `rounds` goes in circles, come to rest. Only for tables that are nearly closed:
-        tiny entries that are not would pull all others down.
+        tiny entries that are not would pull all others down. After the first round only rows whose
+        sums do not agree with those of near ones are closed again, with those around them.
         """
-        if isinstance(z, np.ndarray) and len(z) > SMALL_RECORDS:
-            yield from self._listed_centred_rounds(z, epsilon, nats)
+        active: BoolArray | None = None
         while True:
-            z, sums = self.normalise(self.centre(z, epsilon, nats))
+            z, sums = self.normalise(self.centre(z, epsilon, nats, active))
             yield z, sums
+            active = self._around(self._excesses(sums) > AGREED * epsilon)
+
+    def _around(self, chosen: BoolArray) -> BoolArray:
+        """The chosen positions and those a few nearest records from them."""
+        near, _ = self.near
+        for _ in range(AROUND):
+            chosen = chosen | chosen[near].any(axis=1)
+        return chosen
 
     def excess(self, sums: FloatArray) -> float:
         """The largest rate by which dividing near records by `sums` may have raised epsilon."""
+        return float(self._excesses(sums).max())
+
+    def _excesses(self, sums: FloatArray) -> FloatArray:
         logs = np.log(sums)
         near, distance = self.near
-        return float((np.abs(logs[:, None] - logs[near]) / distance).max())
+        return np.asarray((np.abs(logs[:, None] - logs[near]) / distance).max(axis=1))
 
     def rate(self, z: FloatArray) -> float:
         """The audited epsilon of a positive table along the tiles, before it is quantised."""
@@ -330,10 +331,10 @@ class Closure:
 class Lists:
     """For every row the sources that may raise it."""
 
-    def __init__(self, size: int, most: int, margin: float = 0.0) -> None:
+    def __init__(self, size: int, most: int) -> None:
         self.above = np.ones(size)
         """By which rows may lie above what they are now."""
-        self.margin = np.full(size, margin)
+        self.margin = np.zeros(size)
         """Nats by which a row may fall before sources are missing from its list."""
         self.count = np.full(size, -1)
         """Sources of a row; -1 where there is no list."""

@@ -101,7 +101,7 @@ def repair(
             ):
                 z, count, done = settle(closure, rounds(z, within, nats), most, allowed)
                 total += count
-                if done:
+                if done or not (closure.centres_near or np.isinf(nats)):
                     break
         rate = closure.rate(z)
         if rate <= epsilon * (1 - MARGIN):

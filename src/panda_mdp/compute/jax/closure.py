@@ -20,7 +20,6 @@ from jax.sharding import Mesh
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.compute.closure import (
     AGREED,
-    BETWEEN_ROUNDS,
     FLOOR,
     NEAR_NATS,
     UNUSED,
@@ -37,6 +36,8 @@ CHUNK_BYTES = 1 << 28
 """Temporaries of one chunk of tile pairs."""
 TURN = 256
 """Tile pairs of a turn, where there are so many tiles."""
+BETWEEN_ROUNDS = 40
+"""Most rounds between two over all sources."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class JaxClosure(Closure):
 
     # Forty rounds that are not counted follow each that is.
     patience = 2
+    centres_near = True
 
     def __init__(self, domain: Domain, mesh: Mesh, outputs: int) -> None:
         super().__init__(domain)
@@ -268,11 +270,13 @@ class JaxClosure(Closure):
         )
         return z, sums
 
-    def centre(self, z: Any, epsilon: float, nats: float = np.inf) -> Any:
-        above = self.close(z, epsilon, nats=nats)
+    def centre(
+        self, z: Any, epsilon: float, nats: float = np.inf, active: BoolArray | None = None
+    ) -> Any:
+        above = self.close(z, epsilon, active, nats)
         with precise():
             inverse = 1 / z
-        below = self.close(inverse, epsilon, nats=nats)
+        below = self.close(inverse, epsilon, active, nats)
         with precise():
             return jnp.sqrt(above / below)
 

@@ -355,7 +355,7 @@ def next_check(seen: Sequence[tuple[int, float]], wanted: float) -> tuple[int, b
     if len(seen) < 2:
         return furthest, False
     earlier, before = seen[-2]
-    if not 0 < wanted < gap < before < np.inf:
+    if not (0 < wanted < gap < before < np.inf and earlier < iterations):
         return furthest, False
     power = np.log(before / gap) / np.log(iterations / earlier)
     expected = LATER * iterations * np.exp(min(np.log(gap / wanted) / power, 50.0))
