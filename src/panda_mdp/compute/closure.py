@@ -38,8 +38,8 @@ SOURCES = 320
 """Nats by which rows may fall before their lists of sources are made anew, at least, and the most
 sources that are listed."""
 AGREED, AROUND = 1e-4, 6
-"""The share of epsilon at which sums of near records agree well enough, and how many nearest records
-away from those that do not agree others are closed with them."""
+"""The share of epsilon at which sums of near records agree well enough, and how many times the
+nearest records of those that do not agree are closed with them."""
 WIDER = 1.05
 """Lists of near tiles are made for this much more than is asked: the next one asks for a little
 more or less."""
@@ -259,7 +259,7 @@ class Closure:
             active = self._around(self._excesses(sums) > AGREED * epsilon)
 
     def _around(self, chosen: BoolArray) -> BoolArray:
-        """The chosen positions and those a few nearest records from them."""
+        """The chosen positions, their nearest records, the nearest records of those, and so on."""
         near, _ = self.near
         for _ in range(AROUND):
             chosen = chosen | chosen[near].any(axis=1)
