@@ -198,16 +198,12 @@ class JaxClosure(Closure):
 
     def _close(self, z: Any, turns: Turns, epsilon: float, nats: float) -> Any:
         run = loops.compiled_close(self._on.mesh, self._grid.distances)
-        return run(
-            z,
-            self._grid.tables,
-            self._grid.real,
-            turns.target,
-            turns.source,
-            np.int32(turns.count),
-            np.float64(epsilon),
-            np.float64(nats),
-        )
+        return run(z, *self._along(turns), np.float64(epsilon), np.float64(nats))
+
+    def _along(self, turns: Turns) -> tuple[Any, ...]:
+        """What loops along turns take."""
+        grid = self._grid
+        return grid.tables, grid.real, turns.target, turns.source, np.int32(turns.count)
 
     def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Iterator[tuple[Any, Any]]:
         """As `Closure.rounds`, though each is followed by a few that it does not count: entries are
@@ -242,16 +238,7 @@ class JaxClosure(Closure):
         """Who lends every entry most, of all records within `nats`."""
         turns = self._listed(z, epsilon, nats)
         run = loops.compiled_sources(self._on.mesh, self._grid.rough)
-        return run(
-            z,
-            self._grid.tables,
-            self._grid.real,
-            turns.target,
-            turns.source,
-            np.int32(turns.count),
-            np.float64(epsilon),
-            np.float64(nats),
-        )
+        return run(z, *self._along(turns), np.float64(epsilon), np.float64(nats))
 
     def _raise(
         self, z: Any, lenders: list[list[tuple[Array, Array]]], epsilon: float, most: int
@@ -376,15 +363,7 @@ class JaxClosure(Closure):
         with precise():
             turns = self._listed(z, epsilon, NEAR_NATS)
             run = loops.compiled_violated(self._on.mesh, self._grid.distances, most)
-            keys = run(
-                z,
-                self._grid.tables,
-                self._grid.real,
-                turns.target,
-                turns.source,
-                np.int32(turns.count),
-                np.float64(epsilon),
-            )
+            keys = run(z, *self._along(turns), np.float64(epsilon))
             ranked = np.asarray(keys).reshape(-1, most)[self._slots]
         gain, slot = (
             (ranked >> loops.KEY_BITS) / loops.GAIN_UNITS,
