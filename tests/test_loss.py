@@ -186,3 +186,12 @@ def test_many_losses_are_computed_and_say_so_where_an_array_is_asked_for(
         Problem(domain, range(59), computed.loss, 1.0)
     with pytest.raises(ProblemError, match="not finite"):
         DistanceLoss(domain, range(60), 1e4)
+
+
+def test_losses_that_are_not_stored_do_not_change() -> None:
+    loss = DistanceLoss(Domain.from_vectors([[0.0], [1.0], [3.0]]), [0, 2])
+    with pytest.raises(AttributeError, match="other power"):
+        loss.power = 2.0
+    with pytest.raises(ValueError, match="read-only"):
+        loss.outputs[0] = 1
+    assert loss[1].tolist() == [1.0, 2.0]

@@ -57,14 +57,22 @@ class DistanceLoss:
 
     ndim = 2
     dtype = np.dtype(np.float64)
+    domain: Domain
+    outputs: IntArray
+    power: float
 
     def __init__(self, domain: Domain, outputs: npt.ArrayLike, power: float = 1) -> None:
-        self.domain = domain
-        self.outputs = frozen(check_indices(outputs, domain.size, "outputs", ProblemError))
-        self.power = float(power)
+        set_ = object.__setattr__
+        set_(self, "domain", domain)
+        set_(self, "outputs", frozen(check_indices(outputs, domain.size, "outputs", ProblemError)))
+        set_(self, "power", float(power))
         if self.power != 1 and self.power * np.log(domain.diameter) > LARGEST:
             msg = f"losses of up to {domain.diameter:g} to the power {power:g} are not finite"
             raise ProblemError(msg)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        msg = f"losses do not change, and bounds rest on them: make new ones with other {name}"
+        raise AttributeError(msg)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DistanceLoss, (self.domain, self.outputs, self.power)
