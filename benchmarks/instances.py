@@ -21,9 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from instance_files import (
     FOLDER,
     FORMAT,

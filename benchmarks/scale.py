@@ -25,9 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from scale_report import write_report
 
 import panda_mdp as pm

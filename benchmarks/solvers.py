@@ -18,12 +18,9 @@ import argparse
 import json
 import os
 import platform
-import sys
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from solver_cases import FULL, GPU_CASES, ROOT, TOY, Case, city_name
 from solver_report import write_report

@@ -10,15 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
-from scipy.spatial import cKDTree
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from scale import instance
+from scipy.spatial import cKDTree
 
 import panda_mdp as pm
 from panda_mdp.methods.optimal.backends import choose

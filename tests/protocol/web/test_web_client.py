@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from protocol_browser import (
     SLOW_MS,
     VECTORS,
@@ -302,6 +302,29 @@ def test_a_limit_refuses_until_it_is_raised(browser: Browser, site: Site) -> Non
         at.page.fill("#limit", "16")
         at.page.press("#limit", "Enter")
         at.send()
+
+
+def test_a_place_given_while_another_is_sent_is_taken_afterwards(
+    browser: Browser, site: Site
+) -> None:
+    first, second = (place(site, not_an_output(site, record)) for record in (10, 100))
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    with visit(browser, f"{site.url}/#token={site.token()}") as at:
+        at.ready()
+        at.pick(*first)
+        at.page.route("**/reports", hold)
+        with at.page.expect_request("**/reports"):
+            at.page.click("#send:not([disabled])")
+        text = f"{second[0]:.5f}, {second[1]:.5f}"
+        at.page.fill("#numbers", text)
+        at.page.press("#numbers", "Enter")
+        assert text not in at.page.inner_text("#place-said")
+        held[0].continue_()
+        expect(at.page.locator("#place-said")).to_contain_text(text)
 
 
 def test_a_place_beyond_the_map_is_refused(browser: Browser, site: Site) -> None:

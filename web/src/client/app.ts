@@ -57,6 +57,8 @@ export class App {
   private turn = 0;
   private again = 0;
   private busy = false;
+  /** A place that was picked while the one before was being sent: taken afterwards. */
+  private wanted: [number, number] | null = null;
   /** What became of an invitation, until a place is picked. */
   private remark: { text: string; state: "" | "bad" } = { text: "", state: "" };
   /** Whether the table was replaced since the last visit and the person has not agreed yet. */
@@ -201,7 +203,10 @@ export class App {
   }
 
   private async pick(lat: number, lon: number): Promise<void> {
-    if (this.busy) return;
+    if (this.busy) {
+      this.wanted = [lat, lon];
+      return;
+    }
     const { plan } = this.session;
     let place: { lat: number; lon: number };
     let found: Snap;
@@ -344,6 +349,9 @@ export class App {
       await this.stopped(picked, error);
     } finally {
       this.busy = false;
+      const wanted = this.wanted;
+      this.wanted = null;
+      if (wanted) void this.pick(...wanted);
     }
   }
 
