@@ -50,7 +50,9 @@ def test_closure_is_the_shortest_path_metric(size, backend) -> None:
     expected = budgets.copy()
     for k in range(size):
         expected = np.minimum(expected, expected[:, k, None] + expected[k])
-    assert closure(budgets) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    closed = closure(budgets)
+    assert closed == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    assert np.array_equal(closed, closed.T)
 
 
 def test_merging_joins_anchors_whose_rows_must_be_equal() -> None:

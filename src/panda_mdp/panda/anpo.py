@@ -119,8 +119,7 @@ def closure(budgets: FloatArray) -> FloatArray:
             np.minimum(table, table[:, k, None] + table[k], out=table)
         return table
     close(table)
-    # Paths are summed in different orders on the two sides of the diagonal.
-    return np.minimum(table, table.T)
+    return table
 
 
 def anchor_problem(

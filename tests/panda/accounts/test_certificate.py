@@ -7,8 +7,8 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.accounts.certificate import cap, certify
-from panda_mdp.panda.selection.law import AnchorLaw
+from panda_mdp.panda.accounts.certificate import cap, certify, ranked_candidates
+from panda_mdp.panda.selection.law import AnchorLaw, likely_surrogates, surrogate_law
 
 
 @pytest.fixture
@@ -78,3 +78,51 @@ def test_budgets_in_blocks_are_the_least_room_between_cells(monkeypatch) -> None
     coins = pm.BernoulliAnchors("logistic", candidates=chosen)
     with pytest.raises(MethodError, match="selected alike by everybody"):
         tables.PandaPlan.certified(problem, coins, 1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 4, 9, 80])
+def test_nearest_candidates_are_those_of_a_whole_sort_with_ties_by_index(count) -> None:
+    """On a lattice many candidates are equally near, also where the list is cut."""
+    places = np.stack(np.meshgrid(np.arange(9.0), np.arange(9.0)), axis=-1).reshape(-1, 2)
+    domain = pm.Domain.from_vectors(places)
+    candidates = np.delete(np.arange(81), 40)
+    law = AnchorLaw(domain, 0.5, lambda apart: np.full(len(apart), 0.5), 0.5, candidates)
+    apart = domain.distances(None, candidates)
+    expected = candidates[np.argsort(apart, axis=1, kind="stable")[:, :count]]
+    assert np.array_equal(ranked_candidates(law, count), expected)
+
+
+@pytest.mark.parametrize(("chance", "looked_at"), [(0.5, range(64, 80)), (0.05, range(80, 81))])
+def test_likely_surrogates_have_all_the_mass(chance, looked_at) -> None:
+    """Halves leave 2^-64 beyond the nearest 64; twentieths leave 4 %, so that all are listed."""
+    places = np.stack(np.meshgrid(np.arange(9.0), np.arange(9.0)), axis=-1).reshape(-1, 2)
+    domain = pm.Domain.from_vectors(places)
+    candidates = np.delete(np.arange(81), 40)
+    law = AnchorLaw(domain, 1.5, lambda apart: np.full(len(apart), chance), chance, candidates)
+    for x in (0, 40, 77):
+        chosen, v = likely_surrogates(law, x)
+        whole = surrogate_law(law, x)
+        assert len(chosen) in looked_at
+        assert v == pytest.approx(whole[candidates[chosen]], rel=1e-12)
+        assert v.sum() == pytest.approx(whole.sum(), rel=1e-15)
+
+
+@pytest.mark.parametrize("chance", [0.999, 0.9999999])
+def test_budgets_of_almost_sure_coins_are_those_of_the_enumeration(chance) -> None:
+    """Every pair of records by hand: what is beyond the two nearest candidates fits into delta."""
+    rng = np.random.default_rng(8)
+    domain = pm.Domain.from_vectors(rng.random((30, 2)))
+    candidates, delta, epsilon = np.arange(0, 30, 3), 0.01, 3.0
+    law = AnchorLaw(domain, 9.0, lambda apart: np.full(len(apart), chance), chance, candidates)
+    apart = domain.distances(None, None)
+    nearest = apart[:, candidates].argmin(axis=1)
+    expected = epsilon * apart[np.ix_(candidates, candidates)]
+    budgets = expected.copy()
+    for x in range(30):
+        for y in range(30):
+            a, b = nearest[x], nearest[y]
+            if a != b:
+                expected[a, b] = min(expected[a, b], epsilon * apart[x, y])
+    cap(law, epsilon, budgets, delta)
+    assert budgets == pytest.approx(expected, rel=1e-9)
+    assert certify(law, epsilon, delta, budgets * (1 - 1e-9)).holds

@@ -155,6 +155,8 @@ def cap_budgets(
     For records x = begin + i and all x' < x. Of the surrogates whose budget exceeds the room of the
     pair, from the largest budget down, each stays whose mass still fits into delta under the
     hypothesis; the others are lowered to the room. `limit` is the largest number of surrogates.
+    Where all but the two nearest candidates together fit into delta, only their budget is looked
+    at: it cannot stay, and everything else does.
     """
     first = np.empty(limit, np.int64)
     second = np.empty(limit, np.int64)
@@ -164,7 +166,16 @@ def cap_budgets(
         for y in range(x):
             if room[i, y] < 0.0:
                 continue
+            near, near2 = ranked[x, 0], ranked[y, 0]
             for who in (x, y):
+                sure = _probability(start, anchor, probability, tail, who, near)
+                if near2 != near:
+                    sure *= _probability(start, anchor, probability, tail, who, near2)
+                if 1.0 - sure <= delta < sure:
+                    a, b = place[near], place[near2]
+                    if a != b and budgets[a, b] > room[i, y]:
+                        budgets[a, b] = budgets[b, a] = room[i, y]
+                    continue
                 count = _surrogate_pairs(
                     x, y, who, ranked, start, anchor, probability, tail, tiny, first, second, mass
                 )

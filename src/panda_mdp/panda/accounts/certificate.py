@@ -77,10 +77,21 @@ def ranked_candidates(law: AnchorLaw, count: int, records: IntArray | None = Non
         distance = law.domain.metric.pairs(
             np.repeat(part, len(candidates)), np.tile(candidates, len(part))
         ).reshape(len(part), -1)
-        # Candidates ascend, so a stable sort breaks ties by index.
-        order = np.argsort(distance, axis=1, kind="stable")[:, :count]
-        out[begin : begin + step] = candidates[order]
+        out[begin : begin + step] = candidates[_nearest(distance, count)]
     return out
+
+
+def _nearest(distance: FloatArray, count: int) -> IntArray:
+    """Positions of the least entries of every row, ascending, ties by position."""
+    if count < distance.shape[1]:
+        some = np.sort(np.argpartition(distance, count - 1, axis=1)[:, :count], axis=1)
+        near = np.take_along_axis(distance, some, axis=1)
+        alone = (distance <= near.max(axis=1, keepdims=True)).sum(axis=1) == count
+        if alone.all():
+            order = np.argsort(near, axis=1, kind="stable")
+            return np.asarray(np.take_along_axis(some, order, axis=1))
+    # Of entries that are equal at the cut, the first stay.
+    return np.asarray(np.argsort(distance, axis=1, kind="stable")[:, :count])
 
 
 def pair_bound(

@@ -24,6 +24,7 @@ from panda_mdp.panda.schemes.scheme import Scheme, Start
 from panda_mdp.panda.selection.law import (
     AnchorLaw,
     check_anchors,
+    likely_surrogates,
     members,
     near_laws,
     ranking,
@@ -336,10 +337,10 @@ class CoinScheme(Scheme):
         problem, table = self.problem, self.whole_table().matrix
         total = 0.0
         for x in np.flatnonzero(problem.prior):
-            v = surrogate_law(self.law, int(x))[self.law.candidates]
+            chosen, v = likely_surrogates(self.law, int(x))
             empty = max(0.0, 1.0 - float(v.sum()))
             blind = float(problem.loss[x, problem.best_single_output])
-            row = v @ table
+            row = v @ table[chosen]
             total += float(problem.prior[x]) * (float(row @ problem.loss[x]) + empty * blind)
         return total
 

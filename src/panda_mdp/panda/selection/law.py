@@ -29,6 +29,8 @@ from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 BLOCK_ROWS = 1 << 20
+LIKELY, RARE = 64, 1e-18
+"""Candidates that are looked at first for a sum over surrogates, and what may be left out of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +186,22 @@ def ranking(law: AnchorLaw, x: int) -> tuple[IntArray, FloatArray]:
     order = np.lexsort((candidates, distance))
     w = law.dense(np.array([x]))[0][candidates]
     return order, w[order]
+
+
+def likely_surrogates(law: AnchorLaw, x: int) -> tuple[IntArray, FloatArray]:
+    """Positions of candidates and v(x, .) of each, from the nearest of x on; all of them, save a
+    rest that is together rarer than `RARE`."""
+    candidates = law.candidates
+    if len(candidates) > LIKELY:
+        distance = law.domain.metric.pairs(np.full(len(candidates), x), candidates)
+        # With all that are as near as the last one, so that ties fall as in the whole ranking.
+        near = np.flatnonzero(distance <= np.partition(distance, LIKELY - 1)[LIKELY - 1])
+        order = near[np.argsort(distance[near], kind="stable")]
+        w = law.dense(np.array([x]))[0][candidates[order]]
+        if np.prod(1.0 - w) <= RARE:
+            return order, nearest_law(w)
+    order, w = ranking(law, x)
+    return order, nearest_law(w)
 
 
 def near_laws(rows: Rows) -> tuple[IntArray, FloatArray]:
