@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Hundreds of processes start from the same sources: translate each once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo docs test test-engines test-lowest test-lowest-extras mutants release-check proofs check clean
 
@@ -12,7 +14,9 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev check
 	$(BIN)/python .ci/provide.py
 	if $(BIN)/python .ci/provide.py --has node; then npm --prefix web test; fi
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+# One more than there are cores: tests also wait, for servers and browsers.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 # The core on the lowest versions that pyproject.toml declares, in an environment of its own.
 test-lowest: $(VENV)-lowest/.done
@@ -69,7 +73,7 @@ $(VENV)/bin/python:
 
 $(VENV)-lowest/.done: pyproject.toml .ci/lowest.txt
 	$(PYTHON) -m venv $(VENV)-lowest
-	$(VENV)-lowest/bin/python -m pip install --quiet -c .ci/lowest.txt -e . \
+	$(VENV)-lowest/bin/python -m pip install --quiet --no-compile -c .ci/lowest.txt -e . \
 	  hypothesis mpmath pytest pytest-xdist
 	touch $@
 
@@ -78,7 +82,7 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile -e '.[dev]'
 	touch $@ $(VENV)/.demo
 
 clean:

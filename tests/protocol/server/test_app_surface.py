@@ -8,14 +8,15 @@ import secrets
 import signal
 import socket
 import stat
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
+import copied
 import pytest
-from protocol_servers import COMMAND, Running, error_of, publish, small_domain, small_table
+from protocol_servers import Running, error_of, publish, small_domain, small_table
 
 from panda_mdp.protocol.server.context import LOOK_SECONDS
 from panda_mdp.protocol.server.routes.pages import POLICY
@@ -233,10 +234,10 @@ def test_cors_can_be_allowed_for_named_origins(make_server: Callable[..., Runnin
 # Commands
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *args], capture_output=True, text=True, timeout=60, check=False
-    )
+@pytest.fixture
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("output")
+    return lambda *args: copied.run(list(args), folder)
 
 
 def test_a_server_is_made_once_and_ends_cleanly(tmp_path: Path) -> None:
@@ -257,7 +258,9 @@ def test_a_server_is_made_once_and_ends_cleanly(tmp_path: Path) -> None:
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path.name
 
 
-def test_tokens_are_made_and_revoked_beside_a_running_server(here: Running) -> None:
+def test_tokens_are_made_and_revoked_beside_a_running_server(
+    here: Running, run: Callable[..., CompletedProcess[str]]
+) -> None:
     made = run("token", "--database", here.database, "--role", "admin", "--count", "2")
     assert made.returncode == 0, made.stderr
     first, second = made.stdout.split()
@@ -274,7 +277,9 @@ def test_tokens_are_made_and_revoked_beside_a_running_server(here: Running) -> N
     assert here.client(second).get("/v1/tokens").status_code == 200
 
 
-def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
+def test_commands_say_what_is_wrong(
+    tmp_path: Path, run: Callable[..., CompletedProcess[str]]
+) -> None:
     missing = run("serve", "--database", str(tmp_path / "none.db"))
     assert missing.returncode == 2 and "--init" in missing.stderr
     assert run("token", "--role", "king").returncode == 2
@@ -283,7 +288,9 @@ def test_commands_say_what_is_wrong(tmp_path: Path) -> None:
     assert run("serve", "--log-level", "loud").returncode == 2
 
 
-def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_others_can_read_is_refused(
+    tmp_path: Path, run: Callable[..., CompletedProcess[str]]
+) -> None:
     running = Running(str(tmp_path / "panda.db"), tmp_path).start()
     running.stop()
     (tmp_path / "operator.key").chmod(0o644)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import stat
-import subprocess
 import threading
 from pathlib import Path
 
+import copied
 import pytest
-from protocol_servers import COMMAND
 from sqlalchemy import Connection, func, insert, inspect, select, text, update
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
@@ -123,22 +122,8 @@ def test_sqlite_has_one_server_and_postgresql_many(database: str) -> None:
 def test_a_second_server_does_not_start(tmp_path: Path) -> None:
     database = str(tmp_path / "panda.db")
     with Store.create(database) as store, store.claim():
-        found = subprocess.run(
-            [
-                *COMMAND,
-                "serve",
-                "--database",
-                database,
-                "--port",
-                "0",
-                "--key",
-                str(tmp_path / "k"),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        where = ["--database", database, "--port", "0", "--key", str(tmp_path / "k")]
+        found = copied.run(["serve", *where], tmp_path)
     assert found.returncode == 2
     assert "another server uses this database" in found.stderr
 
