@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
-from panda_mdp.compute.backend import host_backend
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.compute.backend import accelerator, host_backend
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain, check_indices
 
@@ -142,10 +143,25 @@ class DistanceLoss:
     def _powers(self, distance: FloatArray) -> FloatArray:
         return distance if self.power == 1 else np.asarray(distance**self.power)
 
+    @cached_property
+    def on_device(self) -> bool:
+        """Whether an accelerator goes through all of these losses, with errors no larger than
+        `relative_error`."""
+        if not accelerator():
+            return False
+        from panda_mdp.compute.jax.device import distance_error, measures
+
+        metric = self.domain.metric
+        return measures(metric) and 2 * distance_error(metric) <= self.relative_error
+
     def __rmatmul__(self, weights: FloatArray) -> FloatArray:
         rows = np.atleast_2d(np.asarray(weights, dtype=np.float64))
         out = np.zeros((len(rows), self.shape[1]))
-        if host_backend() == "numba":
+        if self.on_device:
+            from panda_mdp.compute.jax.displacement import weighted_sums
+
+            out = weighted_sums(self.domain, self.outputs, self.power, rows)
+        elif host_backend() == "numba":
             from panda_mdp.compute.numba.displacement import loss_sums
 
             kind, table, along = self._coordinates
@@ -160,6 +176,10 @@ class DistanceLoss:
         """The least loss, of every record for `axis=1`."""
         if axis == 0:
             return np.minimum.reduce([block.min(axis=0) for _, block in self._blocks()])
+        if axis == 1 and self.on_device:
+            from panda_mdp.compute.jax.displacement import least_losses
+
+            return least_losses(self.domain, self.outputs, self.power)
         everything = np.array([0, self.shape[1]])
         parts = self.least_of_groups(np.arange(self.shape[1]), everything)
         least = np.concatenate([part[:, 0] for _, part in parts])
@@ -227,3 +247,25 @@ def least_of_groups(
     for begin in range(0, size, step):
         rows = slice(begin, min(begin + step, size))
         yield rows, np.minimum.reduceat(loss[rows][:, order], starts[:-1], axis=1)
+
+
+def seen_by_groups(
+    loss: FloatArray | DistanceLoss, order: IntArray, starts: IntArray, margin: float
+) -> tuple[BoolArray, FloatArray]:
+    """Whether some output of a group costs a record at most `margin` more than its cheapest one,
+    (groups, K), and the least loss of every record over the groups where none does."""
+    groups, size = len(starts) - 1, len(loss)
+    if isinstance(loss, DistanceLoss) and loss.on_device:
+        from panda_mdp.compute.jax import displacement
+
+        width = int(np.diff(starts).max())
+        tiles = [np.resize(order[a:b], width) for a, b in itertools.pairwise(starts)]
+        listed = loss.outputs[np.stack(tiles)]
+        return displacement.seen_by_groups(loss.domain, listed, loss.power, margin)
+    sees = np.empty((groups, size), dtype=np.bool_)
+    outside = np.full(size, np.inf)
+    for rows, least in least_of_groups(loss, order, starts):
+        inside = least <= least.min(axis=1, keepdims=True) + margin
+        sees[:, rows] = inside.T
+        outside[rows] = np.where(inside, np.inf, least).min(axis=1)
+    return sees, outside

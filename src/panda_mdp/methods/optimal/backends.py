@@ -121,11 +121,14 @@ class JaxEngine(Engine):
 
     def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
+        from panda_mdp.methods.optimal.lifted_solver import DeviceLifted, fits
 
         reached = localised(problem, graph)
         if reached is None:
             first = warm_start(problem, graph) if start is None else start
             return JaxSolver(problem, graph, first, self.mesh)
+        if fits(problem, self.mesh):
+            return DeviceLifted(problem, graph, start, reached, self.mesh)
 
         def make(part: Problem, graph: Graph, start: FloatArray, owner: IntArray) -> JaxSolver:
             return JaxSolver(part, graph, start, self.mesh, owner)

@@ -51,7 +51,13 @@ class Halpern(ABC):
         self.weight = START_WEIGHT
         self.iterations = 0
         self.residual = math.inf
-        cost = np.ascontiguousarray(problem.weighted_loss[self.order])
+        self._start(start)
+        self.graph = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
+        self.extend(graph)
+
+    def _start(self, start: FloatArray) -> None:
+        """Take over the problem's costs and a table to start from."""
+        cost = np.ascontiguousarray(self.problem.weighted_loss[self.order])
         # Costs of order 1 make one starting weight fit all problems.
         self.unit = float(cost.mean()) or 1.0
         z = start[self.order]
@@ -59,8 +65,6 @@ class Halpern(ABC):
         scale = np.ascontiguousarray(scale / scale.mean())
         self.scale_sums = scale.sum(axis=1)
         self._begin(cost, scale, z)
-        self.graph = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
-        self.extend(graph)
 
     @abstractmethod
     def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:

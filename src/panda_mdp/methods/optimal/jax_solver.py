@@ -38,16 +38,21 @@ class JaxSolver(Halpern):
         graph: Graph,
         start: FloatArray,
         mesh: Mesh,
-        owner: IntArray | None = None,
+        owner: Any = None,
     ) -> None:
         self._owner = owner
         self._on = Placement(mesh, problem.outputs_count)
         # One more record than there are takes the padded edges.
         self._records = ladder(problem.size + 1)
-        require_memory(bytes_needed(self._records, self._padded(graph.count), self._on.width), mesh)
+        edges = self._padded(self._expected(graph))
+        require_memory(bytes_needed(self._records, edges, self._on.width), mesh)
         with precise():
             self._shares = {} if owner is None else self._row_shares(owner)
             super().__init__(problem, graph, start)
+
+    def _expected(self, graph: Graph) -> int:
+        """Edges that are iterated on."""
+        return graph.count
 
     def _padded(self, edges: int) -> int:
         """Edges with their padding: of nodes many are added at a time, and each size compiles."""
@@ -187,17 +192,19 @@ class JaxSolver(Halpern):
     def least(self) -> FloatArray:
         """The least reduced cost of every record, rounding errors subtracted."""
         with precise():
-            terms = self._on.whole(2.0 * self._degree + 6.0)
-            least = _compiled_bound(self._on.mesh)(
-                self._cost64,
-                self._u,
-                self._inverse,
-                self._graph,
-                self._growth_above,
-                np.float64(self.unit),
-                terms,
-            )
-            return np.asarray(least)[: self.problem.size]
+            return np.asarray(self._least())[: self.problem.size]
+
+    def _least(self) -> Array:
+        terms = self._on.whole(2.0 * self._degree + 6.0)
+        return _compiled_bound(self._on.mesh)(
+            self._cost64,
+            self._u,
+            self._inverse,
+            self._graph,
+            self._growth_above,
+            np.float64(self.unit),
+            terms,
+        )
 
 
 def bytes_needed(records: int, edges: int, outputs: int) -> int:

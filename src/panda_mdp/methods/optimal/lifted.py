@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.loss import least_of_groups
+from panda_mdp.loss import seen_by_groups
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.problem import Problem
 from panda_mdp.space.tiles import order_in_space
@@ -72,13 +72,7 @@ def reach(problem: Problem, graph: Graph, nats: float = NATS) -> Reach:
     order, starts = order_in_space(np.ascontiguousarray(loss[some].T), WIDTH)
     tiles = np.stack([np.resize(order[a:b], WIDTH) for a, b in itertools.pairwise(starts)])
     typical = _typical_slope(problem, graph)
-    sees = np.empty((len(tiles), problem.size), dtype=np.bool_)
-    outside = np.full(problem.size, np.inf)
-    for rows, least in least_of_groups(loss, order, starts):
-        limit = least.min(axis=1) + nats * typical / problem.epsilon
-        inside = least <= limit[:, None]
-        sees[:, rows] = inside.T
-        outside[rows] = np.where(inside, np.inf, least).min(axis=1)
+    sees, outside = seen_by_groups(loss, order, starts, nats * typical / problem.epsilon)
     steepness = problem.epsilon / typical if typical > 0 else 0.0
     return Reach(tiles, sees, problem.prior * outside, nats, steepness)
 
@@ -150,8 +144,11 @@ class Lifted:
     ) -> None:
         self.problem, self.graph, self._make = problem, graph, make
         self._before = 0
-        nodes = Nodes(problem, reached)
+        nodes = self._nodes_of(reached)
         self._build(reached, nodes, self._first_table(reached, nodes, start))
+
+    def _nodes_of(self, reached: Reach) -> Nodes:
+        return Nodes(self.problem, reached)
 
     def _first_table(self, reached: Reach, nodes: Nodes, start: FloatArray | None) -> FloatArray:
         """A table on nodes from one of the whole problem, or a start of its own."""
@@ -177,14 +174,22 @@ class Lifted:
 
     def _widen(self) -> None:
         """Go on from the current table with a larger reach: the same tiles see more."""
-        old, table = self._nodes, self._inner.matrix()
+        old, table = self._nodes, self._table()
         self._before = self.iterations
+        del self._inner
         reached = reach(self.problem, self.graph, WIDER * self.reached.nats)
-        nodes = Nodes(self.problem, reached)
+        nodes = self._nodes_of(reached)
+        self._build(reached, nodes, self._moved(old, nodes, table))
+
+    def _table(self) -> FloatArray:
+        """The current table on the nodes."""
+        return np.asarray(self._inner.matrix())
+
+    def _moved(self, old: Nodes, nodes: Nodes, table: FloatArray) -> FloatArray:
+        """A table of old nodes on nodes of the same tiles, and more; 0 on those."""
         wide = np.zeros((nodes.count, WIDTH))
         wide[nodes.id[old.tile, old.record]] = table
-        del self._inner
-        self._build(reached, nodes, wide)
+        return wide
 
     @property
     def iterations(self) -> int:
@@ -247,9 +252,7 @@ class Lifted:
         """A rigorous lower bound on the optimum of the whole problem."""
         from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, total_from_below
 
-        least = np.asarray(self._inner.least())
-        inside = np.full(self.problem.size, np.inf)
-        np.minimum.at(inside, self._nodes.record, np.where(np.isnan(least), -np.inf, least))
+        inside = self._least_of_records()
         outside = self.reached.outside * (1 - 2 * UNIT_ROUNDOFF)
         bound = total_from_below(np.minimum(inside, outside))
         # Where plain costs outside are the least, a wider reach would raise the bound.
@@ -257,6 +260,13 @@ class Lifted:
         if limited > LIMITED * abs(bound) and self.reached.nats < MOST_NATS:
             self._widen()
         return bound
+
+    def _least_of_records(self) -> FloatArray:
+        """The least reduced cost of every record over its nodes; -inf where that is no number."""
+        least = np.asarray(self._inner.least())
+        inside = np.full(self.problem.size, np.inf)
+        np.minimum.at(inside, self._nodes.record, np.where(np.isnan(least), -np.inf, least))
+        return inside
 
     def proof(self) -> None:
         """None: multipliers of nodes are not those of records."""
