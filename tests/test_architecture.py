@@ -52,6 +52,7 @@ SAME_THING = {
     "composed": "two phases composed, and the loops",
     "decode": "bytes to objects: tables and PAnDA's tables",
     "deployments": "messages, routes, storage",
+    "displacement": "losses that are computed as they are used, in numba and JAX",
     "draws": "bits to draws: anchors, and the client's reports",
     "encode": "objects to bytes: tables and PAnDA's tables",
     "everywhere": "every point of an area: the method and its table",
