@@ -32,8 +32,12 @@ def test_panda_writes_a_file_that_others_run(folder: Path) -> None:
     assert {"results.json", "panda.pmdp", "anchors.png"} <= {p.name for p in folder.iterdir()}
     table = pm.load_panda(folder / "panda.pmdp")
     result = json.loads((folder / "results.json").read_text())
-    assert result["holds"] == "yes"
-    assert f"{table.loss:.4f} km" in result["expected loss"]
+    assert result["holds"] is True
+    assert 0 < result["violation"] <= result["delta"] == 0.01
+    assert result["expected_loss"] == pytest.approx(table.loss)
+    assert result["download"] == pytest.approx(table.download)
+    shares = [result[f"share_{part}"] for part in ("selection", "margin", "table")]
+    assert sum(shares) == pytest.approx(1)
 
 
 def test_candidates_and_the_frontier(tmp_path: Path) -> None:
@@ -47,12 +51,26 @@ def test_candidates_and_the_frontier(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--delta", "0"], ["--users", "0"], ["--seed", "-1"], ["--centre", "7"]]
+    ("wrong", "said"),
+    [
+        (["--delta", "0"], "--delta: 0.0 is not a probability"),
+        (["--users", "0"], "--users: 0 is less than 1"),
+        (["--seed", "-1"], "--seed: -1 is less than 0"),
+        (["--limit", "nan"], "--limit: nan is less than 0"),
+        (["--centre", "7"], "the centre alone costs 7"),
+        (["--candidates", "0"], "count is 0"),
+        (["--candidates", "40"], "the whole table for everybody"),
+        (["--candidates", "41"], "the whole table for everybody"),
+        (["--centre", "1", "--candidates", "9"], "--centre and --candidates exclude each other"),
+        (["--candidates", "9", "--calibrate"], "--candidates and --calibrate exclude each other"),
+    ],
 )
-def test_what_cannot_be_is_refused_in_a_line(wrong: list[str], tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused_in_a_line(wrong: list[str], said: str, tmp_path: Path) -> None:
     done = call("panda", "synthetic", *SMALL, *wrong, "--out", tmp_path)
     assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_info_audit_and_explain_speak_of_both_phases(folder: Path, tmp_path: Path) -> None:
@@ -72,6 +90,7 @@ def test_info_audit_and_explain_speak_of_both_phases(folder: Path, tmp_path: Pat
     assert said.exit_code == 0, said.output
     assert "except with probability 0.01" in said.stdout
     assert "downloads" in said.stdout
+    assert "the own row, or outside the ball" in said.stdout
     assert call("explain", file, "--record", stdin="1\n").exit_code == 2
     verify = call("verify", file)
     assert verify.exit_code == 0, verify.output

@@ -47,7 +47,7 @@ def test_both_phases_stand_beside_tables(problem: Problem) -> None:
         assert found.loss >= best
         assert "downloads" in found.note
     for decay in ("exponential", "power", "logistic"):
-        with pytest.raises(MethodError, match="does not fit: Phase I costs"):
+        with pytest.raises(MethodError, match=r"does not fit: Phase I costs.*`panda`, with balls"):
             methods()[f"panda_{decay}"].run(problem)
 
 

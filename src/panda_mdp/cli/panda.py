@@ -72,9 +72,26 @@ def panda(
     if not 0 < delta < 1:
         msg = f"{delta!r} is not a probability between 0 and 1"
         raise typer.BadParameter(msg, param_hint="--delta")
-    if seed < 0 or users < 1 or limit < 0:
-        msg = "seeds and limits are not negative, and there is at least one user"
+    least: tuple[tuple[str, float, float], ...] = (
+        ("--users", users, 1),
+        ("--seed", seed, 0),
+        ("--limit", limit, 0),
+    )
+    for name, value, bound in least:
+        if not value >= bound:
+            msg = f"{value!r} is less than {bound}"
+            raise typer.BadParameter(msg, param_hint=name)
+    given = {"--centre": centre, "--candidates": candidates, "--calibrate": calibrate or None}
+    chosen = [name for name, value in given.items() if value is not None]
+    if len(chosen) > 1:
+        msg = f"{chosen[0]} and {chosen[1]} exclude each other: each names the selection"
         raise typer.BadParameter(msg)
+    if candidates is not None and candidates >= records:
+        msg = (
+            f"{candidates} of {records} records are the whole table for everybody, without a "
+            "Phase I; choose fewer, or make that table with `panda-mdp solve`"
+        )
+        raise typer.BadParameter(msg, param_hint="--candidates")
     clock = time.perf_counter()
     with working("drawing the problem"):
         where = find_city(city, records, seed)
@@ -105,16 +122,17 @@ def panda(
         )
     with working("auditing all pairs"):
         verdict = audit_panda(run)
-    rows = _facts(run, verdict.holds, verdict.violation, time.perf_counter() - clock)
+    result = _figures(run, verdict.holds, verdict.violation)
+    result["seconds"] = time.perf_counter() - clock
     out.mkdir(parents=True, exist_ok=True)
     with working("saving what is public"):
         run.save(out / "panda.pmdp")
     with working("drawing"):
         pictures = _pictures(run, where, frontier, out)
-    output_console().print(facts(f"PAnDA on {city}", list(rows.items())))
+    output_console().print(facts(f"PAnDA on {city}", _facts(result)))
     if frontier is not None:
         _print_frontier(frontier, problem.size, problem.loss_unit or "")
-    result = {**rows, "frontier": [] if frontier is None else _rows(frontier, problem.size)}
+    result["frontier"] = [] if frontier is None else _rows(frontier, problem.size)
     write_json(out / "results.json", result)
     output_console().print(
         f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."
@@ -123,29 +141,57 @@ def panda(
         raise typer.Exit(1)
 
 
-def _facts(
-    run: PandaResult, holds: bool, violation: float | None, seconds: float
-) -> dict[str, Any]:
-    problem, shares = run.problem, run.shares
-    sizes = [len(chosen) for chosen in run.anchor_sets]
-    expected = run.scheme.expected_anchors
-    unit, per_unit = problem.loss_unit, problem.domain.unit
+def _figures(run: PandaResult, holds: bool, violation: float | None) -> dict[str, Any]:
+    """What `results.json` says of a run."""
+    problem, shares, expected = run.problem, run.shares, run.scheme.expected_anchors
     return {
         "selection": repr(run.selection),
-        "guarantee": f"epsilon {run.guarantee.epsilon:g} {per(per_unit)}, "
-        f"delta {run.guarantee.delta:g}",
-        "holds": "yes" if holds else "NO",
-        "largest violation": "unknown" if violation is None else f"{violation:.3g}",
-        "Phase I": f"{shares.selection:.0%} of epsilon; margin {shares.margin:.0%}",
-        "left for the table": f"{shares.remaining:.0%} of epsilon",
-        "records, outputs": f"{problem.size:,}, {problem.outputs_count:,}",
+        "epsilon": run.guarantee.epsilon,
+        "delta": run.guarantee.delta,
+        "unit": problem.domain.unit,
+        "holds": holds,
+        "violation": violation,
+        "share_selection": shares.selection,
+        "share_margin": shares.margin,
+        "share_table": shares.remaining,
+        "records": problem.size,
+        "outputs": problem.outputs_count,
         "users": run.users,
-        "anchors per user": f"{np.mean(sizes):,.1f} (expected {expected:,.1f})",
-        "download per user": f"{expected / problem.size:.1%} of the table",
-        "expected loss": f"{run.scheme.expected_loss():.4f} {unit}, over true records",
-        "loss of these users": f"{run.loss:.4f} {unit}",
-        "seconds": f"{seconds:.1f}",
+        "anchors_per_user": float(np.mean([len(chosen) for chosen in run.anchor_sets])),
+        "expected_anchors": expected,
+        "download": expected / problem.size,
+        "expected_loss": run.scheme.expected_loss(),
+        "users_loss": run.loss,
+        "loss_unit": problem.loss_unit,
     }
+
+
+def _facts(result: dict[str, Any]) -> list[tuple[str, object]]:
+    violation, unit = result["violation"], result["loss_unit"]
+    return [
+        ("selection", result["selection"]),
+        (
+            "guarantee",
+            f"epsilon {result['epsilon']:g} {per(result['unit'])}, delta {result['delta']:g}",
+        ),
+        ("holds", "yes" if result["holds"] else "NO"),
+        ("largest violation", "unknown" if violation is None else f"{violation:.3g}"),
+        (
+            "Phase I",
+            f"{result['share_selection']:.0%} of epsilon; margin {result['share_margin']:.0%}",
+        ),
+        ("left for the table", f"{result['share_table']:.0%} of epsilon"),
+        ("records, outputs", f"{result['records']:,}, {result['outputs']:,}"),
+        ("users", result["users"]),
+        (
+            "anchors per user",
+            f"{result['anchors_per_user']:,.1f} (expected {result['expected_anchors']:,.1f})",
+        ),
+        ("download per user", f"{result['download']:.1%} of the table"),
+        ("expected loss", f"{result['expected_loss']:.4f} {unit}, over true records"),
+        ("loss of these users", f"{result['users_loss']:.4f} {unit}"),
+        ("seconds", f"{result['seconds']:.1f}"),
+    ]
 
 
 def _rows(frontier: Calibration, size: int) -> list[dict[str, Any]]:

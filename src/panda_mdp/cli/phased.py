@@ -80,7 +80,7 @@ def explained(table: PandaTable) -> list[str]:
     total, more = table.guarantee, table.further
     lines = [
         f"Two phases: a selection of anchors is released first ({table.scheme.selection!r}), then "
-        "one report from the row of the nearest.",
+        f"one report from {_row(table)}.",
         f"Together they tell at most epsilon {total.epsilon:g} {per(unit)} about two places, "
         f"whatever was known before, except with probability {total.delta:g}.",
     ]
@@ -98,6 +98,14 @@ def explained(table: PandaTable) -> list[str]:
         "A selection is of one place: whoever moves draws another.",
     ]
     return lines
+
+
+def _row(table: PandaTable) -> str:
+    from panda_mdp.panda.schemes.ball_scheme import CommonBalls
+
+    if isinstance(table.scheme, CommonBalls):
+        return "the own row, or outside the ball from one row that is the same for all"
+    return "the row of the nearest"
 
 
 def _selection(stated: dict[str, Any], unit: str) -> str:

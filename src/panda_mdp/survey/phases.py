@@ -74,7 +74,10 @@ def panda_decay(
     options = Options(gap=GAP, time_limit=time_limit)
     scheme = BernoulliAnchors(decay).scheme(problem, delta, options)
     if scheme.failure is not None:
-        msg = f"does not fit: {str(scheme.failure).split('. ')[0]}"
+        msg = (
+            f"does not fit: {str(scheme.failure).split('. ')[0]}; `panda`, with balls, or "
+            "`panda_candidates` fit"
+        )
         raise MethodError(msg)
     return PandaTable.of(scheme)
 

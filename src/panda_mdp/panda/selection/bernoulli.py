@@ -110,6 +110,9 @@ class BernoulliAnchors:
         With all records this is the whole table for everybody. Where the `problem` is given,
         candidates stand for records that are near them and that their rows serve well.
         """
+        if count > domain.size:
+            msg = f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
+            raise MethodError(msg)
         chosen = None
         if count < domain.size and problem is not None and domain.size <= MOST_LINKED:
             chosen = serving(problem, count)
