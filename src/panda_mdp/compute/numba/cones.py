@@ -6,10 +6,9 @@ A triangle holds a copy of its three rows, and for each output the copy lies in 
 
 which says that the gradient of what is linear between the three is at most kappa times its least
 value, slope = kappa side / sqrt(2). C is the intersection of three quadratic cones, one for each
-corner that may be the least; with slopes below 1 they are round to slope^2 / 3, and the
-largest round cone within each is taken. C does not change when corners are exchanged, so a
-projection keeps their order: it is the one on the cone of the least corner, or, where that would
-change the order, the one on the plane where the two least are equal.
+corner that may be the least. It does not change when corners are exchanged, so a projection keeps
+their order: it is the one on the cone of the least corner, or, where that would change the order,
+the one on the plane where the two least are equal.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ import numpy as np
 from numba import njit, prange
 
 F = np.float32
+ROOT = F(np.sqrt(0.5))
 CHUNK = 16
 
 
 def cone(slope):
-    """(axis of the least corner, axis of the others, tangent, growth) of the cones of a slope.
+    """(axis of the least corner, axis of the others, tangent, growth, flatness) of a slope's cones.
 
     With M = 1 - J / 3 - slope^2 e e' (J all ones, e the least corner) a lies in the cone where
-    a' M a <= 0. One eigenvalue is 1 (the difference of the other two), one nearly 1, which is taken
-    as 1, and one is negative: -tangent^2, with the axis as its vector. `growth` is how much larger
-    than two equal ones the third may be.
+    a' M a <= 0. One eigenvalue is 1 (the difference of the other two), one `flatness`, 1 up to
+    2/3 slope^2, and one is negative: -tangent^2, with the axis as its vector. `growth` is how much
+    larger than two equal ones the third may be.
     """
     square = slope * slope
     matrix = np.array([[2 / 3 - square, -np.sqrt(2) / 3], [-np.sqrt(2) / 3, 1 / 3]])
@@ -35,26 +35,44 @@ def cone(slope):
     axis = vectors[:, 0] * np.sign(vectors[0, 0])
     tangent = np.sqrt(-values[0])
     return np.array(
-        [axis[0], axis[1] / np.sqrt(2), tangent, 1 + slope * np.sqrt(1.5)], dtype=np.float32
+        [axis[0], axis[1] / np.sqrt(2), tangent, 1 + slope * np.sqrt(1.5), values[1]],
+        dtype=np.float32,
     )
 
 
 @njit(inline="always", error_model="numpy")
 def project(a, b, c, shape):
-    """The nearest point of the cone for a <= b <= c."""
+    """The nearest point of the cone for a <= b <= c, on it for sure, nearest up to slope^4.
+
+    Off the axis lie p and q, and the nearest point has (p, w q) times a number there, w = h + (1 -
+    h) flatness where q itself shrinks by h. With the h of w = 1 this is the nearest point of the
+    ray of that direction.
+    """
     along = shape[0] * a + shape[1] * (b + c)
-    ra, rb, rc = a - along * shape[0], b - along * shape[1], c - along * shape[1]
-    off = np.sqrt(ra * ra + rb * rb + rc * rc)
-    tangent = shape[2]
-    if off <= tangent * along:
-        return a, b, c
-    if along <= -tangent * off:
+    p = ROOT * (F(2) * shape[1] * a - shape[0] * (b + c))
+    q = ROOT * (c - b)
+    tangent, flat = shape[2], shape[4]
+    square = tangent * tangent
+    level = flat * p * p + q * q
+    if along >= 0:
+        if level <= square * along * along:
+            return a, b, c
+    elif square * (p * p + flat * q * q) <= flat * along * along:
         return F(0), F(0), F(0)
-    far = (along + tangent * off) / (F(1) + tangent * tangent)
-    part = tangent * far / off
-    pa = far * shape[0] + part * ra
-    pb = far * shape[1] + part * rb
-    pc = far * shape[1] + part * rc
+    height = np.sqrt(level)
+    off = p * p + q * q
+    shrink = tangent * (along * height + tangent * off) / (level + square * off)
+    turned = (shrink + (F(1) - shrink) * flat) * q
+    level = flat * p * p + turned * turned
+    height = np.sqrt(level)
+    size = along * height * tangent + square * (p * p + turned * q)
+    size = max(F(0), size / (level + square * (p * p + turned * turned)))
+    far = size * height / tangent
+    p *= size
+    q = size * turned
+    pa = far * shape[0] + F(2) * ROOT * shape[1] * p
+    middle = far * shape[1] - ROOT * shape[0] * p
+    pb, pc = middle - ROOT * q, middle + ROOT * q
     if pa <= pb:
         return pa, pb, pc
     low = F(0.5) * (a + b)

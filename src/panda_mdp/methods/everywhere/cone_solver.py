@@ -10,26 +10,28 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.numba.cones import cone, run
 from panda_mdp.methods.optimal.cpu_solver import Float32Halpern
 from panda_mdp.methods.optimal.halpern import ROW_PULL, SMALLEST, START_WEIGHT, incidence
-from panda_mdp.problem import Problem
 
 
 class ConeSolver(Float32Halpern):
-    """min sum p c z over tables whose triangles lie in the cone of a slope (numba/cones.py)."""
+    """min sum `cost` z over tables whose triangles lie in the cone of a slope (numba/cones.py).
+
+    `cost` is p c, (K, m), or 0: then the iterates go from `start` to a table near it that keeps the
+    slope, which takes far fewer of them.
+    """
 
     def __init__(
-        self, problem: Problem, corners: IntArray, slope: float, start: FloatArray
+        self, cost: FloatArray, corners: IntArray, slope: float, start: FloatArray
     ) -> None:
-        self.problem, self.corners = problem, corners
+        self.corners = corners
         self.weight = START_WEIGHT
         self.iterations = 0
         self.residual = math.inf
-        cost = problem.weighted_loss
         self.unit = float(cost.mean()) or 1.0
         scale = np.sqrt(np.maximum(start, SMALLEST))
         scale /= scale.mean()
         self._row_sums = scale.sum(axis=1)
         self.shape = cone(slope)  # type: ignore[no-untyped-call]
-        self.start, self.slot = incidence(corners, problem.size)
+        self.start, self.slot = incidence(corners, len(start))
         self.degree = np.diff(self.start)
         self._begin(cost, scale, start)
         self._connect(corners)

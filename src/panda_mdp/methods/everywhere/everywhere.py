@@ -32,8 +32,6 @@ MOST_NATS = 1.0
 CHECKS = (400, 1_200, 2_800, 6_000)
 """Iterations after which the table is repaired and looked at."""
 BLOCK = 40
-TIGHTENING = 5e-4
-"""By which the solver's slope is below the one that is allowed: its tables are not exact."""
 SHARE_OF_BOUND = 0.4
 """Of a time limit: what the lower bound may take."""
 
@@ -87,8 +85,8 @@ class Everywhere:
 
         problem, mesh = self.spread, self.mesh
         start = warm_start(problem, constraint_graph(problem.domain, problem.epsilon))
-        slope = float(self.repair.limits.min()) * mesh.spacing / math.sqrt(2) * (1 - TIGHTENING)
-        solver = ConeSolver(problem, mesh.triangles, slope, start)
+        cost = problem.weighted_loss
+        solver = ConeSolver(cost, mesh.triangles, self.repair.slope, start)
         for target in CHECKS:
             before = self.loss
             while solver.iterations < target and not self._late():
