@@ -124,7 +124,7 @@ def test_london_with_100_tasks_searches_once_from_each(
         searched.extend(options["indices"])
         return dijkstra(graph, **options)
 
-    monkeypatch.setattr("panda_mdp.city.travel.dijkstra", counted)
+    monkeypatch.setattr("scipy.sparse.csgraph.dijkstra", counted)
     tasks = rng.choice(len(domain), 100)
     loss = travel_loss(london, domain, rng.choice(len(domain), 100), tasks)
     assert loss.shape == (128203, 100)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 
 
 def adjacency(
     first: IntArray, second: IntArray, nodes: int, weights: FloatArray | None = None
-) -> csr_array:
+) -> scipy.sparse.csr_array:
     """Edges first -> second among `nodes` as a sparse matrix; weights are 1 where not given.
 
     Entries that repeat are added up. SciPy before 1.17.1 runs through graphs with indices of 32
@@ -23,4 +23,4 @@ def adjacency(
     """
     data = np.ones(len(first)) if weights is None else weights
     ends = (first.astype(np.int32), second.astype(np.int32))
-    return csr_array((data, ends), shape=(nodes, nodes))
+    return scipy.sparse.csr_array((data, ends), shape=(nodes, nodes))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, digest, frozen
@@ -137,7 +137,7 @@ class City(Rebuilt):
             u, v = np.concatenate([u, self.v[both]]), np.concatenate([v, self.u[both]])
         graph = adjacency(u, v, self.nodes)
         directed = strong and self.oneway is not None
-        labels = connected_components(
+        labels = scipy.sparse.csgraph.connected_components(
             graph, directed=directed, connection="strong" if directed else "weak"
         )[1]
         return np.asarray(labels, dtype=np.int64)

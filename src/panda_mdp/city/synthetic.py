@@ -9,8 +9,7 @@ thinned to junctions of mostly three streets, with dead ends branching off into 
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse.csgraph import minimum_spanning_tree
-from scipy.spatial import Delaunay, cKDTree
+import scipy
 
 from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
@@ -65,7 +64,7 @@ def _lattice_points(count: int, rng: np.random.Generator) -> FloatArray:
     weights = np.concatenate([[2.0], rng.lognormal(0, 0.7, satellites)])
     sizes = radius * np.concatenate([[0.45], rng.uniform(0.1, 0.3, satellites)])
     seeds = _sow(districts, hubs, weights, sizes, radius, rng)
-    tree = cKDTree(seeds)
+    tree = scipy.spatial.cKDTree(seeds)
     # Half the distance to the neighbours is the room that a district has.
     near = np.asarray(tree.query(seeds, k=min(5, districts))[0])[:, 1:].mean(axis=1)
     spacing = near / np.sqrt(DISTRICT_POINTS) * rng.lognormal(0, 0.25, districts)
@@ -102,7 +101,7 @@ def _sow(
 
 
 def _districts(
-    tree: cKDTree,
+    tree: scipy.spatial.cKDTree,
     seeds: FloatArray,
     room: FloatArray,
     spacing: FloatArray,
@@ -126,7 +125,7 @@ def _gabriel(points: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
 
     A Delaunay edge belongs to it when neither of the angles that face it is obtuse.
     """
-    triangles = Delaunay(points).simplices.astype(np.int64)
+    triangles = scipy.spatial.Delaunay(points).simplices.astype(np.int64)
     first = triangles[:, [0, 1, 2]].ravel()
     second = triangles[:, [1, 2, 0]].ravel()
     corner = triangles[:, [2, 0, 1]].ravel()
@@ -152,7 +151,7 @@ def _thin(
     """Remove streets until most junctions have three; a spanning tree stays."""
     size = len(points)
     length = np.hypot(*(points[u] - points[v]).T)
-    tree = minimum_spanning_tree(adjacency(u, v, size, length)).tocoo()
+    tree = scipy.sparse.csgraph.minimum_spanning_tree(adjacency(u, v, size, length)).tocoo()
     code = np.minimum(tree.row, tree.col).astype(np.int64) * size + np.maximum(tree.row, tree.col)
     free = np.flatnonzero(~np.isin(u * size + v, code))
     degree = np.bincount(np.concatenate([u, v]), minlength=size)

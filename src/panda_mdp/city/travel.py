@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import CityError
@@ -31,7 +30,9 @@ def travel_unit(by: Measure) -> str:
     return "km" if by == "length" else "min"
 
 
-def travel_graph(city: City, by: Measure = "length", *, directed: bool = False) -> csr_array:
+def travel_graph(
+    city: City, by: Measure = "length", *, directed: bool = False
+) -> scipy.sparse.csr_array:
     """Weights of the streets as a sparse matrix, nodes x nodes, in km or minutes."""
     cost = street_costs(city, by)
     two_way = np.ones(len(cost), dtype=np.bool_)
@@ -41,7 +42,7 @@ def travel_graph(city: City, by: Measure = "length", *, directed: bool = False) 
     second = np.concatenate([city.v, city.u[two_way]])
     a, b, best = shortest_parallel(first, second, np.concatenate([cost, cost[two_way]]))
     starts = np.searchsorted(a, np.arange(city.nodes + 1))
-    return csr_array(
+    return scipy.sparse.csr_array(
         (best, b.astype(np.int32), starts.astype(np.int32)), shape=(city.nodes, city.nodes)
     )
 
@@ -63,7 +64,7 @@ def street_costs(city: City, by: Measure) -> FloatArray:
 
 
 def travel_rows(
-    graph: csr_array, sources: IntArray, *, reverse: bool = False
+    graph: scipy.sparse.csr_array, sources: IntArray, *, reverse: bool = False
 ) -> Iterator[tuple[slice, FloatArray]]:
     """Shortest paths from `sources` to all nodes, in blocks of rows of bounded memory.
 
@@ -75,7 +76,10 @@ def travel_rows(
     for start in range(0, len(sources), step):
         part = slice(start, min(start + step, len(sources)))
         # A symmetric matrix read as directed gives the same paths in half the time.
-        yield part, np.asarray(dijkstra(used, directed=True, indices=sources[part]))
+        yield (
+            part,
+            np.asarray(scipy.sparse.csgraph.dijkstra(used, directed=True, indices=sources[part])),
+        )
 
 
 def travel(

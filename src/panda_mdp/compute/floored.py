@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
-from scipy.spatial.distance import cdist
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
@@ -56,8 +55,8 @@ def groups(domain: Domain, rows: FlooredRows) -> Iterator[Group]:
     shape = rows.shape
     # The numbers of the entries, not the weights: those may be 0, and are then dropped.
     entry = np.arange(1, rows.stored + 1)
-    table = sparse.csr_array((entry, rows.columns, rows.starts), shape=shape)
-    by_column = sparse.csc_array(table[domain.tiles.order])
+    table = scipy.sparse.csr_array((entry, rows.columns, rows.starts), shape=shape)
+    by_column = scipy.sparse.csc_array(table[domain.tiles.order])
     order = _alike(by_column, rows)
     by_column = by_column[:, order]
     mark = np.zeros(shape[0], dtype=np.bool_)
@@ -80,7 +79,7 @@ def groups(domain: Domain, rows: FlooredRows) -> Iterator[Group]:
         yield Group(position, weights, floor)
 
 
-def _alike(by_column: sparse.csc_array, rows: FlooredRows) -> IntArray:
+def _alike(by_column: scipy.sparse.csc_array, rows: FlooredRows) -> IntArray:
     """An order of the outputs by where on the map their largest weight lies."""
     value = rows.values[by_column.data - 1]
     count = np.diff(by_column.indptr)
@@ -175,7 +174,7 @@ def _plain(
         other[position] = False
         outside = np.flatnonzero(other)
         for k, (own, lift) in enumerate(zip(position.tolist(), lifts.tolist(), strict=True)):
-            gaps = np.asarray(cdist(logs[k : k + 1], logs, "chebyshev"))[0]
+            gaps = np.asarray(scipy.spatial.distance.cdist(logs[k : k + 1], logs, "chebyshev"))[0]
             differs = same.reshape(-1) != same.reshape(-1)[k]
             raised = np.concatenate([gaps[differs], np.full(len(outside), lift)])
             if lift < 0:

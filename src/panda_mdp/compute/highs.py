@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.status import Stopped
@@ -58,7 +58,7 @@ class Lp:
     def __init__(
         self,
         cost: FloatArray,
-        rows: sparse.csr_array,
+        rows: scipy.sparse.csr_array,
         row_lower: FloatArray,
         row_upper: FloatArray,
         *,
@@ -106,7 +106,7 @@ class Lp:
             msg = f"this HiGHS does not take {option} = {value!r}; install highspy 1.13 or newer"
             raise SolverError(msg)
 
-    def add_rows(self, rows: sparse.csr_array, lower: FloatArray, upper: FloatArray) -> None:
+    def add_rows(self, rows: scipy.sparse.csr_array, lower: FloatArray, upper: FloatArray) -> None:
         """Further rows, after those that there are."""
         self._highs.addRows(
             rows.shape[0],
@@ -210,7 +210,7 @@ def require_numba(purpose: str) -> None:
 
 def privacy_rows(
     ends: IntArray, exponent: FloatArray, records: int, outputs: int
-) -> sparse.csr_array:
+) -> scipy.sparse.csr_array:
     """Rows s (z_i - g z_j), and the other way round, of every edge and output.
 
     Shape (2 E m, records m), ordered by direction, edge, output; the upper bound of each is 0.
@@ -224,16 +224,16 @@ def privacy_rows(
     both = np.concatenate([scale, scale])
     values = np.stack([both, -1 / both], axis=1)[:, None, :].repeat(outputs, axis=1)
     count = 2 * len(ends) * outputs
-    return sparse.csr_array(
+    return scipy.sparse.csr_array(
         (values.ravel(), columns.ravel(), np.arange(0, 2 * count + 1, 2)),
         shape=(count, records * outputs),
     )
 
 
-def sum_rows(records: int, outputs: int) -> sparse.csr_array:
+def sum_rows(records: int, outputs: int) -> scipy.sparse.csr_array:
     """Rows sum_y z_xy, one per record."""
     entries = records * outputs
-    return sparse.csr_array(
+    return scipy.sparse.csr_array(
         (np.ones(entries), np.arange(entries), np.arange(0, entries + 1, outputs)),
         shape=(records, entries),
     )

@@ -9,7 +9,7 @@ on accelerators is in compute/jax/closure.py.
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.space.domain import Domain
@@ -112,7 +112,7 @@ def _scan_tiles(
     starts, order = domain.tiles.starts, domain.tiles.order
     rows, cols = (slice(starts[t], starts[t + 1]) for t in pair)
     distance = domain.metric.block(order[rows], order[cols])
-    gaps = np.asarray(cdist(logs[rows], logs[cols], "chebyshev"))
+    gaps = np.asarray(scipy.spatial.distance.cdist(logs[rows], logs[cols], "chebyshev"))
     differ = same[rows][:, None] != same[cols]
     rates = np.zeros_like(gaps)
     rates[differ] = (gaps[differ] + LOG_ERROR) / (distance[differ] * shrink)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.csgraph import shortest_path
+import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import DomainError
@@ -50,7 +50,7 @@ def elastic(domain: Domain, scale: npt.ArrayLike) -> Domain:
         msg = f"the domain has {domain.size:,} records; elastic metrics take up to {LARGEST:,}"
         raise DomainError(msg)
     steps = domain.distances() * (0.5 * (scales[:, None] + scales))
-    lengths = shortest_path(steps, method="FW", directed=False)
+    lengths = scipy.sparse.csgraph.shortest_path(steps, method="FW", directed=False)
     made = Domain.from_matrix(0.5 * (lengths + lengths.T), unit=domain.unit)
     return made if domain.nodes is None else made.with_nodes(domain.nodes)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.csgraph import shortest_path
+import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import DomainError
@@ -82,7 +82,9 @@ class Fences(Rebuilt):
         for rows, block in self.domain.blocks():
             np.minimum.at(nearest, (group[rows, None], group[None, :]), block)
         np.fill_diagonal(nearest, 0.0)
-        ways = shortest_path(np.minimum(nearest, nearest.T), method="FW", directed=False)
+        ways = scipy.sparse.csgraph.shortest_path(
+            np.minimum(nearest, nearest.T), method="FW", directed=False
+        )
         lengths = 0.5 * (ways + ways.T) * (1 - SHORTER)
         object.__setattr__(self, "quotient", Domain.from_matrix(lengths, unit=self.domain.unit))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, frozen
 from panda_mdp.compute.highs import Lp
@@ -98,15 +98,15 @@ def _solve(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArra
             "on; compare the mechanisms on fewer records or outputs"
         )
         raise MethodError(msg)
-    product = sparse.kron(sparse.csr_array(first), sparse.eye_array(outer))
-    slack = sparse.csr_array(np.ones((size * outer, 1)))
-    simplex = sparse.kron(sparse.eye_array(inner), np.ones((1, outer)))
-    rows = sparse.csr_array(
-        sparse.vstack(
+    product = scipy.sparse.kron(scipy.sparse.csr_array(first), scipy.sparse.eye_array(outer))
+    slack = scipy.sparse.csr_array(np.ones((size * outer, 1)))
+    simplex = scipy.sparse.kron(scipy.sparse.eye_array(inner), np.ones((1, outer)))
+    rows = scipy.sparse.csr_array(
+        scipy.sparse.vstack(
             [
-                sparse.hstack([product, -slack]),
-                sparse.hstack([product, slack]),
-                sparse.hstack([simplex, sparse.csr_array((inner, 1))]),
+                scipy.sparse.hstack([product, -slack]),
+                scipy.sparse.hstack([product, slack]),
+                scipy.sparse.hstack([simplex, scipy.sparse.csr_array((inner, 1))]),
             ]
         )
     )

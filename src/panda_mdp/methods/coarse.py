@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse.csgraph import floyd_warshall
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.rate import LOG_ERROR
@@ -207,7 +207,7 @@ def shortest_paths(between: FloatArray) -> FloatArray:
     # SciPy takes what is below 1e-8 for no edge at all; powers of two change no digit.
     nearest = between[~np.eye(len(between), dtype=bool)].min()
     unit = 2.0 ** np.floor(np.log2(nearest))
-    return np.asarray(floyd_warshall(between / unit, directed=False) * unit)
+    return np.asarray(scipy.sparse.csgraph.floyd_warshall(between / unit, directed=False) * unit)
 
 
 def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem:

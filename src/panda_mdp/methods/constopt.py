@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
 from panda_mdp.compute.closure import Closure
@@ -166,7 +166,9 @@ class _Run:
         touched = (form.near[first] | form.near[second]).ravel()
         # Pairs of far entries hold by themselves.
         private = private[np.flatnonzero(np.concatenate([touched, touched]))]
-        rows = sparse.csr_array(sparse.vstack([sum_rows(size, outputs), private]) @ form.matrix)
+        rows = scipy.sparse.csr_array(
+            scipy.sparse.vstack([sum_rows(size, outputs), private]) @ form.matrix
+        )
         given = np.concatenate([sum_rows(size, outputs) @ form.given, private @ form.given])
         upper = np.concatenate([np.ones(size), np.zeros(private.shape[0])]) - given
         lower = np.concatenate([upper[:size], np.full(private.shape[0], -np.inf)])
@@ -206,7 +208,7 @@ class Form:
     """Tables z = matrix @ v + given, laid out row by row, for variables v >= 0."""
 
     near: BoolArray
-    matrix: sparse.csr_array
+    matrix: scipy.sparse.csr_array
     given: FloatArray
 
     def table(self, values: FloatArray) -> FloatArray:
@@ -224,12 +226,12 @@ def restricted_form(near: BoolArray, exponential: FloatArray, *, weighted: bool)
     far = np.flatnonzero(~near.ravel())
     free = np.arange(len(places))
     shape = (near.size, len(places))
-    matrix = sparse.csr_array((np.ones(len(places)), (places, free)), shape=shape)
+    matrix = scipy.sparse.csr_array((np.ones(len(places)), (places, free)), shape=shape)
     given = np.zeros(near.size)
     if weighted:
         entries = (exponential.ravel()[far], (far, far % near.shape[1]))
-        weights = sparse.csr_array(entries, shape=(near.size, near.shape[1]))
-        matrix = sparse.csr_array(sparse.hstack([matrix, weights]))
+        weights = scipy.sparse.csr_array(entries, shape=(near.size, near.shape[1]))
+        matrix = scipy.sparse.csr_array(scipy.sparse.hstack([matrix, weights]))
     else:
         given[far] = exponential.ravel()[far]
     return Form(near, matrix, given)

@@ -14,9 +14,10 @@ whichever makes the positive part of b smallest. The proof and its use are in do
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.problem import Problem
@@ -35,7 +36,7 @@ SAMPLE = 64
 SPARSE_SHARE = 0.1
 """Losses of which fewer are positive are worth multiplying one by one."""
 
-Kernel = FloatArray | sparse.csr_array
+Kernel: TypeAlias = "FloatArray | scipy.sparse.csr_array"
 
 
 class Smoothing:
@@ -68,7 +69,7 @@ class Smoothing:
 def _product(kernel: Kernel, columns: FloatArray) -> FloatArray:
     few = np.count_nonzero(columns) < SPARSE_SHARE * columns.size
     if few and not isinstance(kernel, np.ndarray):
-        return np.asarray((kernel @ sparse.csc_array(columns)).toarray())
+        return np.asarray((kernel @ scipy.sparse.csc_array(columns)).toarray())
     return np.asarray(kernel @ columns)
 
 
@@ -108,11 +109,11 @@ def _affordable(domain: Domain, radius: float) -> float:
     return radius
 
 
-def _like(pattern: sparse.csr_array, data: FloatArray) -> sparse.csr_array:
-    return sparse.csr_array((data, pattern.indices, pattern.indptr), shape=pattern.shape)
+def _like(pattern: scipy.sparse.csr_array, data: FloatArray) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((data, pattern.indices, pattern.indptr), shape=pattern.shape)
 
 
-def _near(domain: Domain, radius: float) -> sparse.csr_array:
+def _near(domain: Domain, radius: float) -> scipy.sparse.csr_array:
     """Distances of all pairs within a radius, both ways, and of every record to itself (0)."""
     chunks = list(domain.pairs_within(radius))
     own = np.arange(domain.size)
@@ -121,4 +122,4 @@ def _near(domain: Domain, radius: float) -> sparse.csr_array:
     distance = np.concatenate(
         [np.zeros(domain.size), *(d for _, _, d in chunks), *(d for _, _, d in chunks)]
     )
-    return sparse.csr_array((distance, (first, second)), shape=(domain.size, domain.size))
+    return scipy.sparse.csr_array((distance, (first, second)), shape=(domain.size, domain.size))

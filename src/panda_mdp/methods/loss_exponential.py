@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
@@ -208,7 +208,7 @@ def best_constant(envelope: Envelope) -> float:
     losses = [envelope.expected_loss(float(constant)) for constant in grid]
     k = int(np.argmin(losses))
     low, high = grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)]
-    optimum = minimize_scalar(
+    optimum = scipy.optimize.minimize_scalar(
         lambda log: envelope.expected_loss(float(np.exp(log))),
         bounds=(float(np.log(low)), float(np.log(high))),
         method="bounded",

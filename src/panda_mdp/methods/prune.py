@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import nnls
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import MethodError
@@ -211,7 +211,7 @@ class _Choice:
             return near[:1], np.ones(1)
         root = np.linalg.cholesky(gram + 1e-9 * size * np.eye(count)).T
         heavy = 1e3 * np.sqrt(size)
-        shares, _ = nnls(
+        shares, _ = scipy.optimize.nnls(
             np.vstack([root, np.full(count, heavy)]), np.append(np.zeros(count), heavy)
         )
         return near, np.asarray(shares / shares.sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from scipy.linalg import LinAlgError, solve
+import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
@@ -54,8 +54,8 @@ def tight_constraints(problem: Problem) -> Mechanism:
 
 def _shares(decay: FloatArray, epsilon: float) -> FloatArray:
     try:
-        share = np.asarray(solve(decay, np.ones(len(decay))))
-    except LinAlgError:
+        share = np.asarray(scipy.linalg.solve(decay, np.ones(len(decay))))
+    except scipy.linalg.LinAlgError:
         share = np.full(len(decay), -1.0)
     if not share.min() >= 0:
         msg = (

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.spatial import Voronoi
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 
@@ -80,11 +79,11 @@ class Cells:
         return np.asarray((self._incidence @ values.T).T)
 
     @cached_property
-    def _incidence(self) -> csr_array:
+    def _incidence(self) -> scipy.sparse.csr_array:
         sites = np.concatenate([self.left, self.right])
         edges = np.tile(np.arange(self.edges), 2)
         signs = np.repeat([1.0, -1.0], self.edges)
-        return csr_array((signs, (sites, edges)), shape=(len(self.sites), self.edges))
+        return scipy.sparse.csr_array((signs, (sites, edges)), shape=(len(self.sites), self.edges))
 
     def turns(self, points: FloatArray) -> FloatArray:
         """How often each cell's boundary turns around each point, shape (points, sites)."""
@@ -97,7 +96,7 @@ def voronoi(sites: FloatArray) -> Cells:
     _, sizes, axes = np.linalg.svd(spread, full_matrices=False)
     if len(sites) == 2 or sizes[1] <= COLLINEAR * sizes[0]:
         return _strips(sites, axes[0])
-    diagram = Voronoi(sites)
+    diagram = scipy.spatial.Voronoi(sites)
     left, right = np.array(diagram.ridge_points, dtype=np.int64).T
     ends = np.array(diagram.ridge_vertices, dtype=np.int64)
     across = sites[left] - sites[right]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, MissingDependencyError
@@ -97,7 +97,7 @@ def merge(budgets: FloatArray) -> tuple[IntArray, FloatArray]:
     Returns the group of each anchor and a (groups, groups) metric in nats.
     """
     linked = (budgets < MERGED).astype(np.int8)
-    count, group = connected_components(linked, directed=False)
+    count, group = scipy.sparse.csgraph.connected_components(linked, directed=False)
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(count))
     if count < len(budgets):

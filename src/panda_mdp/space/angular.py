@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.distance import cdist
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen, owning
 from panda_mdp.errors import DomainError
@@ -83,8 +83,16 @@ class Angular(Metric):
         across = CompensatedSum((len(rows), len(cols)))
         along = CompensatedSum((len(rows), len(cols)))
         for part in sum_slices(self.vectors.shape[1]):
-            across.add(np.asarray(cdist(first[:, part], second[:, part], "sqeuclidean")))
-            along.add(np.asarray(cdist(first[:, part], -second[:, part], "sqeuclidean")))
+            across.add(
+                np.asarray(
+                    scipy.spatial.distance.cdist(first[:, part], second[:, part], "sqeuclidean")
+                )
+            )
+            along.add(
+                np.asarray(
+                    scipy.spatial.distance.cdist(first[:, part], -second[:, part], "sqeuclidean")
+                )
+            )
         return np.asarray(2 * np.arctan2(np.sqrt(across.value), np.sqrt(along.value)))
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:

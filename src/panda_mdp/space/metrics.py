@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, digest, frozen, owning
 from panda_mdp.space.checks import (
@@ -97,11 +96,11 @@ class Metric(ABC):
         return radius * (1 + 1e-12)
 
     @cached_property
-    def tree(self) -> cKDTree | None:
+    def tree(self) -> scipy.spatial.cKDTree | None:
         """A k-d tree over the embedding where one pays off and is exact."""
         if self.kind == "matrix" or self.embedding.shape[1] > TREE_DIMENSIONS:
             return None
-        return cKDTree(self.embedding)
+        return scipy.spatial.cKDTree(self.embedding)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -252,7 +251,11 @@ class Euclidean(Metric):
         first, second = self.vectors[rows], self.vectors[cols]
         total = CompensatedSum((len(rows), len(cols)))
         for part in sum_slices(self.vectors.shape[1]):
-            total.add(np.asarray(cdist(first[:, part], second[:, part], "sqeuclidean")))
+            total.add(
+                np.asarray(
+                    scipy.spatial.distance.cdist(first[:, part], second[:, part], "sqeuclidean")
+                )
+            )
         return np.asarray(np.sqrt(total.value))
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:

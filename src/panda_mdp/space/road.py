@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
+import scipy
 
 from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
@@ -36,11 +35,11 @@ class Road(Matrix):
     whole table is formed only where compiled loops or files need it (`distances`).
     """
 
-    graph: csr_array
+    graph: scipy.sparse.csr_array
     nodes: IntArray
     _rows: OrderedDict[int, FloatArray]
 
-    def __init__(self, graph: csr_array, nodes: IntArray, unit: str) -> None:
+    def __init__(self, graph: scipy.sparse.csr_array, nodes: IntArray, unit: str) -> None:
         # The base class would want the table; it is formed when it is asked for.
         vars(self).update(graph=graph, nodes=frozen(nodes), unit=unit, _rows=OrderedDict())
 
@@ -57,7 +56,7 @@ class Road(Matrix):
         _refuse_together(costs, self.nodes)
 
     @classmethod
-    def over(cls, graph: csr_array, nodes: IntArray, unit: str) -> Road:
+    def over(cls, graph: scipy.sparse.csr_array, nodes: IntArray, unit: str) -> Road:
         """The metric of a symmetric graph of costs in `unit`; records must be joined by it."""
         graph.data = frozen(np.rint(graph.data * STEPS_PER_UNIT))
         return cls(graph, nodes, unit)
@@ -134,7 +133,7 @@ class Road(Matrix):
         step = max(1, BLOCK_ENTRIES // nodes)
         for start in range(0, self.size, step):
             sources = self.nodes[start : start + step]
-            _, before = dijkstra(
+            _, before = scipy.sparse.csgraph.dijkstra(
                 self.graph, directed=True, indices=sources, return_predecessors=True
             )
             for k, source in enumerate(sources):
@@ -157,7 +156,7 @@ class Road(Matrix):
             yield slice(start, start + len(part)), rows
 
     def _compute(self, records: IntArray) -> None:
-        ways = dijkstra(self.graph, directed=True, indices=self.nodes[records])
+        ways = scipy.sparse.csgraph.dijkstra(self.graph, directed=True, indices=self.nodes[records])
         table = np.asarray(ways)[:, self.nodes] / STEPS_PER_UNIT
         self._rows.update(zip(records.tolist(), table, strict=True))
 
@@ -178,8 +177,8 @@ def _last_record(before: IntArray, source: int, is_record: BoolArray) -> IntArra
         last = np.where(further, last[last], last)
 
 
-def _refuse_cut_off(graph: csr_array, nodes: IntArray) -> None:
-    part = connected_components(graph, directed=False)[1][nodes]
+def _refuse_cut_off(graph: scipy.sparse.csr_array, nodes: IntArray) -> None:
+    part = scipy.sparse.csgraph.connected_components(graph, directed=False)[1][nodes]
     wrong = np.flatnonzero(part != part[0])
     if len(wrong):
         msg = (
@@ -189,14 +188,14 @@ def _refuse_cut_off(graph: csr_array, nodes: IntArray) -> None:
         raise DomainError(msg)
 
 
-def _refuse_together(graph: csr_array, nodes: IntArray) -> None:
+def _refuse_together(graph: scipy.sparse.csr_array, nodes: IntArray) -> None:
     """Records that streets of no length join are at distance 0."""
     coordinates = graph.tocoo()
     still = coordinates.data == 0
     if not still.any():
         return
     joined = adjacency(coordinates.row[still], coordinates.col[still], graph.shape[0])
-    group = connected_components(joined, directed=False)[1][nodes]
+    group = scipy.sparse.csgraph.connected_components(joined, directed=False)[1][nodes]
     _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse] != np.arange(len(nodes)))
     if len(again):

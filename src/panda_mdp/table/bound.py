@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
 from panda_mdp.errors import ProblemError
@@ -115,8 +115,8 @@ def reduced_costs(
 ) -> tuple[FloatArray, FloatArray]:
     """h of the module's head, and the sum of the sizes of its terms; both (records, m)."""
     shape, column = (len(cost), len(pairs)), np.arange(len(pairs))
-    up = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], column)), shape=shape)
-    down = sparse.csr_array((growths, (pairs[:, 1], column)), shape=shape)
+    up = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], column)), shape=shape)
+    down = scipy.sparse.csr_array((growths, (pairs[:, 1], column)), shape=shape)
     reduced = cost + (up - down) @ multipliers
     size = np.abs(cost) + (up + down) @ multipliers
     return np.asarray(reduced), np.asarray(size)

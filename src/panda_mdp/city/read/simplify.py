@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
@@ -81,7 +81,9 @@ def _chains(network: Network, inner: BoolArray) -> tuple[IntArray, int]:
     node, segment = node[at], segment[at]
     order = np.argsort(node, kind="stable")
     first, second = segment[order][0::2], segment[order][1::2]
-    count, label = connected_components(adjacency(first, second, segments), directed=False)
+    count, label = scipy.sparse.csgraph.connected_components(
+        adjacency(first, second, segments), directed=False
+    )
     return np.asarray(label, dtype=np.int64), int(count)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.compute.highs import Answer, Lp, cost_scale, multipliers, privacy_rows, sum_rows
@@ -63,7 +63,7 @@ class Cut:
     costed: bool
     """Whether the internal costs count: an optimality cut; else a feasibility cut."""
     edges: IntArray
-    weights: sparse.csr_array
+    weights: scipy.sparse.csr_array
     """Shape (2 edges, m): z_i <= g z_j first, then z_j <= g z_i."""
 
 
@@ -131,13 +131,13 @@ class Cluster:
         count, outputs = len(self.records), split.outputs
         size = count + len(self.border)
         rows = privacy_rows(place[ends], split.exponent[self.edges], size, outputs).tocsc()
-        self._given = sparse.csr_array(rows[:, count * outputs :])
-        own = sparse.csr_array(rows[:, : count * outputs])
+        self._given = scipy.sparse.csr_array(rows[:, count * outputs :])
+        own = scipy.sparse.csr_array(rows[:, : count * outputs])
         self._places = count + np.arange(own.shape[0])
         self._free = np.full(own.shape[0], -np.inf)
         self._lp = Lp(
             split.cost[self.records].ravel(),
-            sparse.csr_array(sparse.vstack([sum_rows(count, outputs), own])),
+            scipy.sparse.csr_array(scipy.sparse.vstack([sum_rows(count, outputs), own])),
             np.concatenate([np.ones(count), self._free]),
             np.concatenate([np.ones(count), np.zeros(own.shape[0])]),
             # Presolve would throw the basis away.
@@ -169,7 +169,7 @@ class Cluster:
         duals = multipliers(
             prices[len(self.records) :], split.exponent[self.edges], split.outputs
         ).reshape(2 * len(self.edges), split.outputs)
-        return Cut(self.label, costed, self.edges, sparse.csr_array(duals))
+        return Cut(self.label, costed, self.edges, scipy.sparse.csr_array(duals))
 
 
 class Master:
@@ -187,15 +187,15 @@ class Master:
         count = len(split.border)
         self._entries = count * outputs
         self._theta = {c.label: self._entries + k for k, c in enumerate(split.clusters)}
-        rows = sparse.vstack(
+        rows = scipy.sparse.vstack(
             [
                 sum_rows(count, outputs),
                 privacy_rows(ends, split.exponent[self._edges], count, outputs),
             ]
         )
         private = rows.shape[0] - count
-        unused = sparse.csr_array((rows.shape[0], len(split.clusters)))
-        wide = sparse.csr_array(sparse.hstack([rows, unused]))
+        unused = scipy.sparse.csr_array((rows.shape[0], len(split.clusters)))
+        wide = scipy.sparse.csr_array(scipy.sparse.hstack([rows, unused]))
         least = [float(split.cost[c.records].min(axis=1).sum()) for c in split.clusters]
         self._rows = rows.shape[0]
         self._lp = Lp(
@@ -230,7 +230,9 @@ class Master:
             shape = (len(limits), self._entries + len(self._theta))
             rows = (np.concatenate(values), np.concatenate(columns), np.array(starts))
             self._lp.add_rows(
-                sparse.csr_array(rows, shape=shape), np.array(limits), np.full(len(limits), np.inf)
+                scipy.sparse.csr_array(rows, shape=shape),
+                np.array(limits),
+                np.full(len(limits), np.inf),
             )
 
     def solve(self, time_limit: float | None = None) -> Answer:

@@ -16,7 +16,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.spatial import cKDTree
+import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.compute.closure import Closure
@@ -72,7 +72,7 @@ class MeshRepair:
         outer = np.flatnonzero(~mesh.covered)
         if not len(outer):
             return np.empty((0, 2), dtype=np.int64), np.empty(0)
-        tree = cKDTree(mesh.plane)
+        tree = scipy.spatial.cKDTree(mesh.plane)
         near: Any = tree.query_ball_point(mesh.plane[outer], NEAR_SIDES * mesh.spacing)
         ends = np.array(
             [(x, y) for x, some in zip(outer, near, strict=True) for y in some if x != y]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem
@@ -56,7 +56,7 @@ def spread(problem: Problem) -> Problem:
     return replace(problem, loss=loss, prior=prior / prior.sum())
 
 
-def mixing(mesh: Mesh, problem: Problem) -> sparse.csr_array:
+def mixing(mesh: Mesh, problem: Problem) -> scipy.sparse.csr_array:
     """Q of the module's head, (K, K)."""
     size, corners = problem.size, mesh.triangles
     people = problem.prior[corners] / HAT
@@ -72,4 +72,4 @@ def mixing(mesh: Mesh, problem: Problem) -> sparse.csr_array:
             columns.append(corners[:, u])
             values.append(share)
     parts = (np.concatenate(rows), np.concatenate(columns))
-    return sparse.csr_array((np.concatenate(values), parts), shape=(size, size))
+    return scipy.sparse.csr_array((np.concatenate(values), parts), shape=(size, size))

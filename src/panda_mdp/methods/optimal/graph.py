@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.spatial import Delaunay, QhullError, cKDTree
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.threads import by_slices
@@ -101,8 +101,8 @@ def _measured(domain: Domain, ends: IntArray, epsilon: float) -> Graph:
 def delaunay(points: FloatArray) -> IntArray:
     """Edges of the Delaunay triangulation (none where all points lie on a line)."""
     try:
-        triangles = Delaunay(points - points.mean(axis=0)).simplices
-    except QhullError:
+        triangles = scipy.spatial.Delaunay(points - points.mean(axis=0)).simplices
+    except scipy.spatial.QhullError:
         return np.empty((0, 2), dtype=np.int64)
     return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
 
@@ -110,7 +110,7 @@ def delaunay(points: FloatArray) -> IntArray:
 def yao(points: FloatArray, cones: int, candidates: int = 48) -> IntArray:
     """From every point an edge to the nearest of its `candidates` nearest in each cone."""
     count = min(candidates, len(points) - 1)
-    tree = cKDTree(points)
+    tree = scipy.spatial.cKDTree(points)
     chosen = np.full((len(points), cones), -1, dtype=np.int64)
 
     def work(part: slice) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.closure import Closure
@@ -143,7 +143,7 @@ class _Run:
         edges = privacy_rows(graph.ends, problem.epsilon * graph.length, size, outputs)
         lp = Lp(
             cost,
-            csr_array(vstack([sum_rows(size, outputs), edges])),
+            scipy.sparse.csr_array(scipy.sparse.vstack([sum_rows(size, outputs), edges])),
             np.concatenate([np.ones(size), np.full(edges.shape[0], -np.inf)]),
             np.concatenate([np.ones(size), np.zeros(edges.shape[0])]),
             algorithm=self.algorithm,

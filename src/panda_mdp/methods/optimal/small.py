@@ -22,8 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
+import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.closure import Closure
@@ -255,7 +254,7 @@ class BoxedLp:
         self.scale = 1 / np.sqrt(ratio[self.binding])
         count = len(pair)
         rows = np.arange(count)
-        self.inequalities = sparse.csr_array(
+        self.inequalities = scipy.sparse.csr_array(
             (
                 np.concatenate([self.scale, -1 / self.scale]),
                 (
@@ -266,7 +265,7 @@ class BoxedLp:
             shape=(count, size * outputs),
         )
         entries = np.arange(size * outputs)
-        self.sums = sparse.csr_array(
+        self.sums = scipy.sparse.csr_array(
             (most.ravel(), (entries // outputs, entries)), shape=(size, size * outputs)
         )
         self.cost = (excess / room * most).ravel()
@@ -276,7 +275,7 @@ class BoxedLp:
         count = self.inequalities.shape[0]
         attempts = [("highs-ds", True), ("highs-ipm", True), ("highs-ds", False)]
         # SciPy's stubs know neither sparse rows nor a method that is a variable.
-        highs: Any = linprog
+        highs: Any = scipy.optimize.linprog
         if count > SIMPLEX_ROWS:
             attempts[:2] = attempts[1::-1]
         for method, presolve in attempts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.highs import Lp, multipliers, privacy_rows, sum_rows
@@ -65,15 +65,15 @@ class _Lp:
         self.exponent = problem.epsilon * graph.length
         forms = goal.forms.rows(size, outputs)
         self.groups = goal.forms.forward(np.zeros(self.shape)).shape[1]
-        names = sparse.kron(
-            np.ones((forms.shape[0] // self.groups, 1)), sparse.eye_array(self.groups)
+        names = scipy.sparse.kron(
+            np.ones((forms.shape[0] // self.groups, 1)), scipy.sparse.eye_array(self.groups)
         )
         self.edges = privacy_rows(graph.ends, self.exponent, size, outputs)
-        table = sparse.vstack([sum_rows(size, outputs), self.edges, forms])
-        beside = sparse.vstack(
-            [sparse.csr_array((size + self.edges.shape[0], self.groups)), -names]
+        table = scipy.sparse.vstack([sum_rows(size, outputs), self.edges, forms])
+        beside = scipy.sparse.vstack(
+            [scipy.sparse.csr_array((size + self.edges.shape[0], self.groups)), -names]
         )
-        self.rows = sparse.hstack([table, beside])
+        self.rows = scipy.sparse.hstack([table, beside])
         self.free = self.edges.shape[0] + forms.shape[0]
 
     def solve(
@@ -83,7 +83,9 @@ class _Lp:
         size, outputs = self.shape
         lp = Lp(
             cost,
-            sparse.csr_array(sparse.vstack([self.rows, sparse.csr_array(last.reshape(1, -1))])),
+            scipy.sparse.csr_array(
+                scipy.sparse.vstack([self.rows, scipy.sparse.csr_array(last.reshape(1, -1))])
+            ),
             np.concatenate([np.ones(size), np.full(self.free + 1, -np.inf)]),
             np.concatenate([np.ones(size), np.zeros(self.free), [most]]),
             algorithm="ipm",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 
@@ -44,7 +44,7 @@ class LpForms(Forms):
     """Forms that are all held, none of them negative: the rows of an LP."""
 
     @abstractmethod
-    def rows(self, size: int, outputs: int) -> sparse.csr_array:
+    def rows(self, size: int, outputs: int) -> scipy.sparse.csr_array:
         """The forms as rows over the flat table, forms by groups."""
 
 
@@ -100,7 +100,7 @@ class CityForms(Forms):
 class Gain(LpForms, CityForms):
     """Guesses by outputs: (A z)_wy = sum_x a_wx z_xy with a_wx = p_x g_wx >= 0."""
 
-    coefficients: sparse.csr_array
+    coefficients: scipy.sparse.csr_array
     stiffness: float = 2.0
 
     def forward(self, table: FloatArray) -> FloatArray:
@@ -113,10 +113,12 @@ class Gain(LpForms, CityForms):
         return np.maximum(self.adjoint(admissible(weights)) * (1 - ROUNDED), 0.0)
 
     def permuted(self, order: IntArray) -> Gain:
-        return replace(self, coefficients=sparse.csr_array(self.coefficients[:, order]))
+        return replace(self, coefficients=scipy.sparse.csr_array(self.coefficients[:, order]))
 
-    def rows(self, size: int, outputs: int) -> sparse.csr_array:
-        return sparse.csr_array(sparse.kron(self.coefficients, sparse.eye_array(outputs)))
+    def rows(self, size: int, outputs: int) -> scipy.sparse.csr_array:
+        return scipy.sparse.csr_array(
+            scipy.sparse.kron(self.coefficients, scipy.sparse.eye_array(outputs))
+        )
 
     def shares(self) -> FloatArray:
         return relative(self._column_sums())
@@ -148,8 +150,8 @@ class Total(LpForms, CityForms):
     def permuted(self, order: IntArray) -> Total:
         return Total(np.ascontiguousarray(self.coefficients[order]))
 
-    def rows(self, size: int, outputs: int) -> sparse.csr_array:
-        return sparse.csr_array(self.coefficients.reshape(1, -1))
+    def rows(self, size: int, outputs: int) -> scipy.sparse.csr_array:
+        return scipy.sparse.csr_array(self.coefficients.reshape(1, -1))
 
     def shares(self) -> FloatArray:
         return relative(self.coefficients.max(axis=1))
@@ -170,9 +172,11 @@ class Records(LpForms):
     def adjoint(self, weights: FloatArray) -> FloatArray:
         return np.asarray(self.coefficients * weights)
 
-    def rows(self, size: int, outputs: int) -> sparse.csr_array:
-        return sparse.csr_array(
-            sparse.block_diag([sparse.coo_array(row[None, :]) for row in self.coefficients])
+    def rows(self, size: int, outputs: int) -> scipy.sparse.csr_array:
+        return scipy.sparse.csr_array(
+            scipy.sparse.block_diag(
+                [scipy.sparse.coo_array(row[None, :]) for row in self.coefficients]
+            )
         )
 
 

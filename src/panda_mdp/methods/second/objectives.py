@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
@@ -98,7 +98,7 @@ def objective(problem: Problem, name: Name, radius: float | None = None) -> Obje
     if name == "error":
         distance = domain.distances()
         most = float(distance.max())
-        gain = sparse.csr_array((most - distance) * problem.prior)
+        gain = scipy.sparse.csr_array((most - distance) * problem.prior)
         return Objective(name, Gain(gain), most, -1.0, domain.unit)
     return _plain(problem, name, radius)
 
@@ -107,7 +107,7 @@ def _plain(problem: Problem, name: Name, radius: float | None) -> Objective[Gain
     """Those that are the same for both."""
     prior = problem.prior
     if name == "vulnerability":
-        return Objective(name, Gain(sparse.csr_array(sparse.diags_array(prior))))
+        return Objective(name, Gain(scipy.sparse.csr_array(scipy.sparse.diags_array(prior))))
     if name == "located":
         # A record counts for many guesses, whose weights must move together.
         return Objective(name, Gain(_ball(problem, float(radius or 0.0)), stiffness=5.0))
@@ -138,7 +138,7 @@ def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArr
     return goal.natural(goal.value(table))
 
 
-def _ball(problem: Problem, radius: float) -> sparse.csr_array:
+def _ball(problem: Problem, radius: float) -> scipy.sparse.csr_array:
     everyone = np.arange(problem.size)
     first, second = [everyone], [everyone]
     for i, j, _ in problem.domain.pairs_within(radius):
@@ -149,4 +149,4 @@ def _ball(problem: Problem, radius: float) -> sparse.csr_array:
         msg = f"{len(rows):,} pairs lie within {radius:g}; at most {LARGEST_GAIN:,} are held"
         raise MethodError(msg)
     shape = (problem.size, problem.size)
-    return sparse.csr_array((problem.prior[columns], (rows, columns)), shape=shape)
+    return scipy.sparse.csr_array((problem.prior[columns], (rows, columns)), shape=shape)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import coo_array
+import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import InfeasibleError
@@ -187,7 +187,7 @@ class CoinScheme(Scheme):
             return np.asarray(problem.prior[anchors]), problem.loss[anchors]
         rows = self.law.all_rows
         near, v = near_laws(rows)
-        shares = coo_array(
+        shares = scipy.sparse.coo_array(
             (v * problem.prior[rows.owner], (near, rows.owner)), shape=(problem.size, problem.size)
         ).tocsr()[anchors]
         weights: FloatArray = np.asarray(shares.sum(axis=1)).reshape(-1)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
@@ -142,7 +142,7 @@ class BernoulliAnchors:
             return np.asarray(self.alpha * np.exp(-self.rate * separation))
         if self.decay == "power":
             return np.asarray(self.alpha / (1.0 + separation**self.rate))
-        return np.asarray(2.0 * self.alpha * expit(-self.rate * separation))
+        return np.asarray(2.0 * self.alpha * scipy.special.expit(-self.rate * separation))
 
     def on(self, domain: Domain) -> AnchorLaw:
         """The selection's law on a domain: what all vectorised forms work on."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
@@ -93,7 +92,13 @@ def serving(problem: Problem, count: int) -> IntArray:
     links += excess / (excess.mean() or 1.0)
     links = (links + links.T) / 2
     np.fill_diagonal(links, 0.0)
-    group = fcluster(linkage(squareform(links, checks=False), "complete"), count, "maxclust")
+    group = scipy.cluster.hierarchy.fcluster(
+        scipy.cluster.hierarchy.linkage(
+            scipy.spatial.distance.squareform(links, checks=False), "complete"
+        ),
+        count,
+        "maxclust",
+    )
     order = np.argsort(group, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     medoids = [int(some[links[np.ix_(some, some)].sum(axis=1).argmin()]) for some in groups]

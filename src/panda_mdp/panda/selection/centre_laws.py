@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.methods.exponential import exponential, floored, softmax
@@ -201,8 +201,10 @@ def level_shares(decay: FloatArray) -> FloatArray:
     for _ in range(NEGATIVES):
         chosen = np.flatnonzero(used)
         try:
-            part = cho_solve(cho_factor(square[np.ix_(chosen, chosen)]), right[chosen])
-        except LinAlgError:
+            part = scipy.linalg.cho_solve(
+                scipy.linalg.cho_factor(square[np.ix_(chosen, chosen)]), right[chosen]
+            )
+        except scipy.linalg.LinAlgError:
             break
         shares = np.zeros(len(right))
         shares[chosen] = np.maximum(part, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.space.domain import Domain
@@ -27,7 +27,7 @@ def clustering_coefficient(
     first, second = np.concatenate(firsts), np.concatenate(seconds)
     ones = np.ones(2 * len(first))
     ends = (np.concatenate([first, second]), np.concatenate([second, first]))
-    graph = csr_array((ones, ends), shape=(domain.size, domain.size))
+    graph = scipy.sparse.csr_array((ones, ends), shape=(domain.size, domain.size))
     degree: FloatArray = np.asarray(graph.sum(axis=1)).ravel()
     # Twice the edges among the neighbours of each record.
     closed: FloatArray = np.asarray((graph @ graph).multiply(graph).sum(axis=1)).ravel()

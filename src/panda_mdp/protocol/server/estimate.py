@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.panda.selection.law import AnchorLaw, surrogates
@@ -120,7 +120,7 @@ def estimate(
     if observations.reports == 0:
         even = np.full(size, 1.0 / size)
         return Shares(even, np.zeros(size), np.ones(size), 0)
-    table = csr_array(
+    table = scipy.sparse.csr_array(
         (
             observations.count.astype(np.float64),
             (observations.user, observations.unit),
@@ -144,7 +144,7 @@ def estimate(
     for start in range(0, replicates, BLOCK):
         some = min(BLOCK, replicates - start)
         weights = generator.multinomial(users, np.full(users, 1.0 / users), size=some)
-        counts = np.asarray(csr_array(weights.astype(np.float64)) @ reported)
+        counts = np.asarray(scipy.sparse.csr_array(weights.astype(np.float64)) @ reported)
         drawn.append(bayesian_update(likelihood, counts, steps=taken, tolerance=0.0)[0])
     tail = (1.0 - confidence) / 2
     low, high = np.quantile(np.concatenate(drawn).astype(np.float64), [tail, 1.0 - tail], axis=0)
