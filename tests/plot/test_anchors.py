@@ -41,6 +41,8 @@ def test_the_frontier_shows_what_fits(problem, tmp_path: Path) -> None:
     axes = figure.axes[0]
     drawn = sum(len(part.get_offsets()) for part in axes.collections)
     assert drawn == sum(trial.fits for trial in found.tried)
+    highest = max(trial.loss for trial in found.tried if trial.fits)
+    assert axes.get_ylim()[1] > 1.1 * highest
     # What the upload tells is written once, beside points that a line joins.
     told = {trial.selection_epsilon for trial in found.frontier}
     assert len(axes.texts) == len(axes.lines) == len(told)

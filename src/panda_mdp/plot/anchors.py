@@ -108,7 +108,8 @@ def draw_frontier(calibration: Calibration, problem: Problem) -> Figure:
         f"delta {calibration.delta:g}",
         xlim=(0, 108),
     )
-    axes.set_ylim(bottom=0)
+    # From zero, with room for the marker and the words of the highest point.
+    axes.set_ylim(0, 1.12 * max(trial.loss or 0.0 for trial in calibration.tried if trial.fits))
     axes.legend(frameon=False)
     plain_axes(axes)
     return figure

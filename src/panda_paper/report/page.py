@@ -28,6 +28,14 @@ NAME = "report.html"
 LIMIT = 1800.0
 """Seconds that the paper gives every cell."""
 REPEATS = 10
+PAIRS = {
+    "table4": "Tables 2 and 4",
+    "table5": "Tables 3 and 5",
+    "table9": "Tables 7 and 9",
+    "table10": "Tables 8 and 10",
+    "table12": "Tables 11 and 12",
+}
+"""Tables of losses, with those of times that show the same runs."""
 CHIPS = {
     "holds": ("yes", "holds"),
     "does not hold": ("no", "does not"),
@@ -114,15 +122,13 @@ def caveats(city: CityResults) -> list[str]:
         lines.append(f"The map is not the paper's own: {city.facts['remark']}.")
     if city.facts.get("real_prior"):
         lines.append(f"The real prior: {city.facts['real_prior'].removeprefix('public: ')}.")
-    counts: dict[str, list[int]] = {}
-    for entry in summarise(items()["table4"], city.of("table4"), city.name):
-        counts.setdefault(entry.method, []).append(sum(entry.statuses.values()))
-    spans = {name: _span(numbers) for name, numbers in counts.items()}
-    if spans:
-        usual = Counter(spans.values()).most_common(1)[0][0]
-        others = [f"{name} {span}" for name, span in spans.items() if span != usual]
-        words = "; ".join([usual, ", ".join(others)] if others else [usual])
-        lines.append(f"Repeats of Table 4, of {REPEATS} in the paper: {words}.")
+    draws = [f"{words}: {_draws(items()[name], city)}" for name, words in PAIRS.items()]
+    draws = [words for words in draws if not words.endswith(": ")]
+    if draws:
+        lines.append(
+            f"Draws that a number rests on, {REPEATS} in the paper. {'. '.join(draws)}. Figures "
+            "have up to three draws at every point, one of what is slow."
+        )
     short: dict[str, float] = {}
     for row in city.rows:
         if row.status == "time limit" and row.limit is not None and row.limit < LIMIT:
@@ -131,6 +137,25 @@ def caveats(city: CityResults) -> list[str]:
         words = ", ".join(f"{name} after {limit:g} s" for name, limit in short.items())
         lines.append(f"Stopped short of the paper's {LIMIT:,.0f} s: {words}.")
     return lines
+
+
+def _draws(item: Item, city: CityResults) -> str:
+    """How many draws the numbers of a table rest on: of most methods, and of those that differ."""
+    counts: dict[str, dict[int, int]] = {}
+    for entry in summarise(item, city.of(item.name), city.name):
+        counts.setdefault(entry.method, {})[entry.setting.records] = sum(entry.statuses.values())
+    if not counts:
+        return ""
+    sizes = {size for known in counts.values() for size in known}
+    spans = {name: _span(list(known.values())) for name, known in counts.items()}
+    usual = Counter(spans.values()).most_common(1)[0][0]
+    others = []
+    for name, known in counts.items():
+        some = sorted(known) if len(known) < len(sizes) else []
+        if some or spans[name] != usual:
+            where = f" (K = {', '.join(f'{size:,}' for size in some)})" if some else ""
+            others.append(f"{name} {spans[name]}{where}")
+    return f"{usual}; {', '.join(others)}" if others else usual
 
 
 def _span(counts: Sequence[int]) -> str:

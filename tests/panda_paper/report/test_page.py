@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from panda_mdp.errors import FileFormatError
-from panda_paper.cells.city_results import load_results
+from panda_paper.cells.city_results import CityResults, load_results
+from panda_paper.cells.outcome import Outcome, Row
 from panda_paper.claims.checklist import CLAIMS
-from panda_paper.report.page import report_html, write_report
+from panda_paper.report.page import caveats, report_html, write_report
+from panda_paper.settings.cell import Cell, Setting
 from panda_paper.settings.paper_figures import ITEMS
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -86,6 +88,24 @@ def test_the_page_is_complete(page: str) -> None:
 def test_ids_of_pictures_do_not_collide(page: str) -> None:
     clips = re.findall(r'<clipPath id="([^"]+)"', page)
     assert clips and len(clips) == len(set(clips))
+
+
+def test_the_top_says_how_many_draws_each_table_rests_on(tmp_path: Path) -> None:
+    cells = [
+        Cell("method", name, Setting(size, prior=prior), repeat)
+        for name, prior, sizes, repeats in [
+            ("EM", "uniform", (500, 1000), 3),
+            ("EM+BR", "uniform", (500, 1000), 3),
+            ("optimal", "uniform", (500, 1000), 2),
+            ("ball", "uniform", (1000,), 1),
+            ("EM", "real", (500, 1000), 2),
+        ]
+        for size in sizes
+        for repeat in range(repeats)
+    ]
+    rows = tuple(Row(cell, Outcome({"loss_m": 1.0}), None, "", "") for cell in cells)
+    (line,) = caveats(CityResults(tmp_path, {}, {}, rows))
+    assert "Tables 2 and 4: 3; optimal 2, ball 1 (K = 1,000). Tables 3 and 5: 2. Figures" in line
 
 
 def test_names_are_escaped(toy_figures: Any) -> None:
