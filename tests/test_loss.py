@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import dijkstra
 
 import panda_mdp.loss as loss_module
 from panda_mdp import City, Domain, Problem, distance_loss, synthetic_city, travel_loss
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.city.travel import travel, travel_graph
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.loss import DistanceLoss, least_of_groups
@@ -195,3 +196,13 @@ def test_losses_that_are_not_stored_do_not_change() -> None:
     with pytest.raises(ValueError, match="read-only"):
         loss.outputs[0] = 1
     assert loss[1].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_losses_of_rows_over_a_floor_need_no_array(power):
+    domain = random_domain("haversine", 30, seed=3)
+    loss = DistanceLoss(domain, range(30), power)
+    floor = np.arange(30)
+    table = floor + np.random.default_rng(0).integers(0, 3, (30, 30))
+    expected = ((table - floor) * np.asarray(loss)).sum(axis=1)
+    np.testing.assert_allclose(loss.above(FlooredRows.of(table, floor)), expected, rtol=1e-12)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import accelerator, host_backend
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain, check_indices
@@ -171,6 +172,19 @@ class DistanceLoss:
             for part, block in self._blocks():
                 out += rows[:, part] @ block
         return out if np.ndim(weights) == 2 else out[0]
+
+    def above(self, rows: FlooredRows) -> FloatArray | None:
+        """sum_y (w_xy - floor_y) c_xy of every record, without an array of what is stored; None
+        where nothing is compiled."""
+        if host_backend() != "numba":
+            return None
+        from panda_mdp.compute.numba.displacement import losses_above
+
+        kind, table, along = self._coordinates
+        out = np.empty(self.shape[0])
+        parts = (rows.starts, rows.columns, rows.values, rows.floor)
+        losses_above(kind, table, along, self.shape[0], self.power, *parts, out)
+        return out
 
     def min(self, axis: int | None = None) -> Any:
         """The least loss, of every record for `axis=1`."""

@@ -88,3 +88,12 @@ def test_what_is_no_rows_is_refused(starts: list, columns: list, values: list) -
 def test_empty_rows_are_the_floor() -> None:
     rows = FlooredRows(np.array([2, 3]), np.array([0, 0, 1, 1]), np.array([1]), np.array([9]))
     assert np.asarray(rows).tolist() == [[2, 3], [2, 9], [2, 3]]
+
+
+def test_columns_ascend_in_every_row_however_they_are_looked_at(monkeypatch) -> None:
+    monkeypatch.setattr(floored, "BLOCK_ENTRIES", 2)
+    floor, starts, values = np.zeros(9, np.int64), np.array([0, 3, 3, 5]), np.arange(5)
+    FlooredRows(floor, starts, np.array([1, 4, 8, 0, 2]), values)
+    for columns in ([1, 4, 4, 0, 2], [1, 4, 8, 2, 0], [4, 1, 8, 0, 2]):
+        with pytest.raises(PrivacyError, match="not ascending"):
+            FlooredRows(floor, starts, np.array(columns), values)

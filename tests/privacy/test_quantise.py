@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import panda_mdp.privacy.quantise as quantise_module
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.quantise import BITS, TOTAL, check_weights, quantise
 
@@ -122,3 +123,18 @@ def test_many_rows_over_a_floor_are_rounded_alike_compiled_or_not(monkeypatch):
     assert (compiled.values >= compiled.floor[columns]).all()
     with pytest.raises(PrivacyError, match="sums to"):
         quantise_module.quantise_floored(floor, starts, columns, 1.1 * table[above])
+
+
+def test_sums_of_rows_are_checked_compiled_or_not(monkeypatch):
+    """Sums that go round 2^64 are refused as well."""
+    monkeypatch.setattr(quantise_module, "COMPILED_ENTRIES", 0)
+    floor = np.array([5, 1, 1])
+    rows = FlooredRows.of(np.array([[TOTAL - 2, 1, 1], [5, 1, TOTAL - 6]]), floor)
+    check_weights(rows, (2, 3))
+    with pytest.raises(PrivacyError, match="row 1 do not sum"):
+        check_weights(FlooredRows.of(np.array([[TOTAL - 2, 1, 1], [5, 1, 7]]), floor), (2, 3))
+    round_it = np.array([[TOTAL, TOTAL, TOTAL, TOTAL, TOTAL]])
+    with pytest.raises(PrivacyError, match="row 0 do not sum"):
+        check_weights(FlooredRows.of(round_it, np.zeros(5, dtype=np.int64)), (1, 5))
+    with pytest.raises(PrivacyError, match="negative"):
+        check_weights(FlooredRows.of(np.array([[TOTAL + 1, -1]]), np.zeros(2, np.int64)), (1, 2))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import MethodError, PrivacyError
 
 Int32Array = npt.NDArray[np.int32]
@@ -59,11 +60,8 @@ class FlooredRows(Rebuilt):
         if not whole:
             msg = "the rows over a floor do not fit together: starts, columns and values differ"
             raise PrivacyError(msg)
-        rising = np.diff(columns) > 0
-        first = starts[1:-1]
-        rising[first[(first > 0) & (first < len(columns))] - 1] = True
         if len(columns) and not (
-            rising.all() and columns.min() >= 0 and columns.max() < len(self.floor)
+            _ascending(columns, starts) and columns.min() >= 0 and columns.max() < len(self.floor)
         ):
             msg = f"the columns of a row are not ascending numbers in 0..{len(self.floor) - 1}"
             raise PrivacyError(msg)
@@ -174,12 +172,28 @@ class FlooredRows(Rebuilt):
         if records * outputs > MOST_DENSE:
             for part in (self.floor, self.starts, self.columns, self.values):
                 state.update(f"{part.dtype.newbyteorder('<').str}{part.shape}".encode())
-                state.update(part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes())
+                # A view of the bytes: a copy of a whole city's table takes its time.
+                state.update(
+                    part.astype(part.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
+                )
             return
         state.update(f"{np.dtype('<i8').str}{self.shape}".encode())
         step = max(1, BLOCK_ENTRIES // outputs)
         for start in range(0, records, step):
             state.update(self[start : start + step].astype("<i8", copy=False).tobytes())
+
+
+def _ascending(columns: Int32Array, starts: IntArray) -> bool:
+    """Whether the columns of every row are."""
+    falls: list[IntArray] = []
+
+    def work(part: slice) -> None:
+        some = columns[part.start : part.stop + 1]
+        falls.append(part.start + 1 + np.flatnonzero(some[1:] <= some[:-1]))
+
+    by_slices(work, len(columns) - 1, BLOCK_ENTRIES)
+    # They may fall where a row begins, and nowhere else.
+    return all(bool(np.isin(part, starts).all()) for part in falls)
 
 
 def owned(weights: IntArray | FlooredRows) -> IntArray | FlooredRows:

@@ -98,6 +98,8 @@ def uneven_column(rows: FlooredRows) -> tuple[int, int, int] | None:
     """An output that is possible for one record and impossible for another: both, and its column;
     None where there is none."""
     size, outputs = rows.shape
+    if rows.floor.min() > 0 and rows.values.min(initial=1) > 0:
+        return None
     count = np.bincount(rows.columns, minlength=outputs)
     stored_zeros = np.bincount(rows.columns[rows.values == 0], minlength=outputs)
     zeros = stored_zeros + np.where(rows.floor == 0, size - count, 0)

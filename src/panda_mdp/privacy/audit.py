@@ -12,6 +12,7 @@ as 0, however near they are.
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,20 @@ def audit_weights(
     backend: Backend | None = None,
 ) -> Audit:
     """Audit integer weights, shape (K, m), rows summing to 2^62, by `backend` or the default."""
+    with ThreadPoolExecutor(1) as pool:
+        # The digest of a whole city's table takes a core seconds.
+        named = pool.submit(subject, domain, outputs, weights)
+        return _audited(domain, outputs, weights, epsilon, backend, named)
+
+
+def _audited(
+    domain: Domain,
+    outputs: IntArray,
+    weights: IntArray | FlooredRows,
+    epsilon: float,
+    backend: Backend | None,
+    named: Future[str],
+) -> Audit:
     if isinstance(weights, FlooredRows):
         uneven = uneven_column(weights)
     else:
@@ -134,7 +149,7 @@ def audit_weights(
         unit=domain.unit,
         distance=domain.distance(x, x2),
         pairs=domain.size * (domain.size - 1) // 2,
-        subject=subject(domain, outputs, weights),
+        subject=named.result(),
     )
 
 

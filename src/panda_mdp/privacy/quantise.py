@@ -122,16 +122,26 @@ def quantise_floored(
     return FlooredRows(whole, starts, columns, weights)
 
 
+def _sums(rows: FlooredRows) -> tuple[IntArray, FloatArray]:
+    """Of every row: exactly modulo 2^64, and nearly in float64."""
+    if rows.stored <= COMPILED_ENTRIES or host_backend() != "numba":
+        return rows.sums()
+    from panda_mdp.compute.numba.rounding import sums_of_rows
+
+    exact, nearly = sums_of_rows(rows.floor, rows.starts, rows.columns, rows.values)
+    return exact, nearly
+
+
 def check_weights(weights: IntArray | FlooredRows, shape: tuple[int, int]) -> None:
     """Refuse anything but int64 weights of this shape, none negative, rows summing to 2^62."""
     if weights.shape != shape or weights.dtype != np.int64:
         msg = f"weights are {weights.dtype} of shape {weights.shape}; int64 of shape {shape} needed"
         raise PrivacyError(msg)
     if isinstance(weights, FlooredRows):
-        if (weights.values < 0).any() or (weights.floor < 0).any():
+        if weights.values.min(initial=0) < 0 or weights.floor.min(initial=0) < 0:
             msg = f"a weight is negative; weights are whole numbers from 0 to 2^{BITS}"
             raise PrivacyError(msg)
-        sums, nearly = weights.sums()
+        sums, nearly = _sums(weights)
     else:
         negative = np.argwhere(weights < 0)
         if len(negative):

@@ -33,6 +33,9 @@ def floored_losses(problem: Problem, rows: FlooredRows) -> FloatArray:
 
 def _above(problem: Problem, rows: FlooredRows) -> FloatArray:
     """What each record loses by what lies above the floor."""
+    whole = problem.loss.above(rows) if isinstance(problem.loss, DistanceLoss) else None
+    if whole is not None:
+        return whole / float(TOTAL)
     above = (rows.values - rows.floor[rows.columns]) / float(TOTAL)
     stored = problem.loss[rows.records, rows.columns] * above
     own = np.add.reduceat(np.append(stored, 0.0), rows.starts[:-1])

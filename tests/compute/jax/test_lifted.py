@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.jax.device import make_mesh
 from panda_mdp.compute.jax.lifted import BlockCut, JaxLiftedClosure
 from panda_mdp.compute.lifted import LiftedClosure
+from panda_mdp.privacy.quantise import SLACK, TOTAL, check_weights, quantise_floored
 from panda_mdp.space.tiles import TILE
 
 SIZE, EPSILON, FLOOR = 300, 6.0, 1e-5
@@ -160,3 +162,15 @@ def test_rows_are_what_lies_above_the_floor() -> None:
     assert np.array_equal(np.diff(starts), (full > FLOOR).sum(axis=1))
     assert np.array_equal(columns, np.nonzero(full > FLOOR)[1])
     assert np.array_equal(values, full[full > FLOOR])
+
+
+def test_whole_numbers_are_those_that_the_host_rounds_to() -> None:
+    closure, cut, z = cut_up(4)
+    floor, starts, columns, whole = closure.whole_rows(cut, z, TOTAL, SLACK)
+    expected = quantise_floored(cut.floor, *closure.rows(cut, z))
+    assert np.array_equal(floor, expected.floor) and np.array_equal(starts, expected.starts)
+    assert np.array_equal(columns, expected.columns)
+    rows = FlooredRows(floor, starts, columns, whole)
+    check_weights(rows, (SIZE, SIZE))
+    # Sums in another order move a share by its rounding.
+    assert np.allclose(whole.astype(float), expected.values.astype(float), rtol=1e-14)

@@ -56,12 +56,9 @@ def _blocks(closure: JaxLiftedClosure, rows: FlooredRows) -> tuple[Layout, Array
     put = closure._put
     slot = np.empty(rows.shape[0], dtype=np.int32)
     slot[closure.order] = closure.slot
-    # Padding says the last entry again.
-    pad = (0, ladder(rows.stored) - rows.stored)
-    record, column, value = (
-        put(np.pad(part, pad, mode="edge"))
-        for part in (slot[rows.records], rows.columns, rows.values)
-    )
+    size = ladder(rows.stored)
+    record = _repeated(put(slot), put(np.diff(rows.starts)), size)
+    column, value = (_padded(put(part), size) for part in (rows.columns, rows.values))
     # Outputs whose largest weights lie near each other go together.
     place = np.empty(outputs, dtype=np.int32)
     place[np.argsort(np.asarray(_peaks(record, column, value, outputs)), kind="stable")] = (
@@ -75,6 +72,17 @@ def _blocks(closure: JaxLiftedClosure, rows: FlooredRows) -> tuple[Layout, Array
     layout = Layout.build(mask, closure.device)
     weights = _filled(record, column, value, at, under, layout.arrays)
     return layout, weights, under
+
+
+@partial(jax.jit, static_argnames="size")
+def _repeated(slot: Array, count: Array, size: int) -> Array:
+    """The slot of every entry; padding says the last one again."""
+    return jnp.repeat(slot, count, total_repeat_length=size)
+
+
+@partial(jax.jit, static_argnames="size")
+def _padded(entries: Array, size: int) -> Array:
+    return jnp.pad(entries, (0, size - len(entries)), mode="edge")
 
 
 @partial(jax.jit, static_argnames="outputs")

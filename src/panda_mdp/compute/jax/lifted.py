@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import jax
@@ -69,6 +69,18 @@ class Seen:
     group: Array
 
 
+@dataclass
+class Measured:
+    """Distances on a device that closures and audits of one domain share."""
+
+    near: Distances | None = None
+
+
+@lru_cache(maxsize=1)
+def _measured(domain: Domain, device: Any) -> Measured:
+    return Measured()
+
+
 class JaxLiftedClosure(Closure):
     """`LiftedClosure` on one accelerator; tables are (blocks, 64, width) there."""
 
@@ -81,7 +93,7 @@ class JaxLiftedClosure(Closure):
             self.grid = TileGrid.build(domain.metric, self.tiles, place)
             self._between = self._put(self.tiles.between)
             self.kernels: Kernels = "triton" if triton.available(self.device) else "xla"
-        self._distances_near: Distances | None = None
+        self._measured = _measured(domain, self.device)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
         tile = np.searchsorted(self.tiles.starts, np.arange(domain.size), side="right") - 1
         self.tile = tile
@@ -93,10 +105,12 @@ class JaxLiftedClosure(Closure):
 
     def near_distances(self, reach: float) -> Distances:
         """Distances of all tiles within `reach` of each other, at least."""
-        known = self._distances_near
+        known = self._measured.near
         if known is None or known.reach < reach:
+            # The old ones make room first.
+            self._measured.near = known = None
             known = Distances.build(self.grid, self.tiles, SPARE * reach, self.device)
-            self._distances_near = known
+            self._measured.near = known
         return known
 
     def cut(
@@ -299,20 +313,34 @@ class JaxLiftedClosure(Closure):
 
     def rows(self, cut: BlockCut, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
         """What lies above the floor, by record: starts, columns and values."""
-        records = np.full(len(self.grid.members) * TILE, -1, dtype=np.int64)
-        records[self.slot] = self.order
-        outputs = len(cut.floor)
         with precise():
             stored = _stored(z, cut.floors, cut.exists, cut.layout.arrays, self.grid.real)
-            count = int(jnp.sum(stored))
-            listed = np.concatenate([cut.columns, np.zeros((1, cut.columns.shape[1]), np.int64)])
-            key, value = _entries(
-                z, stored, cut.layout.arrays, self._put(records), self._put(listed), outputs,
-                blocks.power(count),
-            )  # fmt: skip
-            keys, values = np.asarray(key)[:count], np.asarray(value)[:count]
-        starts = np.searchsorted(keys, np.arange(self.domain.size + 1) * outputs)
-        return starts, (keys % outputs).astype(np.int32), values
+            return self._listed(cut, z, stored)
+
+    def whole_rows(self, cut: BlockCut, z: Array, total: int, slack: float) -> tuple[Any, ...]:
+        """Whole numbers in place of probabilities, every row summing to `total`: the floor, starts,
+        columns and numbers. As `quantise_floored` rounds."""
+        least = np.floor(cut.floor * total).astype(np.int64)
+        listed = np.where(cut.columns >= 0, least[np.maximum(cut.columns, 0)], 0)
+        under = np.concatenate([listed, np.zeros_like(listed[:1])])
+        with precise():
+            arrays, real = cut.layout.arrays, self.grid.real
+            stored = _stored(z, cut.floors, cut.exists, arrays, real)
+            room = np.int64(total - int(least.sum()))
+            whole = _whole(z, stored, self._put(under), arrays, room, slack)
+            return least, *self._listed(cut, whole, stored)
+
+    def _listed(self, cut: BlockCut, z: Array, stored: Array) -> tuple[IntArray, Int32Array, Any]:
+        """The entries that are stored, by record: starts, columns and values."""
+        records = np.full(len(self.grid.members) * TILE, -1, dtype=np.int64)
+        records[self.slot] = self.order
+        count = int(jnp.sum(stored))
+        listed = np.concatenate([cut.columns, np.zeros((1, cut.columns.shape[1]), np.int64)])
+        starts, column, value = _entries(
+            z, stored, cut.layout.arrays, self._put(records), self._put(listed),
+            self.domain.size, len(cut.floor), ladder(count),
+        )  # fmt: skip
+        return np.asarray(starts), np.asarray(column)[:count], np.asarray(value)[:count]
 
     def mixed(self, cut: BlockCut, z: Array, share: float) -> tuple[BlockCut, Array]:
         """The table with the share of a row that is common to all records: the floor, scaled."""
@@ -379,11 +407,13 @@ def _stored(z: Array, floors: Array, exists: Array, c: Any, real: Array) -> Arra
     return above & real[c["tile"]][:, :, None]
 
 
-@partial(jax.jit, static_argnames=("outputs", "size"))
+@partial(jax.jit, static_argnames=("records_count", "outputs", "size"))
 def _entries(
-    z: Array, stored: Array, c: Any, records: Array, columns: Array, outputs: int, size: int
-) -> tuple[Array, Array]:
-    """What is stored, by record and column; behind it what is not, with the largest key."""
+    z: Array, stored: Array, c: Any, records: Array, columns: Array, records_count: int,
+    outputs: int, size: int,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """What is stored, by record and column: where the records' entries start, columns and values;
+    behind it what is not."""
     width = z.shape[2]
     at = jnp.nonzero(stored.reshape(-1), size=size, fill_value=-1)[0]
     lost = at < 0
@@ -393,4 +423,33 @@ def _entries(
     record = records[c["tile"][block] * TILE + slot % TILE]
     key = record * outputs + columns[c["group"][block], k]
     key = jnp.where(lost, jnp.iinfo(jnp.int64).max, key)
-    return jax.lax.sort((key, z.reshape(-1)[at]), num_keys=1)
+    key, value = jax.lax.sort((key, z.reshape(-1)[at]), num_keys=1)
+    starts = jnp.searchsorted(key, jnp.arange(records_count + 1) * outputs)
+    return starts, (key % outputs).astype(jnp.int32), value
+
+
+@jax.jit
+def _whole(z: Array, stored: Array, under: Array, c: Any, room: Array, slack: Any) -> Array:
+    """Whole numbers of at least `under` for what is stored, in proportion to z, so that a row fills
+    `room` and what lies under its entries; what is left goes to its largest entry."""
+
+    def by_record(part: Array) -> Array:
+        return jnp.sum(jnp.sum(part, axis=2)[c["of_tile"]], axis=1)
+
+    z = jnp.where(stored, z, 0.0)
+    least = jnp.where(stored, under[c["group"]][:, None, :], 0)
+    mass = by_record(z)
+    share = z / jnp.where(mass > 0, mass, 1.0)[c["tile"]][:, :, None]
+    room = room + by_record(least)
+    whole = jnp.zeros(z.shape, jnp.int64)
+    for _ in range(2):
+        # Twice a little less than the whole, so that what is missing is never negative.
+        missing = ((room - by_record(whole)) * (1 - slack))[c["tile"]][:, :, None]
+        whole += jnp.floor(share * missing).astype(jnp.int64)
+    whole = jnp.maximum(whole, least)
+    missing = room - by_record(whole)
+    highest = jnp.max(whole, axis=2)[c["of_tile"]]
+    block = jnp.take_along_axis(c["of_tile"], jnp.argmax(highest, axis=1), axis=1)
+    row = jnp.broadcast_to(jnp.arange(TILE), block.shape)
+    column = jnp.argmax(whole[block, row], axis=2)
+    return whole.at[block, row, column].add(missing)

@@ -11,11 +11,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.jax.device import Array, laid_out, precise
 from panda_mdp.compute.jax.lifted import BlockCut, JaxLiftedClosure, Seen
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.lifted import Lifted, Reach
 from panda_mdp.methods.optimal.lifted_finish import Candidate, LiftedFinish
+from panda_mdp.privacy.quantise import SLACK, TOTAL
 from panda_mdp.privacy.repair import CENTRED_ROUNDS, settle
 from panda_mdp.problem import Problem
 from panda_mdp.space.tiles import TILE
@@ -60,6 +62,9 @@ class DeviceFinish(LiftedFinish):
             run = _compiled_above(self._losses, getattr(self.problem.loss, "power", 1.0))
             above = run(z, cut.floors, cut.exists, cut.layout.arrays, tables, prior)
             return float(above) + float(self.problem.mean_loss @ cut.floor)
+
+    def _quantised(self, cut: BlockCut, z: Array) -> FlooredRows:
+        return FlooredRows(*self.closure.whole_rows(cut, z, TOTAL, SLACK))
 
     @property
     def _losses(self) -> Any:

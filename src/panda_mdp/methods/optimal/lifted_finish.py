@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import NEAR_NATS
 from panda_mdp.compute.lifted import LiftedClosure
@@ -108,7 +109,7 @@ class LiftedFinish:
             share = max(1e-4, 2 * share)
             cut, z = self.closure.mixed(cut, z, min(share, 0.999))
             rate = self.closure.audited(cut, z)
-        rows = quantise_floored(cut.floor, *self.closure.rows(cut, z))
+        rows = self._quantised(cut, z)
         return judged(
             self.problem,
             rows,
@@ -121,6 +122,9 @@ class LiftedFinish:
             },
             backend=self.backend,
         )
+
+    def _quantised(self, cut: Any, z: Any) -> FlooredRows:
+        return quantise_floored(cut.floor, *self.closure.rows(cut, z))
 
     def _centred(self, cut: Any, z: Any, within: float, allowed: float) -> tuple[Any, int, bool]:
         """The table after rounds from both sides, where the closure has them."""
