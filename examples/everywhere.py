@@ -73,7 +73,7 @@ def draw(here: pm.EverywhereMechanism, plain: pm.Mechanism) -> Figure:
         chance = (weights * table.matrix[located.vertices, column]).sum(axis=1)
         rate = np.abs(np.diff(np.log(chance))) / np.diff(along) / here.epsilon
         right.plot(1000 * along[1:], rate, color=colour, label=name, linewidth=1.3)
-    right.axhline(1, color=INK, linewidth=0.8, linestyle="--")
+    right.axhline(1, color=INK, linewidth=0.8, linestyle="--", label="epsilon: what is allowed")
     right.set_ylim(0, 1.6)
     right.set_title(
         "How fast it changes along the red walk, over epsilon", fontsize=10.5, loc="left"
