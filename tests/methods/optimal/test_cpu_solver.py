@@ -19,7 +19,7 @@ from panda_mdp.methods.optimal.cpu_solver import (
     squared_distance,
 )
 from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
-from panda_mdp.methods.optimal.halpern import incidence
+from panda_mdp.methods.optimal.halpern import SMALLEST, incidence
 from panda_mdp.methods.optimal.reference import solve_highs
 from panda_mdp.methods.optimal.starts import warm_start
 
@@ -120,6 +120,39 @@ def test_extending_keeps_what_was_reached():
     solver.advance(4000)
     optimum = solve_highs(problem, "all", "simplex").details["highs_objective"]
     assert optimum * (1 - 5e-3) <= solver.bound() <= optimum * (1 + 1e-7)
+
+
+def test_a_new_scale_is_the_root_of_the_table_and_keeps_what_was_reached():
+    problem = dense_town("haversine")
+    solver = CpuSolver(problem, constraint_graph(problem.domain, problem.epsilon), uniform(problem))
+    solver._scale_anew = 10_000
+    solver.advance(400)
+    table, before, scale = solver.matrix(), solver.bound(), solver._scale
+    solver._rescale()
+    solver._restart()
+    np.testing.assert_allclose(solver.matrix(), table, rtol=1e-6)
+    assert solver.bound() == pytest.approx(before, rel=1e-6)
+    ratio = solver._scale[solver.place] / np.sqrt(np.maximum(table, SMALLEST))
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-5)
+    assert np.abs(solver._scale - scale).max() > 0.1
+    np.testing.assert_allclose(solver._scale * solver._inverse, 1, rtol=1e-6)
+    np.testing.assert_allclose(solver._row_sums, solver._scale.sum(axis=1), rtol=1e-6)
+    # The iteration goes on from there, to the optimum.
+    solver.advance(4000)
+    optimum = solve_highs(problem, "graph", "simplex").details["highs_objective"]
+    assert optimum * (1 - 2e-3) <= solver.bound() <= optimum * (1 + 1e-7)
+
+
+def test_a_scale_that_follows_the_table_reaches_a_bound_sooner():
+    problem = dense_town("euclidean", 120)
+    graph = constraint_graph(problem.domain, problem.epsilon)
+    bounds = []
+    for anew in (40, 10_000):
+        solver = CpuSolver(problem, graph, uniform(problem))
+        solver._scale_anew = anew
+        solver.advance(280)
+        bounds.append(solver.bound())
+    assert bounds[0] > bounds[1]
 
 
 def test_units_of_the_loss_do_not_matter():

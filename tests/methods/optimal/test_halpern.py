@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import mpmath as mp
@@ -15,6 +16,7 @@ from panda_mdp.methods.optimal.halpern import (
     ARTIFICIAL,
     CHECK,
     MOST_WEIGHT,
+    SCALE_ANEW,
     SMALLEST,
     Halpern,
     incidence,
@@ -143,6 +145,21 @@ def test_a_long_way_without_a_restart_ends_in_one():
     assert lengths[0] == 1
     assert lengths[-1] > 1
     assert solver._since < ARTIFICIAL * solver.iterations + CHECK
+
+
+def test_the_scale_follows_the_table_at_restarts_whenever_iterations_have_doubled():
+    solver = recorder()
+    solver.iterations = 0
+    solver.residuals = [1.0] * 40
+    seen = []
+    solver._rescale = lambda: seen.append((solver.iterations, solver.anchored))
+    solver.advance(40 * CHECK)
+    at = [iterations for iterations, _ in seen]
+    assert at[0] == SCALE_ANEW
+    assert all(b >= 2 * a for a, b in itertools.pairwise(at))
+    assert len(at) >= 4
+    # A restart follows each of them.
+    assert solver.anchored > seen[-1][1]
 
 
 def test_advance_makes_whole_blocks():

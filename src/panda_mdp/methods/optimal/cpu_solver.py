@@ -10,7 +10,7 @@ from panda_mdp.compute.numba.bound import least_reduced_costs
 from panda_mdp.compute.numba.pdhg import run
 from panda_mdp.methods.optimal.dual import proof_of, total_from_below
 from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, incidence
+from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern, incidence, root_scale
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import BoundProof
 
@@ -82,6 +82,19 @@ class CpuSolver(Float32Halpern):
         self._inverse = 1 / self._scale
         self._adjoint = np.empty_like(self._x)
         self._records_at_once = block_size(len(z), z.shape[1])
+
+    def _rescale(self) -> None:
+        z = np.maximum(self._x, 0) * self._scale
+        scale = root_scale(z)
+        change = scale * self._inverse
+        for begin in range(0, len(self._u), ROWS_AT_ONCE):
+            rows = slice(begin, begin + ROWS_AT_ONCE)
+            self._u[rows] *= change[self.ends[rows]]
+        np.divide(self._x, change, out=self._x)
+        self._scale, self._inverse = scale, 1 / scale
+        self.scale_sums = scale.sum(axis=1, dtype=np.float64)
+        self._row_sums = np.bincount(self._owner, self.scale_sums).astype(np.float64)
+        self._heard = False
 
     def _connect(self, source: IntArray) -> None:
         # A restart follows: with the old anchor beside them old and new would be the largest.

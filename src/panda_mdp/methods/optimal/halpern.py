@@ -7,10 +7,11 @@ Solves, over the edges of a constraint graph,
 
 with C_ij = {a <= e^t b, b <= e^t a}, t = epsilon d(i, j). Each edge holds a copy of its two rows
 and one dual vector in the polar cone, so both inequalities are projected on at once. The table is
-scaled by the root of a first guess (compute/numba/pdhg.py); steps are diagonal (Pock and Chambolle
-2011). The iteration is r2HPDHG (Lu and Yang 2024), restarted on the fixed-point residual, with the
-primal weight balanced at restarts. No matrix is formed; float32 throughout: what is certified is
-computed in float64 from whatever the iterates are.
+scaled by the root of a guess, at first a closed form's and then the table's own
+(compute/numba/pdhg.py); steps are diagonal (Pock and Chambolle 2011). The iteration is r2HPDHG (Lu
+and Yang 2024), restarted on the fixed-point residual, with the primal weight balanced at restarts.
+No matrix is formed; float32 throughout: what is certified is computed in float64 from whatever the
+iterates are.
 
 `Halpern` holds what all machines share; `cpu_solver` and `jax_solver` hold the arrays.
 """
@@ -38,6 +39,9 @@ MOST_WEIGHT = 30.0
 limit (thousands were seen) drowns the multipliers in rounding."""
 SMALLEST = 3e-3
 """Entries below this share of a row are scaled alike: they carry little of the loss."""
+SCALE_ANEW = 40
+"""Iterations after which the scale follows the table, and then whenever they have doubled: it is
+far nearer to the end by then than any first guess."""
 SUFFICIENT, NECESSARY, ARTIFICIAL = 0.2, 0.8, 0.36
 
 
@@ -51,6 +55,7 @@ class Halpern(ABC):
         self.weight = START_WEIGHT
         self.iterations = 0
         self.residual = math.inf
+        self._scale_anew = SCALE_ANEW
         self._start(start)
         self.graph = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
         self.extend(graph)
@@ -61,8 +66,7 @@ class Halpern(ABC):
         # Costs of order 1 make one starting weight fit all problems.
         self.unit = float(cost.mean()) or 1.0
         z = start[self.order]
-        scale = np.sqrt(np.maximum(z, SMALLEST))
-        scale = np.ascontiguousarray(scale / scale.mean())
+        scale = np.ascontiguousarray(root_scale(z))
         self.scale_sums = scale.sum(axis=1)
         self._begin(cost, scale, z)
 
@@ -82,6 +86,9 @@ class Halpern(ABC):
     @abstractmethod
     def _iterate(self, steps: int, since: int) -> float:
         """Make `steps` iterations, `since` after the anchor; the squared residual of the last."""
+
+    def _rescale(self) -> None:  # noqa: B027 - a machine need not
+        """Scale by the root of the current table where the machine can; a restart follows."""
 
     @abstractmethod
     def _travel(self) -> tuple[float, float]:
@@ -156,6 +163,9 @@ class Halpern(ABC):
             or self._since >= ARTIFICIAL * self.iterations
         ):
             self._balance()
+            if self.iterations >= self._scale_anew:
+                self._rescale()
+                self._scale_anew = 2 * self.iterations
             self._restart()
         else:
             self._last = residual
@@ -166,6 +176,12 @@ class Halpern(ABC):
         if primal > 1e-24 and dual > 1e-24:
             weight = math.sqrt(self.weight * math.sqrt(dual / primal))
             self.weight = min(max(weight, 1 / MOST_WEIGHT), MOST_WEIGHT)
+
+
+def root_scale(z: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The scale D of a table: its root over a floor, of mean 1."""
+    scale = np.sqrt(np.maximum(z, np.asarray(SMALLEST, dtype=z.dtype)))
+    return np.asarray(scale / scale.mean())
 
 
 def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
