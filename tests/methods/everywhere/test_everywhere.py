@@ -196,9 +196,11 @@ def test_a_repair_costs_half_of_what_raising_does(mechanism):
 
 
 def test_outputs_that_are_given_up_hold_next_to_nothing():
-    rows = np.array([[0.5, 3e-4, 0.4996, 1e-4, 0], [0.7, 1e-4, 0.2994, 5e-4, 0]])
+    rows = np.array([[0.5, 2e-3, 0.4977, 3e-4, 0], [0.7, 1e-4, 0.2974, 2.5e-3, 0]])
     assert faint(rows).tolist() == [False, True, False, True, True]
-    assert not faint(np.full((3, 4_000), 1 / 4_000))[10:].any()
+    rows[0, 3] = 1.1e-3
+    assert faint(rows).tolist() == [False, True, False, False, True]
+    assert faint(np.full((3, 4_000), 1 / 4_000)).sum() == 11
 
 
 def test_a_table_that_is_private_at_vertices_alone_is_refused():
