@@ -198,10 +198,11 @@ def test_losses_that_are_not_stored_do_not_change() -> None:
     assert loss[1].tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("power", [1.0, 2.0])
-def test_losses_of_rows_over_a_floor_need_no_array(power):
+@pytest.mark.parametrize(("power", "on_device"), [(1.0, False), (2.0, False), (1.0, True)])
+def test_losses_of_rows_over_a_floor_need_no_array(power, on_device):
     domain = random_domain("haversine", 30, seed=3)
     loss = DistanceLoss(domain, range(30), power)
+    vars(loss)["on_device"] = on_device
     floor = np.arange(30)
     table = floor + np.random.default_rng(0).integers(0, 3, (30, 30))
     expected = ((table - floor) * np.asarray(loss)).sum(axis=1)

@@ -176,6 +176,10 @@ class DistanceLoss:
     def above(self, rows: FlooredRows) -> FloatArray | None:
         """sum_y (w_xy - floor_y) c_xy of every record, without an array of what is stored; None
         where nothing is compiled."""
+        if self.on_device:
+            from panda_mdp.compute.jax import displacement
+
+            return displacement.losses_above(self.domain, self.outputs, self.power, rows)
         if host_backend() != "numba":
             return None
         from panda_mdp.compute.numba.displacement import losses_above

@@ -11,9 +11,11 @@ import pytest
 from helpers import KINDS, displacement_problem, random_domain
 
 from panda_mdp import optimal
+from panda_mdp.compute.jax import triton
 from panda_mdp.compute.jax.device import make_mesh, precise, require_memory
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.optimal import jax_solver as pdhg_jax
+from panda_mdp.methods.optimal import lifted_solver
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import Graph, constraint_graph
 from panda_mdp.methods.optimal.halpern import CHECK
@@ -189,3 +191,20 @@ def test_settings_do_not_leak(mesh):
         again.advance(CHECK)
         assert again._x.dtype == again._u[0].dtype == np.float32
         assert again.bound() == solver.bound()
+
+
+def test_sums_over_edges_in_a_kernel_are_those_of_xla():
+    rng = np.random.default_rng(0)
+    records, count, padded = 40, 300, 320
+    ends = np.sort(rng.integers(0, records - 1, (count, 2)), axis=1)
+    ends = np.concatenate([ends, np.full((padded - count, 2), records - 1)]).astype(np.int32)
+    ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+    first, second = jnp.asarray(ends[:, 0]), jnp.asarray(ends[:, 1])
+    by_second, sorted_second = pdhg_jax._sorted(second)
+    graph = {"first": first, "by_second": by_second, "sorted_second": sorted_second}
+    u = [rng.normal(size=(padded, 32)).astype(np.float32) for _ in range(2)]
+    for side in u:
+        side[count:] = 0
+    starts, later = (lifted_solver._starts(part, records) for part in (first, sorted_second))
+    sums = triton.summed(*u, starts, later, by_second, interpret=True)
+    np.testing.assert_allclose(sums, pdhg_jax._by_record(*u, graph, records), atol=1e-5)

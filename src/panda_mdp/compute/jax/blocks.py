@@ -437,7 +437,16 @@ def largest_of_rows(numbers: Array, lists: Array, most: int) -> tuple[Array, Arr
 
     def of_tile(pairs: Array) -> Any:
         block = jnp.where((pairs >= 0)[:, None, None], numbers[jnp.maximum(pairs, 0)], 0)
-        return jax.lax.top_k(jnp.moveaxis(block, 0, 1).reshape(TILE, -1), most)
+        rows = jnp.moveaxis(block, 0, 1).reshape(TILE, -1)
+
+        def largest(rows: Array, _: None) -> Any:
+            column = jnp.argmax(rows, axis=1)
+            value = jnp.take_along_axis(rows, column[:, None], 1)[:, 0]
+            return rows.at[jnp.arange(TILE), column].set(-1), (value, column)
+
+        # A few times the largest: sorting whole rows takes longer than all the rest.
+        _, (values, columns) = jax.lax.scan(largest, rows, None, length=most)
+        return values.T, columns.T
 
     return jax.lax.map(of_tile, lists, batch_size=16)
 

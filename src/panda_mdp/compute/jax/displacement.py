@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.jax.device import Array, laid_out, precise
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE
@@ -122,3 +123,25 @@ def _compiled_losses(distances: Distances, power: float) -> Any:
         return distances(single, first, second)[:, 0, 0].reshape(columns.shape) ** power
 
     return jax.jit(losses)
+
+
+def losses_above(domain: Domain, outputs: IntArray, power: float, rows: FlooredRows) -> FloatArray:
+    """sum over what row x stores of (value - floor) loss(x, column), of every record."""
+    distances, single, _ = tables_of(domain)
+    with precise():
+        put = partial(jax.device_put, device=jax.local_devices()[0])
+        listed = (outputs, rows.floor, np.diff(rows.starts), rows.columns, rows.values)
+        return np.asarray(_compiled_above(distances, power)(single, *map(put, listed)))
+
+
+@cache
+def _compiled_above(distances: Distances, power: float) -> Any:
+    def above(
+        single: Any, outputs: Array, floor: Array, count: Array, columns: Array, values: Array
+    ) -> Array:
+        own = jnp.repeat(jnp.arange(len(count)), count, total_repeat_length=len(columns))
+        loss = distances(single, own, outputs[columns])[:, 0, 0] ** power
+        part = (values - floor[columns]).astype(jnp.float64) * loss
+        return jax.ops.segment_sum(part, own, num_segments=len(count), indices_are_sorted=True)
+
+    return jax.jit(above)

@@ -1,7 +1,9 @@
-"""The two loops of compute/jax/blocks.py that a repair spends its time in, as kernels of their own.
+"""The two loops of compute/jax/blocks.py that a repair spends its time in, as kernels of their own,
+and the sums over edges of an iteration on nodes.
 
 A block is raised by all its sources in registers and written once; chunks of pairs in XLA read and
-write it for each of them. Nothing that is certified rests on these: audits stay in XLA.
+write it for each of them. Sums over edges in XLA add every edge to memory. Nothing that is
+certified rests on these: audits and bounds stay in XLA.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from panda_mdp.compute.jax.device import Array
 from panda_mdp.space.tiles import TILE
 
 WARPS = 8
+EDGES = 8
+"""Edges whose rows are read at once."""
 
 
 @cache
@@ -38,12 +42,72 @@ def available(device: Any) -> bool:
     return True
 
 
-def _options(interpret: bool) -> dict[str, Any]:
+@cache
+def sums(device: Any) -> bool:
+    """Whether `summed` compiles for a device."""
+    if device.platform != "gpu":
+        return False
+    try:
+        with jax.default_device(device):
+            rows, none = jnp.ones((64, 32), jnp.float32), jnp.zeros(65, jnp.int32)
+            jax.block_until_ready(summed(rows, rows, none, none, none[:64]))
+    except Exception:
+        return False
+    return True
+
+
+def _options(interpret: bool, warps: int = WARPS) -> dict[str, Any]:
     if interpret:
         return {"interpret": True}
     from jax.experimental.pallas import triton
 
-    return {"compiler_params": triton.CompilerParams(num_warps=WARPS, num_stages=2)}
+    return {"compiler_params": triton.CompilerParams(num_warps=warps, num_stages=2)}
+
+
+@partial(jax.jit, static_argnames="interpret")
+def summed(
+    first: Array, second: Array, starts: Array, later: Array, at: Array, interpret: bool = False
+) -> Array:
+    """For every node n the sum of the rows first[k], starts[n] <= k < starts[n + 1], and of
+    second[at[k]], later[n] <= k < later[n + 1]."""
+    nodes, width = len(starts) - 1, first.shape[1]
+
+    def kernel(
+        first_ref: Any,
+        second_ref: Any,
+        starts_ref: Any,
+        later_ref: Any,
+        at_ref: Any,
+        out_ref: Any,
+    ) -> None:
+        node = pl.program_id(0)
+        lanes = jnp.arange(EDGES, dtype=jnp.int32)
+
+        def over(low: Array, high: Array, rows: Any, total: Array) -> Array:
+            def some(step: Array, total: Array) -> Array:
+                k = low + step.astype(jnp.int32) * EDGES + lanes
+                inside = k < high
+                part = rows(jnp.where(inside, k, low))
+                return total + jnp.sum(jnp.where(inside[:, None], part, 0), axis=0)
+
+            return jax.lax.fori_loop(0, (high - low + EDGES - 1) // EDGES, some, total)
+
+        total = jnp.zeros(width, first.dtype)
+        begin, end = starts_ref[node], starts_ref[node + 1]
+        total = over(begin, end, lambda k: first_ref[k, :], total)
+        begin, end = later_ref[node], later_ref[node + 1]
+        out_ref[0] = over(begin, end, lambda k: second_ref[at_ref[k], :], total)
+
+    anywhere = pl.BlockSpec(memory_space=pl.ANY)
+    run = pl.pallas_call(
+        kernel,
+        grid=(nodes,),
+        out_shape=jax.ShapeDtypeStruct((nodes, width), first.dtype),
+        in_specs=[anywhere] * 5,
+        out_specs=pl.BlockSpec((1, width), lambda node: (node, 0)),
+        **_options(interpret, 1),
+    )
+    return run(first, second, starts, later, at)
 
 
 @partial(jax.jit, static_argnames="interpret")

@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.compute.jax import triton
 from panda_mdp.compute.jax.device import AXIS, Array, Placement, ladder, precise, require_memory
 from panda_mdp.methods.optimal.dual import total_from_below
 from panda_mdp.methods.optimal.graph import Graph
@@ -150,7 +151,7 @@ class JaxSolver(Halpern):
                 ),
             }
             anchor = (self._x0, self._mu0, self._u0)
-            run = _compiled_run(self._on.mesh, bool(self._shares))
+            run = _compiled_run(self._on.mesh, frozenset(self._shares))
             (self._x, self._mu, self._u), moved = run(
                 (self._x, self._mu, self._u), anchor, constants, np.int32(steps), np.float32(since)
             )
@@ -281,7 +282,11 @@ def _step(state: Any, anchor: Any, c: Any, keep: Array, measure: bool) -> Any:
     x0, mu0, (ui0, uj0) = anchor
     one = jnp.float32(1)
     pull = one - keep
-    grad = c["scale"] * (c["cost"] - mu[:, None]) + _by_record(ui, uj, c, len(x))
+    if "starts" in c:
+        lent = triton.summed(ui, uj, c["starts"], c["later"], c["by_second"])
+    else:
+        lent = _by_record(ui, uj, c, len(x))
+    grad = c["scale"] * (c["cost"] - mu[:, None]) + lent
     stiff = c["stiff"][:, None] + c["row_pull"] * c["scale"]
     mid = 2 * jnp.maximum(x - grad / stiff, 0) - x
     total = jax.lax.psum(jnp.sum(c["scale"] * mid, axis=1), AXIS)
@@ -290,8 +295,9 @@ def _step(state: Any, anchor: Any, c: Any, keep: Array, measure: bool) -> Any:
     short = one - total
     raised = mu + c["row_step"] * short
     i, j = c["first"], c["second"]
-    g = c["growth"][:, None] * c["scale"][j] * c["inverse"][i]
-    h = c["growth"][:, None] * c["scale"][i] * c["inverse"][j]
+    ratio = c["scale"][j] / c["scale"][i]
+    g = c["growth"][:, None] * ratio
+    h = c["growth"][:, None] / ratio
     vi = ui + c["dual_step"] * mid[i]
     vj = uj + c["dual_step"] * mid[j]
     first = jnp.maximum(vi - g * vj, 0) / (one + g * g)
@@ -336,8 +342,8 @@ CONSTANTS = {
 
 
 @cache
-def _compiled_run(mesh: Mesh, cut: bool) -> Any:
-    constants = {**CONSTANTS, "nodes": WHOLE, "row": WHOLE} if cut else CONSTANTS
+def _compiled_run(mesh: Mesh, shares: frozenset[str]) -> Any:
+    constants = {**CONSTANTS, **dict.fromkeys(shares, WHOLE)}
 
     def run(state: Any, anchor: Any, c: Any, steps: Array, since: Array) -> Any:
         def share(k: Array) -> Array:

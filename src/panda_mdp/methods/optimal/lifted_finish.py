@@ -42,6 +42,8 @@ class LiftedFinish:
 
     audits_before = True
     """Whether a table is audited before it is quantised too, and not only then."""
+    iterations = 960
+    """After which a table is certified on the way, and then whenever they have doubled."""
 
     def __init__(self, problem: Problem, backend: Backend) -> None:
         self.problem, self.backend = problem, backend
@@ -136,7 +138,9 @@ class LiftedFinish:
         pairs, _ = self.closure.broken(table.cut, table.z, NEAR_NATS, SMALL_GAIN, LEAST_GAIN, most)
         chosen = distinct(self.closure.order[pairs], size)
         old = np.sort(graph.ends.min(axis=1) * size + graph.ends.max(axis=1))
-        new = chosen[~np.isin(chosen[:, 0] * size + chosen[:, 1], old)]
+        keys = chosen[:, 0] * size + chosen[:, 1]
+        place = np.minimum(np.searchsorted(old, keys), len(old) - 1)
+        new = chosen[old[place] != keys]
         length = self.problem.domain.metric.pairs(new[:, 0], new[:, 1])
         short = self.problem.epsilon * length <= MAX_EXPONENT
         return Graph(np.ascontiguousarray(new[short]), length[short])

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.compute.jax import displacement
+from panda_mdp.compute.jax import displacement, triton
 from panda_mdp.compute.jax.device import Array, ladder, measures, precise
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.graph import Graph
@@ -168,6 +168,12 @@ class NodeSolver(JaxSolver):
             "sorted_second": sorted_second,
             "growth": growth.astype(jnp.float32),
         }
+        if triton.sums(first.device):
+            # Padding, at the last node, counts for nobody.
+            self._shares |= {
+                "starts": _starts(first, self._records),
+                "later": _starts(sorted_second, self._records),
+            }
 
     def least_of_records(self) -> FloatArray:
         """The least reduced cost of every record, rounding errors subtracted."""
@@ -339,6 +345,13 @@ def _merged(old: Any, new: Any, size: int, records: int) -> Any:
     )
     along = jnp.argsort(first.astype(jnp.int64) * records + second, stable=True)[:size]
     return (first[along], second[along], edge[along]), jnp.where(along < count, along, -1)
+
+
+@partial(jax.jit, static_argnames="records")
+def _starts(ends: Array, records: int) -> Array:
+    """Where in a sorted list the edges of every node start; the last node has none."""
+    starts = jnp.searchsorted(ends, jnp.arange(records, dtype=ends.dtype)).astype(jnp.int32)
+    return jnp.append(starts, starts[-1])
 
 
 @partial(jax.jit, static_argnames="records")

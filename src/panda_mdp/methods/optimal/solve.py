@@ -120,6 +120,8 @@ class Solve:
             graph = build(problem.domain, problem.epsilon)
             solver = self.engine.solver(problem, graph, initial)
             finish = self.finish = self.engine.finish(problem, solver)
+            if finish is not None:
+                self.certified_iterations = finish.iterations // 2
         note = self.engine.note()
         if note and self.progress is not None:
             self.progress(Progress(0.0, 0, self._loss(), self.bound, graph.count, note))
