@@ -9,7 +9,13 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.numba.cones import cone, run
 from panda_mdp.methods.optimal.cpu_solver import Float32Halpern
-from panda_mdp.methods.optimal.halpern import ROW_PULL, SMALLEST, START_WEIGHT, incidence
+from panda_mdp.methods.optimal.halpern import (
+    ROW_PULL,
+    SCALE_ANEW,
+    START_WEIGHT,
+    incidence,
+    root_scale,
+)
 
 
 class ConeSolver(Float32Halpern):
@@ -26,9 +32,9 @@ class ConeSolver(Float32Halpern):
         self.weight = START_WEIGHT
         self.iterations = 0
         self.residual = math.inf
+        self._scale_anew = SCALE_ANEW
         self.unit = float(cost.mean()) or 1.0
-        scale = np.sqrt(np.maximum(start, SMALLEST))
-        scale /= scale.mean()
+        scale = root_scale(start)
         self._row_sums = scale.sum(axis=1)
         self.shape = cone(slope)  # type: ignore[no-untyped-call]
         self.start, self.slot = incidence(corners, len(start))
