@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from panda_mdp.base.threads import by_slices
 
 FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 T = TypeVar("T")
+LARGE = 1 << 26
+"""Bytes from which on an array is frozen in pages of its own."""
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -27,7 +34,8 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if type(array) is np.ndarray and array.flags.c_contiguous and _immutable(array):
         return array.view()
     plain = np.ascontiguousarray(array)
-    own = _Own(plain.reshape(-1).view(np.uint8).data)
+    flat = plain.reshape(-1).view(np.uint8)
+    own = _Own(flat.data) if len(flat) < LARGE else _in_pages(flat)
     return np.frombuffer(own, dtype=plain.dtype).reshape(np.shape(array))
 
 
@@ -36,12 +44,44 @@ class _Own(bytes):
     belong to a plain `bytes` object too."""
 
 
+class _Pages(mmap.mmap):
+    """The same for large arrays: pages that the system itself lets nobody write to."""
+
+
+def _copy(flat: npt.NDArray[np.uint8], pages: mmap.mmap) -> None:
+    target = np.frombuffer(pages, dtype=np.uint8)
+
+    def work(part: slice) -> None:
+        target[part] = flat[part]
+
+    by_slices(work, len(flat), LARGE // 4)
+
+
+def _in_pages(flat: npt.NDArray[np.uint8]) -> _Own | _Pages:
+    """Bytes in pages of their own, copied by all cores; as `_Own` where there are none. A `bytes`
+    object is copied twice by one core, which takes seconds for a whole city's table."""
+    if not hasattr(os, "memfd_create"):
+        return _Own(flat.data)
+    file = os.memfd_create("panda-mdp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(file, len(flat))
+        with mmap.mmap(file, len(flat)) as pages:
+            _copy(flat, pages)
+        fcntl = import_module("fcntl")
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK)
+        return _Pages(file, len(flat), access=mmap.ACCESS_READ)
+    finally:
+        os.close(file)
+
+
 def _immutable(array: npt.NDArray[Any]) -> bool:
     """Whether `frozen` made an array's memory."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    return isinstance(owner, _Own)
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    return isinstance(owner, _Own | _Pages)
 
 
 class _Owned:
