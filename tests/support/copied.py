@@ -18,35 +18,43 @@ import socket
 import struct
 import subprocess
 import sys
-from functools import cache
+from collections.abc import Callable
+from multiprocessing import connection, context, forkserver
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, Any
 
-ORIGINAL = """
-import copied
-copied.wait_for_orders()
-from panda_mdp.cli import main
-main()
-"""
+ORIGINAL = "import copied; copied.wait_for_orders()()"
+COMMAND, WORKER = "panda_mdp.cli:main", "panda_mdp.protocol.server.worker:main"
+MOST_BYTES = 1 << 20
+_WAY: list[socket.socket] = []
 
 
 class Copied:
     """A command that runs; what of `subprocess.Popen` is used here."""
 
-    def __init__(self, args: list[str], stdout: int, stderr: int) -> None:
-        """`stdout` and `stderr` are descriptors, which are the caller's to close."""
+    def __init__(
+        self,
+        args: list[str],
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        *,
+        entry: str = COMMAND,
+        session: bool = False,
+    ) -> None:
+        """Descriptors stay the caller's to close; with `session` it leads one of its own."""
         self.args = args
         self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
         self.stdout: IO[str] | None = None
         self._watcher, theirs = socket.socketpair()
-        order = {"args": args, "environment": dict(os.environ), "folder": str(Path.cwd())}
-        body = json.dumps(order).encode()
+        order = {"entry": entry, "args": args, "session": session}
+        order |= {"environment": dict(os.environ), "folder": str(Path.cwd())}
         with theirs:
-            original = _original()
-            descriptors = array.array("i", [theirs.fileno(), stdout, stderr])
+            descriptors = array.array("i", [theirs.fileno(), stdin, stdout, stderr])
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)
-            original.sendmsg([struct.pack("I", len(body))], [rights])
-            original.sendall(body)
+            _original().sendmsg([json.dumps(order).encode()], [rights])
         (self.pid,) = struct.unpack("i", self._watcher.recv(4))
 
     def poll(self) -> int | None:
@@ -65,6 +73,10 @@ class Copied:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
@@ -79,10 +91,9 @@ class Copied:
 def start(args: list[str], stderr: IO[bytes]) -> Copied:
     """Start a command whose output can be read line by line."""
     reads, writes = os.pipe()
-    try:
-        command = Copied(args, writes, stderr.fileno())
-    finally:
-        os.close(writes)
+    with Path(os.devnull).open("rb") as nothing:
+        command = Copied(args, nothing.fileno(), writes, stderr.fileno())
+    os.close(writes)
     command.stdout = os.fdopen(reads, encoding="utf-8")
     return command
 
@@ -90,76 +101,141 @@ def start(args: list[str], stderr: IO[bytes]) -> Copied:
 def run(args: list[str], folder: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; its output passes through files in a folder."""
     paths = folder / "stdout", folder / "stderr"
-    with paths[0].open("wb") as out, paths[1].open("wb") as err:
-        code = Copied(args, out.fileno(), err.fileno()).wait(timeout)
+    with (
+        Path(os.devnull).open("rb") as nothing,
+        paths[0].open("wb") as out,
+        paths[1].open("wb") as err,
+    ):
+        code = Copied(args, nothing.fileno(), out.fileno(), err.fileno()).wait(timeout)
     said, complained = (path.read_text(encoding="utf-8") for path in paths)
     return subprocess.CompletedProcess(args, code, said, complained)
 
 
-@cache
 def _original() -> socket.socket:
-    """The way to the process that is copied; it ends when this one does."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        support = str(Path(__file__).parent)
-        path = os.pathsep.join(part for part in (support, os.environ.get("PYTHONPATH")) if part)
-        process = subprocess.Popen(
-            [sys.executable, "-c", ORIGINAL, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env=os.environ | {"PYTHONPATH": path},
-        )
+    """The way to the process that is copied; it ends when the first to ask for it does."""
+    if _WAY:
+        return _WAY[0]
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    ways = ours.fileno(), theirs.fileno()
+    support = str(Path(__file__).parent)
+    path = os.pathsep.join(part for part in (support, os.environ.get("PYTHONPATH")) if part)
+    process = subprocess.Popen(
+        [sys.executable, "-c", ORIGINAL, *map(str, ways)],
+        stdin=subprocess.PIPE,
+        # Ours as well: servers start their workers by it.
+        pass_fds=ways,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    theirs.close()
 
     def end() -> None:
         ours.close()
-        process.wait()
+        process.communicate()
 
     atexit.register(end)
+    _WAY.append(ours)
     return ours
 
 
-def wait_for_orders() -> None:
-    """In the original: returns in each copy, ready to be a command, and nowhere else."""
+def wait_for_orders() -> Callable[[], None]:
+    """In the original: returns in each copy, with what that is to do, and nowhere else."""
+    import scipy.sparse.csgraph
+    import scipy.spatial  # noqa: F401
     import uvicorn  # noqa: F401
 
     import panda_mdp.cli
-    import panda_mdp.protocol.server.app  # noqa: F401
+    import panda_mdp.protocol.server.app
+    import panda_mdp.protocol.server.worker  # noqa: F401
 
-    orders = socket.socket(fileno=int(sys.argv[1]))
+    starts, orders = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    starts.set_inheritable(False)
     while True:
-        size, rights, _, _ = orders.recvmsg(4, socket.CMSG_SPACE(12))
+        if sys.stdin in select.select([orders, sys.stdin], [], [])[0]:
+            sys.exit()
+        order, rights, _, _ = orders.recvmsg(MOST_BYTES, socket.CMSG_SPACE(16))
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        if not size:
-            sys.exit()
         descriptors = array.array("i", rights[0][2])
-        body = orders.recv(*struct.unpack("I", size), socket.MSG_WAITALL)
         if not os.fork():
             orders.close()
-            _become(json.loads(body), *descriptors)
-            return
+            return _become(json.loads(order), starts, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _become(order: dict[str, object], watcher: int, stdout: int, stderr: int) -> None:
+def _become(
+    order: dict[str, Any], starts: socket.socket, watcher: int, *streams: int
+) -> Callable[[], None]:
     """Returns in the command's own process; this one stays behind to say how it ended."""
     pid = os.fork()
     if pid:
-        os.close(stdout)
-        os.close(stderr)
+        for stream in streams:
+            os.close(stream)
         os.write(watcher, struct.pack("i", pid))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _, status = os.waitpid(pid, 0)
-        os.write(watcher, struct.pack("i", os.waitstatus_to_exitcode(status)))
+        with contextlib.suppress(OSError):
+            os.write(watcher, struct.pack("i", os.waitstatus_to_exitcode(status)))
         os._exit(0)
     os.close(watcher)
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    os.close(stdout)
-    os.close(stderr)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    if order["session"]:
+        os.setsid()
     os.environ.clear()
-    os.environ.update(order["environment"])  # type: ignore[call-overload]
-    os.chdir(str(order["folder"]))
-    sys.argv[1:] = order["args"]  # type: ignore[assignment]
+    os.environ.update(order["environment"])
+    os.chdir(order["folder"])
+    sys.argv[1:] = order["args"]
+    if order["entry"] == COMMAND:
+        _copy_workers(starts)
+    module, name = order["entry"].split(":")
+    entry: Callable[[], None] = getattr(sys.modules[module], name)
+    return entry
+
+
+def _worker(args: list[str], *, stdin: int, start_new_session: bool) -> Copied:
+    """What a server starts for a job, in place of `subprocess.Popen`."""
+    assert args[1:] == ["-m", "panda_mdp.protocol.server.worker"] and stdin == subprocess.PIPE
+    reads, writes = os.pipe()
+    worker = Copied([], reads, 1, 2, entry=WORKER, session=start_new_session)
+    os.close(reads)
+    worker.stdin = os.fdopen(writes, "wb")
+    return worker
+
+
+def _copy_workers(starts: socket.socket) -> None:
+    """Give a server workers that are copies too.
+
+    What is spawned imports everything anew. The process that is forked here has imported it, and no
+    thread runs in it yet; its copies get their work pickled as spawned ones do. Workers for jobs
+    are copies of the original. All end with the server, however that ends.
+    """
+    from panda_mdp.protocol.server import supervisor
+
+    listener = socket.socket(socket.AF_UNIX)
+    address = connection.arbitrary_address("AF_UNIX")
+    listener.bind(address)
+    listener.listen()
+    ends, lives = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(lives)
+        starts.close()
+        forkserver.main(listener.fileno(), ends, [])
+        os._exit(0)
+    os.close(ends)
+    listener.close()
+    known: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    known._forkserver_address = address
+    known._forkserver_alive_fd = lives
+    known._forkserver_pid = pid
+    contexts: Any = context._concrete_contexts  # type: ignore[attr-defined]
+    contexts["spawn"] = contexts["forkserver"]
+
+    _WAY.append(starts)
+    jobs: Any = supervisor
+    jobs.subprocess = SimpleNamespace(
+        Popen=_worker, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
+    )
