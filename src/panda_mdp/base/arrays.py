@@ -48,15 +48,6 @@ class _Pages(mmap.mmap):
     """The same for large arrays: pages that the system itself lets nobody write to."""
 
 
-def _copy(flat: npt.NDArray[np.uint8], pages: mmap.mmap) -> None:
-    target = np.frombuffer(pages, dtype=np.uint8)
-
-    def work(part: slice) -> None:
-        target[part] = flat[part]
-
-    by_slices(work, len(flat), LARGE // 4)
-
-
 def _in_pages(flat: npt.NDArray[np.uint8]) -> _Own | _Pages:
     """Bytes in pages of their own, copied by all cores; as `_Own` where there are none. A `bytes`
     object is copied twice by one core, which takes seconds for a whole city's table."""
@@ -64,9 +55,13 @@ def _in_pages(flat: npt.NDArray[np.uint8]) -> _Own | _Pages:
         return _Own(flat.data)
     file = os.memfd_create("panda-mdp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.ftruncate(file, len(flat))
-        with mmap.mmap(file, len(flat)) as pages:
-            _copy(flat, pages)
+        # Written, not mapped: pages that are touched one by one take longer.
+        def work(part: slice) -> None:
+            at = part.start
+            while at < part.stop:
+                at += os.pwrite(file, flat[at : part.stop].data, at)
+
+        by_slices(work, len(flat), max(1, LARGE // 4))
         fcntl = import_module("fcntl")
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK)
         return _Pages(file, len(flat), access=mmap.ACCESS_READ)
@@ -81,7 +76,7 @@ def _immutable(array: npt.NDArray[Any]) -> bool:
         owner = owner.base
     if isinstance(owner, memoryview):
         owner = owner.obj
-    return isinstance(owner, _Own | _Pages)
+    return isinstance(owner, _Own | _Pages) and memoryview(owner).readonly
 
 
 class _Owned:

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.jax import displacement, triton
+from panda_mdp.compute.jax.blocks import power
 from panda_mdp.compute.jax.device import Array, ladder, measures, precise
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.graph import Graph
@@ -79,10 +80,15 @@ class DeviceNodes:
         put = partial(jax.device_put, device=self.tile.device)
         node, other, edge, inside, lifted = _lifted(
             self.tile, self.row, self.real, self.number,
-            put(second[order]), put(count), put(begin), steps(asked),
+            put(_padded(second[order])), put(count), put(begin), power(asked),
         )  # fmt: skip
         total = int(lifted)
-        return order, _inside(node, other, edge, inside, steps(total), self.size - 1), total
+        return order, _inside(node, other, edge, inside, power(total), self.size - 1), total
+
+
+def _padded(array: Any) -> Any:
+    """To a power of two, with 1."""
+    return np.pad(array, (0, power(len(array)) - len(array)), constant_values=1)
 
 
 def steps(count: int) -> int:
@@ -154,26 +160,16 @@ class NodeSolver(JaxSolver):
             np.concatenate([self._growths[1], above]),
         )
         self._lifted += count
-        new = (new[0], new[1], jnp.where(new[0] < self._records - 1, new[2] + known, 0))
-        self._edges, source = _merged(self._edges, new, self._padded(self._lifted), self._records)
+        size = self._padded(self._lifted)
+        growths = tuple(self._on.whole(_padded(part)) for part in self._growths)
+        self._edges, source, self._graph, self._growth_above, self._degree = _joined(
+            self._edges, new, np.int32(known), growths, size, self._records
+        )
         self._u = (_take(self._u[0], source), _take(self._u[1], source))
-        first, second, edge = self._edges
-        by_second, sorted_second = _sorted(second)
-        growth, self._growth_above = (self._on.whole(part)[edge] for part in self._growths)
-        self._degree = _degrees(first, second, self._records)
-        self._graph = {
-            "first": first,
-            "second": second,
-            "by_second": by_second,
-            "sorted_second": sorted_second,
-            "growth": growth.astype(jnp.float32),
-        }
-        if triton.sums(first.device):
+        if triton.sums(self._on.mesh.local_devices[0]):
             # Padding, at the last node, counts for nobody.
-            self._shares |= {
-                "starts": _starts(first, self._records),
-                "later": _starts(sorted_second, self._records),
-            }
+            starts, later = _starts(self._graph, self._records)
+            self._shares |= {"starts": starts, "later": later}
 
     def least_of_records(self) -> FloatArray:
         """The least reduced cost of every record, rounding errors subtracted."""
@@ -333,31 +329,42 @@ def _inside(node: Array, other: Array, edge: Array, inside: Array, size: int, la
 
 
 @partial(jax.jit, static_argnames=("size", "records"))
-def _merged(old: Any, new: Any, size: int, records: int) -> Any:
-    """Two lists of edges as one, sorted by their ends and padded to `size`, and from where in the
-    first list each comes, or -1."""
-    count = len(old[0])
+def _joined(old: Any, new: Any, known: Array, growths: Any, size: int, records: int) -> Any:
+    """Two lists of edges as one, sorted by their ends and padded to `size`; from where in the first
+    list each comes, or -1; and what the iteration and the bound read of it. The numbers of new
+    edges count from `known` on."""
+    count, last = len(old[0]), records - 1
+    numbered = jnp.where(new[0] < last, new[2] + known, 0)
     pad = max(0, size - count - len(new[0]))
-    fills = (records - 1, records - 1, 0)
     first, second, edge = (
         jnp.concatenate([a, b, jnp.full(pad, fill, a.dtype)])
-        for a, b, fill in zip(old, new, fills, strict=True)
+        for a, b, fill in zip(old, (*new[:2], numbered), (last, last, 0), strict=True)
     )
     along = jnp.argsort(first.astype(jnp.int64) * records + second, stable=True)[:size]
-    return (first[along], second[along], edge[along]), jnp.where(along < count, along, -1)
-
-
-@partial(jax.jit, static_argnames="records")
-def _starts(ends: Array, records: int) -> Array:
-    """Where in a sorted list the edges of every node start; the last node has none."""
-    starts = jnp.searchsorted(ends, jnp.arange(records, dtype=ends.dtype)).astype(jnp.int32)
-    return jnp.append(starts, starts[-1])
-
-
-@partial(jax.jit, static_argnames="records")
-def _degrees(first: Array, second: Array, records: int) -> Array:
+    first, second, edge = first[along], second[along], edge[along]
+    by_second, sorted_second = _sorted(second)
+    growth, above = (part[edge] for part in growths)
     degree = jnp.zeros(records, jnp.int32).at[first].add(1).at[second].add(1)
-    return degree.at[records - 1].set(0).astype(jnp.float64)
+    graph = {
+        "first": first,
+        "second": second,
+        "by_second": by_second,
+        "sorted_second": sorted_second,
+        "growth": growth.astype(jnp.float32),
+    }
+    source = jnp.where(along < count, along, -1)
+    return (first, second, edge), source, graph, above, degree.at[last].set(0).astype(jnp.float64)
+
+
+@partial(jax.jit, static_argnames="records")
+def _starts(graph: Any, records: int) -> tuple[Array, Array]:
+    """Where in the two sorted lists the edges of every node start; the last node has none."""
+
+    def of(ends: Array) -> Array:
+        starts = jnp.searchsorted(ends, jnp.arange(records, dtype=ends.dtype)).astype(jnp.int32)
+        return jnp.append(starts, starts[-1])
+
+    return of(graph["first"]), of(graph["sorted_second"])
 
 
 @jax.jit
