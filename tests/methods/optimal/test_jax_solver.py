@@ -90,6 +90,22 @@ def test_one_block_is_the_cpus(kind, mesh):
     assert there.bound() == pytest.approx(here.bound(), rel=1e-4)
 
 
+def test_a_new_scale_is_the_cpus(mesh):
+    problem, graph, start = case("haversine")
+    here, there = CpuSolver(problem, graph, start), JaxSolver(problem, graph, start, mesh)
+    before = there._scale
+    for solver in (here, there):
+        solver.advance(2 * CHECK)
+    assert float(np.abs(np.asarray(there._scale - before)).max()) > 0.1
+    close = {"rtol": 1e-3, "atol": 1e-4}
+    np.testing.assert_allclose(np.asarray(there._scale)[:SIZE, :OUTPUTS], here._scale, **close)
+    np.testing.assert_allclose(there.scale_sums, here.scale_sums, **close)
+    np.testing.assert_allclose(there._row_share[:SIZE], 1 / here._row_sums, **close)
+    # Rows that do not exist keep a scale of 1.
+    np.testing.assert_array_equal(np.asarray(there._scale)[SIZE:], 1)
+    assert there.bound() == pytest.approx(here.bound(), rel=1e-4)
+
+
 def test_many_blocks_end_where_the_cpu_does(mesh):
     problem, graph, start = case("haversine")
     here, there = CpuSolver(problem, graph, start), JaxSolver(problem, graph, start, mesh)

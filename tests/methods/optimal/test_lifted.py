@@ -15,6 +15,7 @@ from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal import backends, lifted
 from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.host_lifted import HostLifted, least_outside
 from panda_mdp.methods.optimal.lifted import WIDTH, Lifted, Nodes, reach
 from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.privacy.audit import audit, audit_weights
@@ -128,6 +129,51 @@ def test_fewer_outputs_iterate_on_tiles_and_give_dense_tables(town, dense, monke
     assert mechanism.details["stopped"] is Stopped.GAP_REACHED and mechanism.audit.holds
     assert mechanism.lower_bound <= dense.loss
     assert dense.lower_bound <= mechanism.loss <= 1.03 * dense.loss
+
+
+def test_nodes_that_closing_gives_mass_join_and_the_iteration_goes_on(town, dense):
+    """From far too small a reach to a bound that is the dense one's, with the multipliers kept."""
+    graph = constraint_graph(town.domain, town.epsilon)
+    solver = HostLifted(town, graph, None, reach(town, graph, 1.0))
+    few = solver.reached.share
+    for _ in range(6):
+        solver.advance(200)
+        table = solver.matrix()
+        sees, bound, count = solver.reached.sees.copy(), solver.bound(), solver.iterations
+        solver.grow(None)
+        np.testing.assert_allclose(solver.matrix(), table, rtol=1e-5, atol=1e-9)
+        assert solver.iterations == count
+        assert solver.bound() >= bound * (1 - 1e-6) and bound <= dense.loss
+        assert (solver.reached.sees | ~sees).all()
+    assert few < 0.6 * solver.reached.share
+    assert solver.bound() > 0.97 * dense.lower_bound
+    candidate = solver.finish.candidate(solver)
+    solver.finish.estimate(candidate)
+    left = solver.finish.raised(candidate, solver.reached.sees)[0]
+    assert len(left) <= 0.02 * solver._nodes.count
+
+
+def test_a_wider_reach_keeps_the_multipliers(town, dense):
+    graph = constraint_graph(town.domain, town.epsilon)
+    solver = HostLifted(town, graph, None, reach(town, graph, 6.0))
+    solver.advance(400)
+    bound, nodes = solver.bound(), solver._nodes.count
+    solver._widen()
+    assert solver._nodes.count > nodes
+    assert bound * (1 - 1e-6) <= solver.bound() <= dense.loss
+    assert solver.iterations == 400
+
+
+def test_what_lies_outside_is_the_least_cost_that_no_tile_sees(town):
+    graph = constraint_graph(town.domain, town.epsilon)
+    reached = reach(town, graph, 6.0)
+    sees = reached.sees | (np.random.default_rng(0).random(reached.sees.shape) < 0.3)
+    sees[:, 7] = True
+    least = least_outside(town, reached.tiles, sees, np.arange(100))
+    for x in range(100):
+        inside = set(reached.tiles[sees[:, x]].ravel().tolist())
+        outside = [town.weighted_loss[x, y] for y in range(100) if y not in inside]
+        assert least[x] == pytest.approx(min(outside, default=np.inf))
 
 
 def test_an_interrupt_or_a_limit_leaves_a_certified_sparse_table(town, monkeypatch):

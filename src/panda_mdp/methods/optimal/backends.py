@@ -90,13 +90,21 @@ class CpuEngine(Engine):
 
     def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
         from panda_mdp.methods.optimal.cpu_solver import READ_MULTIPLIERS, CpuSolver
+        from panda_mdp.methods.optimal.host_lifted import HostLifted
 
         # Multipliers of tiles are no proof of a bound: graphs that may give one stay whole.
         unread = 2 * graph.count * problem.outputs_count > READ_MULTIPLIERS
-        reached = localised(problem, graph, fewer=unread)
+        reached = localised(problem, graph, unread, lifted.HOST_NATS)
         if reached is None:
             return CpuSolver(problem, graph, warm_start(problem, graph) if start is None else start)
-        return Lifted(problem, graph, start, reached, CpuSolver)
+        return HostLifted(problem, graph, start, reached)
+
+    def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
+        from panda_mdp.methods.optimal.host_lifted import HostLifted
+
+        if not isinstance(solver, HostLifted) or problem.outputs_count < lifted.LEAST_OUTPUTS:
+            return None
+        return solver.finish
 
 
 class JaxEngine(Engine):

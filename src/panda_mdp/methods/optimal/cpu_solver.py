@@ -96,6 +96,30 @@ class CpuSolver(Float32Halpern):
         self._row_sums = np.bincount(self._owner, self.scale_sums).astype(np.float64)
         self._heard = False
 
+    def forget_anchor(self) -> None:
+        """Free what only the next iteration would need, the table and the multipliers stay."""
+        nothing = np.empty((0, 0), dtype=np.float32)
+        self._x0 = self._u0 = self._mid = self._adjoint = nothing
+
+    def carry_on(self, before: CpuSolver, rows: IntArray) -> None:
+        """Go on from where `before` was: its row i is row rows[i] here, its edges are some of those
+        here."""
+        size = self.problem.size
+        moved = rows[before.ends]
+        # Edges are sorted by their ends, and rows keep their order.
+        at = np.searchsorted(
+            self.ends[:, 0] * size + self.ends[:, 1], moved[:, 0] * size + moved[:, 1]
+        )
+        unit = np.float32(before.unit / self.unit)
+        for begin in range(0, len(at), ROWS_AT_ONCE):
+            here, there = at[begin : begin + ROWS_AT_ONCE], slice(begin, begin + ROWS_AT_ONCE)
+            change = self._scale[self.ends[here]] * before._inverse[before.ends[there]]
+            self._u[here] = unit * before._u[there] * change
+        self._mu[...] = unit * before._mu
+        self.weight, self.iterations = before.weight, before.iterations
+        self._scale_anew, self._heard = before._scale_anew, False
+        self._restart()
+
     def _connect(self, source: IntArray) -> None:
         # A restart follows: with the old anchor beside them old and new would be the largest.
         self._u0 = np.empty((0, 2, self._x.shape[1]), dtype=np.float32)

@@ -18,7 +18,7 @@ from panda_mdp.compute.jax import triton
 from panda_mdp.compute.jax.device import AXIS, Array, Placement, ladder, precise, require_memory
 from panda_mdp.methods.optimal.dual import total_from_below
 from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.halpern import ROW_PULL, Halpern
+from panda_mdp.methods.optimal.halpern import ROW_PULL, SMALLEST, Halpern
 from panda_mdp.problem import Problem
 
 PADDED_COST = 1e4
@@ -112,12 +112,7 @@ class JaxSolver(Halpern):
         degree[: self.problem.size] = self.degree
         ones = np.ones(extra)
         self._degree = degree
-        # A row that does not exist has no sum to keep.
-        self._row_share = np.zeros(self._records)
-        sums = self.scale_sums
-        if self._owner is not None:
-            sums = np.bincount(self._owner, sums)[self._owner]
-        self._row_share[: self.problem.size] = 1 / sums
+        self._share_rows()
         self._graph = {
             "first": self._on.whole(np.ascontiguousarray(ends[:, 0])),
             "second": second,
@@ -126,6 +121,23 @@ class JaxSolver(Halpern):
             "growth": self._on.whole(np.concatenate([self.growth, ones]).astype(np.float32)),
         }
         self._growth_above = self._on.whole(np.concatenate([self.growth_above, ones]))
+
+    def _share_rows(self) -> None:
+        # A row that does not exist has no sum to keep.
+        self._row_share = np.zeros(self._records)
+        sums = self.scale_sums
+        if self._owner is not None:
+            sums = np.bincount(self._owner, sums)[self._owner]
+        self._row_share[: self.problem.size] = 1 / sums
+
+    def _rescale(self) -> None:
+        with precise():
+            ends = self._graph["first"], self._graph["second"]
+            self._x, self._u, self._scale, self._inverse, sums = _compiled_rescale(self._on.mesh)(
+                self._x, self._u, self._scale, *ends, self.problem.size, self._on.outputs
+            )
+            self.scale_sums = np.asarray(sums)[: self.problem.size]
+            self._share_rows()
 
     def _anchor(self) -> None:
         with precise():
@@ -230,6 +242,25 @@ def _compiled_begin(mesh: Mesh, records: int, outputs: int) -> Any:
         return cost, jnp.where(real, relative, dearest), scale, 1 / scale, x
 
     return jax.jit(begin, out_shardings=(NamedSharding(mesh, ROWS),) * 5)
+
+
+@cache
+def _compiled_rescale(mesh: Mesh) -> Any:
+    """`CpuSolver._rescale`: what follows the scale of the table, and its sums over outputs."""
+
+    def rescale(
+        x: Array, u: Any, old: Array, first: Array, second: Array, rows: Array, outputs: Array
+    ) -> Any:
+        real = (jnp.arange(len(x)) < rows)[:, None] & (jnp.arange(x.shape[1]) < outputs)
+        root = jnp.sqrt(jnp.maximum(jnp.maximum(x, 0) * old, SMALLEST))
+        mean = jnp.sum(jnp.where(real, root, 0), dtype=jnp.float64) / (rows * outputs)
+        scale = jnp.where(real, root / mean, 1.0).astype(jnp.float32)
+        change = scale / old
+        sums = jnp.sum(jnp.where(real, scale, 0), axis=1, dtype=jnp.float64)
+        return x / change, (u[0] * change[first], u[1] * change[second]), scale, 1 / scale, sums
+
+    rows, whole = NamedSharding(mesh, ROWS), NamedSharding(mesh, WHOLE)
+    return jax.jit(rescale, out_shardings=(rows, (rows, rows), rows, rows, whole))
 
 
 @cache

@@ -37,6 +37,8 @@ HOST_OUTPUTS = 128
 WORTHWHILE = 0.35
 """Part of the table that the nodes may hold for lifting to pay."""
 NATS, MOST_NATS, WIDER = 10.0, 60.0, 1.5
+HOST_NATS = 7.0
+"""On the CPU, where nodes that are missing are added one by one (host_lifted.py)."""
 LIMITED = 1e-3
 """Of the bound: what the reach may take from it before it is made wider."""
 SLOPE_EDGES, SLOPE_OUTPUTS = 2048, 512
@@ -191,6 +193,10 @@ class Lifted:
         wide[nodes.id[old.tile, old.record]] = table
         return wide
 
+    def grow(self, table: Any) -> None:
+        """See what the current table, `table` as a sparse one's candidate, lacks, where the machine
+        can."""
+
     @property
     def iterations(self) -> int:
         return self._before + int(self._inner.iterations)
@@ -272,9 +278,11 @@ class Lifted:
         """None: multipliers of nodes are not those of records."""
 
 
-def localised(problem: Problem, graph: Graph, fewer: bool = False) -> Reach | None:
+def localised(
+    problem: Problem, graph: Graph, fewer: bool = False, nats: float = NATS
+) -> Reach | None:
     """The reach of a problem for which lifting pays, else None; with `fewer` outputs on the CPU."""
     if problem.outputs_count < (min(HOST_OUTPUTS, LEAST_OUTPUTS) if fewer else LEAST_OUTPUTS):
         return None
-    reached = reach(problem, graph)
+    reached = reach(problem, graph, nats)
     return reached if reached.share <= WORTHWHILE else None

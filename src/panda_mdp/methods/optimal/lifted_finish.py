@@ -72,9 +72,12 @@ class LiftedFinish:
 
     def estimate(self, table: Candidate) -> float:
         """The loss after one round of near pairs."""
+        return self.loss(table.cut, self._nearly(table))
+
+    def _nearly(self, table: Candidate) -> Any:
+        """The table closed once over near pairs."""
         within = self.problem.epsilon * (1 - SLACK)
-        z, _ = next(self.closure.settling(table.cut, table.z, within, NEAR_NATS))
-        return self.loss(table.cut, z)
+        return next(self.closure.settling(table.cut, table.z, within, NEAR_NATS))[0]
 
     def certify(self, table: Candidate) -> Mechanism:
         """Close and scale until the audited rate is below epsilon, quantise and audit.

@@ -142,6 +142,11 @@ class NodeSolver(JaxSolver):
         self._growths = np.ones(1), np.ones(1)
         self._lifted = 0
 
+    def _share_rows(self) -> None:
+        sums = np.zeros(self._records)
+        sums[: self.nodes.count] = self.scale_sums
+        self._row_share = _shares(jnp.asarray(sums), self.nodes.real, self.nodes.shares)
+
     def extend(self, graph: Graph) -> None:
         """Constrain the edges of `graph`, of records, in every tile that sees both ends."""
         with precise():
@@ -286,11 +291,17 @@ def _begun(loss: Array, prior: Array, z: Array, real: Array, shares: Any) -> Any
     scale = jnp.sqrt(jnp.maximum(z, SMALLEST))
     scale = jnp.where(there, scale / (jnp.sum(jnp.where(there, scale, 0.0)) / entries), 1.0)
     sums = jnp.where(real, jnp.sum(scale, axis=1), 0.0)
-    whole = jnp.sum(sums[shares["nodes"]], axis=1)[shares["row"]]
-    share = jnp.where(real, 1 / jnp.where(real, whole, 1.0), 0.0)
+    share = _shares(sums, real, shares)
     single = scale.astype(jnp.float32)
     x = jnp.where(there, z, 0.0).astype(jnp.float32) / single
     return cost, unit, (cost / unit).astype(jnp.float32), single, 1 / single, x, sums, share
+
+
+@jax.jit
+def _shares(sums: Array, real: Array, shares: Any) -> Array:
+    """One over the sums of the scale over whole rows, for every node."""
+    whole = jnp.sum(sums[shares["nodes"]], axis=1)[shares["row"]]
+    return jnp.where(real, 1 / jnp.where(real, whole, 1.0), 0.0)
 
 
 @partial(jax.jit, static_argnames="size")

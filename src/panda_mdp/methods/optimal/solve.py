@@ -176,6 +176,9 @@ class Solve:
                         more = finish.missing(solver.graph, cast("Candidate", matrix), most)
                     if more.count:
                         solver.extend(more)
+            if isinstance(solver, Lifted):
+                with _Stage(self, "graph"):
+                    solver.grow(None if finish is None else matrix)
             moved = self._loss() < best_before * (1 - 1e-6) or risen > 1e-6 * self.bound
             idle = 0 if moved else idle + 1
             if idle >= PATIENCE:
