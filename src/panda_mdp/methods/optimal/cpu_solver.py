@@ -98,8 +98,8 @@ class CpuSolver(Float32Halpern):
 
     def forget_anchor(self) -> None:
         """Free what only the next iteration would need, the table and the multipliers stay."""
-        nothing = np.empty((0, 0), dtype=np.float32)
-        self._x0 = self._u0 = self._mid = self._adjoint = nothing
+        self._x0 = self._mid = self._adjoint = np.empty((0, 0), dtype=np.float32)
+        self._u0 = np.empty((0, 0, 0), dtype=np.float32)
 
     def carry_on(self, before: CpuSolver, rows: IntArray) -> None:
         """Go on from where `before` was: its row i is row rows[i] here, its edges are some of those
