@@ -46,6 +46,13 @@ class ConeSolver(Float32Halpern):
     def _connect(self, source: IntArray) -> None:
         self._u = np.zeros((len(source), 3, self._x.shape[1]), dtype=np.float32)
 
+    def _rescale(self) -> None:
+        scale = root_scale(np.maximum(self._x, 0) * self._scale)
+        before, after = (s[self.corners].max(axis=1) for s in (self._scale, scale))
+        self._u *= (after / before)[:, None]
+        self._x *= self._scale / scale
+        self._scale, self._row_sums = scale, scale.sum(axis=1, dtype=np.float64)
+
     def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
         run(

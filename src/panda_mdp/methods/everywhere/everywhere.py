@@ -29,7 +29,7 @@ from panda_mdp.table.release import LADDER, MAX_SHARE, floor_row
 
 MOST_NATS = 1.0
 """Of epsilon times the spacing: beyond it a mesh hides more than it shows."""
-CHECKS = (400, 1_200, 2_800, 6_000)
+CHECKS = (800, 1_600, 3_200, 6_400)
 """Iterations after which the table is repaired and looked at."""
 BLOCK = 40
 SHARE_OF_BOUND = 0.4
