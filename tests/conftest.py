@@ -69,6 +69,19 @@ def block_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
 
 
+LONG = (
+    "tests/protocol/server/test_crash.py",
+    "tests/engines",
+    "tests/panda_paper",
+    "tests/examples",
+)
+"""What takes longest comes first, so that no worker is left alone with it at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What could not run here, after everything else and once each."""
     reasons = {

@@ -121,9 +121,9 @@ class LiftedClosure(Closure):
         out = np.empty_like(z)
         nothing = np.empty((0, 0))
         close_groups(
-            z, out, active[cut.position], cut.floors, epsilon, nats, 0, 0.0,
+            z, out, cut.groups, active[cut.position], cut.floors, epsilon, nats, 0, 0.0,
             np.empty((0, 0), dtype=np.int64), nothing, cut.position, self._tile(cut.position),
-            cut.groups, *self.coordinates, self.tiles.starts, self.tiles.between,
+            *self.coordinates, self.tiles.starts, self.tiles.between,
         )  # fmt: skip
         return out
 
@@ -164,8 +164,8 @@ class LiftedClosure(Closure):
         partner = np.full((len(z), PER_NODE), -1, dtype=np.int64)
         gain = np.zeros((len(z), PER_NODE))
         close_groups(
-            z, z, np.ones(len(z), dtype=np.bool_), cut.floors, self.epsilon, nats, PER_NODE,
-            least_gain, partner, gain, cut.position, self._tile(cut.position), cut.groups,
+            z, z, cut.groups, np.ones(len(z), dtype=np.bool_), cut.floors, self.epsilon, nats,
+            PER_NODE, least_gain, partner, gain, cut.position, self._tile(cut.position),
             *self.coordinates, self.tiles.starts, self.tiles.between,
         )  # fmt: skip
         node, k = np.nonzero(partner >= 0)

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.parts import in_parts
 from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill, largest_gap, largest_step
 from panda_mdp.space.tiles import TILE
 
 
-@njit(cache=True, parallel=True)
 def worst_of_groups(
-    logs, weights, lifts, position, tile, groups, kind, table, order, starts, between, constant,
-    shrink, least,
-):  # fmt: skip
+    logs: FloatArray,
+    weights: IntArray,
+    lifts: FloatArray,
+    position: IntArray,
+    tile: IntArray,
+    groups: IntArray,
+    kind: int,
+    table: FloatArray,
+    order: IntArray,
+    starts: IntArray,
+    between: FloatArray,
+    constant: float,
+    shrink: float,
+    least: float,
+) -> tuple[float, int, int]:
     """max over groups of outputs and pairs of positions of (max_y |log ratio| + constant) /
     (shrink d), where it exceeds `least`; and the pair.
 
@@ -23,12 +35,25 @@ def worst_of_groups(
     the largest log ratio of a node to that, -1 where all its weights are the floor's.
     """
     count = len(groups) - 1
+    values = np.full(count, least)
+    places = np.full((count, 2), -1, np.int64)
+    nodes = (logs, weights, lifts, position, tile, groups)
+    where = (kind, table, order, starts, between)
+    in_parts(_scan_groups, count, *nodes, *where, constant, shrink, least, values, places)
+    top = int(values.argmax())
+    return values[top], places[top, 0], places[top, 1]
+
+
+@njit(cache=True, nogil=True)
+def _scan_groups(
+    start, stop, logs, weights, lifts, position, tile, groups, kind, table, order, starts, between,
+    constant, shrink, least, values, places,
+):  # fmt: skip
+    """Scan the groups start <= g < stop."""
     size = starts[-1]
     tiles = len(starts) - 1
     width = logs.shape[1]
-    values = np.full(count, least)
-    places = np.full((count, 2), -1, np.int64)
-    for g in prange(count):
+    for g in range(start, stop):
         begin = groups[g]
         end = groups[g + 1]
         best = least
@@ -108,8 +133,3 @@ def worst_of_groups(
         values[g] = best
         places[g, 0] = first
         places[g, 1] = second
-    top = 0
-    for g in range(count):
-        if values[g] > values[top]:
-            top = g
-    return values[top], places[top, 0], places[top, 1]

@@ -6,22 +6,44 @@ whatever is no node of a group is at the group's floor in it.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import prange
+from typing import Any
 
+import numpy as np
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.parts import in_parts
 from panda_mdp.compute.numba.compiling import njit
 from panda_mdp.compute.numba.distance import fill
 from panda_mdp.space.tiles import TILE
 
 
-@njit(cache=True, parallel=True)
-def covered(lifts, position, tile, groups, epsilon, kind, table, order, starts, between):
+def covered(
+    lifts: FloatArray,
+    position: IntArray,
+    tile: IntArray,
+    groups: IntArray,
+    epsilon: float,
+    kind: int,
+    table: FloatArray,
+    order: IntArray,
+    starts: IntArray,
+    between: FloatArray,
+) -> BoolArray:
     """Which positions some node of a group raises above the floor, (groups, K): those within
     `lifts` nats of it."""
-    tiles = len(starts) - 1
     count = len(groups) - 1
     inside = np.zeros((count, starts[-1]), np.bool_)
-    for g in prange(count):
+    nodes, where = (lifts, position, tile, groups), (kind, table, order, starts, between)
+    in_parts(_cover, count, *nodes, epsilon, *where, inside)
+    return inside
+
+
+@njit(cache=True, nogil=True)
+def _cover(
+    begin, end, lifts, position, tile, groups, epsilon, kind, table, order, starts, between, inside
+):
+    tiles = len(starts) - 1
+    for g in range(begin, end):
         distance = np.empty(TILE)
         for i in range(groups[g], groups[g + 1]):
             if lifts[i] <= 0.0:
@@ -33,23 +55,26 @@ def covered(lifts, position, tile, groups, epsilon, kind, table, order, starts, 
                 for p in range(starts[b], starts[b + 1]):
                     if epsilon * distance[p - starts[b]] < lifts[i]:
                         inside[g, p] = True
-    return inside
 
 
-@njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
-def close_groups(
-    z, out, active, floor, epsilon, nats, most, least_gain, partner, gain, position, tile, groups,
-    kind, table, order, starts, between,
-):  # fmt: skip
+def close_groups(z: FloatArray, out: FloatArray, groups: IntArray, *others: Any) -> None:
     """out_iy = max over the nodes j of i's group of z_jy exp(-epsilon d(i, j)), for active i; the
     rows of the others are copied. Pairs beyond `nats` are left out.
 
     With `most` > 0 nothing is closed: `partner` and `gain` (nodes, most) receive for every node the
     partners from which it misses the most mass, sum_y max(0, z_jy exp(-epsilon d) - z_iy), where
-    that exceeds `least_gain`.
+    that exceeds `least_gain`. `others` are as in `_close_groups`.
     """
+    in_parts(_close_groups, len(groups) - 1, z, out, groups, *others)
+
+
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def _close_groups(
+    first, last, z, out, groups, active, floor, epsilon, nats, most, least_gain, partner, gain,
+    position, tile, kind, table, order, starts, between,
+):  # fmt: skip
     width = z.shape[1]
-    for g in prange(len(groups) - 1):
+    for g in range(first, last):
         begin = groups[g]
         end = groups[g + 1]
         distance = np.empty(TILE)
@@ -127,22 +152,36 @@ def close_groups(
                             partner[i, k] = position[j]
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
-def scale_rows(z, out, sums, floor, exists, group, start, part, scalings):
+def scale_rows(
+    z: FloatArray,
+    out: FloatArray,
+    sums: FloatArray,
+    floor: FloatArray,
+    exists: BoolArray,
+    group: IntArray,
+    start: IntArray,
+    part: IntArray,
+    scalings: int,
+) -> None:
     """out = max(s z, floor) with the s, one for every record, for which its row sums to 1 over the
     floor of all outputs; `sums` receives what the rows summed to before.
 
     The nodes of record r are part[start[r] : start[r + 1]], those of its row that are no nodes are
     at the floor. Each step takes the entries that s leaves above the floor to be those of the last.
     """
+    nodes = (z, out, sums, floor, exists, group, start, part)
+    in_parts(_scale_rows, len(start) - 1, *nodes, scalings)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scale_rows(begin, end, z, out, sums, floor, exists, group, start, part, scalings):
     width = z.shape[1]
     total = 0.0
     for g in range(len(floor)):
         for y in range(width):
             if exists[g, y]:
                 total += floor[g, y]
-    records = len(start) - 1
-    for r in prange(records):
+    for r in range(begin, end):
         above = 0.0
         for k in range(start[r], start[r + 1]):
             i = part[k]
