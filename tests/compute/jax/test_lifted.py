@@ -8,6 +8,7 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.jax import blocks
 from panda_mdp.compute.jax.device import make_mesh
 from panda_mdp.compute.jax.lifted import BlockCut, JaxLiftedClosure
 from panda_mdp.compute.lifted import LiftedClosure
@@ -82,6 +83,16 @@ def test_closing_and_scaling() -> None:
     assert np.allclose(rows, closed.sum(axis=1), rtol=1e-13)
     assert np.allclose(whole(closure, cut, scaled).sum(axis=1), 1, atol=1e-12)
     assert closure.excess(sums) == pytest.approx(Closure(closure.domain).excess(rows), rel=1e-9)
+
+
+def test_many_chunks_of_distances_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "CHUNK", 3)
+    closure, cut, z = cut_up(7)
+    count = int((np.asarray(cut.pairs.near.pair) >= 0).sum())
+    assert 3 < count <= len(cut.pairs.near.table) < 1.4 * count + 3
+    closed = whole(closure, cut, closure.closed(cut, z, EPSILON, active(closure, SIZE)))
+    dense = Closure(closure.domain).close(whole(closure, cut, z), EPSILON)
+    assert np.allclose(closed, dense, rtol=1e-12, atol=0)
 
 
 def test_kernels_of_our_own_close_as_xla_does() -> None:

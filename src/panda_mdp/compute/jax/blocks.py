@@ -60,8 +60,11 @@ class Distances:
         number = np.full(tiles.between.shape, -1, dtype=np.int32)
         number[first, second] = np.arange(len(first))
         chunk, size = chunks_for(len(first))
-        # Distances take room: whole chunks of them, on the finer ladder.
-        size = size if size == chunk else ladder(-(-len(first) // chunk)) * chunk
+        if size > chunk:
+            # Distances take room: whole chunks of them, four to eight sizes to a doubling.
+            chunks = -(-len(first) // chunk)
+            step = 1 << max(0, chunks.bit_length() - 3)
+            size = -(-chunks // step) * step * chunk
         pad = size - len(first)
         listed = [np.pad(side, (0, pad), mode="edge").astype(np.int32) for side in (first, second)]
         run = _compiled_distances(grid.distances, chunk)
