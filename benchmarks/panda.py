@@ -1,7 +1,7 @@
 """PAnDA where it pays: balls and candidate sets on Rome, and balls on a synthetic region.
 
     python benchmarks/panda.py figures [--seeds 9 0 1 2] [--sizes 500 1000 2000 3000] [--jobs 1]
-    python benchmarks/panda.py candidates [--records 12000] [--count 10000]
+    python benchmarks/panda.py candidates [--records 12000] [--count 10000] [--limit 240]
     python benchmarks/panda.py centres [--records 1000] [--delta 1e-2]
     python benchmarks/panda.py rome [--records 1000] [--epsilon 5] [--delta 1e-2] [--seed 9]
         [--candidates]
@@ -127,11 +127,11 @@ def figures(seeds: list[int], sizes: list[int], jobs: int) -> None:
         print("\n" + "\n".join(means))
 
 
-def candidates(records: int, count: int, delta: float, seed: int) -> None:
+def candidates(records: int, count: int, delta: float, seed: int, limit: float) -> None:
     """Many public candidates: budgets from the certificate, stage by stage, certified, audited."""
     problem = drawn(records, 5.0, seed)
     selection = pm.BernoulliAnchors.alike(problem.domain, count, min(delta, 1e-7), problem)
-    scheme = selection.scheme(problem, delta, Options(gap=0.05, time_limit=240))
+    scheme = selection.scheme(problem, delta, Options(gap=0.05, time_limit=limit))
     stages: tuple[tuple[str, Callable[[], object]], ...] = (
         ("budgets", lambda: scheme.budgets.shape),
         ("certificate", lambda: scheme.certificate),
@@ -352,6 +352,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--candidates", action="store_true")
     parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--limit", type=float, default=240.0)
     parser.add_argument("--draws", type=int, default=1_000)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rows", type=Path, nargs="*", default=[])
@@ -366,7 +367,7 @@ def main() -> None:
         figures(given.seeds, given.sizes, given.jobs)
     elif given.what == "candidates":
         delta = 1e-2 if delta is None else delta
-        candidates(given.records or 12_000, given.count, delta, given.seed)
+        candidates(given.records or 12_000, given.count, delta, given.seed, given.limit)
     elif given.what == "centres":
         centres(given.records or 1000, 1e-2 if delta is None else delta, given.seed)
     elif given.what == "draw":
