@@ -58,6 +58,7 @@ SAME_THING = {
     "everywhere": "every point of an area: the method and its table",
     "floored": "rows above a common floor: data and loops",
     "graphml": "read and written",
+    "intervals": "rows of levels between others, in NumPy and numba",
     "jobs": "routes and storage",
     "leakage": "what the choice of anchors tells; what a report tells",
     "lifted": "the lifted graph: closure, loops, method",

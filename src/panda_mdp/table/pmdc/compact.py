@@ -34,6 +34,8 @@ from panda_mdp.table.certificate import restore_domain, restore_outputs
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.pmdc import layout
 from panda_mdp.table.pmdc.codec import BLOCK_ROWS, MOST_OUTPUTS, Rows, decode_block
+from panda_mdp.table.pmdc.levels import LEVEL_BITS, SECTIONS, read_levels
+from panda_mdp.table.pmdc.thin import ShortRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,8 @@ class CompactTable(Rebuilt):
     _floors: IntArray = field(init=False, repr=False)
     _order: IntArray = field(init=False, repr=False)
     _blocks: tuple[bytes, ...] = field(init=False, repr=False)
+    _levels: FlooredRows | None = field(init=False, repr=False)
+    """All rows of a file of levels, which cannot be decoded singly."""
 
     def __post_init__(self) -> None:
         try:
@@ -77,7 +81,9 @@ class CompactTable(Rebuilt):
         if count > MOST_OUTPUTS:
             msg = f"{count} outputs; a compact table has up to {MOST_OUTPUTS}"
             raise FileFormatError(msg)
-        if set(sections) != {"order", "floors", "blocks", *shapes} - {"weights"}:
+        levels = header["version"] == layout.LEVELS_VERSION
+        own = SECTIONS if levels else ("floors", "blocks")
+        if set(sections) != {"order", *own, *shapes} - {"weights"}:
             msg = f"the file holds the sections {sorted(sections)}; others belong to its domain"
             raise FileFormatError(msg)
         if self._sparse(header):
@@ -93,7 +99,8 @@ class CompactTable(Rebuilt):
         if not np.array_equal(np.sort(order), np.arange(size)):
             msg = "the order of the rows does not name every record once; the file is damaged"
             raise FileFormatError(msg)
-        floors = layout.unpack_integers(sections["floors"], count)
+        rows = read_levels(header, sections, order, count) if levels else None
+        floors = rows.floor if rows else layout.unpack_integers(sections["floors"], count)
         if (floors < 0).any() or floors.sum(dtype=np.float64) > TOTAL:
             msg = "the floors are not weights; the file is damaged"
             raise FileFormatError(msg)
@@ -104,7 +111,9 @@ class CompactTable(Rebuilt):
         set_(self, "certificate", MappingProxyType(header))
         set_(self, "_floors", frozen(floors))
         set_(self, "_order", frozen(order))
-        set_(self, "_blocks", _blocks(sections["blocks"], header["blocks"], size))
+        set_(self, "_levels", rows)
+        blocks = () if levels else _blocks(sections["blocks"], header["blocks"], size)
+        set_(self, "_blocks", blocks)
 
     def _verify(self) -> None:
         """Audit the decoded integers over all pairs."""
@@ -158,6 +167,8 @@ class CompactTable(Rebuilt):
     def row(self, record: int) -> IntArray:
         """The m weights of a record, summing to 2^62; one block of 256 rows is decoded."""
         wanted = check_record(record, self.domain.size, MethodError)
+        if self._levels is not None:
+            return frozen(self._levels[wanted])
         place = int(np.argmax(self._order == wanted))
         block = self._decode(place // BLOCK_ROWS)
         return frozen(block.weights[place % BLOCK_ROWS])
@@ -167,6 +178,10 @@ class CompactTable(Rebuilt):
 
         Only the blocks that hold them are decoded.
         """
+        if self._levels is not None:
+            rest = self._levels.columns[self._levels.largest()].astype(np.int64)
+            digits = np.full(self.domain.size, LEVEL_BITS)
+            return ShortRows(self._levels, digits, rest).take(records), self._floors
         place = np.argsort(self._order)[records]
         parts, places = [], []
         for block in np.unique(place // BLOCK_ROWS):
@@ -187,6 +202,8 @@ class CompactTable(Rebuilt):
     def weights(self) -> IntArray | FlooredRows:
         """All weights, K x m, in the domain's order; as rows over the floor where the table was
         stored so."""
+        if self._levels is not None:
+            return self._levels
         if self._sparse(self.certificate):
             return self._floored()
         table = np.empty((self.domain.size, len(self.outputs)), dtype=np.int64)

@@ -25,6 +25,8 @@ FORMAT = "panda-mdp compact table"
 VERSION = 1
 PLACED_VERSION = 2
 """Of files whose outputs are no records."""
+LEVELS_VERSION = 3
+"""Of files whose rows are levels (`levels`), with outputs of every kind."""
 DEGREES = 10_000_000
 """Coordinates of maps are whole numbers of 1e-7 degrees, and far shorter as such."""
 _DIGEST = 32
@@ -54,10 +56,10 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     if header.get("format") != FORMAT:
         msg = f"the header is not of the format {FORMAT!r}; it is a foreign file"
         raise FileFormatError(msg)
-    if header.get("version") not in (VERSION, PLACED_VERSION):
+    if header.get("version") not in (VERSION, PLACED_VERSION, LEVELS_VERSION):
         msg = (
-            f"format version {header.get('version')!r}; this library reads versions {VERSION} and "
-            f"{PLACED_VERSION}: use the library that wrote it"
+            f"format version {header.get('version')!r}; this library reads versions {VERSION} to "
+            f"{LEVELS_VERSION}: use the library that wrote it"
         )
         raise FileFormatError(msg)
     return header, _cut(body, start + length, header["sections"])

@@ -206,15 +206,22 @@ def examine(data: bytes) -> Candidate:
     Runs in a worker process. Raises `FileFormatError` where the file is none or breaks its claim.
     """
     if data.startswith(layout.MAGIC):
-        return Candidate(table_facts(decode_compact(data)), data)
+        table = decode_compact(data)
+        if table.certificate["version"] == layout.LEVELS_VERSION:
+            msg = (
+                "a compact table of levels (version 3), which browsers do not read; publish the "
+                ".pmdp file of mechanism.save, and the service writes what they read"
+            )
+            raise FileFormatError(msg)
+        return Candidate(table_facts(table), data)
     if is_panda(data):
         return Candidate(_facts(decode_panda(data)), data)
     if data.startswith(b"PK"):
-        table = decode(data)
-        if isinstance(table, EverywhereMechanism):
+        mechanism = decode(data)
+        if isinstance(mechanism, EverywhereMechanism):
             # Compacted it would be private between its vertices alone.
-            return Candidate(_facts(table), data)
-        compact = encode_compact(table)
+            return Candidate(_facts(mechanism), data)
+        compact = encode_compact(mechanism)
         return Candidate(table_facts(decode_compact(compact)), compact)
     msg = "the body is neither a .pmdp nor a .pmdc file; mechanism.save and pm.save_compact do"
     raise FileFormatError(msg)
