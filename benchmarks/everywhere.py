@@ -6,7 +6,7 @@ Squares of `width` / epsilon km a side under displacement, about 50 of their ver
 All losses are expected losses over points that draw at random vertices. "vertices" is the vertices'
 own optimum, which is not private between them: eps_c is its rate there. "again" is the vertices'
 optimum at the largest epsilon whose tables are private between them for sure, "everywhere" is
-everywhere=True; behind both their prices, over "vertices". The first two are certified to half of
+everywhere=True; behind both their prices, over "vertices". The first two are certified to
 `gap` against all tables over the vertices, the last gap against every mechanism that is private at
 every point. Its time is split into the lower bound and the rest.
 """
@@ -42,10 +42,10 @@ def question(nats: float, width: float) -> pm.Problem:
 def row(nats: float, width: float, gap: float) -> str:
     problem = question(nats, width)
     points = spread(problem)
-    plain = pm.optimal(points, gap / 2, backend="cpu")
+    plain = pm.optimal(points, gap, backend="cpu")
     rate = audit_mesh(problem.domain.mesh, problem.outputs, plain.weights, EPSILON).epsilon
     smaller = EPSILON * math.log1p(math.sqrt(0.75) * nats) / nats * (1 - 1e-5)
-    again = pm.optimal(points.with_epsilon(smaller), gap / 2, backend="cpu")
+    again = pm.optimal(points.with_epsilon(smaller), gap, backend="cpu")
     start = time.perf_counter()
     here = pm.optimal(problem, gap, everywhere=True)
     seconds = time.perf_counter() - start

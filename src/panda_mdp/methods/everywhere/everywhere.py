@@ -101,7 +101,7 @@ class Everywhere:
             if self._late():
                 return Stopped.TIME_LIMIT
             least = max(solver.bound(), self.bound)
-            near = self.loss <= (1 + self.gap) * least
+            near = self.loss <= (1 + self.gap / 2) * least
             if near or self.loss > before * (1 - self.gap / 4):
                 return Stopped.PRECISION_REACHED
         return Stopped.PRECISION_REACHED
