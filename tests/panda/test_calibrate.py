@@ -151,3 +151,29 @@ def test_rounds_look_between_the_shares_and_never_lose() -> None:
     assert fine.loss <= coarse.loss
     assert {trial.selection.delta for trial in fine.tried} >= {1e-2, 2.5e-3}
     assert all(trial.selection.delta <= 1e-2 for trial in fine.tried)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"delta": "0.1"}, "delta is '0.1'"),
+        ({"most_anchors": 0}, "most_anchors is 0"),
+        ({"most_anchors": float("nan")}, "most_anchors is nan"),
+        ({"most_selection_epsilon": -1.0}, "most_selection_epsilon is -1"),
+        ({"centre_shares": (0.3, 1.5)}, "centre_shares has 1.5"),
+        ({"centre_shares": (0.0,)}, "centre_shares has 0"),
+        ({"splits": (2.0,)}, "splits has 2"),
+        ({"families": ("balls",)}, "there is no family 'balls'"),
+        ({"candidate_counts": [SIZE + 1]}, f"count is {SIZE + 1}"),
+    ],
+)
+def test_limits_that_mean_nothing_are_refused(problem, wrong, said) -> None:
+    given = {"delta": 0.01, "families": ("candidates",)} | wrong
+    with pytest.raises(MethodError, match=said):
+        pm.calibrate(problem, **given)
+
+
+@pytest.mark.parametrize("epsilon", ["x", None, 0.0, float("nan"), float("inf")])
+def test_a_centre_that_tells_no_number_is_refused(epsilon) -> None:
+    with pytest.raises(MethodError, match="epsilon is "):
+        pm.BallAnchors(epsilon)

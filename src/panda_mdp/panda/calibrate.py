@@ -154,6 +154,7 @@ def calibrate(
     if delta == 0:
         msg = "delta is 0, and a selection always leaves a chance of no anchor; give delta > 0"
         raise MethodError(msg)
+    _check_limits(most_anchors, most_selection_epsilon, centre_shares, splits)
     unknown = [family for family in families if family not in FAMILIES]
     if unknown:
         msg = f"there is no family {unknown[0]!r}; choose from {', '.join(FAMILIES)}"
@@ -305,6 +306,28 @@ def _weigh(
         excess=1.0,
         degenerate=anchors > WHOLE * size,
     )
+
+
+def _check_limits(
+    most_anchors: float | None,
+    most_epsilon: float | None,
+    centre_shares: Sequence[float],
+    splits: Sequence[float],
+) -> None:
+    if most_anchors is not None and not most_anchors > 0:
+        msg = f"most_anchors is {most_anchors!r}; a user downloads at least a row, or None for all"
+        raise MethodError(msg)
+    if most_epsilon is not None and not most_epsilon >= 0:
+        msg = f"most_selection_epsilon is {most_epsilon!r}; it is at least 0, or None for epsilon"
+        raise MethodError(msg)
+    for share in centre_shares:
+        if not 0 < share < 1:
+            msg = f"centre_shares has {share!r}; a share of epsilon lies between 0 and 1"
+            raise MethodError(msg)
+    for split in splits:
+        if not 0 <= split <= 1:
+            msg = f"splits has {split!r}; a share of delta lies between 0 and 1"
+            raise MethodError(msg)
 
 
 def _frontier(trials: Sequence[Trial]) -> tuple[Trial, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -109,14 +110,14 @@ class Clock:
 
 def check_delta(delta: float) -> None:
     """delta is a probability below 1."""
-    if not 0 <= delta < 1:
+    if not (isinstance(delta, Real) and 0 <= delta < 1):
         msg = f"delta is {delta!r}; it must be a probability, at least 0 and below 1"
         raise MethodError(msg)
 
 
 def check_epsilon(epsilon: float) -> None:
     """epsilon is positive and finite."""
-    if not (np.isfinite(epsilon) and epsilon > 0):
+    if not (isinstance(epsilon, Real) and 0 < epsilon < np.inf):
         msg = f"epsilon is {epsilon!r}; it must be positive and finite"
         raise MethodError(msg)
 

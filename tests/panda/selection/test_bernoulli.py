@@ -245,7 +245,7 @@ def test_far_records_of_a_large_domain_have_no_coin_each() -> None:
     assert clipped.drawn < 4 * domain.size and clipped.calls < 200
 
 
-@pytest.mark.parametrize("count", [0, 61])
+@pytest.mark.parametrize("count", [0, 61, 2.5])
 def test_candidates_that_a_domain_does_not_have_are_refused(count) -> None:
     domain = pm.Domain.from_vectors(np.arange(60.0))
     with pytest.raises(MethodError, match=f"count is {count}; a domain of 60 has 1 to 60"):

@@ -110,7 +110,7 @@ class BernoulliAnchors:
         With all records this is the whole table for everybody. Where the `problem` is given,
         candidates stand for records that are near them and that their rows serve well.
         """
-        if count > domain.size:
+        if not (isinstance(count, int | np.integer) and count <= domain.size):
             msg = f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
             raise MethodError(msg)
         chosen = None
