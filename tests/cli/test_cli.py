@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import copied
 import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
@@ -309,12 +310,13 @@ def test_errors_never_show_the_place(saved: Path, secret: str) -> None:
 @pytest.mark.parametrize(
     "line", [b"9" * 5000, b"41.9,\xff12.5", b"\xff", b"41.9,12.5" + b" " * 300, b"\x00" * 20]
 )
-def test_lines_that_are_no_text_are_one_line_and_code_2(saved: Path, line: bytes) -> None:
-    done = subprocess.run(command("perturb", str(saved)), input=line + b"\n",
-                          capture_output=True, check=False)  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith(b"error: the line on standard input is not valid")
-    assert done.stderr.count(b"\n") == 1 and b"41.9" not in done.stderr
+def test_lines_that_are_no_text_are_one_line_and_code_2(
+    saved: Path, line: bytes, tmp_path: Path
+) -> None:
+    done = copied.run(["perturb", str(saved)], tmp_path, line + b"\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: the line on standard input is not valid")
+    assert done.stderr.count("\n") == 1 and "41.9" not in done.stderr
 
 
 def test_perturb_notices_swapped_coordinates(saved: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import gc
 import json
 import os
 import select
@@ -98,17 +99,15 @@ def start(args: list[str], stderr: IO[bytes]) -> Copied:
     return command
 
 
-def run(args: list[str], folder: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; its output passes through files in a folder."""
-    paths = folder / "stdout", folder / "stderr"
-    with (
-        Path(os.devnull).open("rb") as nothing,
-        paths[0].open("wb") as out,
-        paths[1].open("wb") as err,
-    ):
-        code = Copied(args, nothing.fileno(), out.fileno(), err.fileno()).wait(timeout)
-    said, complained = (path.read_text(encoding="utf-8") for path in paths)
-    return subprocess.CompletedProcess(args, code, said, complained)
+def run(
+    args: list[str], folder: Path, stdin: bytes = b"", timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; what it reads and says passes through files in a folder."""
+    given, said, complained = (folder / name for name in ("stdin", "stdout", "stderr"))
+    given.write_bytes(stdin)
+    with given.open("rb") as reads, said.open("wb") as out, complained.open("wb") as err:
+        code = Copied(args, reads.fileno(), out.fileno(), err.fileno()).wait(timeout)
+    return subprocess.CompletedProcess(args, code, said.read_text(), complained.read_text())
 
 
 def _original() -> socket.socket:
@@ -149,6 +148,9 @@ def wait_for_orders() -> Callable[[], None]:
 
     starts, orders = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     starts.set_inheritable(False)
+    # Or each copy would look through all of it.
+    gc.collect()
+    gc.freeze()
     while True:
         if sys.stdin in select.select([orders, sys.stdin], [], [])[0]:
             sys.exit()
