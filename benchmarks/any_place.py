@@ -35,8 +35,10 @@ def main() -> None:
     city = pm.load_city(args.city) if args.city else pm.synthetic_city(2 * largest, seed=0)
     for size in args.records:
         domain = city.domain(size, seed=0)
-        loss = pm.distance_loss(domain, range(size))
-        problem = pm.Problem(domain, range(size), loss, args.epsilon)
+        # A problem has its own copy of the losses: none is held beside it.
+        problem = pm.Problem(
+            domain, range(size), pm.distance_loss(domain, range(size)), args.epsilon
+        )
         for tiles in [True, False] if size in args.dense else [True]:
             lifted.LEAST_OUTPUTS = lifted.HOST_OUTPUTS = 1 if tiles else 1 << 62
             for call in ("first", "second")[: args.calls]:

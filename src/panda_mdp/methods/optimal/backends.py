@@ -30,6 +30,9 @@ class Engine(ABC):
     """What computes the audits of this machine's tables."""
     compiles: bool = False
     """Whether what runs for the first time is compiled meanwhile, in every process anew."""
+    extends_always: bool = False
+    """Whether looking for pairs costs little beside iterating: then the graph is extended at every
+    check, and not only where the bound has slowed down."""
 
     @abstractmethod
     def closure(self, problem: Problem) -> Closure:
@@ -64,6 +67,7 @@ class CpuEngine(Engine):
 
     name = "cpu"
     audit = "numba"
+    extends_always = True
 
     def __init__(self) -> None:
         try:

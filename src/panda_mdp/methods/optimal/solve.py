@@ -164,7 +164,7 @@ class Solve:
                 return Stopped.ITERATIONS
             risen = self.bound - bound_before
             wanted = self._open(min(guess, self._loss()))
-            if not self.all_pairs and risen < wanted:
+            if not self.all_pairs and (self.engine.extends_always or risen < wanted):
                 # Where the bound has come to rest the graph is what limits it.
                 limited = self.bound > 0 and risen < 0.25 * wanted
                 most = pairs_to_add(wanted / self.bound) if limited else 2
