@@ -74,6 +74,9 @@ class TradeOff(CpuSolver):
             self._own_degree = self.degree
             self.aim(self._goal, self.at)
 
+    def _rescale(self) -> None:
+        """Nothing: a table that an objective moves far from is no guess of where it goes."""
+
     def _anchor(self) -> None:
         super()._anchor()
         if self._goal is not None:
