@@ -14,6 +14,7 @@ from panda_mdp.errors import FileFormatError
 from panda_paper.cells.city_results import CityResults, load_results
 from panda_paper.cells.outcome import Outcome, Row
 from panda_paper.claims.checklist import CLAIMS
+from panda_paper.draw.figures import same_draws
 from panda_paper.report.page import caveats, report_html, write_report
 from panda_paper.settings.cell import Cell, Setting
 from panda_paper.settings.paper_figures import ITEMS
@@ -106,6 +107,18 @@ def test_the_top_says_how_many_draws_each_table_rests_on(tmp_path: Path) -> None
     rows = tuple(Row(cell, Outcome({"loss_m": 1.0}), None, "", "") for cell in cells)
     (line,) = caveats(CityResults(tmp_path, {}, {}, rows))
     assert "Tables 2 and 4: 3; optimal 2, ball 1 (K = 1,000). Tables 3 and 5: 2. Figures" in line
+
+
+def test_balls_are_compared_on_the_draws_of_the_optimum() -> None:
+    cells = [
+        Cell("method", name, Setting(2000), repeat)
+        for name, repeats in [("EM", 3), ("optimal", 1), ("ball", 3)]
+        for repeat in range(repeats)
+    ]
+    rows = [Row(cell, Outcome({"loss_m": 1.0}), None, "", "") for cell in cells]
+    left = [(row.cell.method, row.cell.repeat) for row in same_draws(rows)]
+    assert left == [("EM", 0), ("EM", 1), ("EM", 2), ("optimal", 0), ("ball", 0)]
+    assert same_draws(rows[4:]) == rows[4:]
 
 
 def test_names_are_escaped(toy_figures: Any) -> None:
