@@ -43,7 +43,7 @@ Bytes = npt.NDArray[np.uint8]
 def grid_digits(base: int, cap: int, core: int, tail: int, most: int) -> IntArray:
     """For every octave, how many binary digits the levels of a row's grid lack in it."""
     octave = np.arange(OCTAVES)
-    digits = np.minimum(base + np.maximum(0, (core - octave) >> 1), cap)
+    digits = np.minimum(base + np.maximum(0, core - octave), cap)
     digits = digits + np.minimum(np.maximum(0, tail - octave), most)
     return np.asarray(np.minimum(digits, OCTAVE))
 

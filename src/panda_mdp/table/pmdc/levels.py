@@ -38,15 +38,15 @@ LISTED = 24
 RESERVE = 2e-4
 """Share of epsilon for what no level sees: rounding to integers and the rest of a row."""
 CORE = 55
-"""Octave, of 62, below which a level may be coarser by a digit for every two octaves."""
-TAIL = 45
+"""Octave, of 62, below which a level may be coarser by a digit for every octave."""
+TAIL = 47
 """Octave below which privacy costs `BEND` more of epsilon than it must, and levels are coarser."""
 BEND = 0.02
 MORE = 4
 """Digits fewer in the tail."""
-LEAST = 52
+LEAST = 53
 """Octave from which on entries are rounded such that the row is full."""
-ATTEMPTS = 3
+ATTEMPTS = 4
 LEVEL_BITS = 31
 """Weights of levels have one significant binary digit more, at most."""
 SECTIONS = ("columns", "floors", "near", "costs", "digits", "fresh", "symbols")
@@ -114,7 +114,7 @@ def level(mechanism: Mechanism, rows: FlooredRows, slack: float) -> Levelled:
     floor, starts, columns, targets = _targets(rows, order, across)
     coarse, fine = factors()
     for attempt in range(ATTEMPTS):
-        allowed = max(slack - RESERVE, RESERVE) / 4**attempt * free * PER_NAT
+        allowed = max(slack - RESERVE, RESERVE) / 2**attempt * free * PER_NAT
         base, cap = np.log2(np.maximum(allowed, 1)).astype(np.int64)
         base = np.minimum(base, cap)
         out = np.zeros(8 * len(targets) + 1024, dtype=np.uint8)
