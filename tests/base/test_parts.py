@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import numba
@@ -58,11 +60,25 @@ def test_an_error_ends_it_and_nothing_goes_on(threads, error):
     assert len(begun) <= threads
 
 
+FORKED = """
+import os, sys
+import numba, numpy
+from panda_mdp.base.parts import in_parts
+
+numba.set_num_threads(int(sys.argv[1]))
+in_parts(lambda begin, end: None, 10)
+child = os.fork()
+visits = numpy.zeros(10)
+in_parts(lambda begin, end: visits.__setitem__(slice(begin, end), 1), 10)
+if child == 0:
+    os._exit(0 if visits.all() else 1)
+sys.exit(os.waitpid(child, 0)[1] or not visits.all())
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
 def test_a_forked_process_has_threads_of_its_own(threads):
-    in_parts(lambda begin, end: None, 10)
-    child = os.fork()
-    if child == 0:
-        visits = np.zeros(10)
-        in_parts(lambda begin, end: visits.__setitem__(slice(begin, end), 1), 10)
-        os._exit(0 if visits.all() else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    # In a process of its own: other tests have started JAX in this one, which warns of forks.
+    environment = os.environ | {"NUMBA_NUM_THREADS": "3"}
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, threads]
+    subprocess.run(command, env=environment, timeout=120, check=True)

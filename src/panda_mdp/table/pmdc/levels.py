@@ -84,7 +84,7 @@ def weights_of(levels: IntArray) -> IntArray:
     """The weight of each level: 2^(level / 2^20), less than one part in 2^29 below it.
 
     >>> weights_of(np.array([0, 3 << 20, (61 << 20) + (1 << 19)])).tolist()
-    [1, 8, 3260954455210688512]
+    [1, 8, 3260954455285170176]
     """
     coarse, fine = factors()
     product = (coarse[(levels >> 10) & 1023] * fine[levels & 1023]) >> 31
