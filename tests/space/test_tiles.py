@@ -42,6 +42,19 @@ def test_bounds_hold_for_every_pair_of_tiles(kind):
             assert tiles.across[a, b] >= part.max()
 
 
+def test_records_that_follow_each_other_in_a_tile_are_near():
+    points = np.random.default_rng(1).random((4096, 2))
+    tiles = tile(Euclidean(points))
+    order, starts = order_in_space(points)
+    np.testing.assert_array_equal(tiles.starts, starts)
+    for t in range(tiles.count):
+        part = slice(starts[t], starts[t + 1])
+        assert set(tiles.order[part]) == set(order[part])
+    sides = [np.ptp(points[o].reshape(-1, 8, 2), axis=1) for o in (tiles.order, order)]
+    wide = [side.max(axis=1).mean() for side in sides]
+    assert wide[0] < 0.75 * wide[1]
+
+
 def test_far_clusters_are_told_apart():
     rng = np.random.default_rng(0)
     vectors = np.concatenate([rng.random((64, 2)), 100 + rng.random((64, 2))])

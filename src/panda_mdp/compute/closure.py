@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,9 @@ WIDER = 1.05
 more or less."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
+REST = 5e-5
+"""The same on the host of many records, as a share of epsilon times the distance of the nearest
+one: what a row was divided by is all that it can be below any other's claim."""
 
 
 class Closure:
@@ -132,8 +135,11 @@ class Closure:
         """
         if len(z) <= SMALL_RECORDS:
             return self._close_small(z, epsilon, active, nats)
-        everyone = np.ones(len(z), dtype=np.bool_)
-        return self._close_compiled(z, epsilon, everyone if active is None else active, nats)
+        if active is None:
+            return self._close_compiled(z, epsilon, np.ones(len(z), dtype=np.bool_), nats)
+        closed = self._close_compiled(z, epsilon, active, nats)
+        closed[~active] = z[~active]
+        return closed
 
     def _close_compiled(
         self,
@@ -143,28 +149,48 @@ class Closure:
         nats: float,
         lists: Lists | None = None,
     ) -> FloatArray:
-        """`close` by compiled loops; with `lists` the rows that have one go along it alone, and
-        the others get theirs."""
-        from panda_mdp.compute.numba.closure import close
+        """`close` by compiled loops, of which the active rows alone mean something; with `lists`
+        the rows that have one go along it alone, and the others get theirs."""
+        from panda_mdp.compute.numba.closure import close, tops
 
         out = np.empty_like(z)
         given = Lists(len(z), 0) if lists is None else lists
         starts = self.tiles.starts
         if (given.count[active] < 0).any():
-            high = np.maximum.reduceat(z * given.above[:, None], starts[:-1], axis=0)
+            top = tops(z, given.above, starts, self._blocks.starts)
+            high = np.maximum.reduceat(top, self._blocks.starts[:-1], axis=0)
             span = nats
             if np.isinf(nats):
                 # No log ratio is larger, and none will be while the lists serve.
                 span = float(np.log((high.max(axis=0) / z.min(axis=0)).max()) + given.margin.max())
             nearby = self.near_tiles(max(span, 0.0) / epsilon)
         else:
-            high, nearby = np.empty((0, z.shape[1])), TilePairs.none(self.tiles.count)
+            high = top = np.empty((0, z.shape[1]))
+            nearby = TilePairs.none(self.tiles.count)
         close(
-            z, out, active, epsilon, nats, given.margin, given.above, high, self._turns,
-            given.count, given.partner, given.exponent, *self.coordinates, starts,
+            z, out, active, epsilon, nats, given.margin, given.above, high, top, self._turns,
+            given.count, given.partner, given.exponent, *self._blocks.coordinates,
+            self._blocks.starts, self._blocks.radius, self.domain.metric.triangle_slack, starts,
             nearby.starts, nearby.second, nearby.between,
         )  # fmt: skip
         return out
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        """The tiles cut into blocks of a few records."""
+        from panda_mdp.compute.numba.closure import BLOCK
+        from panda_mdp.compute.numba.distance import coordinates
+
+        sizes = np.diff(self.tiles.starts)
+        starts = np.concatenate([[0], np.cumsum(-(-sizes // BLOCK))])
+        home = np.repeat(np.arange(len(sizes)), np.diff(starts))
+        begin = self.tiles.starts[home] + BLOCK * (np.arange(starts[-1]) - starts[home])
+        size = np.diff(np.append(begin, len(self.order)))
+        centres = self.order[begin + size // 2]
+        metric = self.domain.metric
+        away = metric.pairs(np.repeat(centres, size), self.order)
+        places = coordinates(metric, np.concatenate([self.order, centres]))
+        return Blocks(starts, places, np.maximum.reduceat(away, begin))
 
     @cached_property
     def _turns(self) -> IntArray:
@@ -220,14 +246,18 @@ class Closure:
         has become, and a list of the sources that come within a margin of C_x serves until the
         row has fallen by that margin.
         """
+        from panda_mdp.compute.numba.closure import replace
+
         active = np.ones(len(z), dtype=np.bool_)
         z, sums = self.normalise(self._close_compiled(z, epsilon, active, nats))
         lists = Lists(len(z), SOURCES)
+        settled = 1 + np.maximum(SETTLED, REST * epsilon * self.near[1].min(axis=1))
         while True:
             yield z, sums
-            active = sums > 1 + SETTLED
+            active = sums > settled
             lists.before(sums)
-            z, sums = self.normalise(self._close_compiled(z, epsilon, active, nats, lists))
+            closed = self._close_compiled(z, epsilon, active, nats, lists)
+            z, sums = replace(z, np.flatnonzero(active), closed)
             lists.after(sums)
 
     def centre(
@@ -243,20 +273,38 @@ class Closure:
         return np.asarray(np.sqrt(above / below))
 
     def centred_rounds(
-        self, z: FloatArray, epsilon: float, nats: float = np.inf
+        self,
+        z: FloatArray,
+        epsilon: float,
+        nats: float = np.inf,
+        sums: FloatArray | None = None,
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
         """As `rounds`, closing from both sides.
 
         What is added to a row is taken from others, so rows whose neighbours force their sums above
         1, where `rounds` goes in circles, come to rest. Only for tables that are nearly closed:
-        tiny entries that are not would pull all others down. After the first round only rows whose
-        sums do not agree with those of near ones are closed again, with those around them.
+        tiny entries that are not would pull all others down. Only rows whose sums do not agree with
+        those of near ones are closed again, with those around them: of a table that was closed and
+        divided by `sums` all others keep epsilon as they are. Without `sums` all rows are closed
+        at first.
         """
-        active: BoolArray | None = None
         while True:
-            z, sums = self.normalise(self.centre(z, epsilon, nats, active))
+            active = None
+            if sums is not None:
+                active = self._around(self._excesses(sums) > AGREED * epsilon)
+            z, sums = self._centred(z, epsilon, nats, active)
             yield z, sums
-            active = self._around(self._excesses(sums) > AGREED * epsilon)
+
+    def _centred(
+        self, z: FloatArray, epsilon: float, nats: float, active: BoolArray | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """`centre`, normalised, and the sums."""
+        if active is None or len(z) <= SMALL_RECORDS:
+            return self.normalise(self.centre(z, epsilon, nats, active))
+        from panda_mdp.compute.numba.closure import replace
+
+        above, below = (self._close_compiled(side, epsilon, active, nats) for side in (z, 1 / z))
+        return replace(z, np.flatnonzero(active), above, below)
 
     def _around(self, chosen: BoolArray) -> BoolArray:
         """The chosen positions, their nearest records, the nearest records of those, and so on."""
@@ -326,6 +374,17 @@ class Closure:
             best = best[value[best] > least_gain]
             partner[i, : len(best)], gain[i, : len(best)] = best, value[best]
         return partner, gain
+
+
+class Blocks(NamedTuple):
+    """The tiles cut further."""
+
+    starts: IntArray
+    """Where the blocks of every tile begin."""
+    coordinates: Coordinates
+    """Of the records along the tiles, and behind them of a record in the middle of every block."""
+    radius: FloatArray
+    """How far from that one the records of a block are, at most."""
 
 
 class Lists:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
-from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
+from panda_mdp.compute.closure import FLOOR, NEAR_NATS, REST, UNUSED, Closure, floor_row
 
 TIGHTENING = 3e-4
 """The closure runs at epsilon (1 - TIGHTENING): room for what normalising leaves open."""
@@ -92,17 +92,17 @@ def repair(
     z = closure.start(matrix, floor)
     total = 0
     for _ in range(ATTEMPTS):
-        within, allowed = epsilon * (1 - tightening), tightening * epsilon
+        within = epsilon * (1 - tightening)
+        allowed = epsilon * max(tightening - REST, 0.5 * tightening)
         # Near pairs cost little, and leave next to nothing to be done over all.
         for nats in (NEAR_NATS, np.inf):
-            for rounds, most in (
-                (closure.rounds, ROUNDS),
-                (closure.centred_rounds, CENTRED_ROUNDS),
-            ):
-                z, count, done = settle(closure, rounds(z, within, nats), most, allowed)
-                total += count
-                if done or not (closure.centres_near or np.isinf(nats)):
-                    break
+            z, sums, count, done = settle(closure, closure.rounds(z, within, nats), ROUNDS, allowed)
+            total += count
+            if done or not (closure.centres_near or np.isinf(nats)):
+                continue
+            rounds = closure.centred_rounds(z, within, nats, sums)
+            z, _, count, _ = settle(closure, rounds, CENTRED_ROUNDS, allowed)
+            total += count
         rate = closure.rate(z)
         if rate <= epsilon * (1 - MARGIN):
             return Repaired(_without(closure.host(z), unused), total, tightening, 0.0)
@@ -125,19 +125,20 @@ def settle(
     rounds: Iterator[tuple[FloatArray, FloatArray]],
     most: int,
     allowed: float,
-) -> tuple[FloatArray, int, bool]:
-    """Rounds until the excess is allowed, no longer falls, or there were `most` of them."""
+) -> tuple[FloatArray, FloatArray, int, bool]:
+    """Rounds until the excess is allowed, no longer falls, or there were `most` of them: the last
+    table and its sums, how many they were, and whether the excess is allowed."""
     least, idle = np.inf, 0
     for count in range(1, most + 1):
         z, sums = next(rounds)
         excess = closure.excess(sums)
         if excess <= allowed:
-            return z, count, True
+            return z, sums, count, True
         idle = 0 if excess < 0.9 * least else idle + 1
         least = min(least, excess)
         if idle >= closure.patience:
             break
-    return z, count, False
+    return z, sums, count, False
 
 
 def _smallest_share(closure: Closure, z: FloatArray, epsilon: float) -> float:

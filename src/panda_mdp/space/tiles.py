@@ -184,6 +184,7 @@ def order_in_space(coordinates: FloatArray, leaf: int = TILE) -> tuple[IntArray,
 def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     """Cut the records of a metric into tiles of at most `leaf` records."""
     order, starts = order_in_space(metric.embedding, leaf)
+    order = _compact(metric.embedding, order, starts)
     sizes = np.diff(starts)
     points = metric.embedding[order]
     middle = np.add.reduceat(points, starts[:-1], axis=0) / sizes[:, None]
@@ -195,6 +196,23 @@ def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     centres = order[nearest[np.flatnonzero(np.append(True, home[1:] != home[:-1]))]]
     away = metric.pairs(np.repeat(centres, sizes), order)
     return Tiles(metric, order, starts, centres, np.maximum.reduceat(away, starts[:-1]))
+
+
+def _compact(coordinates: FloatArray, order: IntArray, starts: IntArray) -> IntArray:
+    """The order with each half of a tile sorted along the tile's widest side, so that a few records
+    that follow each other are near; they came sorted along the side that was halved last."""
+    if len(starts) == 2:
+        return order
+    points, sizes = coordinates[order], np.diff(starts)
+    home = np.repeat(np.arange(len(sizes)), sizes)
+    widest = np.argmax(
+        np.maximum.reduceat(points, starts[:-1], axis=0)
+        - np.minimum.reduceat(points, starts[:-1], axis=0),
+        axis=1,
+    )
+    along = np.take_along_axis(points, widest[home, None], axis=1)[:, 0]
+    second = 2 * (np.arange(len(order)) - starts[home]) >= sizes[home]
+    return np.asarray(order[np.lexsort((along, second, home))])
 
 
 def _joined(

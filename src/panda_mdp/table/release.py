@@ -51,12 +51,16 @@ def floor_row(problem: Problem, rows: FloatArray, share: float = FLOOR_SHARE) ->
 
 
 def floor_under(
-    problem: Problem, used: BoolArray, loss: float, share: float = FLOOR_SHARE
+    problem: Problem,
+    used: BoolArray,
+    loss: float,
+    share: float = FLOOR_SHARE,
+    worth: float = FLOOR_WORTH,
 ) -> FloatArray:
     """`floor_row` of a table of which only the outputs `used` and the expected loss are known."""
     outputs, cost = problem.outputs_count, problem.mean_loss
-    worth = FLOOR_WORTH * loss / outputs
-    affordable = np.divide(worth, cost, out=np.full(outputs, np.inf), where=cost > 0)
+    each = worth * loss / outputs
+    affordable = np.divide(each, cost, out=np.full(outputs, np.inf), where=cost > 0)
     floor = np.minimum(share / outputs, np.maximum(affordable, LEAST_ENTRY))
     return np.where(used, floor, 0.0)
 

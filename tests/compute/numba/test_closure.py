@@ -89,6 +89,7 @@ def test_rounds_by_lists_are_those_over_all_pairs(kind, monkeypatch):
     apart = domain.distances(closure.order, closure.order)
     epsilon = 3.0 / float(np.median(apart))
     monkeypatch.setattr("panda_mdp.compute.closure.LEAST_MARGIN", 1e-5)
+    monkeypatch.setattr("panda_mdp.compute.closure.REST", 0.0)
     for most in (320, 20):
         monkeypatch.setattr("panda_mdp.compute.closure.SOURCES", most)
         z = expected = closure.start(np.random.default_rng(4).dirichlet(np.full(6, 0.3), 180))
@@ -99,3 +100,21 @@ def test_rounds_by_lists_are_those_over_all_pairs(kind, monkeypatch):
             z, sums = next(rounds)
             np.testing.assert_allclose(z, expected, rtol=2e-5)
             np.testing.assert_allclose(sums, whole.sum(axis=1), rtol=2e-5)
+
+
+def test_rows_at_rest_are_short_of_no_claim_by_more_than_that(monkeypatch):
+    monkeypatch.setattr("panda_mdp.compute.closure.REST", 0.01)
+    domain = random_domain("euclidean", 180)
+    closure = Closure(domain)
+    apart = domain.distances(closure.order, closure.order)
+    np.fill_diagonal(apart, np.inf)
+    epsilon = 3.0 / float(np.median(apart))
+    rounds = closure.rounds(
+        closure.start(np.random.default_rng(4).dirichlet(np.full(6, 0.3), 180)), epsilon
+    )
+    for _ in range(12):
+        z, sums = next(rounds)
+        logs, scaled = np.log(z), np.log(sums)
+        short = (logs[None] - logs[:, None]).max(axis=2) / apart - epsilon
+        allowed = np.maximum(scaled[:, None] - scaled, 0) / apart + 0.01 * epsilon
+        assert (short <= allowed + 1e-9).all()

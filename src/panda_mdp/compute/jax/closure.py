@@ -214,9 +214,9 @@ class JaxClosure(Closure):
         yield from self._rounds(z, epsilon, nats, centred=False)
 
     def centred_rounds(
-        self, z: Any, epsilon: float, nats: float = np.inf
+        self, z: Any, epsilon: float, nats: float = np.inf, sums: Any = None
     ) -> Iterator[tuple[Any, Any]]:
-        """As `Closure.centred_rounds`, in the way of `rounds`."""
+        """As `Closure.centred_rounds`, in the way of `rounds`: all rows, whatever their `sums`."""
         yield from self._rounds(z, epsilon, nats, centred=True)
 
     def _rounds(

@@ -33,6 +33,8 @@ from numba import njit, prange
 F = np.float32
 CHUNK = 32
 RECORDS = 1024
+WIDTH = 512
+"""Outputs that are taken at a time."""
 
 
 @njit(cache=True, fastmath=True, error_model="numpy")
@@ -45,7 +47,6 @@ def turn(
     growth,
     mid,
     scale,
-    inverse,
     u,
     u0,
     adjoint,
@@ -57,68 +58,61 @@ def turn(
     """The dual steps of the edges which[begin:end], all outputs; their squared movement where that
     is measured. With `tell` the new multipliers are added to the adjoint at their ends.
 
-    The loops over outputs are many and short because each then has few enough streams for the
-    compiler to prove them apart and vectorise; a row stays in the first-level cache meanwhile.
+    With p = D_i v_i and q = D_j v_j the multiplier is r (D_i, -e^t D_j), r = (p - e^t q) / (D_i^2 +
+    e^2t D_j^2), where p > e^t q, and the same the other way round: outside the apex one of them at
+    most, so one division does. The loops over outputs have few enough streams for the compiler to
+    prove them apart and vectorise; what they hand over lies in one buffer, at fixed places.
     """
     outputs = mid.shape[1]
-    vi = np.empty(outputs, np.float32)
-    vj = np.empty(outputs, np.float32)
-    g = np.empty(outputs, np.float32)
-    h = np.empty(outputs, np.float32)
-    first = np.empty(outputs, np.float32)
-    second = np.empty(outputs, np.float32)
+    new = np.empty(2 * WIDTH, np.float32)
     moved = 0.0
     for k in range(begin, end):
         e = which[k]
         i = ends[e, 0]
         j = ends[e, 1]
         grow = growth[e]
-        mid_i = mid[i]
-        mid_j = mid[j]
-        scale_i = scale[i]
-        scale_j = scale[j]
-        inverse_i = inverse[i]
-        inverse_j = inverse[j]
-        u_i = u[e, 0]
-        u_j = u[e, 1]
-        u0_i = u0[e, 0]
-        u0_j = u0[e, 1]
-        for y in range(outputs):
-            vi[y] = u_i[y] + dual_step * mid_i[y]
-        for y in range(outputs):
-            vj[y] = u_j[y] + dual_step * mid_j[y]
-        for y in range(outputs):
-            g[y] = grow * scale_j[y] * inverse_i[y]
-        for y in range(outputs):
-            h[y] = grow * scale_i[y] * inverse_j[y]
-        for y in range(outputs):
-            first[y] = max(vi[y] - g[y] * vj[y], F(0)) / (F(1) + g[y] * g[y])
-        for y in range(outputs):
-            second[y] = max(vj[y] - h[y] * vi[y], F(0)) / (F(1) + h[y] * h[y])
-        # At the apex of the cone the multiplier is all of v.
-        for y in range(outputs):
-            apex = (g[y] * vi[y] + vj[y] <= F(0)) & (vi[y] + h[y] * vj[y] <= F(0))
-            new = vi[y] if apex else first[y] - h[y] * second[y]
-            h[y] = vj[y] if apex else second[y] - g[y] * first[y]
-            vi[y] = new
-        if measure:
-            square = F(0)
-            for y in range(outputs):
-                square += (vi[y] - u_i[y]) * (vi[y] - u_i[y])
-            for y in range(outputs):
-                square += (h[y] - u_j[y]) * (h[y] - u_j[y])
-            moved += square / dual_step
-        for y in range(outputs):
-            u_i[y] = keep * (F(2) * vi[y] - u_i[y]) + pull * u0_i[y]
-        for y in range(outputs):
-            u_j[y] = keep * (F(2) * h[y] - u_j[y]) + pull * u0_j[y]
-        if tell:
-            adjoint_i = adjoint[i]
-            adjoint_j = adjoint[j]
-            for y in range(outputs):
-                adjoint_i[y] += u_i[y]
-            for y in range(outputs):
-                adjoint_j[y] += u_j[y]
+        for first in range(0, outputs, WIDTH):
+            last = min(outputs, first + WIDTH)
+            mid_i = mid[i, first:last]
+            mid_j = mid[j, first:last]
+            scale_i = scale[i, first:last]
+            scale_j = scale[j, first:last]
+            u_i = u[e, 0, first:last]
+            u_j = u[e, 1, first:last]
+            u0_i = u0[e, 0, first:last]
+            u0_j = u0[e, 1, first:last]
+            for y in range(last - first):
+                vi = u_i[y] + dual_step * mid_i[y]
+                vj = u_j[y] + dual_step * mid_j[y]
+                si = scale_i[y]
+                sj = scale_j[y]
+                # At the apex of the cone the multiplier is all of v.
+                apex = (grow * sj * vi + si * vj <= F(0)) & (sj * vi + grow * si * vj <= F(0))
+                up = si * vi - grow * sj * vj
+                down = sj * vj - grow * si * vi
+                above = up > down
+                near = si if above else sj
+                far = grow * (sj if above else si)
+                r = max(up, down, F(0)) / (near * near + far * far)
+                back = -grow * r
+                new[y] = vi if apex else si * (r if above else back)
+                new[WIDTH + y] = vj if apex else sj * (back if above else r)
+            if measure:
+                square = F(0)
+                for y in range(last - first):
+                    square += (new[y] - u_i[y]) * (new[y] - u_i[y])
+                for y in range(last - first):
+                    square += (new[WIDTH + y] - u_j[y]) * (new[WIDTH + y] - u_j[y])
+                moved += square / dual_step
+            for y in range(last - first):
+                u_i[y] = keep * (F(2) * new[y] - u_i[y]) + pull * u0_i[y]
+                u_j[y] = keep * (F(2) * new[WIDTH + y] - u_j[y]) + pull * u0_j[y]
+            if tell:
+                adjoint_i = adjoint[i, first:last]
+                adjoint_j = adjoint[j, first:last]
+                for y in range(last - first):
+                    adjoint_i[y] += u_i[y]
+                    adjoint_j[y] += u_j[y]
     return moved
 
 
@@ -200,7 +194,6 @@ def run(
     u0,
     cost,
     scale,
-    inverse,
     ends,
     inside,
     inside_start,
@@ -279,8 +272,8 @@ def run(
                     mu[r] = keep * (F(2) * raised - mu[r]) + pull * mu0[r]
                 squares[1, k] = square
             turned = turn(
-                inside if primal else across, begin, end, primal, ends, growth, mid, scale, inverse,
-                u, u0, adjoint, dual_step, keep, pull, measure,
+                inside if primal else across, begin, end, primal, ends, growth, mid, scale, u, u0,
+                adjoint, dual_step, keep, pull, measure,
             )  # fmt: skip
             squares[2 if primal else 3, k] = turned
     for part_of in range(3):

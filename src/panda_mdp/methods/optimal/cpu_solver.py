@@ -156,7 +156,6 @@ class CpuSolver(Float32Halpern):
                 self._u0,
                 self._cost,
                 self._scale,
-                self._inverse,
                 self.ends,
                 self._inside,
                 self._inside_start,

@@ -55,7 +55,8 @@ class DeviceFinish(LiftedFinish):
         self, cut: BlockCut, z: Array, within: float, allowed: float
     ) -> tuple[Array, int, bool]:
         steps = self.closure.centring(cut, z, within)
-        return settle(self.closure, steps, CENTRED_ROUNDS, allowed)
+        z, _, count, done = settle(self.closure, steps, CENTRED_ROUNDS, allowed)
+        return z, count, done
 
     def loss(self, cut: BlockCut, z: Array) -> float:
         with precise():

@@ -101,7 +101,7 @@ class LiftedFinish:
             within = epsilon * (1 - tightening)
             for nats in (NEAR_NATS, np.inf):
                 steps = self.closure.settling(cut, z, within, nats)
-                z, count, done = settle(self.closure, steps, ROUNDS, tightening * epsilon)
+                z, _, count, done = settle(self.closure, steps, ROUNDS, tightening * epsilon)
                 rounds += count
             if not done:
                 z, count, done = self._centred(cut, z, within, tightening * epsilon)

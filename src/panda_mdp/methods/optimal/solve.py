@@ -33,7 +33,7 @@ from panda_mdp.privacy.repair import estimated_loss, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import MOST_MULTIPLIERS, BoundProof
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import floor_under, release
+from panda_mdp.table.release import FLOOR_SHARE, FLOOR_WORTH, floor_under, release
 
 if TYPE_CHECKING:
     from panda_mdp.methods.optimal.lifted_finish import Candidate, LiftedFinish
@@ -47,7 +47,7 @@ PATIENCE = 8
 """Checks without progress after which the solver is taken to have reached its precision."""
 ESTIMATES_WORTH = 24
 """Estimates that certifying takes about as long as, before it was timed."""
-MARKUP, MOST_MARKUP = 0.1, 2.0
+MARKUP, MOST_MARKUP = 0.06, 2.0
 """The same in loss: by which share of the gap at the estimate the whole repair costs more, at first
 and at most. Of a table far from its end it may cost anything, which says nothing of later ones."""
 ABSOLUTE_TOLERANCE = 1e-7
@@ -56,6 +56,9 @@ MOST_ITERATIONS = 100_000
 CERTIFY_ITERATIONS = 960
 """Iterations after which a table is certified on the way, and then whenever they have doubled. Work
 is counted, not time: the same problem ends with the same table."""
+FLOORS = ((1e-4, FLOOR_SHARE), (1e-3, FLOOR_WORTH))
+"""Of the gap: what the floor may take of a row and what it may cost of the loss, if that is more
+than it takes anyway. The higher it is the fewer records can be at odds."""
 UNUSED_SHARE = 1e-9
 """Outputs to which all records together give less than this much of a row are left out."""
 
@@ -219,7 +222,9 @@ class Solve:
         if self.closure is None:
             return np.zeros(self.problem.outputs_count)
         peaks, loss = self.closure.survey(matrix, self.problem.weighted_loss)
-        return floor_under(self.problem, peaks > UNUSED_SHARE / len(peaks), loss)
+        used = peaks > UNUSED_SHARE / len(peaks)
+        share, worth = (max(s * self.gap, least) for s, least in FLOORS)
+        return floor_under(self.problem, used, loss, share, worth)
 
     def _due(self, guess: float) -> bool:
         """Whether it is time to certify on the way: it costs little, and much is to be had."""
