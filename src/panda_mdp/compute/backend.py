@@ -8,6 +8,8 @@ from typing import Literal
 from panda_mdp.base.forks import threads_lost
 
 Backend = Literal["numba", "jax", "numpy"]
+MEMORY_FULL = "RESOURCE_EXHAUSTED"
+"""JAX's own word, in a RuntimeError, for a device whose memory is full."""
 
 
 def default_backend() -> Backend:

@@ -22,7 +22,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray, digest
 from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.units import per
-from panda_mdp.compute.backend import Backend, default_backend, host_backend
+from panda_mdp.compute.backend import Backend, accelerator, default_backend, host_backend
 from panda_mdp.compute.floored import floored_rate, uneven_column
 from panda_mdp.compute.rate import host_rate
 from panda_mdp.errors import ProblemError
@@ -30,6 +30,10 @@ from panda_mdp.space.domain import Domain
 
 if TYPE_CHECKING:
     from panda_mdp.table.mechanism import Table
+
+LARGE = 1 << 25
+"""Stored entries beyond which an accelerator audits them where there is one: numba's threads would
+take minutes."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,8 @@ def _floored(
     domain: Domain, weights: FlooredRows, backend: Backend | None
 ) -> tuple[float, int, int]:
     chosen = default_backend() if backend is None else backend
+    if backend is None and weights.stored > LARGE and accelerator():
+        chosen = "jax"
     if chosen == "jax":
         from panda_mdp.compute.jax.floored import device_rate
 

@@ -11,7 +11,9 @@ from helpers import random_domain
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.floored import floored_rate
+from panda_mdp.compute.jax import floored
 from panda_mdp.compute.jax.floored import device_rate
+from panda_mdp.privacy import audit
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL
 
@@ -85,3 +87,33 @@ def test_logarithms_err_by_less_than_is_allowed_for() -> None:
         logs = np.asarray(jnp.log(jnp.asarray(numbers).astype(jnp.float64)))
     exact = np.log(numbers.astype(np.float64).astype(np.longdouble))
     assert float(np.abs(logs - exact).max()) < 4 * np.spacing(64.0) / 2
+
+
+def test_a_device_whose_memory_is_full_leaves_it_to_the_host(monkeypatch) -> None:
+    domain = random_domain("haversine", SIZE, seed=3)
+    rows = sparse_rows(domain, 150, 4, 0.0)
+
+    def fails(words: str):
+        def blocks(*_: object) -> None:
+            raise RuntimeError(words)
+
+        return blocks
+
+    monkeypatch.setattr(floored, "_blocks", fails("RESOURCE_EXHAUSTED: out of memory"))
+    assert device_rate(domain, rows) is None
+    monkeypatch.setattr(floored, "_blocks", fails("INTERNAL: something else"))
+    with pytest.raises(RuntimeError, match="something else"):
+        device_rate(domain, rows)
+
+
+def test_an_accelerator_audits_what_would_take_the_host_minutes(monkeypatch) -> None:
+    domain = random_domain("haversine", SIZE, seed=3)
+    rows = sparse_rows(domain, 150, 4, 0.0)
+    asked = []
+    monkeypatch.setattr(floored, "device_rate", lambda *_: asked.append(1))
+    monkeypatch.setattr(audit, "accelerator", lambda: True)
+    exact = audit_weights(domain, np.arange(150), rows, 1.0)
+    assert not asked
+    monkeypatch.setattr(audit, "LARGE", rows.stored - 1)
+    assert audit_weights(domain, np.arange(150), rows, 1.0) == exact
+    assert asked

@@ -1,6 +1,7 @@
 """Tables over a floor as levels: to the bit, by both readers, refused where anything is not so."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import FileFormatError
-from panda_mdp.privacy.quantise import quantise_floored
+from panda_mdp.privacy.quantise import TOTAL, quantise_floored
 from panda_mdp.protocol.server.store import catalogue
 from panda_mdp.table.mechanism import Mechanism, judged
 from panda_mdp.table.pmdc import archive, layout, levels
@@ -17,7 +18,7 @@ from panda_mdp.table.pmdc.codec import decode_block, deflate, encode_block, span
 EPSILON = 4.0
 
 
-def floored_table(seed: int, size: int = 90, reach: float = 1.2) -> Mechanism:
+def floored_table(seed: int, size: int = 90, reach: float = 1.2, steep: float = 0.45) -> Mechanism:
     """A table over a floor with near-duplicates, equal rows, a record alone, and free epsilon."""
     rng = np.random.default_rng(seed)
     places = np.concatenate([rng.uniform(0, 3, (size - 21, 2)), [[30.0, 30.0]]])
@@ -26,7 +27,7 @@ def floored_table(seed: int, size: int = 90, reach: float = 1.2) -> Mechanism:
     distance = domain.distances()
     if seed % 2:
         distance[-20:-10] = distance[:10]  # rows that are equal
-    table = np.exp(-0.45 * EPSILON * np.minimum(distance, reach + rng.random(size)))
+    table = np.exp(-steep * EPSILON * np.minimum(distance, reach + rng.random(size)))
     table = np.maximum(table, 1e-4 * rng.uniform(1, 2, size))
     mixed = 0.9 * table / table.sum(axis=1, keepdims=True) + 0.1 / size
     floor = mixed.min(axis=0)
@@ -104,6 +105,41 @@ def test_listed_pairs_keep_epsilon_whatever_is_rounded(monkeypatch) -> None:
     differ = np.abs(table[row] - table[near[row, column]]).max(axis=1)
     assert (differ <= mechanism.problem.epsilon * length[row, column] * levels.PER_NAT + 1).all()
     assert (differ > 0.9 * mechanism.problem.epsilon * length[row, column] * levels.PER_NAT).any()
+
+
+def test_wide_flat_rows_are_full_at_the_first_attempt(monkeypatch) -> None:
+    """No entry of 800 outputs stands out: all large ones make up for what was rounded up."""
+    monkeypatch.setattr(levels, "ATTEMPTS", 1)
+    mechanism = floored_table(0, size=800, steep=0.1)
+    rows = mechanism.weights
+    assert isinstance(rows, FlooredRows) and rows.values.max() < TOTAL >> 8
+    coded = levels.level(mechanism, rows, 1 - mechanism.audit.epsilon / mechanism.problem.epsilon)
+    assert coded.mechanism.audit.holds
+    assert abs(coded.mechanism.loss / mechanism.loss - 1) < 1e-3
+
+
+@pytest.mark.parametrize("lack", [0.2, 1e-4, 1e-9, 0.0, -1e-9, -1e-4, -0.2])
+def test_what_a_row_lacks_is_shared_by_the_large_ones_in_proportion(lack) -> None:
+    rng = np.random.default_rng(5)
+    values = levels.weights_of(rng.integers(40 << 20, 57 << 20, (3, 50)))
+    values[:, 7] = (TOTAL * (1 - lack) - values.sum(axis=1) + values[:, 7]).astype(np.int64)
+    values[:, 7] = values[:, 7] >> 31 << 31
+    rows = FlooredRows(
+        np.ones(50, dtype=np.int64), 50 * np.arange(4), np.tile(np.arange(50, dtype=np.int32), 3),
+        values.ravel(),
+    )  # fmt: skip
+    full = levels._full(rows).reshape(3, 50)
+    for before, after in zip(values.tolist(), full.tolist(), strict=True):
+        assert sum(after) == TOTAL
+        large = [y for y in range(50) if before[y] >= max(before) >> levels.LARGE]
+        mass = sum(before[y] for y in large)
+        share = Fraction(TOTAL - sum(before), mass)
+        for y in range(50):
+            wanted = before[y] * (1 + share) if y in large else before[y]
+            assert abs(after[y] - wanted) <= (2**-30 + abs(lack) * 2**-20) * mass
+            assert before[y] == max(before) or abs(after[y] - wanted) <= wanted / 2**20
+        others = [w for w in after if w != max(after)]
+        assert all(w % (1 << max(w.bit_length() - 1 - levels.LEVEL_BITS, 0)) == 0 for w in others)
 
 
 def test_weights_of_levels_are_powers_of_two() -> None:

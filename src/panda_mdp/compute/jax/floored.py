@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from panda_mdp.base.floored import FlooredRows
+from panda_mdp.compute.backend import MEMORY_FULL
 from panda_mdp.compute.floored import WIDTH
 from panda_mdp.compute.jax.blocks import Layout
 from panda_mdp.compute.jax.device import Array, ladder, make_mesh, measures, precise
@@ -32,17 +33,21 @@ def _closure_for(domain: Domain) -> JaxLiftedClosure:
 
 def device_rate(domain: Domain, rows: FlooredRows) -> tuple[float, int, int] | None:
     """`floored_rate`, with records by number; None where the host has to do it: the metric is not
-    measured here, the pairs do not fit, or all rows are alike."""
+    measured here, the pairs or the device's memory do not suffice, or all rows are alike."""
     if not measures(domain.metric) or rows.stored == 0:
         return None
     closure = _closure_for(domain)
-    with precise():
-        layout, weights, floors = _blocks(closure, rows)
-        logs, under = (_logarithm(closure, part) for part in (weights, floors))
-        lifts = _lifts(weights, floors, logs, under, layout.arrays)
     try:
+        with precise():
+            layout, weights, floors = _blocks(closure, rows)
+            logs, under = (_logarithm(closure, part) for part in (weights, floors))
+            lifts = _lifts(weights, floors, logs, under, layout.arrays)
         value, i, j = closure.largest(layout, logs, lifts)
     except MethodError:
+        return None
+    except RuntimeError as error:
+        if MEMORY_FULL not in str(error):
+            raise
         return None
     first, second = int(closure.order[i]), int(closure.order[j])
     # Equal rows count as 0 on the host; here they have the error of the logarithms.

@@ -211,14 +211,46 @@ def _put_symbol(coder, out, chances, context, last, symbol):
 
 
 @njit(cache=True)
+def _fill(over, minus_aim, chosen, low, high, digits, begin, symbol, coarse, fine):
+    """Levels of large entries that bring a row, with `over` too much, near to what it should sum
+    to: all move by one share, within their intervals, and each is rounded to the side that is
+    better then, the largest first. Returns what is over."""
+    mass = 0
+    for k in range(len(chosen)):
+        mass += weight_of(-minus_aim[k], coarse, fine)
+    shift = int(np.rint(np.log2(max(1 - over / mass, 0.5)) * (1 << OCTAVE)))
+    for k in range(len(chosen)):
+        y, aim = chosen[k], -minus_aim[k]
+        moved = min(max(aim + shift, low[y]), high[y])
+        over += weight_of(moved, coarse, fine) - weight_of(aim, coarse, fine)
+        minus_aim[k] = -moved
+    for k in np.argsort(minus_aim):
+        y, aim = chosen[k], -minus_aim[k]
+        last = _last(low[y], high[y], digits, begin)
+        below = _position(aim, digits, begin) - _position(low[y], digits, begin)
+        below = last if aim == high[y] else min(max(below, 0), last)
+        over -= weight_of(aim, coarse, fine)
+        best = over + weight_of(_value(below, last, low[y], high[y], digits, begin), coarse, fine)
+        symbol[y] = below
+        for other in (below - 1, below + 1):
+            if 0 <= other <= last:
+                value = _value(other, last, low[y], high[y], digits, begin)
+                rest = over + weight_of(value, coarse, fine)
+                if abs(rest) < abs(best):
+                    best, symbol[y] = rest, other
+        over = best
+    return over
+
+
+@njit(cache=True)
 def encode_rows(
-    near, cost, digits, floor, starts, columns, targets, least, total, coarse, fine, out
+    near, cost, digits, floor, starts, columns, targets, below_largest, total, coarse, fine, out
 ):
     """Choose a level for every entry, row by row, and write it into `out`.
 
-    Small entries are rounded up, so that no level that rests on them has to fall. Those of at least
-    `least` are rounded to either side, the largest first, each so that the row comes nearest to
-    `total`. Returns starts, columns and levels, the fresh columns' starts and numbers, the bytes.
+    Entries are rounded up, so that no level that rests on them has to fall. Those that are at most
+    `below_largest` below the row's largest make up for it. Returns starts, columns and levels, the
+    fresh columns' starts and numbers, the bytes.
     """
     size, outputs = len(starts) - 1, len(floor)
     low, high = np.zeros(outputs, np.int64), np.zeros(outputs, np.int64)
@@ -255,34 +287,37 @@ def encode_rows(
             fresh[fresh_starts[x] : end], low, high, count, kind, wanted,
         )  # fmt: skip
         _grid(digits[x], begin)
+        least = -1
+        for p in range(starts[x], starts[x + 1]):
+            least = max(least, targets[p] - below_largest)
         over, large = bottom - total, 0
         keys, chosen = np.empty(seen, np.int64), np.empty(seen, np.int64)
         for k in range(seen):
             y = wanted[k]
-            if aim[y] >= least and low[y] < aim[y] < high[y]:
-                keys[large], chosen[large] = -aim[y], y
-                large += 1
-                over += weight_of(aim[y], coarse, fine) - ground[y]
-                continue
             last = _last(low[y], high[y], digits[x], begin)
             symbol[y] = 0
             if aim[y] > low[y]:
                 above = _position(aim[y] - 1, digits[x], begin) + 1
                 symbol[y] = min(last, above - _position(low[y], digits[x], begin))
             value = _value(symbol[y], last, low[y], high[y], digits[x], begin)
+            if value >= least:
+                value = min(max(aim[y], low[y]), high[y])
+                keys[large], chosen[large] = -value, y
+                large += 1
             over += weight_of(value, coarse, fine) - ground[y]
-        for k in np.argsort(keys[:large]):
-            y = chosen[k]
-            last = _last(low[y], high[y], digits[x], begin)
-            below = _position(aim[y], digits[x], begin) - _position(low[y], digits[x], begin)
-            over -= weight_of(aim[y], coarse, fine)
-            under = over + weight_of(
-                _value(below, last, low[y], high[y], digits[x], begin), coarse, fine
+        if large > 0:
+            over = _fill(
+                over,
+                keys[:large],
+                chosen[:large],
+                low,
+                high,
+                digits[x],
+                begin,
+                symbol,
+                coarse,
+                fine,
             )
-            above = over + weight_of(
-                _value(below + 1, last, low[y], high[y], digits[x], begin), coarse, fine
-            )
-            symbol[y], over = (below + 1, above) if abs(above) < abs(under) else (below, under)
         at = own_starts[x]
         if at + seen > len(own_columns):
             more = len(own_columns) // 2 + seen

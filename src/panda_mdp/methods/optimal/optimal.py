@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.backend import MEMORY_FULL
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning, MethodError
@@ -156,8 +157,7 @@ def optimal(
         try:
             first = _warned(run.run(start_table), gap)
         except RuntimeError as error:
-            # JAX's own words for a device whose memory is full.
-            if "RESOURCE_EXHAUSTED" not in str(error):
+            if MEMORY_FULL not in str(error):
                 raise
             msg = (
                 f"{problem.size} records x {problem.outputs_count} outputs do not fit the memory "

@@ -29,7 +29,7 @@ from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table import claims
 from panda_mdp.table.mechanism import Mechanism, judged
-from panda_mdp.table.pmdc.codec import deflate, inflate, pack_planes, unpack_planes
+from panda_mdp.table.pmdc.codec import deflate, inflate, pack_planes, shifts, unpack_planes
 
 UNIT = 1 << OCTAVE
 PER_NAT = UNIT / math.log(2)
@@ -44,11 +44,11 @@ TAIL = 47
 BEND = 0.02
 MORE = 4
 """Digits fewer in the tail."""
-LEAST = 53
-"""Octave from which on entries are rounded such that the row is full."""
+LARGE = 6
+"""Octaves below the largest of a row: entries down to there are what makes the row full."""
 ATTEMPTS = 4
 LEVEL_BITS = 31
-"""Weights of levels have one significant binary digit more, at most."""
+"""Weights of levels have one significant binary digit more, at most; the largest of a row any."""
 SECTIONS = ("columns", "floors", "near", "costs", "digits", "fresh", "symbols")
 MOST_COST = 1 << 40
 
@@ -120,7 +120,7 @@ def level(mechanism: Mechanism, rows: FlooredRows, slack: float) -> Levelled:
         out = np.zeros(8 * len(targets) + 1024, dtype=np.uint8)
         begin, own, levels, fresh_starts, fresh, length_bytes = encode_rows(
             near, cost, _grids(base, cap, CORE, TAIL, MORE), floor, starts, columns, targets,
-            LEAST << OCTAVE, TOTAL, coarse, fine, out,
+            LARGE << OCTAVE, TOTAL, coarse, fine, out,
         )  # fmt: skip
         short = _weighed(floor, begin, own, levels, order, across)
         answer = judged(
@@ -315,14 +315,37 @@ def _weighed(
     order: IntArray,
     across: IntArray,
 ) -> FlooredRows:
-    """The weights of levels, in the domain's order; the largest of a row takes the rest."""
+    """The weights of levels, in the domain's order, and rows made full."""
     shape = len(order), len(across)
     table = csr_array((levels, across[own], begin), shape)[np.argsort(order)]
     table.sort_indices()
     ground = weights_of(floor)[np.argsort(across)]
     starts, columns = table.indptr.astype(np.int64), table.indices.astype(np.int32, copy=False)
-    values = weights_of(table.data)
-    rows = FlooredRows(ground, starts, columns, values)
-    full = values.copy()
-    full[rows.largest()] += TOTAL - rows.sums()[0]
-    return FlooredRows(ground, starts, columns, full)
+    rows = FlooredRows(ground, starts, columns, weights_of(table.data))
+    return FlooredRows(ground, starts, columns, _full(rows))
+
+
+def _full(rows: FlooredRows) -> IntArray:
+    """The values of rows that sum to 2^62.
+
+    What a row lacks is shared, in proportion, by the large ones: the largest alone would move by
+    too much of epsilon where another record is metres away.
+    """
+    values, largest = rows.values.copy(), rows.largest()
+    rest = TOTAL - rows.sums()[0]
+    count = np.diff(rows.starts)
+    at = np.flatnonzero(values >= np.repeat(values[largest] >> LARGE, count))
+    row = np.repeat(np.arange(len(count)), count)[at]
+    starts = np.searchsorted(row, np.arange(len(count)))
+    large = values[at]
+    mass, needed = np.add.reduceat(large, starts), rest + np.add.reduceat(large, starts)
+    # 20 binary digits of the share at a time, so that no product is beyond 2^63.
+    for digits in (20, 40):
+        share = np.clip(rest // np.maximum(mass >> digits, 1), -(1 << 20), 1 << 20)
+        more = ((large >> 20) * share[row]) >> (digits - 20)
+        large += more
+        rest -= np.add.reduceat(more, starts)
+    cut = shifts(large, np.asarray(LEVEL_BITS))
+    values[at] = (large >> cut) << cut
+    values[largest] += needed - np.add.reduceat(values[at], starts)
+    return values
