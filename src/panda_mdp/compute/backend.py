@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import Literal
 
@@ -27,10 +28,21 @@ def host_backend() -> Backend:
     return "numba" if installed and not threads_lost() else "numpy"
 
 
+def take_memory_as_needed() -> None:
+    """Have JAX take a device's memory as it is needed, unless it was told what to do.
+
+    All at once, as it would, takes two seconds on a large device, and leaves others nothing. It is
+    too late once JAX has looked for devices.
+    """
+    if "XLA_PYTHON_CLIENT_ALLOCATOR" not in os.environ:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
 def accelerator() -> bool:
     """Whether JAX is installed and sees something faster than this CPU."""
     try:
         import jax
     except ImportError:
         return False
+    take_memory_as_needed()
     return bool(jax.default_backend() != "cpu")

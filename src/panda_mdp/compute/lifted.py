@@ -17,8 +17,6 @@ import numpy as np
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import Int32Array
 from panda_mdp.compute.closure import SETTLED, Closure
-from panda_mdp.compute.numba.floored import worst_of_groups
-from panda_mdp.compute.numba.lifted import close_groups, covered, scale_rows
 from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
 from panda_mdp.space.domain import Domain
 
@@ -73,6 +71,8 @@ class LiftedClosure(Closure):
     def cut(self, columns: IntArray, sees: BoolArray, z: FloatArray, floor: FloatArray) -> Cut:
         """The nodes that a table needs, given for the nodes `sees` (groups, K, by position): all
         records that the closure raises above the floor."""
+        from panda_mdp.compute.numba.lifted import covered
+
         group, position = np.nonzero(sees)
         exists = columns[group] >= 0
         under = floor[np.maximum(columns[group], 0)]
@@ -108,6 +108,8 @@ class LiftedClosure(Closure):
 
     def scaled(self, cut: Cut, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Rows scaled to sum to 1 over the floor, and their sums before, by position."""
+        from panda_mdp.compute.numba.lifted import scale_rows
+
         out, sums = np.empty_like(z), np.empty(self.domain.size)
         start, part = cut.by_position(self.domain.size)
         exists = cut.columns >= 0
@@ -118,6 +120,8 @@ class LiftedClosure(Closure):
         self, cut: Cut, z: FloatArray, epsilon: float, active: BoolArray, nats: float = np.inf
     ) -> FloatArray:
         """`Closure.close` group by group; `active` by position."""
+        from panda_mdp.compute.numba.lifted import close_groups
+
         out = np.empty_like(z)
         nothing = np.empty((0, 0))
         close_groups(
@@ -139,6 +143,8 @@ class LiftedClosure(Closure):
 
     def audited(self, cut: Cut, z: FloatArray) -> float:
         """The audited epsilon of a table over all pairs and outputs, before it is quantised."""
+        from panda_mdp.compute.numba.floored import worst_of_groups
+
         logs = np.log(z)
         lifts = np.abs(logs - np.log(cut.floors)[cut.group]).max(axis=1)
         lifts[(z == cut.floors[cut.group]).all(axis=1)] = -1.0
@@ -161,6 +167,8 @@ class LiftedClosure(Closure):
         """Pairs of positions, (n, 2), and the mass, over `least_mass`, by which the first misses
         the constraint of the second, over all groups where it exceeds `least_gain`; the `most`
         worst of every position, or all."""
+        from panda_mdp.compute.numba.lifted import close_groups
+
         partner = np.full((len(z), PER_NODE), -1, dtype=np.int64)
         gain = np.zeros((len(z), PER_NODE))
         close_groups(

@@ -349,7 +349,7 @@ def worst(
     logs: Array, c: Any, real: Array, table: Array, pairs: Any, shrink: Any, least: Any, chunk: int
 ) -> Any:
     """max over pairs of records and outputs of (|log ratio| + error) / (shrink d), where it exceeds
-    `least`: the value, the place in the list of pairs, and the two rows."""
+    `least`: the value, the two blocks, and their two rows, -1 where none does."""
     first, second, tiles, gap = pairs
     high, low = _extremes(logs, c, real)
     up = jnp.max(high[first] - low[second], axis=1)
@@ -361,7 +361,7 @@ def worst(
         at, _, chunks = _chosen(wanted, chunk)
 
         def body(k: Array, state: Any) -> Any:
-            best, pair, rows = state
+            best, one, other, rows = state
             here = _slice(at, k, chunk)
             a, b = first[here], second[here]
             ratio = jnp.max(jnp.abs(across[a][:, :, :, None] - across[b][:, :, None, :]), axis=1)
@@ -373,13 +373,15 @@ def worst(
             better = top[which] > best
             return (
                 jnp.where(better, top[which], best),
-                jnp.where(better, here[which], pair),
+                jnp.where(better, a[which], one),
+                jnp.where(better, b[which], other),
                 jnp.where(better, jnp.argmax(rate[which]), rows),
             )
 
         return jax.lax.fori_loop(0, chunks, body, state)
 
-    state = (jnp.float64(least), jnp.int64(-1), jnp.int64(0))
+    none = jnp.zeros((), first.dtype)
+    state = (jnp.float64(least), none, none, jnp.int64(-1))
     # Near blocks hold the worst pair as a rule, and then spare the far ones.
     state = scan(gap == 0, state)
     return scan((gap > 0) & (reach + LOG_ERROR > state[0] * gap * shrink), state)
@@ -421,13 +423,15 @@ def compiled_fringe(distances: Any, chunk: int) -> Any:
 @jax.jit
 def fringe_mask(
     lifts: Array, c: Any, real: Array, between: Array, shrink: Any, least: Any
-) -> Array:
-    """Which rows of blocks (size, T) may have a larger rate than `least` to a tile without one."""
+) -> tuple[Array, Array]:
+    """Which rows of blocks (size, T) may have a larger rate than `least` to a tile without one, and
+    how many these are."""
     highest = jnp.max(jnp.where(real[c["tile"]], lifts, -1.0), axis=1)[:, None]
     none = c["number"][c["group"]] == len(c["group"]) - 1
     near = highest + LOG_ERROR > least * between[c["tile"]] * shrink
     exists = jnp.arange(len(c["group"])) < len(c["group"]) - 1
-    return none & near & (highest >= 0) & exists[:, None]
+    mask = none & near & (highest >= 0) & exists[:, None]
+    return mask, jnp.sum(mask)
 
 
 @partial(jax.jit, static_argnames="most")
@@ -480,10 +484,13 @@ def covered(
 
 
 @jax.jit
-def cover_mask(lifts: Array, c: Any, pair: Array, between: Array, epsilon: Any) -> Array:
-    """Which tiles (size, T) may hold a record that a block raises above the floor."""
+def cover_mask(
+    lifts: Array, c: Any, pair: Array, between: Array, epsilon: Any
+) -> tuple[Array, Array]:
+    """Which tiles (size, T) may hold a record that a block raises above the floor, and how many."""
     highest = jnp.max(lifts, axis=1)[:, None]
-    return (highest > epsilon * between[c["tile"]]) & (pair[c["tile"]] >= 0)
+    mask = (highest > epsilon * between[c["tile"]]) & (pair[c["tile"]] >= 0)
+    return mask, jnp.sum(mask)
 
 
 def row_lifts(z: Array, floors: FloatArray | Array, exists: Array, c: Any) -> Array:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.compute.backend import take_memory_as_needed
 from panda_mdp.errors import MethodError
 from panda_mdp.space.angular import Angular
 from panda_mdp.space.metrics import (
@@ -71,6 +72,7 @@ def compiled_before() -> bool:
 def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     """All devices in a row (of all processes, where JAX was initialised for several)."""
     keep_compiled()
+    take_memory_as_needed()
     return Mesh(np.asarray(jax.devices() if devices is None else list(devices)), (AXIS,))
 
 
@@ -113,6 +115,11 @@ class Placement:
             return jax.device_put(array, sharding)
         # Every process holds the same array: each places its own part, nothing is sent around.
         return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+    def rows(self, arrays: Any) -> Any:
+        """Arrays of one device, their last axis outputs, as `sharded` names where they are: what is
+        named otherwise is compiled for again."""
+        return jax.device_put(arrays, NamedSharding(self.mesh, PartitionSpec(None, AXIS)))
 
     def host(self, array: Array) -> npt.NDArray[Any]:
         """A sharded array in full as NumPy, without the padding, on every process."""

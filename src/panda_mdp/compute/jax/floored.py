@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import MEMORY_FULL
@@ -63,7 +64,8 @@ def _blocks(closure: JaxLiftedClosure, rows: FlooredRows) -> tuple[Layout, Array
     slot[closure.order] = closure.slot
     size = ladder(rows.stored)
     record = _repeated(put(slot), put(np.diff(rows.starts)), size)
-    column, value = (_padded(put(part), size) for part in (rows.columns, rows.values))
+    # Padded here: on the device every number of entries would be compiled for.
+    column, value = (put(_padded(part, size)) for part in (rows.columns, rows.values))
     # Outputs whose largest weights lie near each other go together.
     place = np.empty(outputs, dtype=np.int32)
     place[np.argsort(np.asarray(_peaks(record, column, value, outputs)), kind="stable")] = (
@@ -85,9 +87,12 @@ def _repeated(slot: Array, count: Array, size: int) -> Array:
     return jnp.repeat(slot, count, total_repeat_length=size)
 
 
-@partial(jax.jit, static_argnames="size")
-def _padded(entries: Array, size: int) -> Array:
-    return jnp.pad(entries, (0, size - len(entries)), mode="edge")
+def _padded(entries: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The last one again and again behind them."""
+    out = np.empty(size, dtype=entries.dtype)
+    out[: len(entries)] = entries
+    out[len(entries) :] = entries[-1]
+    return out
 
 
 @partial(jax.jit, static_argnames="outputs")
@@ -115,8 +120,13 @@ def _filled(slot: Array, column: Array, value: Array, place: Array, floors: Arra
 def _logarithm(closure: JaxLiftedClosure, whole: Array) -> Array:
     """The device's own logarithm errs by 1 ulp on CUDA; elsewhere the host's is known."""
     if closure.device.platform == "gpu":
-        return jnp.log(whole.astype(jnp.float64))
+        return _log(whole)
     return closure._put(np.log(np.asarray(whole).astype(np.float64)))
+
+
+@jax.jit
+def _log(whole: Array) -> Array:
+    return jnp.log(whole.astype(jnp.float64))
 
 
 @jax.jit

@@ -126,9 +126,9 @@ class JaxLiftedClosure(Closure):
                 np.concatenate([columns >= 0, np.zeros((1, columns.shape[1]), bool)])
             )
             first = Layout.build(seen, self.device)
-            lifts = _lifts(rows, floors, exists, first.arrays, self.grid.real)
+            lifts, highest = _lifts(rows, floors, exists, first.arrays, self.grid.real)
             room = ROOM * self.epsilon
-            near = self.near_distances(float(jnp.max(lifts)) / room * (1 + 1e-9))
+            near = self.near_distances(float(highest) / room * (1 + 1e-9))
             mask = self._covered(first, lifts, near, room, seen)
             layout = Layout.build(mask, self.device)
             pairs = Pairs.build(layout, near, self._between, both=True)
@@ -145,7 +145,8 @@ class JaxLiftedClosure(Closure):
         z = z.addressable_data(0) if isinstance(z, jax.Array) else z
         with precise():
             shape = (ladder(int(seen.mask.sum()) + 1), TILE, z.shape[1])
-            return _gathered(self._put(z), seen.block, seen.row, self._put(fold)[seen.group], shape)
+            at = (seen.block, seen.row, seen.group)
+            return _gathered(self._put(z), *at, self._put(fold), shape)
 
     def seen(self, sees: BoolArray) -> Seen:
         """Where the nodes `sees` (groups, K, by position) lie, group by group."""
@@ -160,10 +161,10 @@ class JaxLiftedClosure(Closure):
     def _covered(
         self, first: Layout, lifts: Array, near: Distances, room: float, seen: BoolArray
     ) -> BoolArray:
-        wanted = blocks.cover_mask(lifts, first.arrays, near.pair, self._between, room)
-        chunk, size = blocks.chunks_for(int(jnp.sum(wanted)))
+        wanted, count = blocks.cover_mask(lifts, first.arrays, near.pair, self._between, room)
+        chunk, size = blocks.chunks_for(int(count))
         listed = blocks.nonzero(wanted, size)
-        mask = jnp.zeros((len(seen) + 1, seen.shape[1]), dtype=bool)
+        mask = np.zeros((len(seen) + 1, seen.shape[1]), dtype=np.bool_)
         chunks = np.int64(size // chunk)
         inside = blocks.covered(
             lifts, first.arrays, near.table, near.pair, listed, chunks, room, mask, chunk
@@ -194,8 +195,7 @@ class JaxLiftedClosure(Closure):
         self, cut: BlockCut, z: Array, epsilon: float, nats: float = np.inf
     ) -> Iterator[tuple[Array, Array]]:
         """Tables after closing and scaling once, twice, ..., with the rows' sums before."""
-        with precise():
-            active = jnp.ones_like(self.grid.real)
+        active = self._every
         while True:
             z, sums = self.scaled(cut, self.closed(cut, z, epsilon, active, nats))
             with precise():
@@ -204,13 +204,11 @@ class JaxLiftedClosure(Closure):
 
     def centring(self, cut: BlockCut, z: Array, epsilon: float) -> Iterator[tuple[Array, Array]]:
         """`Closure.centred_rounds` in blocks: for rows that records next to them hold above 1."""
-        with precise():
-            every = jnp.ones_like(self.grid.real)
         while True:
-            above = self.closed(cut, z, epsilon, every)
+            above = self.closed(cut, z, epsilon, self._every)
             with precise():
                 inverse = 1 / z
-            below = self.closed(cut, inverse, epsilon, every)
+            below = self.closed(cut, inverse, epsilon, self._every)
             with precise():
                 z = jnp.sqrt(above / below)
             z, sums = self.scaled(cut, z)
@@ -219,6 +217,10 @@ class JaxLiftedClosure(Closure):
     def excess(self, sums: Array) -> float:
         with precise():
             return float(_excess(sums, *self._neighbours))
+
+    @cached_property
+    def _every(self) -> Array:
+        return self._put(np.ones(self.grid.members.shape, dtype=np.bool_))
 
     @cached_property
     def _neighbours(self) -> tuple[Array, Array, Array]:
@@ -246,12 +248,12 @@ class JaxLiftedClosure(Closure):
         while True:
             near = self.near_distances(reach)
             pairs = Pairs.build(layout, near, self._between, both=False)
-            value, pair, rows = blocks.worst(
+            value, first, second, rows = blocks.worst(
                 logs, c, real, near.table, pairs.lists, self._shrink, best, pairs.chunk
             )
-            if int(pair) >= 0:
+            if int(rows) >= 0:
                 best = float(value)
-                a, b = int(pairs.first[int(pair)]), int(pairs.second[int(pair)])
+                a, b = int(first), int(second)
                 i, j = divmod(int(rows), TILE)
                 where = (self._position(c, a, i), self._position(c, b, j))
             if best == 0.0:
@@ -260,8 +262,8 @@ class JaxLiftedClosure(Closure):
                 reach = (span + LOG_ERROR) / (best * self._shrink) * (1 + 1e-9)
             if near.reach >= reach:
                 break
-        mask = blocks.fringe_mask(lifts, c, real, self._between, self._shrink, best)
-        count = int(jnp.sum(mask))
+        mask, some = blocks.fringe_mask(lifts, c, real, self._between, self._shrink, best)
+        count = int(some)
         if count:
             chunk, size = blocks.chunks_for(count)
             at = blocks.nonzero(mask, size)
@@ -278,7 +280,7 @@ class JaxLiftedClosure(Closure):
         return best, *where
 
     def _position(self, c: Any, block: int, row: int) -> int:
-        return int(self.tiles.starts[int(c["tile"][block])]) + row
+        return int(self.tiles.starts[np.asarray(c["tile"])[block]]) + row
 
     def broken(
         self,
@@ -314,8 +316,8 @@ class JaxLiftedClosure(Closure):
     def rows(self, cut: BlockCut, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
         """What lies above the floor, by record: starts, columns and values."""
         with precise():
-            stored = _stored(z, cut.floors, cut.exists, cut.layout.arrays, self.grid.real)
-            return self._listed(cut, z, stored)
+            stored, count = _stored(z, cut.floors, cut.exists, cut.layout.arrays, self.grid.real)
+            return self._listed(cut, z, stored, int(count))
 
     def whole_rows(self, cut: BlockCut, z: Array, total: int, slack: float) -> tuple[Any, ...]:
         """Whole numbers in place of probabilities, every row summing to `total`: the floor, starts,
@@ -325,16 +327,17 @@ class JaxLiftedClosure(Closure):
         under = np.concatenate([listed, np.zeros_like(listed[:1])])
         with precise():
             arrays, real = cut.layout.arrays, self.grid.real
-            stored = _stored(z, cut.floors, cut.exists, arrays, real)
+            stored, count = _stored(z, cut.floors, cut.exists, arrays, real)
             room = np.int64(total - int(least.sum()))
             whole = _whole(z, stored, self._put(under), arrays, room, slack)
-            return least, *self._listed(cut, whole, stored)
+            return least, *self._listed(cut, whole, stored, int(count))
 
-    def _listed(self, cut: BlockCut, z: Array, stored: Array) -> tuple[IntArray, Int32Array, Any]:
+    def _listed(
+        self, cut: BlockCut, z: Array, stored: Array, count: int
+    ) -> tuple[IntArray, Int32Array, Any]:
         """The entries that are stored, by record: starts, columns and values."""
         records = np.full(len(self.grid.members) * TILE, -1, dtype=np.int64)
         records[self.slot] = self.order
-        count = int(jnp.sum(stored))
         listed = np.concatenate([cut.columns, np.zeros((1, cut.columns.shape[1]), np.int64)])
         starts, column, value = _entries(
             z, stored, cut.layout.arrays, self._put(records), self._put(listed),
@@ -355,16 +358,17 @@ class JaxLiftedClosure(Closure):
 
 
 @jax.jit
-def _lifts(rows: Array, floors: Array, exists: Array, c: Any, real: Array) -> Array:
-    lifts = blocks.row_lifts(rows, floors, exists, c)
-    return jnp.where(real[c["tile"]], lifts, -jnp.inf)
+def _lifts(rows: Array, floors: Array, exists: Array, c: Any, real: Array) -> tuple[Array, Array]:
+    """`blocks.row_lifts` of records, and the highest."""
+    lifts = jnp.where(real[c["tile"]], blocks.row_lifts(rows, floors, exists, c), -jnp.inf)
+    return lifts, jnp.max(lifts)
 
 
 @partial(jax.jit, static_argnames="shape")
 def _gathered(
-    z: Array, block: Array, row: Array, fold: Array, shape: tuple[int, int, int]
+    z: Array, block: Array, row: Array, group: Array, fold: Array, shape: tuple[int, int, int]
 ) -> Array:
-    at = (block[:, None], row[:, None], fold)
+    at = (block[:, None], row[:, None], fold[group])
     return jnp.zeros(shape).at[at].add(z[: len(block)].astype(jnp.float64))
 
 
@@ -401,10 +405,12 @@ def _span(logs: Array, c: Any, real: Array) -> Array:
 
 
 @jax.jit
-def _stored(z: Array, floors: Array, exists: Array, c: Any, real: Array) -> Array:
+def _stored(z: Array, floors: Array, exists: Array, c: Any, real: Array) -> tuple[Array, Array]:
+    """What lies above the floor, and how many that is."""
     group = c["group"]
     above = exists[group][:, None, :] & (z > floors[group][:, None, :])
-    return above & real[c["tile"]][:, :, None]
+    above &= real[c["tile"]][:, :, None]
+    return above, jnp.sum(above)
 
 
 @partial(jax.jit, static_argnames=("records_count", "outputs", "size"))

@@ -142,25 +142,22 @@ class JaxSolver(Halpern):
     def _anchor(self) -> None:
         with precise():
             # Copies: the iteration may reuse the memory of what it is given.
-            self._x0, self._mu0, self._u0 = jax.tree.map(
-                lambda a: jnp.array(a, copy=True), (self._x, self._mu, self._u)
-            )
+            self._x0, self._mu0, self._u0 = _copied((self._x, self._mu, self._u))
 
     def _iterate(self, steps: int, since: int) -> float:
         weight = self.weight
         with precise():
+            stiff, row_step = _steps(self._degree, self._row_share, weight)
             constants = {
                 "cost": self._cost,
                 "scale": self._scale,
                 "inverse": self._inverse,
                 **self._graph,
                 **self._shares,
-                "stiff": self._on.whole((weight * self._degree).astype(np.float32)),
+                "stiff": self._on.whole(stiff),
                 "dual_step": np.float32(weight),
                 "row_pull": np.float32(weight * ROW_PULL),
-                "row_step": self._on.whole(
-                    (weight * ROW_PULL * self._row_share).astype(np.float32)
-                ),
+                "row_step": self._on.whole(row_step),
             }
             anchor = (self._x0, self._mu0, self._u0)
             run = _compiled_run(self._on.mesh, frozenset(self._shares))
@@ -171,9 +168,8 @@ class JaxSolver(Halpern):
 
     def _travel(self) -> tuple[float, float]:
         with precise():
-            degree = self._on.whole(self._degree.astype(np.float32))
             primal, turn = _compiled_travel(self._on.mesh)(
-                self._x, self._x0, self._u, self._u0, self._scale, degree
+                self._x, self._x0, self._u, self._u0, self._scale, self._on.whole(self._degree)
             )
             rise = np.asarray(self._mu, dtype=np.float64) - np.asarray(self._mu0, dtype=np.float64)
             rise = rise[: self.problem.size]
@@ -208,7 +204,6 @@ class JaxSolver(Halpern):
             return np.asarray(self._least())[: self.problem.size]
 
     def _least(self) -> Array:
-        terms = self._on.whole(2.0 * self._degree + 6.0)
         return _compiled_bound(self._on.mesh)(
             self._cost64,
             self._u,
@@ -216,7 +211,7 @@ class JaxSolver(Halpern):
             self._graph,
             self._growth_above,
             np.float64(self.unit),
-            terms,
+            self._on.whole(self._degree),
         )
 
 
@@ -287,6 +282,18 @@ def _compiled_current(mesh: Mesh) -> Any:
 
     whole = NamedSharding(mesh, PartitionSpec())
     return jax.jit(current, out_shardings=(whole, whole))
+
+
+@jax.jit
+def _copied(arrays: Any) -> Any:
+    return jax.tree.map(jnp.copy, arrays)
+
+
+@jax.jit
+def _steps(degree: Array, row_share: Array, weight: Array) -> tuple[Array, Array]:
+    """By how much records and rows move at a weight."""
+    stiff, row_step = weight * degree, weight * ROW_PULL * row_share
+    return stiff.astype(jnp.float32), row_step.astype(jnp.float32)
 
 
 @jax.jit
@@ -395,13 +402,15 @@ def _compiled_run(mesh: Mesh, shares: frozenset[str]) -> Any:
         check_vma=False,
     )
     donated = () if mesh.devices.flat[0].platform == "cpu" else (0,)
-    return jax.jit(mapped, donate_argnums=donated)
+    # Named as they came in: what is named otherwise is compiled for again.
+    out = jax.tree.map(lambda spec: NamedSharding(mesh, spec), (STATE, WHOLE))
+    return jax.jit(mapped, donate_argnums=donated, out_shardings=out)
 
 
 @cache
 def _compiled_travel(mesh: Mesh) -> Any:
     def travel(x: Array, x0: Array, u: Any, u0: Any, scale: Array, degree: Array) -> Any:
-        step = x - x0
+        step, degree = x - x0, degree.astype(jnp.float32)
         primal = jnp.sum(step * step * (degree[:, None] + ROW_PULL * scale), dtype=jnp.float64)
         dual = sum(
             jnp.sum((side - side0) ** 2, dtype=jnp.float64)
@@ -430,7 +439,7 @@ def _compiled_bound(mesh: Mesh) -> Any:
         graph: Any,
         growth: Array,
         unit: Array,
-        terms: Array,
+        degree: Array,
     ) -> Array:
         i, j = graph["first"], graph["second"]
         g = growth[:, None]
@@ -440,6 +449,7 @@ def _compiled_bound(mesh: Mesh) -> Any:
         down = unit * jnp.maximum(0.0, jnp.minimum(other, -own / g))
         h = cost + _by_record(up - g * down, down - g * up, graph, len(cost))
         size = jnp.abs(cost) + _by_record(up + g * down, down + g * up, graph, len(cost))
+        terms = 2.0 * degree + 6.0
         lowest = jnp.min(h - (terms[:, None] * UNIT_ROUNDOFF) * size, axis=1)
         return jax.lax.pmin(lowest, AXIS)
 

@@ -39,22 +39,21 @@ class DeviceNodes:
         self.along = problem.domain.tiles.order
         self.place = np.argsort(self.along)
         self._put = put
-        sees = put(reached.sees)[:, put(self.along)]
-        self.of_row: IntArray = np.asarray(jnp.sum(sees, axis=0))
+        along = put(self.along)
+        sees, of_row = _along(put(reached.sees), along)
+        self.of_row: IntArray = np.asarray(of_row)
         self.count = int(self.of_row.sum())
         self.size = ladder(self.count + 1)
-        self.tile, self.row, self.number = _numbered(sees, self.size)
         rows, most = ladder(problem.size + 1), ladder(int(self.of_row.max()))
-        self.real = jnp.arange(self.size) < self.count
-        self.shares = _row_lists(sees, self.tile, self.row, self.real, rows, most)
-        self.columns = put(reached.tiles)[self.tile]
+        self.tile, self.row, self.number, self.real, self.shares = _numbered(
+            sees, self.count, self.size, rows, most
+        )
         same = (reached.tiles[:, :, None] == reached.tiles[:, None, :]).sum(axis=2)
-        self.same = put(same)[self.tile]
-        """How many places of its tile hold the same output: it shares its mass with itself."""
-
-    @property
-    def record(self) -> Array:
-        return self._put(self.along)[self.row]
+        self.record, self.columns, self.same = _of_nodes(
+            self.tile, self.row, along, put(reached.tiles), put(same)
+        )
+        """`same`: how many places of its tile hold the same output, which shares its mass with
+        itself."""
 
     def losses(self, problem: Problem) -> Array:
         """c_xy of every node, (size, WIDTH)."""
@@ -78,17 +77,19 @@ class DeviceNodes:
         # Every node asks, for each edge of its row, whether its tile sees the other end.
         asked = int(count @ self.of_row)
         put = partial(jax.device_put, device=self.tile.device)
+        # Lists are compiled for: what is added later is as long as the nodes, or nearly always so.
         node, other, edge, inside, lifted = _lifted(
-            self.tile, self.row, self.real, self.number,
-            put(_padded(second[order])), put(count), put(begin), power(asked),
+            self.tile, self.row, self.real, self.number, put(_padded(second[order], self.size)),
+            put(count), put(begin), power(max(asked, self.size)),
         )  # fmt: skip
         total = int(lifted)
-        return order, _inside(node, other, edge, inside, power(total), self.size - 1), total
+        size = power(max(total, self.size))
+        return order, _inside(node, other, edge, inside, size, self.size - 1), total
 
 
-def _padded(array: Any) -> Any:
-    """To a power of two, with 1."""
-    return np.pad(array, (0, power(len(array)) - len(array)), constant_values=1)
+def _padded(array: Any, least: int = 1) -> Any:
+    """To a power of two, of at least so many, with 1."""
+    return np.pad(array, (0, power(max(least, len(array))) - len(array)), constant_values=1)
 
 
 def steps(count: int) -> int:
@@ -127,10 +128,11 @@ class NodeSolver(JaxSolver):
 
     def _start(self, start: Array) -> None:
         nodes = self.nodes
-        prior = jax.device_put(self._whole.prior, nodes.tile.device)[nodes.record]
-        self._cost64, unit, self._cost, self._scale, self._inverse, self._x, sums, shares = _begun(
-            nodes.losses(self._whole), prior, start, nodes.real, nodes.shares
+        prior = jax.device_put(self._whole.prior, nodes.tile.device)
+        begun, unit, sums, shares = _begun(
+            nodes.losses(self._whole), prior, nodes.record, start, nodes.real, nodes.shares
         )
+        self._cost64, self._cost, self._scale, self._inverse, self._x = self._on.rows(begun)
         self.unit = float(unit)
         self.scale_sums = np.asarray(sums)[: nodes.count]
         self._row_share = shares
@@ -138,14 +140,14 @@ class NodeSolver(JaxSolver):
         none = np.zeros((1, WIDTH), dtype=np.float32)
         self._u = (self._on.sharded(none, 0.0), self._on.sharded(none, 0.0))
         last = np.full(1, self._records - 1, dtype=np.int32)
-        self._edges = (jnp.asarray(last), jnp.asarray(last), jnp.zeros(1, dtype=jnp.int32))
+        self._edges = tuple(self._on.whole(part) for part in (last, last, 0 * last))
         self._growths = np.ones(1), np.ones(1)
         self._lifted = 0
 
     def _share_rows(self) -> None:
         sums = np.zeros(self._records)
         sums[: self.nodes.count] = self.scale_sums
-        self._row_share = _shares(jnp.asarray(sums), self.nodes.real, self.nodes.shares)
+        self._row_share = _shares(self._on.whole(sums), self.nodes.real, self.nodes.shares)
 
     def extend(self, graph: Graph) -> None:
         """Constrain the edges of `graph`, of records, in every tile that sees both ends."""
@@ -170,7 +172,7 @@ class NodeSolver(JaxSolver):
         self._edges, source, self._graph, self._growth_above, self._degree = _joined(
             self._edges, new, np.int32(known), growths, size, self._records
         )
-        self._u = (_take(self._u[0], source), _take(self._u[1], source))
+        self._u = self._on.rows((_take(self._u[0], source), _take(self._u[1], source)))
         if triton.sums(self._on.mesh.local_devices[0]):
             # Padding, at the last node, counts for nobody.
             starts, later = _starts(self._graph, self._records)
@@ -237,17 +239,26 @@ class DeviceLifted(Lifted):
         return self._inner.least_of_records()
 
 
-@partial(jax.jit, static_argnames="size")
-def _numbered(sees: Array, size: int) -> tuple[Array, Array, Array]:
-    """Tile and row of every node, and the node of a tile and a row, -1 where none is."""
-    rows = sees.shape[1]
+@jax.jit
+def _along(sees: Array, along: Array) -> tuple[Array, Array]:
+    """What tiles see along an order of the records, and how many see each record."""
+    sees = sees[:, along]
+    return sees, jnp.sum(sees, axis=0)
+
+
+@partial(jax.jit, static_argnames=("size", "rows", "most"))
+def _numbered(sees: Array, count: Array, size: int, rows: int, most: int) -> Any:
+    """Tile and row of every node; the node of a tile and a row, -1 where none is; which nodes are
+    real; `_row_lists`."""
+    records = sees.shape[1]
     at = jnp.nonzero(sees.reshape(-1), size=size, fill_value=0)[0]
     number = jnp.cumsum(sees.reshape(-1), dtype=jnp.int32).reshape(sees.shape) - 1
-    tile, row = (at // rows).astype(jnp.int32), (at % rows).astype(jnp.int32)
-    return tile, row, jnp.where(sees, number, -1)
+    tile, row = (at // records).astype(jnp.int32), (at % records).astype(jnp.int32)
+    real = jnp.arange(size) < count
+    shares = _row_lists(sees, tile, row, real, rows, most)
+    return tile, row, jnp.where(sees, number, -1), real, shares
 
 
-@partial(jax.jit, static_argnames=("rows", "most"))
 def _row_lists(
     sees: Array, tile: Array, row: Array, real: Array, rows: int, most: int
 ) -> dict[str, Array]:
@@ -260,6 +271,11 @@ def _row_lists(
     at = (jnp.where(real, own, rows), rank)
     lists = lists.at[at].set(jnp.arange(size, dtype=jnp.int32), mode="drop")
     return {"nodes": lists, "row": own}
+
+
+@jax.jit
+def _of_nodes(tile: Array, row: Array, along: Array, tiles: Array, same: Array) -> Any:
+    return along[row], tiles[tile], same[tile]
 
 
 @jax.jit
@@ -280,10 +296,11 @@ def _warm(cost: Array, same: Array, real: Array, shares: Any, steepness: Array) 
 
 
 @jax.jit
-def _begun(loss: Array, prior: Array, z: Array, real: Array, shares: Any) -> Any:
-    """What `Halpern` and `JaxSolver` begin with: costs in both precisions, their unit, the scale
-    and its inverse, the scaled table, the scale's sums over nodes and one over those over rows."""
-    there = real[:, None]
+def _begun(loss: Array, prior: Array, record: Array, z: Array, real: Array, shares: Any) -> Any:
+    """What `Halpern` and `JaxSolver` begin with: costs in both precisions, the scale and its
+    inverse, the scaled table; the costs' unit, the scale's sums over nodes and one over those over
+    rows."""
+    prior, there = prior[record], real[:, None]
     entries = jnp.sum(real) * loss.shape[1]
     cost = jnp.where(there, loss * prior[:, None], 0.0)
     mean = jnp.sum(cost) / entries
@@ -294,7 +311,8 @@ def _begun(loss: Array, prior: Array, z: Array, real: Array, shares: Any) -> Any
     share = _shares(sums, real, shares)
     single = scale.astype(jnp.float32)
     x = jnp.where(there, z, 0.0).astype(jnp.float32) / single
-    return cost, unit, (cost / unit).astype(jnp.float32), single, 1 / single, x, sums, share
+    single_cost = (cost / unit).astype(jnp.float32)
+    return (cost, single_cost, single, 1 / single, x), unit, sums, share
 
 
 @jax.jit
