@@ -4,9 +4,10 @@
     python benchmarks/any_place.py --records 1000 2000 --calls 1 --dense 1000 --city rome.npz
     python benchmarks/any_place.py --records 43160 --backend jax --city rome.npz
 
-Each size is solved twice, unless `--calls 1`: the first call compiles. `--dense` names the sizes
-that are solved without tiles as well, in the same run: on a machine that does other work too, only
-their ratio means something. One line of JSON for each.
+Each size is solved twice, unless `--calls 1`: the first call compiles, or loads what an earlier
+process compiled. `--calls 3` solves it once more as a new problem, of which nothing is known yet.
+`--dense` names the sizes that are solved without tiles as well, in the same run: on a machine that
+does other work too, only their ratio means something. One line of JSON for each.
 """
 
 from __future__ import annotations
@@ -28,21 +29,25 @@ def main() -> None:
     parser.add_argument("--city", help="a road map; a synthetic city by default")
     parser.add_argument("--gap", type=float, default=0.02)
     parser.add_argument("--epsilon", type=float, default=5.0)
-    parser.add_argument("--calls", type=int, choices=[1, 2], default=2)
+    parser.add_argument("--calls", type=int, choices=[1, 2, 3], default=2)
     parser.add_argument("--limit", type=float, default=200.0, help="seconds of one solve")
     args = parser.parse_args()
     largest = max(args.records)
     city = pm.load_city(args.city) if args.city else pm.synthetic_city(2 * largest, seed=0)
     for size in args.records:
-        domain = city.domain(size, seed=0)
-        # A problem has its own copy of the losses: none is held beside it.
-        problem = pm.Problem(
-            domain, range(size), pm.distance_loss(domain, range(size)), args.epsilon
-        )
+        problem = any_place(city, size, args.epsilon)
         for tiles in [True, False] if size in args.dense else [True]:
             lifted.LEAST_OUTPUTS = lifted.HOST_OUTPUTS = 1 if tiles else 1 << 62
-            for call in ("first", "second")[: args.calls]:
+            for call in ("first", "second", "anew")[: args.calls]:
+                if call == "anew":
+                    problem = any_place(city, size, args.epsilon)
                 print(json.dumps(measure(problem, args, tiles, call)), flush=True)
+
+
+def any_place(city: pm.City, size: int, epsilon: float) -> pm.Problem:
+    """A problem has its own copy of the losses: none is held beside it."""
+    domain = city.domain(size, seed=0)
+    return pm.Problem(domain, range(size), pm.distance_loss(domain, range(size)), epsilon)
 
 
 def measure(problem: pm.Problem, args: argparse.Namespace, tiles: bool, call: str) -> dict:

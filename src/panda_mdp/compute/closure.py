@@ -55,6 +55,7 @@ class Closure:
 
     patience: ClassVar[int] = 8
     """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
+    rest: ClassVar[float] = REST
     centres_near: ClassVar[bool] = False
     """Whether near pairs that do not come to rest from above are closed from both sides before all
     pairs are. Where rows remember their sources all pairs cost less."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
-from panda_mdp.compute.closure import FLOOR, NEAR_NATS, REST, UNUSED, Closure, floor_row
+from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
 
 TIGHTENING = 3e-4
 """The closure runs at epsilon (1 - TIGHTENING): room for what normalising leaves open."""
@@ -93,7 +93,7 @@ def repair(
     total = 0
     for _ in range(ATTEMPTS):
         within = epsilon * (1 - tightening)
-        allowed = epsilon * max(tightening - REST, 0.5 * tightening)
+        allowed = epsilon * max(tightening - closure.rest, 0.5 * tightening)
         # Near pairs cost little, and leave next to nothing to be done over all.
         for nats in (NEAR_NATS, np.inf):
             z, sums, count, done = settle(closure, closure.rounds(z, within, nats), ROUNDS, allowed)

@@ -117,6 +117,9 @@ def test_the_next_check_is_where_the_gap_should_be_reached():
     assert next_check([(200, math.inf), (400, 0.02)], 0.01) == (560, False)
     assert next_check([(200, 0.04), (240, 0.02)], 0.0199) == (280, True)
     assert next_check([(400, 0.04), (400, 0.02)], 0.01) == (560, False)
+    # Just missed: whatever the last two checks say, not far beyond.
+    assert next_check([(700, 0.0206), (1000, 0.0204)], 0.02) == (int(1030 * 1.02**2), False)
+    assert next_check([(700, 0.02), (1000, 0.0204)], 0.02) == (int(1030 * 1.02**2), False)
 
 
 def test_seconds_of_a_stage_add_up():

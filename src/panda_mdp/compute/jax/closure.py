@@ -61,6 +61,7 @@ class JaxClosure(Closure):
     # Forty rounds that are not counted follow each that is.
     patience = 2
     centres_near = True
+    rest = 0.0
 
     def __init__(self, domain: Domain, mesh: Mesh, outputs: int) -> None:
         super().__init__(domain)

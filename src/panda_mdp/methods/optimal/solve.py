@@ -358,12 +358,16 @@ def next_check(seen: Sequence[tuple[int, float]], wanted: float) -> tuple[int, b
     """At how many iterations to look again, and whether that should be the end.
 
     The gap is taken to go on falling as a power of the iterations, as it did between the last two
-    checks; no check is put off beyond `GROWTH` times the iterations so far.
+    checks; no check is put off beyond `GROWTH` times the iterations so far, nor, where little is
+    missing, beyond what takes as long as the square of it: a look costs less than going too far.
     """
     iterations, gap = seen[-1]
     furthest = max(int(GROWTH * iterations), iterations + CHECK)
     if len(seen) < 2:
         return furthest, False
+    if 0 < wanted < gap:
+        near = LATER * iterations * min((gap / wanted) ** 2, GROWTH)
+        furthest = min(furthest, max(int(near), iterations + CHECK))
     earlier, before = seen[-2]
     if not (0 < wanted < gap < before < np.inf and earlier < iterations):
         return furthest, False
