@@ -9,7 +9,7 @@ import pytest
 from helpers import KINDS, exact_epsilon, is_private, random_domain
 
 from panda_mdp import Domain
-from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.closure import AGREED, Closure
 from panda_mdp.compute.jax.closure import JaxClosure, closure_for, equal_rows
 from panda_mdp.compute.jax.device import make_mesh, precise
 from panda_mdp.methods.optimal.graph import Graph, missing_pairs
@@ -239,3 +239,24 @@ def test_settings_do_not_leak(mesh):
     assert jnp.ones(2).dtype == np.float32
     with precise():
         assert z.dtype == np.float64
+
+
+def test_centring_moves_rows_whose_sums_disagree_and_no_others(mesh):
+    """One sum is off: its record and those around it move, all others stay to the bit."""
+    domain = random_domain("euclidean", 3000)
+    epsilon = 1.0 / float(np.median(domain.neighbours(1)[1]))
+    closure = JaxClosure(domain, mesh, OUTPUTS)
+    z = closure.start(np.random.default_rng(0).dirichlet(np.full(OUTPUTS, 3.0), 3000))
+    rounds = closure.rounds(z, epsilon)
+    for _ in range(3):
+        z, sums = next(rounds)
+    odd = np.ones(np.asarray(sums).shape)
+    odd.ravel()[closure._slots[1700]] = 1.5
+    moved, after = next(closure.centred_rounds(z, epsilon, np.inf, odd))
+    logs, (near, distance) = np.log(odd.ravel()[closure._slots]), closure.near
+    worst = (np.abs(logs[:, None] - logs[near]) / distance).max(axis=1)
+    around = closure._around(worst > AGREED * epsilon)
+    assert around[1700] and around.sum() < 2000
+    same = (closure.host(moved) == closure.host(z)).all(axis=1)[closure.order]
+    assert same[~around].all() and not same[around].all()
+    assert (np.asarray(after).ravel()[closure._slots][~around] == 1).all()

@@ -217,32 +217,51 @@ class JaxClosure(Closure):
     def centred_rounds(
         self, z: Any, epsilon: float, nats: float = np.inf, sums: Any = None
     ) -> Iterator[tuple[Any, Any]]:
-        """As `Closure.centred_rounds`, in the way of `rounds`: all rows, whatever their `sums`."""
-        yield from self._rounds(z, epsilon, nats, centred=True)
+        """As `Closure.centred_rounds`, in the way of `rounds`."""
+        yield from self._rounds(z, epsilon, nats, centred=True, sums=sums)
 
     def _rounds(
-        self, z: Any, epsilon: float, nats: float, *, centred: bool
+        self, z: Any, epsilon: float, nats: float, *, centred: bool, sums: Any = None
     ) -> Iterator[tuple[Any, Any]]:
         known: list[list[tuple[Array, Array]]] = [[], []] if centred else [[]]
+        active, tiles = np.ones(self._grid.members.shape, dtype=np.bool_), None
         while True:
             with precise():
+                if centred and sums is not None:
+                    active = self._disagreeing(np.asarray(sums), epsilon)
+                    tiles = np.asarray(active.any(axis=1))
                 for k, side in enumerate((z, 1 / z) if centred else (z,)):
-                    new = [self._lenders(side, epsilon, nats), *known[k]][: loops.LENDERS]
+                    new = [self._lenders(side, epsilon, nats, tiles), *known[k]][: loops.LENDERS]
                     # The first one several times at first: the number of them is compiled for.
                     known[k] = new + new[-1:] * (loops.LENDERS - len(new))
-                z, sums = self._raise(z, known, epsilon, 1)
+                moving = self._on.whole(active)
+                z, sums = self._raise(z, known, moving, epsilon, 1)
             yield z, sums
             with precise():
-                z, _ = self._raise(z, known, epsilon, BETWEEN_ROUNDS)
+                z, sums = self._raise(z, known, moving, epsilon, BETWEEN_ROUNDS)
 
-    def _lenders(self, z: Any, epsilon: float, nats: float) -> tuple[Array, Array]:
-        """Who lends every entry most, of all records within `nats`."""
-        turns = self._listed(z, epsilon, nats)
+    def _disagreeing(self, sums: FloatArray, epsilon: float) -> BoolArray:
+        """Where in the tiles (T, 64) sums do not agree with those of near records, and around."""
+        some = self._around(self._excesses(sums.ravel()[self._slots]) > AGREED * epsilon)
+        out = np.zeros(self._grid.members.size, dtype=np.bool_)
+        out[self._slots] = some
+        return out.reshape(self._grid.members.shape)
+
+    def _lenders(
+        self, z: Any, epsilon: float, nats: float, tiles: BoolArray | None = None
+    ) -> tuple[Array, Array]:
+        """Who lends every entry, of the rows of `tiles`, most, of all records within `nats`."""
+        turns = self._listed(z, epsilon, nats, tiles)
         run = loops.compiled_sources(self._on.mesh, self._grid.rough)
         return run(z, *self._along(turns), np.float64(epsilon), np.float64(nats))
 
     def _raise(
-        self, z: Any, lenders: list[list[tuple[Array, Array]]], epsilon: float, most: int
+        self,
+        z: Any,
+        lenders: list[list[tuple[Array, Array]]],
+        moving: Array,
+        epsilon: float,
+        most: int,
     ) -> tuple[Any, Any]:
         """Up to `most` rounds with the same lenders, fewer where sums agree well enough."""
         run = loops.compiled_rounds(self._on.mesh, len(lenders) == 2)
@@ -252,6 +271,7 @@ class JaxClosure(Closure):
             *self._near_slots,
             self._outputs,
             self._grid.real,
+            moving,
             np.float64(epsilon),
             np.int32(most),
             np.float64(AGREED * epsilon),

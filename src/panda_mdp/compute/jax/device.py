@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -74,6 +75,13 @@ def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     keep_compiled()
     take_memory_as_needed()
     return Mesh(np.asarray(jax.devices() if devices is None else list(devices)), (AXIS,))
+
+
+def awaken(mesh: Mesh) -> None:
+    """Have this process's devices hold something, which they are slow to do for the first time."""
+    with suppress(RuntimeError):
+        # What fails here fails again where it is reported.
+        jax.block_until_ready([jax.device_put(np.zeros(1), d) for d in mesh.local_devices])
 
 
 def ladder(size: int) -> int:

@@ -264,8 +264,9 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
     """Rounds that raise every entry to what its source and the nearest records lend it, from below
     and from above where `centred`, and divide rows by their sums; until the excess is `enough`.
 
-    `lenders` are pairs of slots and shares for z, and as many for 1 / z where `centred`. Returns
-    the table, the sums of the last round and their excess.
+    `lenders` are pairs of slots and shares for z, and as many for 1 / z where `centred`; then only
+    rows of `active` (T, 64) move. Returns the table, the sums of the last round, 1 of rows that
+    stay, and their excess.
     """
 
     def rounds(
@@ -275,10 +276,12 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
         distance: Array,
         outputs: Array,
         real: Array,
+        active: Array,
         epsilon: Any,
         most: Array,
         enough: Any,
     ) -> Any:
+        moves = real & active if centred else real
         factor = jnp.exp(-epsilon * distance)
 
         def raised(z: Array, known: Any) -> Array:
@@ -296,8 +299,9 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
             if centred:
                 closed = jnp.sqrt(closed / raised(1 / z, lenders[1]))
             sums = jax.lax.psum(jnp.sum(closed * outputs, axis=2), AXIS)
-            sums = jnp.where(real, sums, 1.0)
-            z = jnp.where(outputs & real[:, :, None], closed / sums[:, :, None], 1.0)
+            sums = jnp.where(moves, sums, 1.0)
+            rest = z if centred else 1.0
+            z = jnp.where(outputs & moves[:, :, None], closed / sums[:, :, None], rest)
             return z, sums, _excess(sums, near, distance), count + 1
 
         def unfinished(state: Any) -> Array:
@@ -308,7 +312,7 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
 
     lenders = (((TILES, TILES),) * LENDERS,) * (2 if centred else 1)
     columns = PartitionSpec(AXIS)
-    specs = (TILES, lenders, WHOLE, WHOLE, columns, WHOLE, WHOLE, WHOLE, WHOLE)
+    specs = (TILES, lenders, WHOLE, WHOLE, columns, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
     return _mapped(mesh, rounds, specs, (TILES, WHOLE, WHOLE))
 
 

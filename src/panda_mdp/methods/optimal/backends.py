@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 
 from panda_mdp.base.arrays import FloatArray, IntArray
@@ -120,11 +121,13 @@ class JaxEngine(Engine):
 
     def __init__(self, devices: Sequence[Any] | None = None) -> None:
         try:
-            from panda_mdp.compute.jax.device import make_mesh
+            from panda_mdp.compute.jax.device import awaken, make_mesh
         except ImportError as error:
             msg = "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
             raise MissingDependencyError(msg) from error
         self.mesh = make_mesh(devices)
+        # A device takes a second or two to wake up, while the host builds the graph.
+        Thread(target=awaken, args=(self.mesh,)).start()
 
     def closure(self, problem: Problem) -> Closure:
         from panda_mdp.compute.jax.closure import closure_for

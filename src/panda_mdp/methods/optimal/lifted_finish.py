@@ -44,6 +44,8 @@ class LiftedFinish:
     """Whether a table is audited before it is quantised too, and not only then."""
     iterations = 960
     """After which a table is certified on the way, and then whenever they have doubled."""
+    markup = 0.1
+    """`Solve.markup` at first."""
 
     def __init__(self, problem: Problem, backend: Backend) -> None:
         self.problem, self.backend = problem, backend

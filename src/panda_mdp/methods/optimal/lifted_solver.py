@@ -26,6 +26,9 @@ from panda_mdp.methods.optimal.jax_solver import JaxSolver, _sorted, _take
 from panda_mdp.methods.optimal.lifted import WIDTH, Lifted, Reach
 from panda_mdp.problem import Problem
 
+SHORT = 1 << 20
+"""Edges up to which iterating over some more costs less than compiling for another length."""
+
 
 def fits(problem: Problem, mesh: Mesh) -> bool:
     """Whether there is one device, and it measures the metric."""
@@ -121,7 +124,8 @@ class NodeSolver(JaxSolver):
         return int(self.nodes.of_row[self.nodes.place[graph.ends]].min(axis=1).sum())
 
     def _padded(self, edges: int) -> int:
-        return steps(edges)
+        # A third more will be added as a rule, and each length is compiled for.
+        return steps(edges + edges // 3 if edges < SHORT else edges)
 
     def _row_shares(self, owner: Any) -> dict[str, Array]:
         return dict(self.nodes.shares)
@@ -167,7 +171,9 @@ class NodeSolver(JaxSolver):
             np.concatenate([self._growths[1], above]),
         )
         self._lifted += count
-        size = self._padded(self._lifted)
+        size = len(self._edges[0])
+        if self._lifted > size:
+            size = self._padded(self._lifted)
         growths = tuple(self._on.whole(_padded(part)) for part in self._growths)
         self._edges, source, self._graph, self._growth_above, self._degree = _joined(
             self._edges, new, np.int32(known), growths, size, self._records

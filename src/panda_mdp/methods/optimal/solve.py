@@ -125,6 +125,7 @@ class Solve:
             finish = self.finish = self.engine.finish(problem, solver)
             if finish is not None:
                 self.certified_iterations = finish.iterations // 2
+                self.markup = finish.markup
         note = self.engine.note()
         if note and self.progress is not None:
             self.progress(Progress(0.0, 0, self._loss(), self.bound, graph.count, note))
