@@ -14,6 +14,7 @@ from helpers import DIGITS, KINDS, exact_distance, random_domain
 from panda_mdp import Domain
 from panda_mdp.compute.jax.device import (
     AXIS,
+    FEW,
     Placement,
     TileGrid,
     any_process,
@@ -34,13 +35,14 @@ def mesh():
 
 
 def test_the_ladder_has_few_steps_and_wastes_little():
-    sizes = np.arange(1, 5000)
+    sizes = np.concatenate([np.arange(1, 5000), np.arange(FEW - 9, 3 * FEW, 7)])
     steps = np.array([ladder(int(size)) for size in sizes])
     assert (steps >= sizes).all()
-    assert (steps[64:] <= sizes[64:] * 9 / 8 + 1e-9).all()
+    most = np.where(sizes > FEW, 9 / 8, 5 / 4)
+    assert (steps[64:] <= (sizes * most)[64:] + 1e-9).all()
     assert (np.diff(steps) >= 0).all()
     assert steps[0] == 64
-    assert len(np.unique(steps)) <= 1 + 8 * np.log2(5000 / 64) + 1
+    assert len(np.unique(steps)) <= 1 + 4 * np.log2(FEW / 64) + 8 * np.log2(3) + 2
     assert all(ladder(int(step)) == step for step in np.unique(steps))
 
 

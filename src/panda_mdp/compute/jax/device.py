@@ -37,6 +37,7 @@ from panda_mdp.space.metrics import (
 from panda_mdp.space.tiles import TILE, Tiles
 
 AXIS = "outputs"
+FEW = 1 << 14
 Array: TypeAlias = Any
 
 
@@ -85,10 +86,11 @@ def awaken(mesh: Mesh) -> None:
 
 
 def ladder(size: int) -> int:
-    """The next size on a ladder of eight steps per doubling: at most an eighth is padding."""
+    """The next size on a ladder of eight steps per doubling: at most an eighth is padding. Up to
+    `FEW` it has four: there compiling for another size costs more than padding."""
     if size <= 64:
         return 64
-    step = 1 << max(0, size.bit_length() - 4)
+    step = 1 << (size.bit_length() - (3 if size <= FEW else 4))
     return -(-size // step) * step
 
 

@@ -35,6 +35,7 @@ from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE
 
+NOWHERE = np.iinfo(np.int32).max
 MOST_SCALINGS = 40
 """They end as soon as all rows stand still: a row that is off moves when it is quantised."""
 SPARE = 1.02
@@ -156,7 +157,13 @@ class JaxLiftedClosure(Closure):
         mask[group, tile] = True
         number = np.cumsum(mask.ravel()).reshape(mask.shape) - 1
         listed = (number[group, tile], self.slot[position] % TILE, group)
-        return Seen(mask, *(self._put(part.astype(np.int32)) for part in listed))
+        # As long as the table of a solver; what is no node lies in no block.
+        pad = (0, ladder(len(group) + 1) - len(group))
+        block, row, own = (
+            self._put(np.pad(part.astype(np.int32), pad, constant_values=fill))
+            for part, fill in zip(listed, (NOWHERE, 0, 0), strict=True)
+        )
+        return Seen(mask, block, row, own)
 
     def _covered(
         self, first: Layout, lifts: Array, near: Distances, room: float, seen: BoolArray
@@ -368,8 +375,9 @@ def _lifts(rows: Array, floors: Array, exists: Array, c: Any, real: Array) -> tu
 def _gathered(
     z: Array, block: Array, row: Array, group: Array, fold: Array, shape: tuple[int, int, int]
 ) -> Array:
-    at = (block[:, None], row[:, None], fold[group])
-    return jnp.zeros(shape).at[at].add(z[: len(block)].astype(jnp.float64))
+    nodes = min(len(z), len(block))
+    at = (block[:nodes, None], row[:nodes, None], fold[group[:nodes]])
+    return jnp.zeros(shape).at[at].add(z[:nodes].astype(jnp.float64), mode="drop")
 
 
 @jax.jit
