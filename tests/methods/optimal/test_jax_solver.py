@@ -221,6 +221,8 @@ def test_sums_over_edges_in_a_kernel_are_those_of_xla():
     u = [rng.normal(size=(padded, 32)).astype(np.float32) for _ in range(2)]
     for side in u:
         side[count:] = 0
-    starts, later = lifted_solver._starts(graph, records)
+    starts, later = (
+        lifted_solver._starts(graph[name], records) for name in ("first", "sorted_second")
+    )
     sums = triton.summed(*u, starts, later, by_second, interpret=True)
     np.testing.assert_allclose(sums, pdhg_jax._by_record(*u, graph, records), atol=1e-5)

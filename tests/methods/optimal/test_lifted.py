@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 from helpers import displacement_problem, random_domain
@@ -89,6 +90,29 @@ def test_a_whole_solve_agrees_with_the_dense_one(town, dense, monkeypatch, store
     assert mechanism.audit.holds
     assert mechanism.lower_bound <= dense.loss
     assert dense.lower_bound <= mechanism.loss <= 1.03 * dense.loss
+
+
+def test_programs_are_few_and_serve_the_next_problem_of_the_size(town, monkeypatch):
+    """A first call waits for each of them to be traced, compiled or loaded."""
+    monkeypatch.setattr(lifted, "LEAST_OUTPUTS", 64)
+    monkeypatch.setattr(lifted, "WORTHWHILE", 1.0)
+    names: list[str] = []
+
+    def listen(event: str, _: float, **about: str) -> None:
+        if event.endswith("backend_compile_duration"):
+            names.append(about.get("fun_name", "?"))
+
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        optimal(town, 0.03, "jax")
+        first = names.copy()
+        domain = random_domain("haversine", 100, seed=5)
+        optimal(displacement_problem(domain, np.arange(100), town.epsilon), 0.03, "jax")
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert 20 < len(first) <= 50, sorted(first)
+    assert len(names) - len(first) <= 8, sorted(names[len(first) :])
 
 
 @pytest.mark.parametrize("loss", ["distance", "squares", "shuffled"])

@@ -41,8 +41,12 @@ def device_rate(domain: Domain, rows: FlooredRows) -> tuple[float, int, int] | N
     try:
         with precise():
             layout, weights, floors = _blocks(closure, rows)
-            logs, under = (_logarithm(closure, part) for part in (weights, floors))
-            lifts = _lifts(weights, floors, logs, under, layout.arrays)
+            logs = None
+            if closure.device.platform != "gpu":
+                # A device's own logarithm is known to err by 1 ulp on CUDA alone.
+                host = (np.log(np.asarray(part).astype(np.float64)) for part in (weights, floors))
+                logs = tuple(closure._put(part) for part in host)
+            logs, lifts = _lifts(weights, floors, logs, layout.arrays)
         value, i, j = closure.largest(layout, logs, lifts)
     except MethodError:
         return None
@@ -58,33 +62,21 @@ def device_rate(domain: Domain, rows: FlooredRows) -> tuple[float, int, int] | N
 def _blocks(closure: JaxLiftedClosure, rows: FlooredRows) -> tuple[Layout, Array, Array]:
     """The blocks that hold all stored entries, the weights in them, and the floors of groups."""
     outputs = rows.shape[1]
-    groups = -(-outputs // WIDTH)
     put = closure._put
     slot = np.empty(rows.shape[0], dtype=np.int32)
     slot[closure.order] = closure.slot
     size = ladder(rows.stored)
-    record = _repeated(put(slot), put(np.diff(rows.starts)), size)
     # Padded here: on the device every number of entries would be compiled for.
     column, value = (put(_padded(part, size)) for part in (rows.columns, rows.values))
-    # Outputs whose largest weights lie near each other go together.
-    place = np.empty(outputs, dtype=np.int32)
-    place[np.argsort(np.asarray(_peaks(record, column, value, outputs)), kind="stable")] = (
-        np.arange(outputs)
+    record, place, mask = _spread(
+        put(slot), put(np.diff(rows.starts)), column, value, outputs, len(closure.grid.members)
     )
-    floors = np.ones((groups + 1) * WIDTH, dtype=np.int64)
-    floors[place] = np.maximum(rows.floor, 1)
+    floors = np.ones((-(-outputs // WIDTH) + 1) * WIDTH, dtype=np.int64)
+    floors[np.asarray(place)] = np.maximum(rows.floor, 1)
     under = put(floors.reshape(-1, WIDTH))
-    at = put(place)
-    mask = np.asarray(_used(record, column, at, groups, len(closure.grid.members)))
-    layout = Layout.build(mask, closure.device)
-    weights = _filled(record, column, value, at, under, layout.arrays)
+    layout = Layout.build(np.asarray(mask), closure.device)
+    weights = _filled(record, column, value, place, under, layout.arrays)
     return layout, weights, under
-
-
-@partial(jax.jit, static_argnames="size")
-def _repeated(slot: Array, count: Array, size: int) -> Array:
-    """The slot of every entry; padding says the last one again."""
-    return jnp.repeat(slot, count, total_repeat_length=size)
 
 
 def _padded(entries: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
@@ -95,17 +87,22 @@ def _padded(entries: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     return out
 
 
-@partial(jax.jit, static_argnames="outputs")
-def _peaks(slot: Array, column: Array, value: Array, outputs: int) -> Array:
-    """Where the largest weight of every output lies, the first of equals."""
+@partial(jax.jit, static_argnames=("outputs", "tiles"))
+def _spread(
+    slot: Array, count: Array, column: Array, value: Array, outputs: int, tiles: int
+) -> Any:
+    """The slot of every entry, of padding the last one again; the place of every output, such that
+    those whose largest weights lie near each other go together; and which groups of places have an
+    entry in which tiles."""
+    slot = jnp.repeat(slot, count, total_repeat_length=len(column))
     highest = jnp.zeros(outputs, jnp.int64).at[column].max(value)
-    first = jnp.where(value == highest[column], slot, jnp.iinfo(jnp.int32).max)
-    return jnp.full(outputs, jnp.iinfo(jnp.int32).max, jnp.int32).at[column].min(first)
-
-
-@partial(jax.jit, static_argnames=("groups", "tiles"))
-def _used(slot: Array, column: Array, place: Array, groups: int, tiles: int) -> Array:
-    return jnp.zeros((groups, tiles), bool).at[place[column] // WIDTH, slot // TILE].set(True)
+    none = jnp.iinfo(jnp.int32).max
+    first = jnp.where(value == highest[column], slot, none)
+    peaks = jnp.full(outputs, none, jnp.int32).at[column].min(first)
+    ranks = jnp.arange(outputs, dtype=jnp.int32)
+    place = jnp.zeros_like(ranks).at[jnp.argsort(peaks, stable=True)].set(ranks)
+    mask = jnp.zeros((-(-outputs // WIDTH), tiles), bool)
+    return slot, place, mask.at[place[column] // WIDTH, slot // TILE].set(True)
 
 
 @jax.jit
@@ -117,21 +114,13 @@ def _filled(slot: Array, column: Array, value: Array, place: Array, floors: Arra
     return begun.at[block, slot % TILE, k].set(jnp.maximum(value, 1))
 
 
-def _logarithm(closure: JaxLiftedClosure, whole: Array) -> Array:
-    """The device's own logarithm errs by 1 ulp on CUDA; elsewhere the host's is known."""
-    if closure.device.platform == "gpu":
-        return _log(whole)
-    return closure._put(np.log(np.asarray(whole).astype(np.float64)))
-
-
 @jax.jit
-def _log(whole: Array) -> Array:
-    return jnp.log(whole.astype(jnp.float64))
-
-
-@jax.jit
-def _lifts(weights: Array, floors: Array, logs: Array, under: Array, c: Any) -> Array:
-    """By how much a row of a block lies off the floor, in nats; -1 where it is the floor."""
+def _lifts(weights: Array, floors: Array, logs: Any, c: Any) -> tuple[Array, Array]:
+    """Logarithms, given with those of the floors or computed here, and by how much a row of a block
+    lies off the floor, in nats; -1 where it is the floor."""
+    if logs is None:
+        logs = (jnp.log(part.astype(jnp.float64)) for part in (weights, floors))
+    logs, under = logs
     lifts = jnp.max(jnp.abs(logs - under[c["group"]][:, None, :]), axis=2)
     same = jnp.all(weights == floors[c["group"]][:, None, :], axis=2)
-    return jnp.where(same, -1.0, lifts)
+    return logs, jnp.where(same, -1.0, lifts)

@@ -151,7 +151,6 @@ class JaxSolver(Halpern):
             constants = {
                 "cost": self._cost,
                 "scale": self._scale,
-                "inverse": self._inverse,
                 **self._graph,
                 **self._shares,
                 "stiff": self._on.whole(stiff),
@@ -370,7 +369,6 @@ GRAPH = {
 CONSTANTS = {
     "cost": ROWS,
     "scale": ROWS,
-    "inverse": ROWS,
     **GRAPH,
     "stiff": WHOLE,
     "dual_step": WHOLE,

@@ -48,13 +48,11 @@ class DeviceNodes:
         self.count = int(self.of_row.sum())
         self.size = ladder(self.count + 1)
         rows, most = ladder(problem.size + 1), ladder(int(self.of_row.max()))
-        self.tile, self.row, self.number, self.real, self.shares = _numbered(
-            sees, self.count, self.size, rows, most
-        )
         same = (reached.tiles[:, :, None] == reached.tiles[:, None, :]).sum(axis=2)
-        self.record, self.columns, self.same = _of_nodes(
-            self.tile, self.row, along, put(reached.tiles), put(same)
+        self.tile, self.row, self.number, self.real, self.shares, of_nodes = _numbered(
+            sees, self.count, along, put(reached.tiles), put(same), self.size, rows, most
         )
+        self.record, self.columns, self.same = of_nodes
         """`same`: how many places of its tile hold the same output, which shares its mass with
         itself."""
 
@@ -81,13 +79,11 @@ class DeviceNodes:
         asked = int(count @ self.of_row)
         put = partial(jax.device_put, device=self.tile.device)
         # Lists are compiled for: what is added later is as long as the nodes, or nearly always so.
-        node, other, edge, inside, lifted = _lifted(
+        lifted, total = _lifted(
             self.tile, self.row, self.real, self.number, put(_padded(second[order], self.size)),
             put(count), put(begin), power(max(asked, self.size)),
         )  # fmt: skip
-        total = int(lifted)
-        size = power(max(total, self.size))
-        return order, _inside(node, other, edge, inside, size, self.size - 1), total
+        return order, lifted, int(total)
 
 
 def _padded(array: Any, least: int = 1) -> Any:
@@ -175,14 +171,13 @@ class NodeSolver(JaxSolver):
         if self._lifted > size:
             size = self._padded(self._lifted)
         growths = tuple(self._on.whole(_padded(part)) for part in self._growths)
-        self._edges, source, self._graph, self._growth_above, self._degree = _joined(
-            self._edges, new, np.int32(known), growths, size, self._records
+        self._edges, u, self._graph, starts, self._growth_above, self._degree = _joined(
+            self._edges, new, self._u, np.int32(known), growths, size, self._records
         )
-        self._u = self._on.rows((_take(self._u[0], source), _take(self._u[1], source)))
+        self._u = self._on.rows(u)
         if triton.sums(self._on.mesh.local_devices[0]):
             # Padding, at the last node, counts for nobody.
-            starts, later = _starts(self._graph, self._records)
-            self._shares |= {"starts": starts, "later": later}
+            self._shares |= starts
 
     def least_of_records(self) -> FloatArray:
         """The least reduced cost of every record, rounding errors subtracted."""
@@ -253,16 +248,20 @@ def _along(sees: Array, along: Array) -> tuple[Array, Array]:
 
 
 @partial(jax.jit, static_argnames=("size", "rows", "most"))
-def _numbered(sees: Array, count: Array, size: int, rows: int, most: int) -> Any:
+def _numbered(
+    sees: Array, count: Array, along: Array, tiles: Array, same: Array, size: int, rows: int,
+    most: int,
+) -> Any:  # fmt: skip
     """Tile and row of every node; the node of a tile and a row, -1 where none is; which nodes are
-    real; `_row_lists`."""
+    real; `_row_lists`; and of every node its record, its tile's outputs and what they share."""
     records = sees.shape[1]
     at = jnp.nonzero(sees.reshape(-1), size=size, fill_value=0)[0]
     number = jnp.cumsum(sees.reshape(-1), dtype=jnp.int32).reshape(sees.shape) - 1
     tile, row = (at // records).astype(jnp.int32), (at % records).astype(jnp.int32)
     real = jnp.arange(size) < count
     shares = _row_lists(sees, tile, row, real, rows, most)
-    return tile, row, jnp.where(sees, number, -1), real, shares
+    of_nodes = along[row], tiles[tile], same[tile]
+    return tile, row, jnp.where(sees, number, -1), real, shares, of_nodes
 
 
 def _row_lists(
@@ -277,11 +276,6 @@ def _row_lists(
     at = (jnp.where(real, own, rows), rank)
     lists = lists.at[at].set(jnp.arange(size, dtype=jnp.int32), mode="drop")
     return {"nodes": lists, "row": own}
-
-
-@jax.jit
-def _of_nodes(tile: Array, row: Array, along: Array, tiles: Array, same: Array) -> Any:
-    return along[row], tiles[tile], same[tile]
 
 
 @jax.jit
@@ -338,8 +332,8 @@ def _lifted(
     tile: Array, row: Array, real: Array, number: Array, second: Array, count: Array, begin: Array,
     size: int,
 ) -> Any:  # fmt: skip
-    """Nodes and the edges of their rows; which node the other end is, -1 where the tile does not
-    see it; and how many it sees."""
+    """Nodes, the nodes of the other ends of the edges of their rows, where their tiles see them,
+    and the edges, padded with the last node and 0; and how many they are."""
     own = jnp.where(real, count[row], 0)
     before = jnp.cumsum(own) - own
     nodes = jnp.arange(len(tile), dtype=jnp.int32)
@@ -349,25 +343,21 @@ def _lifted(
     edge = jnp.where(asked, begin[row[node]] + place - before[node], 0)
     other = number[tile[node], second[edge]]
     inside = asked & (other >= 0)
-    return node, other, edge.astype(jnp.int32), inside, jnp.sum(inside)
-
-
-@partial(jax.jit, static_argnames=("size", "last"))
-def _inside(node: Array, other: Array, edge: Array, inside: Array, size: int, last: int) -> Any:
     at = jnp.nonzero(inside, size=size, fill_value=-1)[0]
-    real = at >= 0
-    return (
-        jnp.where(real, node[at], last),
-        jnp.where(real, other[at], last),
-        jnp.where(real, edge[at], 0),
+    last = len(tile) - 1
+    lists = (
+        jnp.where(at >= 0, node[at], last),
+        jnp.where(at >= 0, other[at], last),
+        jnp.where(at >= 0, edge[at].astype(jnp.int32), 0),
     )
+    return lists, jnp.sum(inside)
 
 
 @partial(jax.jit, static_argnames=("size", "records"))
-def _joined(old: Any, new: Any, known: Array, growths: Any, size: int, records: int) -> Any:
-    """Two lists of edges as one, sorted by their ends and padded to `size`; from where in the first
-    list each comes, or -1; and what the iteration and the bound read of it. The numbers of new
-    edges count from `known` on."""
+def _joined(old: Any, new: Any, u: Any, known: Array, growths: Any, size: int, records: int) -> Any:
+    """Two lists of edges as one, sorted by their ends and padded to `size`; their multipliers, 0 of
+    new ones; and what the iteration, its sums and the bound read of it. The numbers of new edges
+    count from `known` on."""
     count, last = len(old[0]), records - 1
     numbered = jnp.where(new[0] < last, new[2] + known, 0)
     pad = max(0, size - count - len(new[0]))
@@ -388,18 +378,16 @@ def _joined(old: Any, new: Any, known: Array, growths: Any, size: int, records: 
         "growth": growth.astype(jnp.float32),
     }
     source = jnp.where(along < count, along, -1)
-    return (first, second, edge), source, graph, above, degree.at[last].set(0).astype(jnp.float64)
+    u = tuple(_take(side, source) for side in u)
+    starts = {"starts": _starts(first, records), "later": _starts(sorted_second, records)}
+    degree = degree.at[last].set(0).astype(jnp.float64)
+    return (first, second, edge), u, graph, starts, above, degree
 
 
-@partial(jax.jit, static_argnames="records")
-def _starts(graph: Any, records: int) -> tuple[Array, Array]:
-    """Where in the two sorted lists the edges of every node start; the last node has none."""
-
-    def of(ends: Array) -> Array:
-        starts = jnp.searchsorted(ends, jnp.arange(records, dtype=ends.dtype)).astype(jnp.int32)
-        return jnp.append(starts, starts[-1])
-
-    return of(graph["first"]), of(graph["sorted_second"])
+def _starts(ends: Array, records: int) -> Array:
+    """Where in a sorted list the edges of every node start; the last node has none."""
+    starts = jnp.searchsorted(ends, jnp.arange(records, dtype=ends.dtype)).astype(jnp.int32)
+    return jnp.append(starts, starts[-1])
 
 
 @jax.jit

@@ -118,9 +118,10 @@ class Solve:
             self._offer_one_row()
             return self._ended()
         with _Stage(self, "graph"):
-            closure = self.closure = self.engine.closure(problem)
             build = all_pairs if self.all_pairs else constraint_graph
+            # The host's part first: an accelerator may still be waking up.
             graph = build(problem.domain, problem.epsilon)
+            closure = self.closure = self.engine.closure(problem)
             solver = self.engine.solver(problem, graph, initial)
             finish = self.finish = self.engine.finish(problem, solver)
             if finish is not None:
