@@ -7,7 +7,8 @@
 Each size is solved twice, unless `--calls 1`: the first call compiles, or loads what an earlier
 process compiled. `--calls 3` solves it once more as a new problem, of which nothing is known yet.
 `--dense` names the sizes that are solved without tiles as well, in the same run: on a machine that
-does other work too, only their ratio means something. One line of JSON for each.
+does other work too, only their ratio means something. One line of JSON for each; `programs` are
+those that JAX had to compile or load. Importing JAX counts for no call.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import time
 
 import panda_mdp as pm
 from panda_mdp.methods.optimal import lifted
+
+programs: list[str] = []
 
 
 def main() -> None:
@@ -32,6 +35,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, choices=[1, 2, 3], default=2)
     parser.add_argument("--limit", type=float, default=200.0, help="seconds of one solve")
     args = parser.parse_args()
+    if args.backend == "jax":
+        count_programs()
     largest = max(args.records)
     city = pm.load_city(args.city) if args.city else pm.synthetic_city(2 * largest, seed=0)
     for size in args.records:
@@ -52,15 +57,24 @@ def any_place(city: pm.City, size: int, epsilon: float) -> pm.Problem:
 
 def measure(problem: pm.Problem, args: argparse.Namespace, tiles: bool, call: str) -> dict:
     """One solve: seconds by stage, certified gap, loss and bound in metres."""
-    start, worked = time.perf_counter(), time.process_time()
+    start, worked, before = time.perf_counter(), time.process_time(), len(programs)
     best = pm.optimal(problem, args.gap, args.backend, time_limit=args.limit)
     return {
-        "records": problem.size,
         "tiles": tiles,
         "call": call,
-        "seconds": round(time.perf_counter() - start, 2),
+        **described(best, time.perf_counter() - start),
         "cpu_seconds": round(time.process_time() - worked, 2),
-        "stages": {name: round(seconds, 2) for name, seconds in best.stages},
+        "programs": len(programs) - before,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def described(best: pm.Mechanism, seconds: float) -> dict:
+    """A solve and what came of it, in seconds and metres."""
+    return {
+        "records": best.problem.size,
+        "seconds": round(seconds, 2),
+        "stages": {name: round(part, 2) for name, part in best.stages},
         "iterations": best.details["iterations"],
         "stopped": best.details["stopped"],
         "gap": round(best.gap, 5),
@@ -68,8 +82,18 @@ def measure(problem: pm.Problem, args: argparse.Namespace, tiles: bool, call: st
         "bound_m": round(1000 * best.lower_bound, 2),
         "holds": best.audit.holds,
         "stored": best.details.get("stored", best.weights.shape[0] * best.weights.shape[1]),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
+
+
+def count_programs() -> None:
+    """Have JAX say of every program that it compiles or loads."""
+    import jax
+
+    def listen(event: str, _: float, **about: object) -> None:
+        if event.endswith("backend_compile_duration"):
+            programs.append(str(about.get("fun_name")))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import argparse
 import json
 import time
 
+from any_place import any_place, described
+
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.table.pmdc import levels
@@ -28,27 +30,13 @@ def main() -> None:
     args = parser.parse_args()
     city = pm.load_city(args.city) if args.city else pm.synthetic_city(2 * max(args.records))
     for size in args.records:
-        domain = city.domain(size, seed=0)
-        problem = pm.Problem(domain, range(size), pm.distance_loss(domain, range(size)), 5.0)
+        problem = any_place(city, size, 5.0)
         for _ in range(args.calls):
             start = time.perf_counter()
             best = pm.optimal(problem, args.gap, args.backend)
-            print(json.dumps(solved(best, time.perf_counter() - start)), flush=True)
+            print(json.dumps(described(best, time.perf_counter() - start)), flush=True)
         if isinstance(best.weights, FlooredRows):
             print(json.dumps(measure(best, best.weights)), flush=True)
-
-
-def solved(best: pm.Mechanism, seconds: float) -> dict:
-    """Seconds by stage, certified gap, loss and bound in metres."""
-    return {
-        "records": best.problem.size,
-        "seconds": round(seconds, 2),
-        "stages": {name: round(part, 2) for name, part in best.stages},
-        "iterations": best.details["iterations"],
-        "gap": round(best.gap, 5),
-        "loss_m": round(1000 * best.loss, 2),
-        "bound_m": round(1000 * best.lower_bound, 2),
-    }
 
 
 def measure(best: pm.Mechanism, rows: FlooredRows) -> dict:

@@ -31,8 +31,8 @@ def host_backend() -> Backend:
 def take_memory_as_needed() -> None:
     """Have JAX take a device's memory as it is needed, unless it was told what to do.
 
-    All at once, as it would, takes two seconds on a large device, and leaves others nothing. It is
-    too late once JAX has looked for devices.
+    All at once, as it would, takes its time on a large device, and leaves others nothing. It is too
+    late once JAX has looked for devices.
     """
     if "XLA_PYTHON_CLIENT_ALLOCATOR" not in os.environ:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -45,9 +45,6 @@ WIDER = 1.05
 more or less."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
-REST = 5e-5
-"""The same on the host of many records, as a share of epsilon times the distance of the nearest
-one: what a row was divided by is all that it can be below any other's claim."""
 
 
 class Closure:
@@ -55,7 +52,10 @@ class Closure:
 
     patience: ClassVar[int] = 8
     """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
-    rest: ClassVar[float] = REST
+    rest: ClassVar[float] = 5e-5
+    """A row of many is not closed again either where its sum exceeds 1 by no more than this share
+    of epsilon times the distance of the nearest record: what it was divided by is all that it can
+    be below any other's claim."""
     centres_near: ClassVar[bool] = False
     """Whether near pairs that do not come to rest from above are closed from both sides before all
     pairs are. Where rows remember their sources all pairs cost less."""
@@ -252,7 +252,7 @@ class Closure:
         active = np.ones(len(z), dtype=np.bool_)
         z, sums = self.normalise(self._close_compiled(z, epsilon, active, nats))
         lists = Lists(len(z), SOURCES)
-        settled = 1 + np.maximum(SETTLED, REST * epsilon * self.near[1].min(axis=1))
+        settled = 1 + np.maximum(SETTLED, self.rest * epsilon * self.near[1].min(axis=1))
         while True:
             yield z, sums
             active = sums > settled

@@ -89,7 +89,7 @@ def test_rounds_by_lists_are_those_over_all_pairs(kind, monkeypatch):
     apart = domain.distances(closure.order, closure.order)
     epsilon = 3.0 / float(np.median(apart))
     monkeypatch.setattr("panda_mdp.compute.closure.LEAST_MARGIN", 1e-5)
-    monkeypatch.setattr("panda_mdp.compute.closure.REST", 0.0)
+    monkeypatch.setattr(Closure, "rest", 0.0)
     for most in (320, 20):
         monkeypatch.setattr("panda_mdp.compute.closure.SOURCES", most)
         z = expected = closure.start(np.random.default_rng(4).dirichlet(np.full(6, 0.3), 180))
@@ -103,7 +103,7 @@ def test_rounds_by_lists_are_those_over_all_pairs(kind, monkeypatch):
 
 
 def test_rows_at_rest_are_short_of_no_claim_by_more_than_that(monkeypatch):
-    monkeypatch.setattr("panda_mdp.compute.closure.REST", 0.01)
+    monkeypatch.setattr(Closure, "rest", 0.01)
     domain = random_domain("euclidean", 180)
     closure = Closure(domain)
     apart = domain.distances(closure.order, closure.order)

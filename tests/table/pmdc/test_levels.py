@@ -1,6 +1,7 @@
 """Tables over a floor as levels: to the bit, by both readers, refused where anything is not so."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.errors import FileFormatError
+from panda_mdp.errors import FileFormatError, PrivacyError
 from panda_mdp.privacy.quantise import TOTAL, quantise_floored
 from panda_mdp.protocol.server.store import catalogue
 from panda_mdp.table.mechanism import Mechanism, judged
@@ -168,6 +169,37 @@ def test_weights_of_levels_are_powers_of_two() -> None:
         assert 0 <= exact - weight <= exact >> 29
     every = levels.weights_of(np.arange(40 << 20, (40 << 20) + 5000))
     assert (np.diff(every) >= 0).all()
+
+
+def test_rows_at_the_floor_are_refused_with_a_remedy(tmp_path, monkeypatch) -> None:
+    """A table that ignores the record stores nothing, and one that hardly looks at it no levels."""
+    problem = floored_table(0).problem
+    size = problem.size
+    for stored in (0, 1):
+        floor = np.full(size, TOTAL // size - 5 * stored)
+        rows = FlooredRows(
+            floor, stored * np.arange(size + 1), np.zeros(stored * size, np.int32),
+            np.full(stored * size, floor[0] + TOTAL - floor.sum()),
+        )  # fmt: skip
+        if not stored:
+            floor[0] += TOTAL - floor.sum()
+            rows = replace(rows, floor=floor)
+        flat = judged(problem, rows, "given")
+        assert isinstance(flat, Mechanism)
+        with pytest.raises(PrivacyError, match=r"use mechanism\.save"):
+            pm.save_compact(flat, tmp_path / "flat.pmdc")
+        assert not (tmp_path / "flat.pmdc").exists()
+    data = archive.encode(floored_table(0), large=1)
+    read = levels.decode_rows
+
+    def emptied(*given: object):
+        begin, *rest = read(*given)
+        return np.where(np.arange(len(begin)) == 1, 0, begin), *rest
+
+    monkeypatch.setattr(levels, "host_backend", lambda: "numpy")
+    monkeypatch.setattr(levels, "decode_rows", emptied)
+    with pytest.raises(FileFormatError, match="a row without entries"):
+        archive.decode(data)
 
 
 def changed(data: bytes, header: dict, sections: dict[str, bytes]) -> bytes:

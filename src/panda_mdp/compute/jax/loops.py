@@ -264,9 +264,9 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
     """Rounds that raise every entry to what its source and the nearest records lend it, from below
     and from above where `centred`, and divide rows by their sums; until the excess is `enough`.
 
-    `lenders` are pairs of slots and shares for z, and as many for 1 / z where `centred`; then only
-    rows of `active` (T, 64) move. Returns the table, the sums of the last round, 1 of rows that
-    stay, and their excess.
+    `lenders` are pairs of slots and shares for z, and as many for 1 / z where `centred`. Only rows
+    of `active` (T, 64) move. Returns the table, the sums of the last round, 1 of rows that stay,
+    and their excess.
     """
 
     def rounds(
@@ -281,7 +281,7 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
         most: Array,
         enough: Any,
     ) -> Any:
-        moves = real & active if centred else real
+        moves = real & active
         factor = jnp.exp(-epsilon * distance)
 
         def raised(z: Array, known: Any) -> Array:
@@ -300,8 +300,7 @@ def compiled_rounds(mesh: Mesh, centred: bool) -> Any:
                 closed = jnp.sqrt(closed / raised(1 / z, lenders[1]))
             sums = jax.lax.psum(jnp.sum(closed * outputs, axis=2), AXIS)
             sums = jnp.where(moves, sums, 1.0)
-            rest = z if centred else 1.0
-            z = jnp.where(outputs & moves[:, :, None], closed / sums[:, :, None], rest)
+            z = jnp.where(outputs & moves[:, :, None], closed / sums[:, :, None], z)
             return z, sums, _excess(sums, near, distance), count + 1
 
         def unfinished(state: Any) -> Array:

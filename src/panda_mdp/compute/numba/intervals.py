@@ -214,7 +214,7 @@ def _put_symbol(coder, out, chances, context, last, symbol):
 def _fill(over, minus_aim, chosen, low, high, digits, begin, symbol, coarse, fine):
     """Levels of large entries that bring a row, with `over` too much, near to what it should sum
     to: all move by one share, within their intervals, and each is rounded to the side that is
-    better then, the largest first. Returns what is over."""
+    better then, the largest first."""
     mass = 0
     for k in range(len(chosen)):
         mass += weight_of(-minus_aim[k], coarse, fine)
@@ -239,7 +239,6 @@ def _fill(over, minus_aim, chosen, low, high, digits, begin, symbol, coarse, fin
                 if abs(rest) < abs(best):
                     best, symbol[y] = rest, other
         over = best
-    return over
 
 
 @njit(cache=True)
@@ -306,18 +305,10 @@ def encode_rows(
                 large += 1
             over += weight_of(value, coarse, fine) - ground[y]
         if large > 0:
-            over = _fill(
-                over,
-                keys[:large],
-                chosen[:large],
-                low,
-                high,
-                digits[x],
-                begin,
-                symbol,
-                coarse,
+            _fill(
+                over, keys[:large], chosen[:large], low, high, digits[x], begin, symbol, coarse,
                 fine,
-            )
+            )  # fmt: skip
         at = own_starts[x]
         if at + seen > len(own_columns):
             more = len(own_columns) // 2 + seen

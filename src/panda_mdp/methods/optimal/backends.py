@@ -126,7 +126,7 @@ class JaxEngine(Engine):
             msg = "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
             raise MissingDependencyError(msg) from error
         self.mesh = make_mesh(devices)
-        # A device takes a second or two to wake up, while the host builds the graph.
+        # Devices wake up while the host builds the graph.
         Thread(target=awaken, args=(self.mesh,)).start()
 
     def closure(self, problem: Problem) -> Closure:

@@ -361,7 +361,7 @@ def next_check(seen: Sequence[tuple[int, float]], wanted: float) -> tuple[int, b
 
     The gap is taken to go on falling as a power of the iterations, as it did between the last two
     checks; no check is put off beyond `GROWTH` times the iterations so far, nor, where little is
-    missing, beyond what takes as long as the square of it: a look costs less than going too far.
+    missing, beyond (gap / wanted)^2 times them: a look costs less than going too far.
     """
     iterations, gap = seen[-1]
     furthest = max(int(GROWTH * iterations), iterations + CHECK)

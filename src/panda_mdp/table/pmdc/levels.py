@@ -122,6 +122,12 @@ def level(mechanism: Mechanism, rows: FlooredRows, slack: float) -> Levelled:
             near, cost, _grids(base, cap, CORE, TAIL, MORE), floor, starts, columns, targets,
             LARGE << OCTAVE, TOTAL, coarse, fine, out,
         )  # fmt: skip
+        if (np.diff(begin) == 0).any():
+            msg = (
+                "a row lies at the floor that all records share, and levels have nothing to make "
+                "it full with; use mechanism.save(path)"
+            )
+            raise PrivacyError(msg)
         short = _weighed(floor, begin, own, levels, order, across)
         answer = judged(
             problem,
@@ -201,6 +207,7 @@ def read_levels(
     if fault >= 0 or begin[-1] != stored or used != len(data):
         msg = "the rows are not what the header says, or end elsewhere; the file is damaged"
         raise FileFormatError(msg)
+    _refuse(bool((np.diff(begin) == 0).any()), "a row without entries")
     return _weighed(floor, begin, own, levels, order, across)
 
 
