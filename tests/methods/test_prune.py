@@ -54,7 +54,7 @@ def some_prior(rng: np.random.Generator, size: int) -> np.ndarray | None:
     return weights / weights.sum() if weights.sum() > 0 and rng.random() < 0.7 else None
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(domains(largest=7), st.integers(0, 10**6), st.sampled_from([0.1, 1.0, 5.0]))
 def test_spread_losses_count_for_no_less(domain, seed, strength):
     rng = np.random.default_rng(seed)
