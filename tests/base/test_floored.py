@@ -37,6 +37,24 @@ def test_indexes_like_the_array() -> None:
     assert np.array_equal(exact, table.sum(axis=1)) and np.allclose(nearly, exact)
 
 
+@pytest.mark.parametrize("entries", [1, 7, 1 << 22])
+def test_sums_of_rows_in_parts_and_modulo_two_to_the_64(
+    monkeypatch: pytest.MonkeyPatch, entries: int
+) -> None:
+    monkeypatch.setattr(floored, "BLOCK_ENTRIES", entries)
+    rng = np.random.default_rng(3)
+    table = rng.integers(1 << 61, 1 << 62, (40, 6))
+    floor = rng.integers(0, 9, 6)
+    table[rng.random(table.shape) < 0.5] = 0
+    table[table == 0] = np.broadcast_to(floor, table.shape)[table == 0]
+    table[7] = floor
+    exact, nearly = FlooredRows.of(table, floor).sums()
+    true = [sum(map(int, row)) for row in table]
+    assert max(true) > 1 << 63
+    assert [int(value) % (1 << 64) for value in exact] == [value % (1 << 64) for value in true]
+    assert np.allclose(nearly, np.array(true, dtype=float), rtol=1e-9, atol=1e6)
+
+
 def test_columns_that_all_rows_store_do_not_count_their_floor() -> None:
     rows = FlooredRows(np.array([7]), np.array([0, 1, 2]), np.array([0, 0]), np.array([0, 0]))
     assert not rows.any(axis=0)[0]

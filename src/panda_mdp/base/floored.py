@@ -157,13 +157,21 @@ class FlooredRows(Rebuilt):
 
     def sums(self) -> tuple[IntArray, npt.NDArray[np.float64]]:
         """Of every row: exactly modulo 2^64, and nearly in float64."""
-        change = self.values - self.floor[self.columns]
-        with np.errstate(over="ignore"):
-            run = np.concatenate([[0], np.cumsum(change)])
-            exact = run[self.starts[1:]] - run[self.starts[:-1]] + self.floor.sum()
-        rough = np.concatenate([[0.0], np.cumsum(change.astype(np.float64))])
-        near = rough[self.starts[1:]] - rough[self.starts[:-1]]
-        return exact, near + self.floor.sum(dtype=np.float64)
+        count, _ = self.shape
+        exact, nearly = np.empty(count, dtype=np.int64), np.empty(count)
+
+        def work(part: slice) -> None:
+            starts = self.starts[part.start : part.stop + 1]
+            own = slice(starts[0], starts[-1])
+            change = self.values[own] - self.floor[self.columns[own]]
+            for out in (exact, nearly):
+                run = np.zeros(len(change) + 1, dtype=out.dtype)
+                np.cumsum(change, dtype=out.dtype, out=run[1:])
+                ends = run[starts - starts[0]]
+                out[part] = ends[1:] - ends[:-1] + self.floor.sum(dtype=out.dtype)
+
+        by_slices(work, count, max(1, BLOCK_ENTRIES * count // max(1, self.stored)))
+        return exact, nearly
 
     def feed(self, state: hashlib._Hash) -> None:
         """The bytes of the K x m array, whatever is stored; of what is stored where that array

@@ -122,16 +122,6 @@ def quantise_floored(
     return FlooredRows(whole, starts, columns, weights)
 
 
-def _sums(rows: FlooredRows) -> tuple[IntArray, FloatArray]:
-    """Of every row: exactly modulo 2^64, and nearly in float64."""
-    if rows.stored <= COMPILED_ENTRIES or host_backend() != "numba":
-        return rows.sums()
-    from panda_mdp.compute.numba.rounding import sums_of_rows
-
-    exact, nearly = sums_of_rows(rows.floor, rows.starts, rows.columns, rows.values)
-    return exact, nearly
-
-
 def check_weights(weights: IntArray | FlooredRows, shape: tuple[int, int]) -> None:
     """Refuse anything but int64 weights of this shape, none negative, rows summing to 2^62."""
     if weights.shape != shape or weights.dtype != np.int64:
@@ -141,7 +131,7 @@ def check_weights(weights: IntArray | FlooredRows, shape: tuple[int, int]) -> No
         if weights.values.min(initial=0) < 0 or weights.floor.min(initial=0) < 0:
             msg = f"a weight is negative; weights are whole numbers from 0 to 2^{BITS}"
             raise PrivacyError(msg)
-        sums, nearly = _sums(weights)
+        sums, nearly = weights.sums()
     else:
         negative = np.argwhere(weights < 0)
         if len(negative):

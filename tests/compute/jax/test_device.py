@@ -44,6 +44,9 @@ def test_the_ladder_has_few_steps_and_wastes_little():
     assert steps[0] == 64
     assert len(np.unique(steps)) <= 1 + 4 * np.log2(FEW / 64) + 8 * np.log2(3) + 2
     assert all(ladder(int(step)) == step for step in np.unique(steps))
+    for size in (1, 64, 65, FEW + 1, 2 * FEW, 12_345_678):
+        assert size <= ladder(size, fine=False) <= max(64, 5 / 4 * size)
+        assert ladder(size, fine=False) >= ladder(size)
 
 
 @pytest.mark.parametrize(("outputs", "devices", "width"), [(12, 8, 16), (16, 8, 16), (1, 4, 4)])

@@ -145,7 +145,7 @@ def test_multipliers_that_are_no_numbers_give_no_bound_above(mesh):
 def test_padding_of_records_and_edges_changes_nothing(mesh, monkeypatch):
     problem, graph, start = case("euclidean")
     tight = JaxSolver(problem, graph, start, mesh)
-    monkeypatch.setattr(pdhg_jax, "ladder", lambda size: 2 * size + 7)
+    monkeypatch.setattr(pdhg_jax, "ladder", lambda size, fine=True: 2 * size + 7)
     loose = JaxSolver(problem, graph, start, mesh)
     assert loose._records > tight._records
     assert len(loose._u[0]) > len(tight._u[0])

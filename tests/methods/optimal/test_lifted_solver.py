@@ -13,7 +13,7 @@ from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.graph import Graph, constraint_graph
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
 from panda_mdp.methods.optimal.lifted import Lifted, Nodes, reach
-from panda_mdp.methods.optimal.lifted_solver import DeviceLifted, steps
+from panda_mdp.methods.optimal.lifted_solver import DeviceLifted
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -43,8 +43,3 @@ def test_the_device_iterates_as_on_nodes_of_the_host(stored):
     count = Nodes(problem, device.reached).lift(graph).count
     assert device._inner._lifted == count == host._inner.graph.count
     assert device.graph.count == graph.count
-
-
-def test_lengths_of_lists():
-    for count in (1, 64, 65, 81, 1000, 1024, 1025, 12_345_678):
-        assert count <= steps(count) < max(65, 1.26 * count)

@@ -36,6 +36,8 @@ CHUNK_BYTES = 1 << 28
 """Temporaries of one chunk of tile pairs."""
 TURN = 256
 """Tile pairs of a turn, where there are so many tiles."""
+SHORTEST = 256
+"""Turns, or chunks of pairs, that lists have room for: for how many is compiled."""
 BETWEEN_ROUNDS = 40
 """Most rounds between two over all sources."""
 
@@ -178,7 +180,7 @@ class JaxClosure(Closure):
         count = int(needed.sum())
         rank = np.arange(len(first)) - (np.cumsum(partners) - partners)[first]
         turn, column = begin[place[first] // width] + rank, place[first] % width
-        size = _coarse(max(1, count))
+        size = _coarse(max(SHORTEST, count))
         target = np.tile(np.arange(tiles, tiles + width, dtype=np.int32), (size, 1))
         source = np.zeros((size, width), dtype=np.int32)
         target[turn, column], source[turn, column] = first, second
@@ -351,7 +353,7 @@ class JaxClosure(Closure):
                 return
             chunks = -(-len(first) // self._width)
             # Padding repeats the last pair: nothing that it finds is new.
-            pad = (0, _coarse(chunks) * self._width - len(first))
+            pad = (0, _coarse(max(SHORTEST, chunks)) * self._width - len(first))
             value, pair, at = run(
                 logs,
                 same,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -78,19 +79,30 @@ def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     return Mesh(np.asarray(jax.devices() if devices is None else list(devices)), (AXIS,))
 
 
-def awaken(mesh: Mesh) -> None:
-    """Have this process's devices hold something, which they are slow to do for the first time."""
-    with suppress(RuntimeError):
-        # What fails here fails again where it is reported.
-        jax.block_until_ready([jax.device_put(np.zeros(1), d) for d in mesh.local_devices])
+def waking_mesh(devices: Sequence[Any] | None = None) -> Callable[[], Mesh]:
+    """`make_mesh`, begun at once and waited for where it is called: a process's first use of its
+    devices takes a while, in which the host can do its own part."""
+
+    def wake() -> Mesh:
+        mesh = make_mesh(devices)
+        with suppress(RuntimeError):
+            # What fails here fails again where it is reported.
+            jax.block_until_ready([jax.device_put(np.zeros(1), d) for d in mesh.local_devices])
+        return mesh
+
+    pool = ThreadPoolExecutor(1)
+    waking = pool.submit(wake)
+    pool.shutdown(wait=False)
+    return waking.result
 
 
-def ladder(size: int) -> int:
+def ladder(size: int, fine: bool = True) -> int:
     """The next size on a ladder of eight steps per doubling: at most an eighth is padding. Up to
-    `FEW` it has four: there compiling for another size costs more than padding."""
+    `FEW`, and where it need not be `fine`, it has four: there compiling for another size costs more
+    than padding."""
     if size <= 64:
         return 64
-    step = 1 << (size.bit_length() - (3 if size <= FEW else 4))
+    step = 1 << (size.bit_length() - (4 if fine and size > FEW else 3))
     return -(-size // step) * step
 
 

@@ -25,35 +25,29 @@ EDGES = 8
 
 @cache
 def available(device: Any) -> bool:
-    """Whether kernels compile for a device."""
+    """Whether the kernels compile for a device."""
     if device.platform != "gpu":
         return False
     try:
         with jax.default_device(device):
-            z, factors = jnp.ones((1, TILE, 32)), jnp.ones((1, TILE, TILE))
-            one, none = jnp.ones(1, jnp.int32), jnp.zeros(1, jnp.int32)
-            active = jnp.ones((1, TILE), bool)
-            jax.block_until_ready(raised(z, factors, none, one, none, none, active))
-            across = jnp.swapaxes(z, 1, 2)
-            jax.block_until_ready(missed(across, factors, none, one, none, none, 0.0))
+            jax.block_until_ready(_all_kernels())
     except Exception:
         # Another compiler, another card: XLA does the same, slower.
         return False
     return True
 
 
-@cache
-def sums(device: Any) -> bool:
-    """Whether `summed` compiles for a device."""
-    if device.platform != "gpu":
-        return False
-    try:
-        with jax.default_device(device):
-            rows, none = jnp.ones((64, 32), jnp.float32), jnp.zeros(65, jnp.int32)
-            jax.block_until_ready(summed(rows, rows, none, none, none[:64]))
-    except Exception:
-        return False
-    return True
+@jax.jit
+def _all_kernels() -> Any:
+    """Each of them once, on next to nothing: one program to compile or load."""
+    z, factors = jnp.ones((1, TILE, 32)), jnp.ones((1, TILE, TILE))
+    one, none = jnp.ones(1, jnp.int32), jnp.zeros(1, jnp.int32)
+    rows, edges = jnp.ones((64, 32), jnp.float32), jnp.zeros(65, jnp.int32)
+    return (
+        raised(z, factors, none, one, none, none, jnp.ones((1, TILE), bool)),
+        missed(jnp.swapaxes(z, 1, 2), factors, none, one, none, none, 0.0),
+        summed(rows, rows, edges, edges, edges[:64]),
+    )
 
 
 def _options(interpret: bool, warps: int = WARPS) -> dict[str, Any]:

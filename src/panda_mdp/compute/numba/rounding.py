@@ -47,20 +47,3 @@ def whole_rows(least, total, starts, columns, values, slack):
                 top = k
         weights[top] += missing
     return weights
-
-
-@njit(cache=True, parallel=True)
-def sums_of_rows(floor, starts, columns, values):
-    """Of every row over the floor: exactly modulo 2^64, and nearly in float64."""
-    exact = np.empty(len(starts) - 1, np.int64)
-    nearly = np.empty(len(starts) - 1)
-    whole, rough = floor.sum(), floor.astype(np.float64).sum()
-    for r in prange(len(starts) - 1):
-        total, near = whole, rough
-        for k in range(starts[r], starts[r + 1]):
-            change = values[k] - floor[columns[k]]
-            total += change
-            near += float(change)
-        exact[r] = total
-        nearly[r] = near
-    return exact, nearly

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 
 from panda_mdp.base.arrays import FloatArray, IntArray
@@ -20,6 +19,8 @@ from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.problem import Problem
 
 if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
     from panda_mdp.methods.optimal.lifted_finish import LiftedFinish
 
 
@@ -121,13 +122,16 @@ class JaxEngine(Engine):
 
     def __init__(self, devices: Sequence[Any] | None = None) -> None:
         try:
-            from panda_mdp.compute.jax.device import awaken, make_mesh
+            from panda_mdp.compute.jax.device import waking_mesh
         except ImportError as error:
             msg = "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
             raise MissingDependencyError(msg) from error
-        self.mesh = make_mesh(devices)
-        # Devices wake up while the host builds the graph.
-        Thread(target=awaken, args=(self.mesh,)).start()
+        self._mesh = waking_mesh(devices)
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices in a row; they wake up while the host builds the graph."""
+        return self._mesh()
 
     def closure(self, problem: Problem) -> Closure:
         from panda_mdp.compute.jax.closure import closure_for

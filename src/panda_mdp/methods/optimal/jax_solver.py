@@ -28,6 +28,8 @@ NEVER_LEAST = 1e300
 UNIT_ROUNDOFF = 2.0**-53
 WHOLE = PartitionSpec()
 ROWS = PartitionSpec(None, AXIS)
+LITTLE = 1 << 25
+"""Multipliers of one side up to which iterating over some more costs less than compiling anew."""
 
 
 class JaxSolver(Halpern):
@@ -45,7 +47,8 @@ class JaxSolver(Halpern):
         self._on = Placement(mesh, problem.outputs_count)
         # One more record than there are takes the padded edges.
         self._records = ladder(problem.size + 1)
-        edges = self._padded(self._expected(graph))
+        self._length = 0
+        edges = ladder(self._expected(graph), fine=False)
         require_memory(bytes_needed(self._records, edges, self._on.width), mesh)
         with precise():
             self._shares = {} if owner is None else self._row_shares(owner)
@@ -56,11 +59,12 @@ class JaxSolver(Halpern):
         return graph.count
 
     def _padded(self, edges: int) -> int:
-        """Edges with their padding: of nodes many are added at a time, and each size compiles."""
-        if self._owner is None:
-            return ladder(edges)
-        size = 1 << max(6, (edges - 1).bit_length())
-        return size if edges > 3 * size // 4 else 3 * size // 4
+        """Edges with their padding. Where that is little, half as many again have room from the
+        beginning: as a rule no more will be added, and every length is compiled for."""
+        if edges > self._length:
+            more = edges // 2 if not self._length and edges * self._on.width < LITTLE else 0
+            self._length = ladder(edges + more, fine=False)
+        return self._length
 
     def _row_shares(self, owner: IntArray) -> dict[str, Array]:
         """Where records are cut into nodes (lifted.py): the nodes of every row, padded with one

@@ -26,9 +26,6 @@ from panda_mdp.methods.optimal.jax_solver import JaxSolver, _sorted, _take
 from panda_mdp.methods.optimal.lifted import WIDTH, Lifted, Reach
 from panda_mdp.problem import Problem
 
-SHORT = 1 << 20
-"""Edges up to which iterating over some more costs less than compiling for another length."""
-
 
 def fits(problem: Problem, mesh: Mesh) -> bool:
     """Whether there is one device, and it measures the metric."""
@@ -55,6 +52,7 @@ class DeviceNodes:
         self.record, self.columns, self.same = of_nodes
         """`same`: how many places of its tile hold the same output, which shares its mass with
         itself."""
+        self._longest = [power(self.size)] * 2
 
     def losses(self, problem: Problem) -> Array:
         """c_xy of every node, (size, WIDTH)."""
@@ -77,24 +75,21 @@ class DeviceNodes:
         begin = np.cumsum(count) - count
         # Every node asks, for each edge of its row, whether its tile sees the other end.
         asked = int(count @ self.of_row)
+        # Lengths are compiled for: lists stay as long as the longest was.
+        self._longest = [
+            max(a, power(b)) for a, b in zip(self._longest, (len(order), asked), strict=True)
+        ]
         put = partial(jax.device_put, device=self.tile.device)
-        # Lists are compiled for: what is added later is as long as the nodes, or nearly always so.
         lifted, total = _lifted(
-            self.tile, self.row, self.real, self.number, put(_padded(second[order], self.size)),
-            put(count), put(begin), power(max(asked, self.size)),
+            self.tile, self.row, self.real, self.number,
+            put(_padded(second[order], self._longest[0])), put(count), put(begin),
+            self._longest[1],
         )  # fmt: skip
         return order, lifted, int(total)
 
 
-def _padded(array: Any, least: int = 1) -> Any:
-    """To a power of two, of at least so many, with 1."""
-    return np.pad(array, (0, power(max(least, len(array))) - len(array)), constant_values=1)
-
-
-def steps(count: int) -> int:
-    """Lengths of lists of edges: four to a doubling, as each one is compiled for."""
-    size = 1 << max(6, (max(count, 1) - 1).bit_length())
-    return next(k * size // 8 for k in (5, 6, 7, 8) if count <= k * size // 8)
+def _padded(array: Any, size: int) -> Any:
+    return np.pad(array, (0, size - len(array)), constant_values=1)
 
 
 class NodeSolver(JaxSolver):
@@ -119,10 +114,6 @@ class NodeSolver(JaxSolver):
         # At most: of an edge's two ends the one that fewer tiles see decides.
         return int(self.nodes.of_row[self.nodes.place[graph.ends]].min(axis=1).sum())
 
-    def _padded(self, edges: int) -> int:
-        # A third more will be added as a rule, and each length is compiled for.
-        return steps(edges + edges // 3 if edges < SHORT else edges)
-
     def _row_shares(self, owner: Any) -> dict[str, Array]:
         return dict(self.nodes.shares)
 
@@ -137,10 +128,6 @@ class NodeSolver(JaxSolver):
         self.scale_sums = np.asarray(sums)[: nodes.count]
         self._row_share = shares
         self._mu = self._on.whole(np.zeros(self._records, dtype=np.float32))
-        none = np.zeros((1, WIDTH), dtype=np.float32)
-        self._u = (self._on.sharded(none, 0.0), self._on.sharded(none, 0.0))
-        last = np.full(1, self._records - 1, dtype=np.int32)
-        self._edges = tuple(self._on.whole(part) for part in (last, last, 0 * last))
         self._growths = np.ones(1), np.ones(1)
         self._lifted = 0
 
@@ -167,15 +154,16 @@ class NodeSolver(JaxSolver):
             np.concatenate([self._growths[1], above]),
         )
         self._lifted += count
-        size = len(self._edges[0])
-        if self._lifted > size:
-            size = self._padded(self._lifted)
-        growths = tuple(self._on.whole(_padded(part)) for part in self._growths)
+        size = self._padded(self._lifted)
+        if known == 1:
+            self._edges, u = _no_edges(self._x, size)
+            self._u = self._on.rows(u)
+        growths = tuple(self._on.whole(_padded(part, power(len(part)))) for part in self._growths)
         self._edges, u, self._graph, starts, self._growth_above, self._degree = _joined(
             self._edges, new, self._u, np.int32(known), growths, size, self._records
         )
         self._u = self._on.rows(u)
-        if triton.sums(self._on.mesh.local_devices[0]):
+        if triton.available(self._on.mesh.local_devices[0]):
             # Padding, at the last node, counts for nobody.
             self._shares |= starts
 
@@ -351,6 +339,13 @@ def _lifted(
         jnp.where(at >= 0, edge[at].astype(jnp.int32), 0),
     )
     return lists, jnp.sum(inside)
+
+
+@partial(jax.jit, static_argnames="size")
+def _no_edges(x: Array, size: int) -> Any:
+    """A list of edges that are all padding, and their multipliers."""
+    last, nothing = jnp.full(size, len(x) - 1, jnp.int32), jnp.zeros((size, x.shape[1]), x.dtype)
+    return (last, last, jnp.zeros_like(last)), (nothing, nothing)
 
 
 @partial(jax.jit, static_argnames=("size", "records"))
