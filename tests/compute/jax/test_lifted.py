@@ -107,6 +107,16 @@ def test_kernels_of_our_own_close_as_xla_does() -> None:
     assert np.allclose(same_mass, mass, rtol=1e-6)
 
 
+def test_kernels_that_do_not_compile_are_done_without() -> None:
+    """As on this machine, which has no card for them."""
+    closure, cut, z = cut_up(0)
+    rows = active(closure, 200)
+    closed = np.asarray(closure.closed(cut, z, EPSILON, rows, 5.0))
+    closure.kernels = "triton"
+    assert np.array_equal(np.asarray(closure.closed(cut, z, EPSILON, rows, 5.0)), closed)
+    assert closure.kernels == "xla"
+
+
 def test_centring_goes_half_way_between_what_lies_above_and_below() -> None:
     closure, cut, z = cut_up(6)
     full = whole(closure, cut, z)

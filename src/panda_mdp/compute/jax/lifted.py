@@ -6,7 +6,7 @@ tiles: rows of theirs that nothing raises stay at the floor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -193,10 +193,19 @@ class JaxLiftedClosure(Closure):
         """`Closure.close` block by block; `active` (T, 64)."""
         pairs = cut.pairs
         with precise():
-            return blocks.close(
-                z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists, active,
-                np.float64(epsilon), np.float64(nats), pairs.chunk, self.kernels,
+            return self._run(
+                blocks.close, z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
+                active, np.float64(epsilon), np.float64(nats), pairs.chunk,
             )  # fmt: skip
+
+    def _run(self, loop: Callable[..., Array], *args: Any) -> Array:
+        """A loop of `blocks` by kernels where they compile, for this size too, else by XLA."""
+        if self.kernels == "triton":
+            try:
+                return loop(*args, self.kernels)
+            except Exception:
+                self.kernels = "xla"
+        return loop(*args, self.kernels)
 
     def settling(
         self, cut: BlockCut, z: Array, epsilon: float, nats: float = np.inf
@@ -306,10 +315,9 @@ class JaxLiftedClosure(Closure):
         near = np.flatnonzero(self.epsilon * self.tiles.between[first, second] < nats)
         lists = blocks.lists_of(first[near], near, len(self.grid.members), -1)
         with precise():
-            units = blocks.gains(
-                z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
+            units = self._run(
+                blocks.gains, z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
                 np.float64(self.epsilon), np.float64(nats), np.float64(least_gain), pairs.chunk,
-                self.kernels,
             )  # fmt: skip
             ranked = blocks.largest_of_rows(units, self._put(lists), most)
             units, column = (np.asarray(part) for part in ranked)

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 
 from panda_mdp.compute.jax.device import Array
@@ -25,29 +26,17 @@ EDGES = 8
 
 @cache
 def available(device: Any) -> bool:
-    """Whether the kernels compile for a device."""
+    """Whether kernels compile for a device. One is tried: a process's first call waits for each."""
     if device.platform != "gpu":
         return False
     try:
         with jax.default_device(device):
-            jax.block_until_ready(_all_kernels())
+            rows, edges = np.ones((64, 32), np.float32), np.zeros(65, np.int32)
+            jax.block_until_ready(summed(rows, rows, edges, edges, edges[:64]))
     except Exception:
         # Another compiler, another card: XLA does the same, slower.
         return False
     return True
-
-
-@jax.jit
-def _all_kernels() -> Any:
-    """Each of them once, on next to nothing: one program to compile or load."""
-    z, factors = jnp.ones((1, TILE, 32)), jnp.ones((1, TILE, TILE))
-    one, none = jnp.ones(1, jnp.int32), jnp.zeros(1, jnp.int32)
-    rows, edges = jnp.ones((64, 32), jnp.float32), jnp.zeros(65, jnp.int32)
-    return (
-        raised(z, factors, none, one, none, none, jnp.ones((1, TILE), bool)),
-        missed(jnp.swapaxes(z, 1, 2), factors, none, one, none, none, 0.0),
-        summed(rows, rows, edges, edges, edges[:64]),
-    )
 
 
 def _options(interpret: bool, warps: int = WARPS) -> dict[str, Any]:

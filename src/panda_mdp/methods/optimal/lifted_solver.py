@@ -129,7 +129,7 @@ class NodeSolver(JaxSolver):
         self._row_share = shares
         self._mu = self._on.whole(np.zeros(self._records, dtype=np.float32))
         self._growths = np.ones(1), np.ones(1)
-        self._lifted = 0
+        self._lifted = self._listed = 0
 
     def _share_rows(self) -> None:
         sums = np.zeros(self._records)
@@ -156,9 +156,14 @@ class NodeSolver(JaxSolver):
         self._lifted += count
         size = self._padded(self._lifted)
         if known == 1:
-            self._edges, u = _no_edges(self._x, size)
+            edges, u = _no_edges(self._records, size)
+            # What depends on no array lies on no device in particular.
+            self._edges = jax.device_put(edges, self.nodes.tile.device)
             self._u = self._on.rows(u)
-        growths = tuple(self._on.whole(_padded(part, power(len(part)))) for part in self._growths)
+        # As with the list of edges there is room for half as many from the beginning.
+        listed = len(self._growths[0])
+        self._listed = max(self._listed or power(listed + listed // 2), power(listed))
+        growths = tuple(self._on.whole(_padded(part, self._listed)) for part in self._growths)
         self._edges, u, self._graph, starts, self._growth_above, self._degree = _joined(
             self._edges, new, self._u, np.int32(known), growths, size, self._records
         )
@@ -341,10 +346,10 @@ def _lifted(
     return lists, jnp.sum(inside)
 
 
-@partial(jax.jit, static_argnames="size")
-def _no_edges(x: Array, size: int) -> Any:
+@partial(jax.jit, static_argnames=("records", "size"))
+def _no_edges(records: int, size: int) -> Any:
     """A list of edges that are all padding, and their multipliers."""
-    last, nothing = jnp.full(size, len(x) - 1, jnp.int32), jnp.zeros((size, x.shape[1]), x.dtype)
+    last, nothing = jnp.full(size, records - 1, jnp.int32), jnp.zeros((size, WIDTH), jnp.float32)
     return (last, last, jnp.zeros_like(last)), (nothing, nothing)
 
 
