@@ -357,8 +357,10 @@ def worst(
     later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
     across = jnp.swapaxes(logs, 1, 2)
 
-    def scan(wanted: Array, state: Any) -> Any:
-        at, _, chunks = _chosen(wanted, chunk)
+    def scan(turn: Array, state: Any) -> Any:
+        # Near blocks hold the worst pair as a rule, and then spare the far ones.
+        far = (gap > 0) & (reach + LOG_ERROR > state[0] * gap * shrink)
+        at, _, chunks = _chosen(jnp.where(turn == 0, gap == 0, far), chunk)
 
         def body(k: Array, state: Any) -> Any:
             best, one, other, rows = state
@@ -382,9 +384,7 @@ def worst(
 
     none = jnp.zeros((), first.dtype)
     state = (jnp.float64(least), none, none, jnp.int64(-1))
-    # Near blocks hold the worst pair as a rule, and then spare the far ones.
-    state = scan(gap == 0, state)
-    return scan((gap > 0) & (reach + LOG_ERROR > state[0] * gap * shrink), state)
+    return jax.lax.fori_loop(0, 2, scan, state)
 
 
 @cache

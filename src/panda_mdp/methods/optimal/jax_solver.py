@@ -28,8 +28,8 @@ NEVER_LEAST = 1e300
 UNIT_ROUNDOFF = 2.0**-53
 WHOLE = PartitionSpec()
 ROWS = PartitionSpec(None, AXIS)
-LITTLE = 1 << 25
-"""Multipliers of one side up to which iterating over some more costs less than compiling anew."""
+FEW_MULTIPLIERS = 1 << 25
+"""Of one side of the edges: up to here iterating over some more costs less than compiling anew."""
 
 
 class JaxSolver(Halpern):
@@ -48,7 +48,7 @@ class JaxSolver(Halpern):
         # One more record than there are takes the padded edges.
         self._records = ladder(problem.size + 1)
         self._length = 0
-        edges = ladder(self._expected(graph), fine=False)
+        edges = ladder(self._expected(graph))
         require_memory(bytes_needed(self._records, edges, self._on.width), mesh)
         with precise():
             self._shares = {} if owner is None else self._row_shares(owner)
@@ -59,11 +59,12 @@ class JaxSolver(Halpern):
         return graph.count
 
     def _padded(self, edges: int) -> int:
-        """Edges with their padding. Where that is little, half as many again have room from the
+        """Edges with their padding. Where they are few, half as many again have room from the
         beginning: as a rule no more will be added, and every length is compiled for."""
         if edges > self._length:
-            more = edges // 2 if not self._length and edges * self._on.width < LITTLE else 0
-            self._length = ladder(edges + more, fine=False)
+            few = edges * self._on.width < FEW_MULTIPLIERS
+            more = edges // 2 if few and not self._length else 0
+            self._length = ladder(edges + more, fine=not few)
         return self._length
 
     def _row_shares(self, owner: IntArray) -> dict[str, Array]:
