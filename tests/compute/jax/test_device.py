@@ -24,6 +24,7 @@ from panda_mdp.compute.jax.device import (
     make_mesh,
     precise,
     require_memory,
+    waking_mesh,
 )
 from panda_mdp.errors import MethodError
 from panda_mdp.space.tiles import TILE
@@ -70,6 +71,17 @@ def test_arrays_come_back_as_they_went(mesh):
 def test_the_mesh_holds_all_devices_or_those_given():
     assert make_mesh().devices.tolist() == jax.devices()
     assert make_mesh(jax.devices()[:1]).devices.tolist() == jax.devices()[:1]
+    assert waking_mesh(jax.devices()[:1])() == make_mesh(jax.devices()[:1])
+
+
+def test_what_fails_while_devices_wake_is_raised_where_they_are_asked_for(monkeypatch):
+    def none() -> None:
+        raise RuntimeError("no devices")
+
+    monkeypatch.setattr(jax, "devices", none)
+    mesh = waking_mesh()
+    with pytest.raises(RuntimeError, match="no devices"):
+        mesh()
 
 
 def test_one_process_decides_for_itself(mesh):

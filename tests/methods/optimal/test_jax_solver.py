@@ -171,6 +171,21 @@ def test_extending_keeps_what_was_reached(mesh):
     assert solver.bound() == pytest.approx(before, rel=1e-12)
 
 
+@pytest.mark.parametrize("few", [True, False])
+def test_lists_of_edges_have_room_from_the_beginning_where_they_are_short(mesh, monkeypatch, few):
+    """Every length is compiled for; a long list with room would take its time and memory."""
+    if not few:
+        monkeypatch.setattr(pdhg_jax, "FEW_MULTIPLIERS", 0)
+    problem, graph, start = case("euclidean")
+    kept = np.arange(graph.count) % 4 > 0
+    solver = JaxSolver(problem, Graph(graph.ends[kept], graph.length[kept]), start, mesh)
+    before, first = len(solver._u[0]), int(kept.sum())
+    assert (before >= 1.5 * first) == few
+    solver.extend(Graph(graph.ends[~kept], graph.length[~kept]))
+    assert (len(solver._u[0]) == before) == few
+    assert graph.count <= len(solver._u[0]) <= (1.9 if few else 1.25) * graph.count
+
+
 def test_memory_is_asked_for_before_anything_is_placed(mesh, monkeypatch):
     problem, graph, start = case("haversine")
     monkeypatch.setattr(pdhg_jax, "require_memory", partial(require_memory, available=10_000))
