@@ -9,8 +9,8 @@ Every case is a process of its own, so that its peak memory is its own. It is so
 first run compiles, or loads what an earlier process compiled, the second does not, and their
 difference is listed as such. `--anew` solves it once more as a new problem, of whose domain
 nothing is known yet. Importing JAX counts for no run. Each run gives one JSON line with stages,
-trace, gap, audited epsilon and peak memory, appended to results.jsonl in --out: runs of several
-machines lie side by side there, and the report takes all.
+trace, gap, audited epsilon, peak memory and the programs that JAX compiled or loaded, appended to
+results.jsonl in --out: runs of several machines lie side by side there, and the report takes all.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from any_place import count_programs, programs
 from scale_report import write_report
 
 import panda_mdp as pm
@@ -144,7 +145,7 @@ def run_case(one: Case) -> None:
     if one["backend"] == "cpu":
         warm_up()
     else:
-        import jax  # noqa: F401
+        count_programs()
     path, size = one["path"], max(5000, one["records"] or 0)
     city = pm.synthetic_city(size) if path == "synthetic" else pm.load_city(path)
     shape = one["records"], one["outputs"], one["tasks"], one["seed"]
@@ -226,7 +227,7 @@ def device_copy() -> Any:
 
 def solve(problem: pm.Problem, one: Case) -> dict[str, Any]:
     """One solve as a row."""
-    start, worked = time.perf_counter(), time.process_time()
+    start, worked, before = time.perf_counter(), time.process_time(), len(programs)
     mechanism = pm.optimal(
         problem, gap=one["gap"], backend=one["backend"], time_limit=one["time_limit"]
     )
@@ -250,6 +251,7 @@ def solve(problem: pm.Problem, one: Case) -> dict[str, Any]:
         "stopped": details["stopped"],
         "seconds": seconds,
         "cpu_seconds": round(worked, 2),
+        "programs": len(programs) - before,
         "stages": {name: round(value, 3) for name, value in stages.items()},
         "iterations": iterations,
         "edges": details["edges"],

@@ -47,8 +47,7 @@ class JaxSolver(Halpern):
         self._on = Placement(mesh, problem.outputs_count)
         # One more record than there are takes the padded edges.
         self._records = ladder(problem.size + 1)
-        self._length = 0
-        edges = ladder(self._expected(graph))
+        edges = self._padded(self._expected(graph), 0)
         require_memory(bytes_needed(self._records, edges, self._on.width), mesh)
         with precise():
             self._shares = {} if owner is None else self._row_shares(owner)
@@ -58,14 +57,15 @@ class JaxSolver(Halpern):
         """Edges that are iterated on."""
         return graph.count
 
-    def _padded(self, edges: int) -> int:
-        """Edges with their padding. Where they are few, half as many again have room from the
-        beginning: as a rule no more will be added, and every length is compiled for."""
-        if edges > self._length:
-            few = edges * self._on.width < FEW_MULTIPLIERS
-            more = edges // 2 if few and not self._length else 0
-            self._length = ladder(edges + more, fine=not few)
-        return self._length
+    def _padded(self, edges: int, length: int) -> int:
+        """Edges with their padding, where lists have this length already, 0 or 1 at first. Where
+        they are few, half as many again have room from the beginning: as a rule no more will be
+        added, and every length is compiled for."""
+        if edges <= length:
+            return length
+        few = edges * self._on.width < FEW_MULTIPLIERS
+        more = edges // 2 if few and length <= 1 else 0
+        return ladder(edges + more, fine=not few)
 
     def _row_shares(self, owner: IntArray) -> dict[str, Array]:
         """Where records are cut into nodes (lifted.py): the nodes of every row, padded with one
@@ -104,7 +104,8 @@ class JaxSolver(Halpern):
             self._connect_padded(source)
 
     def _connect_padded(self, source: IntArray) -> None:
-        size, last = self._padded(self.graph.count), self._records - 1
+        last = self._records - 1
+        size = self._padded(self.graph.count, len(self._u[0]))
         extra = size - self.graph.count
         padded = np.concatenate([source, np.full(extra, -1)])
         at = self._on.whole(padded)

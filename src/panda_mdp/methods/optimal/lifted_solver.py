@@ -95,6 +95,8 @@ def _padded(array: Any, size: int) -> Any:
 class NodeSolver(JaxSolver):
     """Iterates on nodes whose edges and losses never were anywhere else."""
 
+    _edges: tuple[Array, Array, Array]
+
     def __init__(
         self, problem: Problem, graph: Graph, start: Array, mesh: Mesh, nodes: DeviceNodes
     ) -> None:
@@ -129,7 +131,7 @@ class NodeSolver(JaxSolver):
         self._row_share = shares
         self._mu = self._on.whole(np.zeros(self._records, dtype=np.float32))
         self._growths = np.ones(1), np.ones(1)
-        self._lifted = self._listed = 0
+        self._lifted = 0
 
     def _share_rows(self) -> None:
         sums = np.zeros(self._records)
@@ -154,16 +156,15 @@ class NodeSolver(JaxSolver):
             np.concatenate([self._growths[1], above]),
         )
         self._lifted += count
-        size = self._padded(self._lifted)
+        size = self._padded(self._lifted, 0 if known == 1 else len(self._edges[0]))
         if known == 1:
             edges, u = _no_edges(self._records, size)
             # What depends on no array lies on no device in particular.
             self._edges = jax.device_put(edges, self.nodes.tile.device)
             self._u = self._on.rows(u)
-        # As with the list of edges there is room for half as many from the beginning.
-        listed = len(self._growths[0])
-        self._listed = max(self._listed or power(listed + listed // 2), power(listed))
-        growths = tuple(self._on.whole(_padded(part, self._listed)) for part in self._growths)
+        # Records have fewer edges than nodes have, as a rule: one length for both.
+        longest = max(size, power(len(self._growths[0])))
+        growths = tuple(self._on.whole(_padded(part, longest)) for part in self._growths)
         self._edges, u, self._graph, starts, self._growth_above, self._degree = _joined(
             self._edges, new, self._u, np.int32(known), growths, size, self._records
         )
