@@ -113,7 +113,7 @@ def main() -> None:
         frames(table)
         maps(folder)
         service(table, folder)
-    import panda_paper.report  # noqa: F401
+    import panda_paper.page  # noqa: F401
 
     print("every extra works at these versions")
 

@@ -26,12 +26,10 @@ WANTED = ("python3.11", "python3.12", "python3.13")
 IN_WHEEL = (
     "panda_mdp/py.typed",
     "panda_mdp/_verify/panda_verify.py",
-    "panda_mdp/_verify/panda_verify_floor.py",
     "panda_mdp/_verify/panda_verify_mesh.py",
     "panda_mdp/_verify/panda_verify_phases.py",
     "panda_mdp/protocol/static/index.html",
     "panda_mdp/protocol/static/operator.html",
-    "panda_mdp/protocol/server/store/migrations/env.py",
     "panda_paper/__init__.py",
 )
 IN_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "Makefile", "pyproject.toml")

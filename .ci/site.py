@@ -40,11 +40,32 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return re.sub(r"(?<!!)\[([^\]]+)\]\(((?!https?:|#|gallery/)[^)\s]+)\)", named, markdown)
 
 
+GROUPS = {
+    "What is asked": ("space", "problem", "outputs", "loss", "prior"),
+    "Cities": ("city",),
+    "Methods": ("methods",),
+    "Tables and guarantees": ("table", "privacy"),
+    "PAnDA": ("panda",),
+    "What it means": ("meaning",),
+    "Tables of data": ("frames",),
+}
+"""Headings of the reference, and the rooms whose names stand under each."""
+
+
 def entries() -> list[str]:
-    """One entry for every exported name."""
+    """One entry for every exported name, under the heading of its room."""
     import panda_mdp
 
-    return [f"::: panda_mdp.{name}" for name in panda_mdp.__all__ if name != "__version__"]
+    rooms = {
+        name: getattr(panda_mdp, name).__module__.split(".")[1]
+        for name in panda_mdp.__all__
+        if name != "__version__"
+    }
+    listed: list[str] = []
+    for heading, group in GROUPS.items():
+        listed.append(f"## {heading}")
+        listed += [f"::: panda_mdp.{name}" for name, room in rooms.items() if room in group]
+    return listed
 
 
 def on_post_build(config: Any) -> None:

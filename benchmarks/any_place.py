@@ -19,7 +19,8 @@ import resource
 import time
 
 import panda_mdp as pm
-from panda_mdp.methods.optimal import lifted
+from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine
+from panda_mdp.methods.optimal.program import TilingTuning
 
 programs: list[str] = []
 
@@ -42,7 +43,6 @@ def main() -> None:
     for size in args.records:
         problem = any_place(city, size, args.epsilon)
         for tiles in [True, False] if size in args.dense else [True]:
-            lifted.LEAST_OUTPUTS = lifted.HOST_OUTPUTS = 1 if tiles else 1 << 62
             for call in ("first", "second", "anew")[: args.calls]:
                 if call == "anew":
                     problem = any_place(city, size, args.epsilon)
@@ -58,7 +58,10 @@ def any_place(city: pm.City, size: int, epsilon: float) -> pm.Problem:
 def measure(problem: pm.Problem, args: argparse.Namespace, tiles: bool, call: str) -> dict:
     """One solve: seconds by stage, certified gap, loss and bound in metres."""
     start, worked, before = time.perf_counter(), time.process_time(), len(programs)
-    best = pm.optimal(problem, args.gap, args.backend, time_limit=args.limit)
+    least = 1 if tiles else 1 << 62
+    tuning = TilingTuning(least_outputs=least, host_outputs=least)
+    engine = {"cpu": CpuEngine, "jax": JaxEngine}[args.backend](tiling=tuning)
+    best = pm.optimal(problem, args.gap, backend=engine, time_limit=args.limit)
     return {
         "tiles": tiles,
         "call": call,

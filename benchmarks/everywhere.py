@@ -6,7 +6,7 @@ Squares of `width` / epsilon km a side under displacement, about 50 of their ver
 All losses are expected losses over points that draw at random vertices. "vertices" is the vertices'
 own optimum, which is not private between them: eps_c is its rate there. "again" is the vertices'
 optimum at the largest epsilon whose tables are private between them for sure, "everywhere" is
-everywhere=True; behind both their prices, over "vertices". The first two are certified to
+optimal_everywhere; behind both their prices, over "vertices". The first two are certified to
 `gap` against all tables over the vertices, the last gap against every mechanism that is private at
 every point. Its time is split into the lower bound and the rest.
 """
@@ -21,7 +21,7 @@ import time
 import numpy as np
 
 import panda_mdp as pm
-from panda_mdp.methods.everywhere.spread import spread
+from panda_mdp.methods.everywhere import spread
 from panda_mdp.privacy.continuous import audit_mesh
 
 EPSILON = 5.0
@@ -47,7 +47,7 @@ def row(nats: float, width: float, gap: float) -> str:
     smaller = EPSILON * math.log1p(math.sqrt(0.75) * nats) / nats * (1 - 1e-5)
     again = pm.optimal(points.with_epsilon(smaller), gap, backend="cpu")
     start = time.perf_counter()
-    here = pm.optimal(problem, gap, everywhere=True)
+    here = pm.optimal_everywhere(problem, gap)
     seconds = time.perf_counter() - start
     bound = dict(here.stages)["lower bound"]
     priced = [
@@ -71,7 +71,7 @@ def main() -> None:
     asked = SETTINGS
     if options.nats or options.width:
         asked = list(itertools.product(options.width or [2.4], options.nats or [0.1, 0.2, 0.4]))
-    pm.optimal(question(0.5, 2.0), everywhere=True)  # compiles
+    pm.optimal_everywhere(question(0.5, 2.0))  # compiles
     print(
         "| eps x spacing | eps x width | table | vertices | their eps_c / eps | again | everywhere "
         "| its eps_c / eps | bound | gap | time |\n" + "|---" * 11 + "|"

@@ -7,6 +7,7 @@ python benchmarks/floors.py --counts    prints modules, lines, cycles and the li
 from __future__ import annotations
 
 import argparse
+import ast
 import sys
 from collections import Counter
 from pathlib import Path
@@ -26,6 +27,7 @@ from test_architecture import (  # noqa: E402
     modules,
     repeated_stems,
     single_importers,
+    trees,
     upward,
 )
 
@@ -113,10 +115,36 @@ def counts() -> str:
         (
             f"{len(sizes):,} modules, {sum(sizes):,} lines; longest {longest}, median {middle:g}",
             f"{wrong}, lazy ones counted",
-            f"{len(repeated_stems())} repeated stems, each one thing on several floors",
+            f"{sum(1 for tree in trees().values() for _ in ast.walk(tree)):,} syntax nodes, "
+            f"{questions()} isinstance on our own classes, {wide()} functions above 8 parameters",
+            f"{len(repeated_stems())} repeated stems",
             f"{len(single_importers())} modules with one importer, {small} of under 40 lines",
         )
     )
+
+
+def questions() -> int:
+    """Calls of isinstance that ask for a class of the project."""
+    nodes = [node for tree in trees().values() for node in ast.walk(tree)]
+    own = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    asked = [
+        {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "isinstance"
+        and len(node.args) == 2
+    ]
+    return sum(bool(names & own) for names in asked)
+
+
+def wide() -> int:
+    """Functions with more than 8 parameters, self and cls left aside."""
+    count = 0
+    for node in (node for tree in trees().values() for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            count += sum(argument.arg not in ("self", "cls") for argument in taken) > 8
+    return count
 
 
 def main() -> None:

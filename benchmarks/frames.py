@@ -89,7 +89,7 @@ def main() -> None:
     frame = pd.DataFrame({"user": at % 1000, "lat": lat, "lon": lon})
     timed("pm.perturb(pandas)", options.rows, lambda: pm.perturb(frame, mechanism, outside="null"))
     key = pm.DrawKey.fresh()
-    personal = {"outside": "null", "person": "user", "key": key}
+    personal = {"outside": "null", "columns": pm.Columns(person="user"), "key": key}
     # Its loops are compiled, or loaded, first: they are no part of a million rows.
     pm.perturb(frame[:10], mechanism, **personal)
     keyed = timed("pm.perturb(pandas, person, key)", options.rows,
@@ -125,7 +125,7 @@ def on_spark(
     from panda_mdp.frames.spark import perturb
 
     rows = frame.assign(row=np.arange(len(frame)))
-    drawn = pm.perturb(rows, mechanism, outside="null", person="user", key=key)
+    drawn = pm.perturb(rows, mechanism, pm.Columns(person="user"), outside="null", key=key)
     expected = drawn[["row", "reported_lat"]].set_index("row")["reported_lat"]
     source = str(Path(pm.__file__).resolve().parents[1])
     os.environ.update(PYSPARK_PYTHON=sys.executable, PYTHONPATH=source, SPARK_LOCAL_IP="127.0.0.1")
@@ -144,7 +144,7 @@ def on_spark(
             )
             session.sparkContext.setLogLevel("OFF")
             df = session.read.parquet(given)
-            options = {"outside": "null", "person": "user", "key": key}
+            options = {"outside": "null", "columns": pm.Columns(person="user"), "key": key}
             copied = df.mapInArrow(lambda batches: batches, df.schema)
             steps = {
                 "reading and writing": copied,

@@ -2,7 +2,7 @@
 
 docs/instances.md describes the formats. An instance is a JSON file of decimal numbers, from which
 every distance and every loss follows; a table is a K x m array of integers, rows summing to 2^62
-(`.npz` with `weights`, or a `.pmdp` or `.pmdc` file); a bound is a list of multipliers (`.npz` with
+(`.npz` with `weights`, or a `.pmdp` file); a bound is a list of multipliers (`.npz` with
 `x`, `x2`, `y` and `multiplier`). Nothing that a file says of itself is believed.
 """
 
@@ -86,11 +86,8 @@ def read_weights(path: Path, problem: pm.Problem) -> np.ndarray:
     if path.suffix == ".npz":
         arrays = read_arrays(path, ("weights",))
         return arrays["weights"]
-    table = pm.load_compact(path) if path.suffix == ".pmdc" else pm.load(path)
-    if isinstance(table, pm.CompactTable):
-        domain, outputs, weights = table.domain, table.reports.codes, table.weights()
-    else:
-        domain, outputs, weights = table.problem.domain, table.problem.outputs, table.weights
+    table = pm.load(path)
+    domain, outputs, weights = table.problem.domain, table.problem.outputs, table.weights
     same = domain.fingerprint == problem.domain.fingerprint
     if not same or not np.array_equal(outputs, problem.outputs):
         msg = f"{path.name} is a table of other records or outputs than the instance's"

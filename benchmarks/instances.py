@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def main() -> int:
     commands.add_parser("make", help="write the instances' files")
     check = commands.add_parser("check", help="judge a table and a bound")
     check.add_argument("name")
-    check.add_argument("table", type=Path, nargs="?", help=".npz, .pmdp or .pmdc")
+    check.add_argument("table", type=Path, nargs="?", help=".npz or .pmdp")
     check.add_argument("--bound", type=Path, help=".npz of multipliers")
     run = commands.add_parser("run", help="solve an instance and write an entry")
     run.add_argument("name")
@@ -150,8 +151,9 @@ def run_command(options: argparse.Namespace) -> int:
         with atomic_file(out / entry["table"]) as stream:
             np.savez_compressed(stream, weights=np.asarray(mechanism.weights))
     else:
-        entry["table"] = f"{stem}.pmdc"
-        pm.save_compact(mechanism, out / entry["table"], slack=2e-4, floor_cost=2e-4)
+        entry["table"] = f"{stem}.pmdp"
+        short = pm.compact(mechanism, slack=2e-4, floor_cost=2e-4)
+        short.save(out / entry["table"], losses=False)
     if proof is not None:
         entry["bound"] = f"{stem}.bound.npz"
         write_bound(out / entry["bound"], *thinned(problem, proof, GIVE_AWAY * options.gap))
@@ -169,21 +171,22 @@ Solved = tuple[pm.Mechanism, bounds.BoundProof | None, str]
 def by_optimal(problem: pm.Problem, options: argparse.Namespace) -> Solved:
     """`optimal` with the multipliers of its bound, however many they are."""
     backend = "auto" if problem.size <= 64 else "cpu"
-    mechanism = with_proof(problem, options, backend)
+    limits = {"gap": options.gap, "time_limit": options.limit}
+    mechanism = with_proof(lambda: pm.optimal(problem, backend=backend, **limits))
     return mechanism, mechanism.proof, f"optimal, gap {options.gap:g} asked for"
 
 
 def by_highs(problem: pm.Problem, options: argparse.Namespace) -> Solved:
     """HiGHS on the LP of the constraint graph, closed over all pairs."""
-    mechanism = with_proof(problem, options, "highs")
+    mechanism = with_proof(lambda: pm.solve_lp(problem, time_limit=options.limit))
     return mechanism, mechanism.proof, "HiGHS, interior point, closed over all pairs"
 
 
-def with_proof(problem: pm.Problem, options: argparse.Namespace, backend: Any) -> pm.Mechanism:
+def with_proof(solve: Callable[[], pm.Mechanism]) -> pm.Mechanism:
     """A table with its proof, which files of the library leave out where it is long."""
     most, bounds.MOST_MULTIPLIERS = bounds.MOST_MULTIPLIERS, 1 << 24
     try:
-        return pm.optimal(problem, gap=options.gap, backend=backend, time_limit=options.limit)
+        return solve()
     finally:
         bounds.MOST_MULTIPLIERS = most
 

@@ -37,7 +37,7 @@ def grid(side: int, epsilon: float) -> pm.Problem:
 
 def baselines(problem: pm.Problem) -> dict[str, Callable[[], pm.Mechanism]]:
     def then(name: str, slack: float) -> pm.Mechanism:
-        return pm.optimal(problem, gap=1e-3, then=name, slack=slack)
+        return pm.second_objective(problem, name, slack, gap=1e-3)
 
     return {
         "exponential": lambda: pm.exponential(problem),
@@ -89,7 +89,7 @@ def beside() -> None:
         first = pm.optimal(problem, gap=1e-3)
         values = [pm.attack(first).vulnerability]
         for slack in (1e-3, 0.01, 0.05):
-            table = pm.optimal(problem, gap=1e-3, then="vulnerability", slack=slack)
+            table = pm.second_objective(problem, "vulnerability", slack, gap=1e-3)
             values.append(table.details["second"]["value"])
         print(
             f"{name:26}{values[0]:9.3f}{values[1]:14.3f}{values[2]:12.3f}{values[3]:8.3f}"

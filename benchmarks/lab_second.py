@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     small = draw_problem(pm.synthetic_city(1200, 0), 700, 20, 1, 5.0, 0).problem
-    pm.optimal(small, then="error", slack=0.05)  # compiles
+    pm.second_objective(small, "error", 0.05)  # compiles
     city = find_city(chosen.city, chosen.records, chosen.seed)
     problem = draw_problem(
         city, chosen.records, chosen.outputs, 1, chosen.epsilon, chosen.seed
@@ -40,7 +40,7 @@ def main() -> None:
         name, slack = spec.split(":")
         radius = chosen.radius if name == "located" else None
         start = time.perf_counter()
-        table = pm.optimal(problem, then=name, slack=float(slack), radius=radius)
+        table = pm.second_objective(problem, name, float(slack), radius=radius)
         took = time.perf_counter() - start
         then_s = dict(table.stages)["second objective"]
         row = {
@@ -55,7 +55,7 @@ def main() -> None:
         name, limit = spec.split(":")
         radius = chosen.radius if name == "located" else None
         start = time.perf_counter()
-        table = pm.optimal(problem, attacker=name, limit=float(limit), radius=radius)
+        table = pm.limit_attacker(problem, name, float(limit), radius=radius)
         show(table, {**table.details["limited"], "seconds": time.perf_counter() - start})
 
 

@@ -27,8 +27,7 @@ from scipy.sparse.csgraph import dijkstra
 import panda_mdp as pm
 from panda_mdp.city.draw import find_city
 from panda_mdp.city.travel import travel_graph
-from panda_mdp.meaning.home import locate_anchor
-from panda_mdp.meaning.markov import Movement, best_places, likeliest, smooth
+from panda_mdp.meaning.several import Movement, best_places, likeliest, locate_anchor, smooth
 from panda_mdp.plot import save_figure
 from panda_mdp.plot.style import BLUE, GREEN, INK, VERMILION, new_figure, plain_axes
 from panda_mdp.table.mechanism import Table
@@ -347,7 +346,7 @@ def main() -> None:
         return fences.unfold(pm.optimal(fences.fold(at), gap=0.02), at)
 
     def careful(at: pm.Problem) -> Table:
-        return pm.optimal(at, gap=0.02, then="vulnerability", slack=0.05)
+        return pm.second_objective(at, "vulnerability", 0.05, gap=0.02)
 
     makers = (laplace, best, careful, fenced)
     noise, ours, minded, behind = (at_displacement(problem, make, equal) for make in makers)

@@ -26,8 +26,8 @@ KINDS = ("residential", "tertiary", "secondary", "unclassified", "primary")
 READ = """
 import json, sys, time
 from pathlib import Path
-import numpy, scipy.spatial, scipy.sparse.csgraph, osmium
-from panda_mdp.city.read.load import read_map
+import geopandas, numpy, scipy.spatial, scipy.sparse.csgraph
+from panda_mdp.city.maps import read_map
 def peak_mb():
     # Not ru_maxrss, which a process inherits from the one that started it.
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024

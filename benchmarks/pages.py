@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 import panda_mdp as pm
-from panda_mdp.panda.options import Options
+from panda_mdp.panda.selection import PandaOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -67,20 +67,20 @@ def deploy(server: Any, city: pm.City, folder: Path) -> tuple[float, float]:
     outputs = np.arange(0, 240, 6)
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 4.0)
     streets = part_of(city, near)
-    scheme = pm.BallAnchors(1.0).scheme(problem, 1e-2, Options())
-    pm.PandaTable.of(scheme).save(folder / "panda.pmdp")
+    scheme = pm.BallAnchors(1.0).scheme(problem, 1e-2, PandaOptions())
+    pm.PandaTable(scheme).save(folder / "panda.pmdp")
     publish(server, "panda", folder / "panda.pmdp", domain, streets, kind="panda")
     table = pm.optimal(problem.with_epsilon(1.5), gap=0.05)
-    pm.save_compact(table, folder / "ball.pmdc")
+    pm.compact(table).save(folder / "ball.pmdp")
     ball = {"kind": "ball", "epsilon_1": 2.0, "delta": 1e-2}
-    publish(server, "ball", folder / "ball.pmdc", domain, streets, **ball)
+    publish(server, "ball", folder / "ball.pmdp", domain, streets, **ball)
     box = (lat - 0.6 * north, lon - 0.6 * east, lat + 0.6 * north, lon + 0.6 * east)
     area = pm.Domain.from_area(box, spacing=0.12)
     if area.mesh is None:
         raise SystemExit("an area has a mesh")
     inside = np.flatnonzero(area.mesh.inside)[::5]
     points = pm.Problem(area, inside, pm.distance_loss(area, inside), 4.0)
-    pm.optimal(points, everywhere=True, gap=0.05).save(folder / "area.pmdp")
+    pm.optimal_everywhere(points, gap=0.05).save(folder / "area.pmdp")
     publish(server, "area", folder / "area.pmdp", area, streets, kind="table")
     return lat + 0.13 * north, lon - 0.11 * east
 

@@ -34,11 +34,10 @@ from scipy.spatial.distance import cdist
 
 import panda_mdp as pm
 from panda_mdp.city.draw import draw_problem
-from panda_mdp.panda.options import Options
-from panda_mdp.panda.schemes.scheme import Scheme
-from panda_mdp.panda.selection.candidates import spread_out
-from panda_mdp.panda.selection.centres import BallLaw
-from panda_paper.settings.paper_values import paper_value
+from panda_mdp.panda.candidates import spread_out
+from panda_mdp.panda.centres import BallLaw
+from panda_mdp.panda.selection import PandaOptions, Scheme
+from panda_paper.paper import paper_value
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = ((0.12, 1.0), (0.16, 0.2), (0.2, 1.0), (0.3, 1.0))
@@ -58,11 +57,10 @@ def drawn(records: int, epsilon: float, seed: int) -> pm.Problem:
 
 def line(name: str, scheme: Scheme, begin: float) -> str:
     """One line of the table: what a scheme costs, and whether its account holds."""
-    account = scheme.account()
-    holds = account is not None and account.violation <= scheme.delta
+    holds = scheme.account.violation <= scheme.delta
     share = scheme.expected_anchors / scheme.problem.size
     return (
-        f"| {name} | {1000 * scheme.expected_loss():.0f} m | {share:.1%} | "
+        f"| {name} | {1000 * scheme.expected_loss:.0f} m | {share:.1%} | "
         f"{'certified' if holds else 'NOT CERTIFIED'} | {time.perf_counter() - begin:.0f} s |"
     )
 
@@ -78,12 +76,12 @@ def rome(records: int, epsilon: float, delta: float, seed: int, candidates: bool
         f"exponential {1000 * exponential:.0f} m\n",
         "| selection | loss | download | account | time |\n|---|---|---|---|---|",
     ]
-    options = Options(gap=0.01, time_limit=120)
+    options = PandaOptions(gap=0.01, time_limit=120)
     for share, part in SETTINGS:
         begin = time.perf_counter()
         scheme = pm.BallAnchors(share * epsilon, part * delta).scheme(problem, delta, options)
         name = f"ball, centre {share * epsilon:g} /km, missing {part * delta:g}"
-        lines.append(line(f"{name}, radius {scheme.radius:.2f} km", scheme, begin))
+        lines.append(line(f"{name}, radius {scheme.law.radius:.2f} km", scheme, begin))
     for count in (records // 4, records // 2) if candidates else ():
         begin = time.perf_counter()
         selection = pm.BernoulliAnchors.alike(problem.domain, count, min(delta, 1e-7), problem)
@@ -97,15 +95,14 @@ def within(records: int, seed: int) -> tuple[str, float]:
     begin = time.perf_counter()
     problem = drawn(records, 15.0, seed)
     best = pm.optimal(problem, 0.02, time_limit=120)
-    answer = pm.calibrate(
-        problem, 0.15, families=("ball",), most_anchors=0.03 * records, centre_shares=APPENDIX
-    )
+    search = pm.SearchSpace(("ball",), most_anchors=0.03 * records, centre_shares=APPENDIX)
+    answer = pm.calibrate(problem, 0.15, search)
     if not isinstance(answer.selection, pm.BallAnchors):
         return f"| {records:,} | {seed} | nothing fits: {answer.binding} |", float("inf")
-    scheme = answer.selection.scheme(problem, 0.15, Options(gap=0.02, time_limit=120))
-    centre = f"centre {answer.selection.epsilon:g} /km, radius {scheme.radius:.2f} km"
+    scheme = answer.selection.scheme(problem, 0.15, PandaOptions(gap=0.02, time_limit=120))
+    centre = f"centre {answer.selection.epsilon:g} /km, radius {scheme.law.radius:.2f} km"
     bound = f"{1000 * best.loss:.0f} m (bound {1000 * (best.lower_bound or 0):.0f} m)"
-    return line(f"{records:,} | {seed} | {bound} | {centre}", scheme, begin), scheme.expected_loss()
+    return line(f"{records:,} | {seed} | {bound} | {centre}", scheme, begin), scheme.expected_loss
 
 
 def figures(seeds: list[int], sizes: list[int], jobs: int) -> None:
@@ -131,19 +128,19 @@ def candidates(records: int, count: int, delta: float, seed: int, limit: float) 
     """Many public candidates: budgets from the certificate, stage by stage, certified, audited."""
     problem = drawn(records, 5.0, seed)
     selection = pm.BernoulliAnchors.alike(problem.domain, count, min(delta, 1e-7), problem)
-    scheme = selection.scheme(problem, delta, Options(gap=0.05, time_limit=limit))
+    scheme = selection.scheme(problem, delta, PandaOptions(gap=0.05, time_limit=limit))
     stages: tuple[tuple[str, Callable[[], object]], ...] = (
         ("budgets", lambda: scheme.budgets.shape),
-        ("certificate", lambda: scheme.certificate),
-        ("table and its audit over all pairs", lambda: scheme.whole_table().mechanism),
-        ("expected loss, km", scheme.expected_loss),
+        ("certificate", lambda: scheme.account),
+        ("table and its audit over all pairs", lambda: scheme.whole_table.mechanism),
+        ("expected loss, km", lambda: scheme.expected_loss),
     )
     for name, stage in stages:
         begin = time.perf_counter()
         print(f"{name}: {stage()!r} in {time.perf_counter() - begin:.0f} s", flush=True)
-    audit = scheme.whole_table().mechanism.audit
+    audit = scheme.whole_table.mechanism.audit
     print(f"K={records:,}, {count:,} candidates, epsilon 5 per km, delta {delta:g}, seed {seed}: ")
-    print(f"certificate {scheme.certificate.holds}, audit of the rows {audit.holds}, {audit!r}")
+    print(f"certificate {scheme.failure is None}, audit of the rows {audit.holds}, {audit!r}")
 
 
 def centres(records: int, delta: float, seed: int) -> None:

@@ -34,8 +34,8 @@ from pathlib import Path
 import numpy as np
 
 import panda_mdp as pm
-from panda_mdp.panda.accounts.coverage import nearest_records, uncovered
-from panda_mdp.panda.accounts.leakage import leakages, worst_leakage
+from panda_mdp.panda.leakage import leakages, worst_leakage
+from panda_mdp.panda.margins import MarginPlan, candidate_values, nearest_records, uncovered
 
 ROOT = Path(__file__).resolve().parent.parent
 NEAR_KM = 2.0
@@ -131,8 +131,9 @@ def margins(city: pm.City) -> None:
                 selection = pm.BernoulliAnchors(
                     decay, alpha=alpha, rate=rate, radius=domain.diameter / 8
                 )
+                law = selection.on(domain)
                 found = np.array(
-                    [selection.margin(domain, int(x), int(y), 5.0, 1e-2) for x, y in pairs]
+                    [candidate_values(law, int(x), int(y), 5.0).margin(1e-2) for x, y in pairs]
                 )
                 finite = found[np.isfinite(found)]
                 mean = f"{finite.mean():.1f}" if len(finite) else "none"
@@ -150,7 +151,12 @@ def plan(city: pm.City) -> None:
         near = len(selection.on(domain).all_rows.anchor) / 5000
         sets = [selection.draw(domain, int(user)) for user in users]
         start = time.perf_counter()
-        found = pm.PandaPlan.over(problem, selection, np.unique(np.concatenate(sets)))
+        found = MarginPlan.over(
+            problem,
+            selection.on(domain),
+            np.unique(np.concatenate(sets)),
+            neighbours=selection.neighbours,
+        )
         stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in found.stages)
         print(
             f"{name}: {near:.1f} records within gamma, {len(found.anchors):,} anchors, "

@@ -70,13 +70,13 @@ Result = dict[str, Any]
 
 def table_file(folder: Path) -> bytes:
     """A table whose compact file has 5 MB, made once."""
-    path = folder / f"table-{RECORDS}-{OUTPUTS}.pmdc"
+    path = folder / f"table-{RECORDS}-{OUTPUTS}.pmdp"
     if not path.exists():
         print("making a table of 5 MB ...", flush=True)
         domain = small_domain(RECORDS)
         chosen = np.linspace(0, RECORDS - 1, OUTPUTS).astype(np.int64)
         problem = pm.Problem(domain, chosen, pm.distance_loss(domain, chosen), EPSILON)
-        pm.save_compact(pm.exponential(problem), path)
+        pm.compact(pm.exponential(problem)).save(path)
     return path.read_bytes()
 
 

@@ -18,7 +18,7 @@ import panda_mdp as pm
 from panda_mdp.base.processes import forget_peak, peak_mb
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.optimal.graph import MAX_EXPONENT
-from panda_mdp.methods.optimal.reference import solve_highs
+from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.privacy.repair import repair
 
 TOLERANCES = (1e-3, 1e-4, 1e-6)
@@ -35,7 +35,9 @@ def highs(algorithm: str) -> Callable[[pm.Problem, float, float], Row]:
     """HiGHS on the LP of the same constraint graph."""
 
     def run(problem: pm.Problem, limit: float, tolerance: float | None) -> Row:
-        return described(solve_highs(problem, "graph", algorithm, limit, tolerance))
+        return described(
+            solve_lp(problem, "graph", algorithm, time_limit=limit, tolerance=tolerance)
+        )
 
     if algorithm == "simplex":
         return lambda problem, gap, limit: run(problem, limit, None)
@@ -211,5 +213,5 @@ def timed(solver: str, problem: pm.Problem, gap: float, limit: float) -> Row:
     start = time.perf_counter()
     row = SOLVERS[solver](problem, gap, limit)
     seconds = row.pop("seconds", time.perf_counter() - start)
-    # What `solve_highs` prepares for the case that the time runs out is not HiGHS's.
+    # What `solve_lp` prepares for the case that the time runs out is not HiGHS's.
     return {**row, "seconds": seconds - row["stages"].get("loss exponential", 0.0)}

@@ -16,8 +16,6 @@ from scale import instance
 from scipy.spatial import cKDTree
 
 import panda_mdp as pm
-from panda_mdp.methods.optimal.backends import choose
-from panda_mdp.methods.optimal.solve import Solve
 
 EVERY = 4
 
@@ -48,7 +46,7 @@ def main() -> None:
 
 def solve(problem: pm.Problem, start: np.ndarray | None, backend: str) -> pm.Mechanism:
     """To 1 % from a table; from the usual one where there is none."""
-    return Solve(problem, 0.01, choose(backend, None)).run(start)  # type: ignore[arg-type]
+    return pm.optimal(problem, 0.01, backend=backend, initial=start)
 
 
 def sample(problem: pm.Problem) -> tuple[pm.Problem, np.ndarray]:

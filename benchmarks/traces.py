@@ -1,4 +1,4 @@
-"""Traces into visits: rows per second and memory, on a generated file in Rome's format.
+"""Traces into visits: rows per second and memory, on a generated CSV file.
 
     python benchmarks/traces.py                  # 2 million rows
     python benchmarks/traces.py --rows 21800000  # as many as the taxis of Rome left
@@ -21,10 +21,11 @@ from panda_mdp import City, count_visits, load_traces, synthetic_city
 TAXIS = 316
 
 
-def write_rome(city: City, path: Path, rows: int) -> None:
-    """`id;time;POINT(lat lon)` for taxis that jump between the city's junctions."""
+def write_csv(city: City, path: Path, rows: int) -> None:
+    """`user,time,lat,lon` for taxis that jump between the city's junctions."""
     rng = np.random.default_rng(0)
     with path.open("w") as stream:
+        stream.write("user,time,lat,lon\n")
         for start in range(0, rows, 100_000):
             count = min(100_000, rows - start)
             at = rng.integers(0, city.nodes, count)
@@ -33,7 +34,7 @@ def write_rome(city: City, path: Path, rows: int) -> None:
                 moment = (
                     f"2014-02-{1 + k // 86400 % 28:02d} {k // 3600 % 24:02d}:{k // 60 % 60:02d}"
                 )
-                stream.write(f"{k % TAXIS};{moment}:{k % 60:02d}.739166+01;POINT({lat} {lon})\n")
+                stream.write(f"{k % TAXIS},{moment}:{k % 60:02d}.739166+01,{lat},{lon}\n")
 
 
 def main() -> None:
@@ -43,11 +44,11 @@ def main() -> None:
     city = synthetic_city(43_160)
     domain = city.domain(5000)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "taxi.txt"
-        write_rome(city, path, arguments.rows)
+        path = Path(folder) / "taxi.csv"
+        write_csv(city, path, arguments.rows)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         start = time.perf_counter()
-        visits = count_visits(load_traces(path, "rome"), domain, limit_km=1.0)
+        visits = count_visits(load_traces(path), domain, limit_km=1.0)
         spent = time.perf_counter() - start
     more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
     print(visits)

@@ -49,12 +49,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         saved = best.save(folder / "city.pmdp")
-        pm.save_compact(best, folder / "city.pmdc")
-        table = pm.load_compact(folder / "city.pmdc")
+        short = pm.compact(best).save(folder / "short.pmdp")
+        table = pm.load(short)
         print(
             f"{saved.stat().st_size / 1e6:.1f} MB as .pmdp, "
-            f"{table.size_bytes / 1e6:.2f} MB compact, "
-            f"loss {100 * table.loss_cost:+.2f} %, audit {table.audit}"
+            f"{short.stat().st_size / 1e6:.2f} MB compact, "
+            f"loss {100 * table.details['compact']['loss_cost']:+.2f} %, audit {table.audit}"
         )
         task = task_of(domain, options.seed)
         # A record whose reports travel: half way out from the task.

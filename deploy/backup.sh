@@ -6,6 +6,16 @@ set -eu
 umask 077
 key=$1
 folder=$2
+case $PANDA_MDP_DATABASE in
+  postgres*://*) ;;
+  *)
+    [ -f "$PANDA_MDP_DATABASE" ] || {
+      echo "$PANDA_MDP_DATABASE: there is no database to back up; set PANDA_MDP_DATABASE to the server's" >&2
+      exit 1
+    }
+    ;;
+esac
+[ -f "$key" ] || { echo "$key: there is no operator's key to back up; give the server's" >&2; exit 1; }
 mkdir "$folder"
 case $PANDA_MDP_DATABASE in
   postgres*://*) pg_dump --format=custom --file="$folder/database" "$PANDA_MDP_DATABASE" ;;

@@ -30,7 +30,7 @@ def main(out: Path = Path("out/examples"), spacing: float = 0.1, epsilon: float 
     domain = pm.Domain.from_area([PARK, LAKE], spacing=spacing)
     outputs = np.flatnonzero(domain.mesh.inside)[::6]
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), epsilon)
-    here = pm.optimal(problem, everywhere=True)
+    here = pm.optimal_everywhere(problem)
     plain = pm.optimal(here.problem, backend="cpu")
     between = audit_mesh(domain.mesh, problem.outputs, plain.weights, epsilon)
     print(f"{domain.size} vertices, {1000 * spacing:g} m a side, epsilon {epsilon:g} per km")

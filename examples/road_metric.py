@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.plot.maps import draw_reports, draw_reports_legend
-from panda_mdp.plot.positions import plane_of
+from panda_mdp.plot.maps import Plane, draw_reports, draw_reports_legend
 from panda_mdp.plot.style import INK, circle_areas, draw_streets, map_axes, new_figure
 
 IntArray = npt.NDArray[np.int64]
@@ -56,7 +55,7 @@ def draw(
     tables: dict[str, pm.Mechanism],
 ) -> Figure:
     lat, lon = city.lat[nodes], city.lon[nodes]
-    plane = plane_of(lat, lon)
+    plane = Plane.around(lat, lon)
     points = plane.km(lat, lon)
     record = int(np.hypot(*points.T).argmin())
     figure = new_figure(12, 6.2)

@@ -98,7 +98,7 @@ def test_options_are_checked() -> None:
         travel_loss(city, domain, [0], [10])
     with pytest.raises(ProblemError, match="tasks is empty"):
         travel_loss(city, domain, [0], [])
-    with pytest.raises(ProblemError, match=r"sum to 0\.9"):
+    with pytest.raises(ProblemError, match=r"sums to 0\.9"):
         travel_loss(city, domain, [0], [1], [0.9])
     with pytest.raises(ProblemError, match="power is 0"):
         distance_loss(domain, [0], power=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 import tomllib
@@ -35,6 +36,8 @@ def test_one_version() -> None:
     assert release_check.version() == pm.__version__
     assert f"## [{pm.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
     assert f"\nversion: {pm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    for package in ("web/package.json", "web/package/package.json", "web/package-lock.json"):
+        assert json.loads((ROOT / package).read_text())["version"] == pm.__version__, package
 
 
 def test_the_lowest_versions_are_the_declared_ones() -> None:

@@ -1,4 +1,4 @@
-"""Files of version 5, for panda_verify.py: tables that are private at every point of an area.
+"""Files with a mesh, for panda_verify.py: tables that are private at every point of an area.
 
 A point takes a vertex of its triangle with its barycentric weight and draws from that vertex's row,
 so z(y|p) is linear in every triangle. The plane is the gnomonic projection at the mesh's middle:
@@ -10,7 +10,7 @@ the plane, t its distance from the middle there. In a triangle of side s with we
 and |grad log z| <= |grad z| / min(a, b, c). Along the segment between two points of a convex area
 that triangles cover these rates add up: log z(y|p) / z(y|q) <= rate d(p, q) (docs/everywhere.md).
 Vertices are the points s (i + j / 2, j sqrt(3) / 2), i and j whole, so t^2 = s^2 (i^2 + i j + j^2),
-and every inequality here is one of fractions. What is drawn is the law of a point within the stated
+and every inequality here is one of fractions. What is drawn is the law of a point within the
 resolution of the true one: its coordinates are rounded to 2^-30 s, and float64 projects it.
 """
 
@@ -27,38 +27,28 @@ CELLS = 1 << 24
 TRIANGLES = ((0, 0), (1, 0), (0, 1)), ((1, 1), (0, 1), (1, 0))  # of a cell of the lattice
 AROUND = (1, 0), (0, 1), (-1, 1), (-1, 0), (0, -1), (1, -1)
 
-def adapt(table, shapes, names):
-    """The arrays of such a file; returns what proves it."""
-    k, mesh = table.size, table.claims["mesh"]
-    need(table.kind == "haversine", "a mesh is over places")
-    corners = number(mesh["corners"], 3)
-    shapes |= {"mesh_vertices": (k, 2), "mesh_area": (corners, 2), "mesh_inside": (k,)}
-    names += ["mesh_vertices", "mesh_area", "mesh_inside"]
+def adapt(table, k, m):
+    """Takes the sections of such a file; returns what proves it."""
+    mesh = table.claims["mesh"]
+    need(table.kind == "haversine" and {*mesh} == {"middle", "spacing"}, "a mesh is over places")
+    table.spacing = Fraction(number(mesh["spacing"], 5e-324, (int, float)))
+    table.take("mesh_vertices", k, 2)
+    table.take("mesh_area", None, 2)
+    table.take("mesh_inside", k)
     return prove_everywhere
 
 def prove_everywhere(table):
     prove(table)
-    claims, stated, real = table.claims, table.claims["everywhere"], (int, float)
-    spacing = Fraction(number(claims["mesh"]["spacing"], 5e-324, real))
+    spacing, epsilon = table.spacing, table.epsilon
     vertices = {tuple(v): x for x, v in enumerate(rows(table.values["mesh_vertices"], 2))}
     need(len(vertices) == table.size, "a vertex is there twice")
     check_places(table, vertices, spacing)
     triangles = [*all_triangles(vertices)]
     check_cover(table, vertices)
     print(f"mesh: {len(triangles):,} triangles cover the area; the records are their corners")
-    rate, epsilon = number(stated["epsilon"], 0, real), number(claims["epsilon"], 0, real)
-    good = stated["holds"] is True and rate <= epsilon and stated["triangles"] == len(triangles)
-    need(good, "the stated audit of every point does not cover the claim")
-    check_rates(table, triangles, spacing, Fraction(rate))
-    print(f"points: all triangles, all outputs, at {rate!r}")
-    near, exact = number(stated["resolution_km"], 0, real), spacing / 2**30 + Fraction(1, 10**10)
-    need(abs(Fraction(near) - exact) <= exact / 10**9, "the resolution is another one")
-    words = f"z(y|p) <= exp({epsilon!r} (d(p, p') + {2 * near!r})) z(y|p')."
-    need(words in claims["snapping"], "the words about places say something else")
-    worst = [*map(number, stated["worst"])]
-    corners = {frozenset(t) for t, _ in triangles}
-    good = frozenset(worst[:3]) in corners and worst[3] in table.values["outputs"]
-    need(good and len(worst) == 4, "the stated worst triangle is none")
+    check_rates(table, triangles, spacing, Fraction(epsilon))
+    print(f"points: all triangles, all outputs, at {epsilon!r}")
+    near = float(spacing / 2**30 + Fraction(1, 10**10))
     table.holds = f"epsilon {epsilon!r} per km over all places of the area, to {near!r} km"
 
 def squared(i, j):  # the distance of a vertex from the middle, in spacings, squared
@@ -109,7 +99,8 @@ def check_cover(table, vertices):
     A triangle is left out only where a line along a side of it or of the area separates the two by
     more than MARGIN. The form f(u, v) = p u + q v in lattice coordinates has the squared length
     4 (p^2 - p q + q^2) / 3 in the plane. Coordinates are integers over 2^bits."""
-    area, least = whole(table.values["mesh_area"], table.claims["mesh"]["corners"])
+    area, least = whole(table.values["mesh_area"], len(table.values["mesh_area"]) // 2)
+    need(len(area) > 2, "the area has fewer than three corners")
     bits, sides = -least, [(b[0] - a[0], b[1] - a[1]) for a, b in zip(area, area[1:] + area[:1])]
     for (u, v), (du, dv) in zip(area, sides):
         left = [du * (b - v) - dv * (a - u) for a, b in area]

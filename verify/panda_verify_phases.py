@@ -1,4 +1,4 @@
-"""Files of version 4, for panda_verify.py: a user draws anchors (Phase I), then reports (Phase II).
+"""Files with a selection, for panda_verify.py: a user draws anchors (Phase I), then reports (Phase II).
 
 The claim: for all records x, x' what one user releases of x, anchors and report together, has a
 log-ratio to x' beyond epsilon d(x, x') with probability at most delta.
@@ -21,66 +21,54 @@ that agree to EDGE bits count as equal here: the edge of a ball is inside, the l
 from fractions import Fraction
 from itertools import combinations
 
-from panda_verify import METRICS, Q, TOTAL, check_form, check_loss, check_pairs, dyadic, exponential
+from panda_verify import METRICS, Q, TOTAL, check_loss, check_pairs, check_rows, dyadic, exponential
 from panda_verify import need, number, pack, rows, shift
 
 REAL = (int, float)
 ONE = 1 << Q
 EDGE = 46  # bits: distances that agree to so many are equal
-SUMMED = 1 + Fraction(1, 1 << 20)  # of stated probabilities and costs
 
-def adapt(table, shapes, names):
-    """The arrays of such a file; returns what proves it."""
-    chosen, (k, m) = table.claims["selection"], shapes["weights"]
-    shapes["weights"] = (number(table.claims["rows"], 1), m)
+BALL = {"kind", "delta", "epsilon", "table_epsilon", "radius", "outside"}
+COINS = {"kind", "delta", "delta_selection", "decay", "alpha", "rate", "radius", "tail"}
+
+def adapt(table, k, m):
+    """Takes the sections of such a file; returns what proves it."""
+    chosen = table.claims["selection"]
+    need("mesh" not in table.claims and type(chosen) is dict, "a mesh has no selection")
+    need(number(chosen["delta"], 0, REAL) < 1, "delta is no probability below 1")
     if chosen["kind"] == "ball":
-        c = number(chosen["centres"], 1)
-        need(chosen["outside"] in ("common", "nearest"), "rows of another kind outside a ball")
-        more = {"centres": (c,), "centre_weights": (k, c)}
-        more |= {"outside_weights": (c, m)} if chosen["outside"] == "common" else {}
+        need({*chosen} == BALL, "another selection")
+        c = len(table.take("centres", None))
+        need(c and chosen["outside"] in ("common", "nearest"), "rows of another kind outside")
+        table.take("centre_weights", k, c)
+        if chosen["outside"] == "common":
+            table.take("outside_weights", c, m)
+        table.rows = rows(table.take("weights", k, m), m)
     else:
-        need(chosen["kind"] == "coins", "anchors of an unknown kind")
-        c = number(chosen["candidates"], 1)
-        more = {"candidates": (c,), "anchor_rows": (c,)}
+        need(chosen["kind"] == "coins" and {*chosen} == COINS | {"neighbours"}, "another selection")
+        number(chosen["neighbours"], 1)
         whole = number(chosen["delta_selection"], 0, REAL) == 0
         need(whole, "a share of delta for Phase I: `panda-mdp audit FILE` verifies it")
-    shapes |= more
-    names += more
-    need("bound_pairs" not in table.claims, "such a file has no bound")
+        table.take("anchor_rows", len(table.take("candidates", None)))
+        table.rows = rows(table.take("weights", None, m), m)
     return prove_phases
 
 def prove_phases(table):
-    check_form(table)
-    claims, account, k = table.claims, table.claims["account"], table.size
-    epsilon = float(number(claims["epsilon"], 5e-324, REAL))
-    delta = number(claims["delta"], 0, REAL)
-    need(delta < 1 and claims["epsilon_unit"] == f"per {table.unit}", "delta or the unit")
-    words = (
-        "For all records x, x' of the domain: what one user releases of x, anchors and one "
-        f"report, exceeds a log-ratio of {epsilon!r} d(x, x') to x', d in {table.unit}, with "
-        f"probability at most {delta!r}. Both phases again spend both again."
-    )
-    need(claims["guarantee"] == words, "the words say something else")
-    need(account["pairs"] == k * (k - 1) // 2, "the account does not cover all pairs")
-    stated, told = (number(account[a], 0, REAL) for a in ("violation", "selection_epsilon"))
-    need(stated <= delta, "the stated violation exceeds delta")
+    check_rows(table)
+    chosen, epsilon, k = table.claims["selection"], table.epsilon, table.size
+    delta = chosen["delta"]
     print(f"rows: {k:,} records, {len(table.rows):,} rows; every row sums to 2^62")
     metric = METRICS[table.kind](table)
-    scheme = (Balls if claims["selection"]["kind"] == "ball" else Coins)(table, metric)
+    scheme = (Balls if chosen["kind"] == "ball" else Coins)(table, metric)
     print(f"metric: {table.kind}, {table.unit}; symmetric, distinct records, triangles to 1e-9")
-    scheme.check_anchors(told)
-    print(f"anchors: alone they tell at most {told!r} per {table.unit}, all pairs")
+    scheme.check_anchors()
     violation = max(scheme.violation(i, j, *dyadic(epsilon)) for i, j in combinations(range(k), 2))
-    good = violation <= Fraction(delta) and violation <= Fraction(stated) * SUMMED
-    need(good, f"epsilon is exceeded with probability {float(violation)!r}")
+    need(violation <= Fraction(delta), f"epsilon is exceeded with probability {float(violation)!r}")
     how = "exactly" if isinstance(scheme, Balls) else "at most"
     print(f"pairs: all {k * (k - 1) // 2:,}; epsilon is exceeded with {how} {float(violation)!r}")
-    prior = [Fraction(p) for p in table.values["prior"]]
-    size = sum(p * scheme.download(x) for x, p in enumerate(prior))
-    said = Fraction(number(account["expected_anchors"], 0, REAL))
-    need(size <= said * SUMMED and said <= size * SUMMED, "the download is another one")
+    size = sum(Fraction(p) * scheme.download(x) for x, p in enumerate(table.prior))
+    print(f"download: {float(size)!r} rows on average")
     table.rows = [scheme.reports(x) for x in range(k)]
-    claims |= {"lower_bound": None, "gap": None}
     check_loss(table, metric)
     table.holds = f"epsilon {epsilon!r} per {table.unit} with delta {delta!r} over all pairs"
 
@@ -127,12 +115,12 @@ class Balls:
         for same, reports in zip(self.balls.values(), self.rows):
             chance = sum(self.law[x][c] for c in same)
             yield from (chance * w for w in reports[x])
-    def check_anchors(self, told):
+    def check_anchors(self):
         chosen = self.table.claims["selection"]
         first, second = (number(chosen[a], 5e-324, REAL) for a in ("epsilon", "table_epsilon"))
-        need(told <= first, "the centre tells more than its epsilon")
-        check_pairs(self.law, self.metric, told)
-        check_pairs(self.table.rows, self.metric, second)
+        check_pairs(self.law, self.metric, float(first))
+        check_pairs(self.table.rows, self.metric, float(second))
+        print(f"anchors: alone they tell at most {first!r} per {self.table.unit}, all pairs")
     def violation(self, i, j, n, e):
         """J_i 2^64 <= floor(2^64 exp(epsilon d)) J_j for all balls and reports at once, both ways;
         where it fails, the masses. Masses are below 2^124, factors beyond 2^124 change nothing."""
@@ -218,11 +206,8 @@ class Coins:
                     up, down = max((high, low2), (TOTAL - low, TOTAL - high2), key=ratio)
                     products[side] = -(-products[side] * up // down)
         return max(products)
-    def check_anchors(self, told):
-        n, e = dyadic(Fraction(told) * SUMMED)
-        for i, j in combinations(range(self.table.size), 2):
-            t = min(self.metric.exponent(i, j, n, e), 1000 << Q)
-            need(self.leak(i, j) <= exponential(t, False), "the anchors tell more")
+    def check_anchors(self):
+        pass  # what they tell is part of every violation
     def violation(self, i, j, n, e):
         t, leak = min(self.metric.exponent(i, j, n, e), 1000 << Q), self.leak(i, j)
         room = (exponential(t, False) << 64) // leak
@@ -232,7 +217,7 @@ class Coins:
     def unsafe(self, i, j, who, room):
         """The probability, from above, that the nearest anchors a of i and b of j in one set that
         `who` draws have rows farther from each other than `room`; what is very rare counts too."""
-        coins, tiny = self.coins[who], int(Fraction(self.table.claims["delta"]) * ONE) >> 20
+        coins, tiny = self.coins[who], int(Fraction(self.table.claims["selection"]["delta"]) * ONE) >> 20
         none, total = ONE, 0
         for n, a in enumerate(self.order[i]):
             if none <= tiny:
@@ -269,8 +254,9 @@ def ratio(pair):
     return Fraction(*pair)
 
 def best_output(table):  # without a record
-    prior, costs = table.values["prior"], rows(table.values["loss"], len(table.rows[0]))
-    mean = [sum(Fraction(p) * Fraction(c) for p, c in zip(prior, cs)) for cs in zip(*costs)]
+    need(table.loss is not None, "rows of nobody's anchors need losses")
+    costs = rows(table.loss, len(table.rows[0]))
+    mean = [sum(Fraction(p) * Fraction(c) for p, c in zip(table.prior, cs)) for cs in zip(*costs)]
     return mean.index(min(mean))
 
 def units(low, high):

@@ -40,14 +40,16 @@ def rogue(folder: Path) -> Standin:
     domain = small_domain(12)
     outputs = np.array([1, 5, 9])
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
-    path = folder / "city.pmdc"
-    return Standin(path, pm.save_compact(pm.exponential(problem), path))
+    path = folder / "city.pmdp"
+    table = pm.compact(pm.exponential(problem))
+    table.save(path)
+    return Standin(path, table)
 
 
 def client(server: Standin, folder: Path, **limits: Any) -> Client:
     """A careful user of it."""
     allowed = Allowance(**{"epsilon": 5.0, "period_epsilon": 50.0, **limits})
-    return Client(URL, TOKEN, folder, allowed, transport=server.transport)
+    return Client(URL, TOKEN, folder, allowed, network=server.network)
 
 
 def deployed(**advice: Any) -> Running:

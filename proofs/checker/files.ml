@@ -1,5 +1,5 @@
-(* A .pmdp archive or a .pmdc compact table, its sums checked, as a certificate and arrays. The formats
-   are in docs/format.md. *)
+(* A file, its sum checked, as a header and arrays. The format is in docs/format.md; tables of PAnDA and of
+   meshes are refused by name. *)
 exception Unreadable of string
 
 let need condition reason = if not condition then raise (Unreadable reason)
@@ -13,96 +13,17 @@ type table = {
   unit : string;
   records : int;
   outputs : int;
-  reports : string; (* what outputs are: records, places or labels *)
   width : int; (* of a vector *)
   arrays : (string * values) list;
-  floors : Z.t list; (* none in an archive *)
+  floors : Z.t list; (* none where weights are an array *)
 }
 
-let metric_arrays = function
-  | "haversine" -> [ "lat"; "lon" ]
-  | "matrix" -> [ "distances" ]
-  | "euclidean" | "angular" -> [ "vectors" ]
-  | _ -> raise (Unreadable "distances of an unknown kind")
-
-let is_whole name = List.mem name [ "outputs"; "nodes"; "weights"; "bound_pairs" ]
-
-let values name raw =
-  let n = String.length raw / 8 in
-  if is_whole name then Whole (Array.init n (fun i -> String.get_int64_le raw (8 * i)))
-  else Real (Array.init n (fun i -> Int64.float_of_bits (String.get_int64_le raw (8 * i))))
-
-let bytes n f =
-  let b = Bytes.create (8 * n) in
-  for i = 0 to n - 1 do
-    Bytes.set_int64_le b (8 * i) (f i)
-  done;
-  Bytes.unsafe_to_string b
-
-let shape_text = function
-  | [ a ] -> Printf.sprintf "(%d,)" a
-  | shape -> "(" ^ String.concat ", " (List.map string_of_int shape) ^ ")"
-
-let product = List.fold_left ( * ) 1
-let same_names a b = List.sort compare a = List.sort compare b
-
-(* ---- archives *)
-
-type member = { name : string; packed : string; size : int; crc : int; deflated : bool }
-
 let unsigned data at = Int32.to_int (String.get_int32_le data at) land 0xffffffff
+let product = List.fold_left ( * ) 1
 
-let members data =
-  let size = String.length data in
-  need (size > 81 + 22) "the file is too short";
-  let body = String.sub data 0 (size - 81) in
-  let seal = "panda-mdp sha256 " ^ Sha256.hex body in
-  need (String.sub data (size - 81) 81 = seal) "foreign, damaged or truncated: the seal does not fit";
-  let ending = size - 81 - 22 in
-  need (String.sub data ending 4 = "PK\005\006") "no end of the archive";
-  let count = String.get_uint16_le data (ending + 10) in
-  let at = ref (unsigned data (ending + 16)) in
-  let total = ref 0 in
-  List.init count (fun _ ->
-      need (!at + 46 <= ending && String.sub data !at 4 = "PK\001\002") "a damaged directory";
-      let flags = String.get_uint16_le data (!at + 8) and how = String.get_uint16_le data (!at + 10) in
-      let crc = unsigned data (!at + 16) and packed = unsigned data (!at + 20) in
-      let plain = unsigned data (!at + 24) in
-      let name_size = String.get_uint16_le data (!at + 28) in
-      let rest = String.get_uint16_le data (!at + 30) + String.get_uint16_le data (!at + 32) in
-      let start = unsigned data (!at + 42) in
-      need (!at + 46 + name_size + rest <= ending) "a damaged directory";
-      let name = String.sub data (!at + 46) name_size in
-      need (flags land 1 = 0 && (how = 0 || how = 8)) "a member is not deflated";
-      at := !at + 46 + name_size + rest;
-      total := !total + plain;
-      need (!total <= plain_limit size) "it would unpack to too much";
-      need (start + 30 <= ending && String.sub data start 4 = "PK\003\004") "a damaged member";
-      let local = String.get_uint16_le data (start + 26) in
-      let from = start + 30 + local + String.get_uint16_le data (start + 28) in
-      need (from + packed <= ending && String.sub data (start + 30) local = name) "a damaged member";
-      { name; packed = String.sub data from packed; size = plain; crc; deflated = how = 8 })
-
-let unpack m =
-  let text = if m.deflated then fst (Inflate.raw m.packed 0 m.size) else m.packed in
-  need (String.length text = m.size && Inflate.crc32 text = m.crc) (m.name ^ " is damaged");
-  text
-
-(* The bytes of an array: a header that says exactly what is due, then the numbers. *)
-let npy name shape text =
-  let length = 8 * product shape in
-  let head = String.length text - length in
-  need (head > 10 && head <= 256) (name ^ ": another size");
-  let due =
-    Printf.sprintf "{'descr': '%s', 'fortran_order': False, 'shape': %s, }"
-      (if is_whole name then "<i8" else "<f8") (shape_text shape)
-  in
-  need (String.sub text 0 8 = "\147NUMPY\001\000") (name ^ " is no array");
-  need (String.get_uint16_le text 8 = head - 10) (name ^ " is no array");
-  need (String.trim (String.sub text 10 (head - 10)) = due) (name ^ " has another type or shape");
-  String.sub text head length
-
-(* ---- compact tables *)
+let int64 z =
+  need (Z.fits_int64 z) "a number beyond 64 bits";
+  Z.to_int64 z
 
 let planes text count =
   need (text <> "") "a wrong section";
@@ -119,30 +40,6 @@ let planes text count =
 let running sums =
   let total = ref Z.zero in
   Array.map (fun v -> total := Z.add !total v; !total) sums
-
-let sealed_sections data =
-  let size = String.length data - 32 in
-  need (size >= 22) "the file is too short";
-  let raw = String.concat "" (List.init 32 (fun i -> Printf.sprintf "%02x" (Char.code data.[size + i]))) in
-  need (Sha256.hex (String.sub data 0 size) = raw) "damaged or truncated";
-  let at = ref (22 + unsigned data 18) in
-  need (!at <= size) "the header is longer than the file";
-  let claims = Json.parse (String.sub data 22 (!at - 22)) in
-  let parts =
-    match Json.get "sections" claims with
-    | Json.Object items ->
-        List.map
-          (fun (name, length) ->
-            let length = Json.whole length in
-            need (length >= 0 && !at + length <= size) "a section is longer than the file";
-            let part = String.sub data !at length in
-            at := !at + length;
-            (name, part))
-          items
-    | _ -> raise (Unreadable "no sections")
-  in
-  need (!at = size) "the sections are not as long as the header says";
-  (claims, parts)
 
 let total = Z.shift_left Z.one 62
 
@@ -195,161 +92,250 @@ let block text n floors =
   done;
   rows
 
-(* ---- both *)
+(* ---- sections *)
 
-let int64 z =
-  need (Z.fits_int64 z) "a number beyond 64 bits";
-  Z.to_int64 z
+type section = { coding : string; shape : int list; text : string }
 
-let read_compact data shapes names =
-  let claims, parts = sealed_sections data in
-  let k, m, names =
-    match shapes claims "weights" with
-    | [ k; m ] -> (k, m, List.filter (fun n -> n <> "weights") (names claims))
-    | _ -> assert false
+let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss"; "bound_multipliers" ]
+let wholes = [ "nodes"; "outputs"; "bound_pairs"; "weights"; "floor"; "starts"; "columns"; "values"; "order" ]
+
+let codings name =
+  if List.mem name reals then [ "degrees"; "float64" ]
+  else if List.mem name wholes then [ "integers"; "int64" ]
+  else if name = "blocks" then [ "blocks" ]
+  else []
+
+let whole_from least v =
+  let n = Json.whole v in
+  need (n >= least && n < 1 lsl 53) "a number is out of range";
+  n
+
+let sealed_sections data =
+  let size = String.length data - 32 in
+  need (size >= 14 && String.sub data 0 10 = "panda-mdp\n") "foreign, or the file is too short";
+  let raw = String.concat "" (List.init 32 (fun i -> Printf.sprintf "%02x" (Char.code data.[size + i]))) in
+  need (Sha256.hex (String.sub data 0 size) = raw) "damaged or truncated";
+  let at = ref (14 + unsigned data 10) in
+  need (!at <= size) "the header is longer than the file";
+  let text = String.sub data 14 (!at - 14) in
+  let claims = Json.parse text in
+  need (String.for_all (fun c -> c < '\128') text && Json.canonical claims = text && Json.plain claims)
+    "the header is not in its canonical form";
+  let version = Json.get "version" claims in
+  need (Json.text (Json.get "format" claims) = "panda-mdp table" && version = Json.Number "1") "a foreign format";
+  List.iter
+    (fun name -> need (not (Json.has name claims)) ("a table with a " ^ name ^ " is not read here"))
+    [ "selection"; "mesh" ];
+  let plain = ref 0 in
+  let one (name, entry) =
+    match entry with
+    | Json.List [ coding; Json.List shape; length ] ->
+        let coding = Json.text coding and shape = List.map (whole_from 0) shape in
+        let length = whole_from 0 length in
+        need (List.mem coding (codings name)) (name ^ " is no section that is known here");
+        need (!at + length <= size) "a section is longer than the file";
+        let part = String.sub data !at length in
+        at := !at + length;
+        List.iter (fun n -> need (n < 1 lsl 31) "a shape beyond memory") shape;
+        plain := !plain + (match shape with [ _; _; n ] -> 16 * n | _ -> 8 * product shape);
+        need (!plain >= 0 && !plain <= plain_limit size) "it would unpack to too much";
+        (name, { coding; shape; text = part })
+    | _ -> raise (Unreadable "a section without coding, shape and length")
   in
-  need (same_names ([ "order"; "floors"; "blocks" ] @ names) (List.map fst parts)) "missing or other sections";
-  let plain = List.fold_left (fun s n -> s + (8 * product (shapes claims n))) (8 * k * m) names in
-  need (m <= 65536 && plain <= plain_limit (String.length data)) "it would unpack to too much";
-  let integers name count = running (planes (Inflate.zlib (List.assoc name parts) (1 + (8 * count))) count) in
-  let order = Array.map (fun z -> Int64.to_int (int64 z)) (integers "order" k) in
+  let sections =
+    match Json.get "sections" claims with
+    | Json.Object items -> List.map one items
+    | _ -> raise (Unreadable "no sections")
+  in
+  need (!at = size) "the sections are not as long as the header says";
+  (claims, sections)
+
+let numbers name s =
+  let count = product s.shape in
+  let bits =
+    match s.coding with
+    | "float64" | "int64" ->
+        let text = Inflate.zlib s.text (8 * count) in
+        need (String.length text = 8 * count) "a wrong section";
+        Array.init count (fun i -> String.get_int64_le text (8 * i))
+    | _ ->
+        let sums = Array.map int64 (running (planes (Inflate.zlib s.text (1 + (8 * count))) count)) in
+        if s.coding = "integers" then sums
+        else Array.map (fun n -> Int64.bits_of_float (Int64.to_float n /. 1e7)) sums
+  in
+  if List.mem name wholes then Whole bits else Real (Array.map Int64.float_of_bits bits)
+
+let names_are names = function
+  | Json.Object items -> List.sort compare (List.map fst items) = List.sort compare names
+  | _ -> false
+
+let check_header claims =
+  let known =
+    names_are [ "format"; "version"; "sections"; "epsilon"; "domain"; "outputs"; "loss"; "notes" ] claims
+    && names_are [ "kind"; "unit"; "labels" ] (Json.get "domain" claims)
+    && names_are [ "kind"; "labels" ] (Json.get "outputs" claims)
+    && names_are [ "power"; "unit" ] (Json.get "loss" claims)
+    && names_are
+         [ "method"; "library"; "date"; "prior_source"; "stages"; "details"; "lower_bound"; "loss" ]
+         (Json.get "notes" claims)
+  in
+  need known "a field is missing, or another is there";
+  let notes = Json.get "notes" claims in
+  let text = function Json.Text _ -> () | _ -> raise (Unreadable "a text is due") in
+  let number_or_null = function Json.Word "null" -> () | v -> ignore (Json.number v) in
+  List.iter (fun name -> text (Json.get name notes)) [ "method"; "library"; "date"; "prior_source" ];
+  text (Json.get "unit" (Json.get "loss" claims));
+  (match Json.get "stages" notes with
+  | Json.List stages ->
+      List.iter
+        (function
+          | Json.List [ name; seconds ] -> text name; ignore (Json.number seconds)
+          | _ -> raise (Unreadable "a stage is a name and seconds"))
+        stages
+  | _ -> raise (Unreadable "stages are a list"));
+  (match Json.get "details" notes with
+  | Json.Object _ -> ()
+  | _ -> raise (Unreadable "details are no object"));
+  number_or_null (Json.get "lower_bound" notes);
+  number_or_null (Json.get "loss" notes)
+
+let metric_arrays = function
+  | "haversine" -> [ "lat"; "lon" ]
+  | "matrix" -> [ "distances" ]
+  | "euclidean" | "angular" -> [ "vectors" ]
+  | _ -> raise (Unreadable "distances of an unknown kind")
+
+let check_labels labels count =
+  match labels with
+  | Json.Word "null" -> ()
+  | Json.List names ->
+      let plain = function Json.Text _ | Json.Number _ | Json.Word ("true" | "false") -> true | _ -> false in
+      need (List.for_all plain names && List.length names = count
+            && List.length (List.sort_uniq compare names) = count) "labels are not distinct texts or numbers"
+  | _ -> raise (Unreadable "labels are no list")
+
+(* Rows that are told as what lies above a floor, written out. *)
+let written_out floor starts columns values k m =
+  let at = Array.map Int64.to_int in
+  let starts = at starts and columns = at columns in
+  need (Array.length starts = k + 1 && starts.(0) = 0 && starts.(k) = Array.length columns) "entries of no row";
+  let rows = Array.init (k * m) (fun i -> floor.(i mod m)) in
+  for x = 0 to k - 1 do
+    need (starts.(x) <= starts.(x + 1) && starts.(x + 1) <= Array.length columns) "starts that fall";
+    for i = starts.(x) to starts.(x + 1) - 1 do
+      let y = columns.(i) in
+      need (y >= 0 && y < m && (i = starts.(x) || columns.(i - 1) < y)) "columns do not ascend";
+      rows.((x * m) + y) <- values.(i)
+    done
+  done;
+  rows
+
+let from_blocks floor order s k m =
+  need (m <= 65536 && Array.length order = k) "blocks of another shape";
   let place = Array.make k (-1) in
   Array.iteri
     (fun i x ->
+      let x = Int64.to_int x in
       need (x >= 0 && x < k && place.(x) < 0) "the order does not name each record once";
       place.(x) <- i)
     order;
-  let floors = integers "floors" m in
-  let raw name =
-    let count = product (shapes claims name) in
-    let bits =
-      if is_whole name then Array.map int64 (integers name count)
-      else
-        match Json.text (Json.get name (Json.get "arrays" claims)) with
-        | "float64" ->
-            let text = Inflate.zlib (List.assoc name parts) (8 * count) in
-            need (String.length text = 8 * count) "a wrong section";
-            Array.init count (fun i -> String.get_int64_le text (8 * i))
-        | "degrees" ->
-            Array.map (fun z -> Int64.bits_of_float (Int64.to_float (int64 z) /. 1e7)) (integers name count)
-        | _ -> raise (Unreadable "an array in an unknown coding")
-    in
-    let at = if name = "lat" || name = "lon" then fun i -> bits.(place.(i)) else fun i -> bits.(i) in
-    (name, bytes count at)
-  in
-  let ends = match Json.get "blocks" claims with
-    | Json.List l -> List.map Json.whole l
-    | _ -> raise (Unreadable "no blocks") in
-  let blocks = List.assoc "blocks" parts in
-  need (List.for_all (fun l -> l >= 0) ends && List.fold_left ( + ) 0 ends = String.length blocks
-        && List.length ends = (k + 255) / 256) "the blocks do not fit their section";
+  let floors = Array.map Z.of_int64 floor in
+  need (Array.for_all (fun z -> Z.sign z >= 0) floors
+        && Z.leq (Array.fold_left Z.add Z.zero floors) total) "the floors are no weights";
   let at = ref 0 in
   let rows =
     Array.concat
-      (List.mapi
-         (fun b length ->
-           let text = String.sub blocks !at length in
-           at := !at + length;
-           block text (min 256 (k - (256 * b))) floors)
-         ends)
+      (List.init ((k + 255) / 256) (fun b ->
+           need (!at + 4 <= String.length s.text) "blocks end early";
+           let length = unsigned s.text !at in
+           need (!at + 4 + length <= String.length s.text) "blocks end early";
+           let text = String.sub s.text (!at + 4) length in
+           at := !at + 4 + length;
+           block text (min 256 (k - (256 * b))) floors))
   in
-  let weights = bytes (k * m) (fun i -> int64 rows.(place.(i / m)).(i mod m)) in
-  (claims, ("weights", weights) :: List.map raw names, Array.to_list floors)
-
-let read_archive data shapes names =
-  let all = members data in
-  let listed = List.map (fun m -> m.name) all in
-  need (List.length (List.sort_uniq compare listed) = List.length listed) "a member is there twice";
-  let member name =
-    match List.find_opt (fun m -> m.name = name) all with
-    | Some m -> unpack m
-    | None -> raise (Unreadable ("no " ^ name))
-  in
-  let claims = Json.parse (member "certificate.json") in
-  let names = names claims @ [ "prior"; "loss" ]
-    @ if Json.has "bound_pairs" claims then [ "bound_pairs"; "bound_multipliers" ] else [] in
-  let path name = "arrays/" ^ name ^ ".npy" in
-  need (same_names ("certificate.json" :: List.map path names) listed) "missing or other members";
-  let state = Buffer.create 65536 in
-  (match claims with
-  | Json.Object items ->
-      Buffer.add_string state
-        (Json.canonical (Json.Object (List.filter (fun (n, _) -> n <> "sha256") items)))
-  | _ -> raise (Unreadable "the certificate is no object"));
-  let raw =
-    List.map
-      (fun name ->
-        let text = member (path name) in
-        Buffer.add_string state (Printf.sprintf "\n%s %d\n" (path name) (String.length text));
-        Buffer.add_string state text;
-        (name, npy name (shapes claims name) text))
-      (List.sort (fun a b -> compare (path a) (path b)) names)
-  in
-  need (Json.text (Json.get "sha256" claims) = Sha256.hex (Buffer.contents state))
-    "the certificate's sum does not fit";
-  (claims, raw, [])
+  need (!at = String.length s.text) "blocks are longer than their rows";
+  let weights = Array.init (k * m) (fun i -> int64 rows.(place.(i / m)).(i mod m)) in
+  let stored = ref 0 in
+  Array.iteri (fun i w -> if w <> floor.(i mod m) then incr stored) weights;
+  need (s.shape = [ k; m; !stored ]) "blocks of another number of entries";
+  weights
 
 let read data =
-  let compact = String.length data > 18 && String.sub data 0 18 = "panda-mdp compact\n" in
-  let field outer name claims = Json.get name (if outer = "" then claims else Json.get outer claims) in
-  let whole least outer name claims =
-    let n = Json.whole (field outer name claims) in
-    need (n >= least && n < 1 lsl 31) (name ^ " is out of range");
-    n
+  let claims, sections = sealed_sections data in
+  check_header claims;
+  let taken = ref [] in
+  let has name = List.mem_assoc name sections in
+  let section name =
+    match List.assoc_opt name sections with
+    | Some s -> taken := name :: !taken; s
+    | None -> raise (Unreadable ("the section " ^ name ^ " is missing"))
   in
-  let kind claims = Json.text (field "domain" "kind" claims) in
-  let width claims = if metric_arrays (kind claims) = [ "vectors" ] then whole 1 "domain" "dimensions" claims else 0 in
-  let shapes claims name =
-    let k = whole 2 "domain" "records" claims and m = whole 1 "" "outputs" claims in
-    match name with
-    | "lat" | "lon" | "nodes" | "prior" -> [ k ]
-    | "vectors" -> [ k; width claims ]
-    | "distances" -> [ k; k ]
-    | "outputs" | "output_lat" | "output_lon" -> [ m ]
-    | "bound_pairs" -> [ whole 0 "" "bound_pairs" claims; 2 ]
-    | "bound_multipliers" -> [ whole 0 "" "bound_pairs" claims; m ]
-    | _ -> [ k; m ]
+  let take name shape =
+    let s = section name in
+    need (List.length s.shape = List.length shape
+          && List.for_all2 (fun a b -> b < 0 || a = b) s.shape shape) (name ^ " has another shape");
+    (name, numbers name s)
   in
-  let reports claims =
-    match if Json.has "reports" claims then Json.get "reports" claims else Json.Word "null" with
-    | Json.Word "null" -> "records"
-    | said -> Json.text (Json.get "kind" said)
-  in
-  let names claims =
-    let places =
-      match reports claims with
-      | "records" | "labels" -> []
-      | "places" -> [ "output_lat"; "output_lon" ]
-      | other -> raise (Unreadable ("outputs of kind " ^ other))
-    in
-    let nodes =
-      match field "domain" "nodes" claims with
-      | Json.Word "true" -> [ "nodes" ]
-      | Json.Word "false" -> []
-      | _ -> raise (Unreadable "nodes is not true or false")
-    in
-    metric_arrays (kind claims) @ [ "outputs"; "weights" ] @ nodes @ places
-  in
-  let claims, raw, floors = (if compact then read_compact else read_archive) data shapes names in
-  let form = if compact then "panda-mdp compact table" else "panda-mdp mechanism" in
-  let version = if reports claims = "records" then 1 else 2 in
-  need (Json.text (Json.get "format" claims) = form && whole 1 "" "version" claims = version
-        && whole 62 "" "bits" claims = 62) "a foreign format";
-  let kind = kind claims and unit = Json.text (field "domain" "unit" claims) in
+  let whole name shape = match take name shape with _, Whole a -> a | _ -> assert false in
+  let optional name shape = if has name then [ take name shape ] else [] in
+  let domain = Json.get "domain" claims and outputs = Json.get "outputs" claims in
+  let kind = Json.text (Json.get "kind" domain) and unit = Json.text (Json.get "unit" domain) in
   need (kind <> "haversine" || unit = "km") "great circles are in km";
   need (kind <> "angular" || unit = "rad") "angles are in rad";
-  let tag = kind ^ "|" ^ unit in
-  let about names =
-    String.concat ""
-      (List.map
-         (fun name ->
-           (if is_whole name then "<i8" else "<f8") ^ shape_text (shapes claims name) ^ List.assoc name raw)
-         names)
+  let first = section (List.hd (metric_arrays kind)) in
+  let k = match first.shape with k :: _ -> k | [] -> 0 in
+  let width = match first.shape with [ _; w ] when metric_arrays kind = [ "vectors" ] -> w | _ -> 0 in
+  need (k >= 2 && (width > 0 || metric_arrays kind <> [ "vectors" ])) "fewer than two records";
+  let shape = match kind with "haversine" -> [ k ] | "matrix" -> [ k; k ] | _ -> [ k; width ] in
+  let places = List.map (fun name -> take name shape) (metric_arrays kind) in
+  check_labels (Json.get "labels" domain) k;
+  let labels = Json.get "labels" outputs in
+  let reports, m =
+    match Json.text (Json.get "kind" outputs) with
+    | "records" ->
+        need (labels = Json.Word "null") "records have labels of their own";
+        let found = whole "outputs" [ -1 ] in
+        let indices = List.sort_uniq compare (Array.to_list found) in
+        need (List.length indices = Array.length found
+              && List.for_all (fun y -> y >= 0L && Int64.to_int y < k) indices) "an output is no record, or twice";
+        ([], Array.length found)
+    | "places" ->
+        let lat = take "output_lat" [ -1 ] in
+        let m = match lat with _, Real a -> Array.length a | _ -> 0 in
+        let lon = take "output_lon" [ m ] in
+        let within least most = function _, Real a -> Array.for_all (fun v -> v >= least && v <= most) a | _ -> false in
+        need (within (-90.) 90. lat && within (-180.) (Float.pred 180.) lon) "an output is no place";
+        ([], m)
+    | "labels" -> ([], match labels with Json.List names -> List.length names | _ -> 0)
+    | other -> raise (Unreadable ("outputs of kind " ^ other))
   in
-  let named = Sha256.hex (Printf.sprintf "|u1(%d,)" (String.length tag) ^ tag ^ about (metric_arrays kind)) in
-  need (Json.text (field "domain" "fingerprint" claims) = named) "the certificate is of other records";
-  let subject = String.sub named 0 32 ^ ":" ^ Sha256.hex (about [ "outputs"; "weights" ]) in
-  need ((not (compact || Json.has "subject" claims)) || Json.text (Json.get "subject" claims) = subject)
-    "the certificate is of another table";
-  { claims; kind; unit; records = whole 2 "domain" "records" claims; outputs = whole 1 "" "outputs" claims;
-    reports = reports claims; width = width claims; arrays = List.map (fun (name, text) -> (name, values name text)) raw; floors }
+  need (m >= 1) "no outputs";
+  check_labels labels m;
+  let power = Json.get "power" (Json.get "loss" claims) in
+  (match power with
+  | Json.Word "null" -> ()
+  | v -> need (Json.number v > 0. && not (has "loss")) "losses twice, or a power that is none");
+  let others = optional "nodes" [ k ] @ optional "prior" [ k ] @ optional "loss" [ k; m ] in
+  need (8 * k * m <= plain_limit (String.length data)) "it would unpack to too much";
+  let weights, floors =
+    if has "weights" then (whole "weights" [ k; m ], [])
+    else
+      let floor = whole "floor" [ m ] in
+      let sums = List.map Z.of_int64 (Array.to_list floor) in
+      if has "blocks" then (from_blocks floor (whole "order" [ k ]) (section "blocks") k m, sums)
+      else
+        let columns = whole "columns" [ -1 ] in
+        let values = whole "values" [ Array.length columns ] in
+        (written_out floor (whole "starts" [ k + 1 ]) columns values k m, sums)
+  in
+  let bound =
+    if has "bound_pairs" || has "bound_multipliers" then
+      let pairs = take "bound_pairs" [ -1; 2 ] in
+      let e = match pairs with _, Whole a -> Array.length a / 2 | _ -> 0 in
+      [ pairs; take "bound_multipliers" [ e; m ] ]
+    else []
+  in
+  let names = List.sort_uniq compare !taken in
+  need (names = List.sort compare (List.map fst sections)) "sections that do not belong to it";
+  { claims; kind; unit; records = k; outputs = m; width; floors;
+    arrays = places @ reports @ others @ bound @ [ ("weights", Whole weights) ] }

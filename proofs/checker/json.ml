@@ -109,6 +109,17 @@ let rec canonical = function
       let item (name, v) = "\"" ^ name ^ "\":" ^ canonical v in
       "{" ^ String.concat "," (List.map item (List.sort compare items)) ^ "}"
 
+(* Whether no number has an exponent that it does not need. *)
+let rec plain = function
+  | Number n ->
+      String.lowercase_ascii n = n
+      && (not (String.contains n 'e')
+         || let size = Float.abs (float_of_string n) in
+            size < 1e-4 || size >= 1e16)
+  | List l -> List.for_all plain l
+  | Object items -> List.for_all (fun (_, v) -> plain v) items
+  | Word _ | Text _ -> true
+
 let get name = function
   | Object items -> (
       match List.assoc_opt name items with

@@ -1,4 +1,4 @@
-"""What a wrong record costs: displacement. (Travel is in city/travel_loss.py.)"""
+"""What a wrong record costs: displacement. (Travel is in city/travel.py.)"""
 
 from __future__ import annotations
 
@@ -126,13 +126,12 @@ class DistanceLoss:
     def _pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         shape = np.broadcast_shapes(first.shape, second.shape)
         if host_backend() == "numba" and len(shape) == 2 and first.shape == (shape[0], 1):
-            from panda_mdp.compute.numba.displacement import loss_pairs
+            from panda_mdp.compute.numba.distance import loss_pairs
 
             out = np.empty(shape)
-            kind, table, along = self._coordinates
             other = np.array(np.broadcast_to(second, shape), dtype=np.int64)
             own = np.array(first[:, 0], dtype=np.int64)
-            loss_pairs(kind, table, along, self.shape[0], own, other, self.power, out)
+            loss_pairs(self._coordinates, self.shape[0], own, other, self.power, out)
             return out
         records = np.broadcast_to(first, shape).reshape(-1)
         columns = np.broadcast_to(second, shape).reshape(-1)
@@ -159,15 +158,14 @@ class DistanceLoss:
         rows = np.atleast_2d(np.asarray(weights, dtype=np.float64))
         out = np.zeros((len(rows), self.shape[1]))
         if self.on_device:
-            from panda_mdp.compute.jax.displacement import weighted_sums
+            from panda_mdp.compute.jax.device import weighted_sums
 
             out = weighted_sums(self.domain, self.outputs, self.power, rows)
         elif host_backend() == "numba":
-            from panda_mdp.compute.numba.displacement import loss_sums
+            from panda_mdp.compute.numba.distance import loss_sums
 
-            kind, table, along = self._coordinates
             given = np.ascontiguousarray(rows)
-            loss_sums(kind, table, along, *self.shape, self.power, given, out)
+            loss_sums(self._coordinates, *self.shape, self.power, given, out)
         else:
             for part, block in self._blocks():
                 out += rows[:, part] @ block
@@ -177,17 +175,16 @@ class DistanceLoss:
         """sum_y (w_xy - floor_y) c_xy of every record, without an array of what is stored; None
         where nothing is compiled."""
         if self.on_device:
-            from panda_mdp.compute.jax import displacement
+            from panda_mdp.compute.jax import device
 
-            return displacement.losses_above(self.domain, self.outputs, self.power, rows)
+            return device.losses_above(self.domain, self.outputs, self.power, rows)
         if host_backend() != "numba":
             return None
-        from panda_mdp.compute.numba.displacement import losses_above
+        from panda_mdp.compute.numba.distance import losses_above
 
-        kind, table, along = self._coordinates
         out = np.empty(self.shape[0])
         parts = (rows.starts, rows.columns, rows.values, rows.floor)
-        losses_above(kind, table, along, self.shape[0], self.power, *parts, out)
+        losses_above(self._coordinates, self.shape[0], self.power, *parts, out)
         return out
 
     def min(self, axis: int | None = None) -> Any:
@@ -195,7 +192,7 @@ class DistanceLoss:
         if axis == 0:
             return np.minimum.reduce([block.min(axis=0) for _, block in self._blocks()])
         if axis == 1 and self.on_device:
-            from panda_mdp.compute.jax.displacement import least_losses
+            from panda_mdp.compute.jax.device import least_losses
 
             return least_losses(self.domain, self.outputs, self.power)
         everything = np.array([0, self.shape[1]])
@@ -216,15 +213,15 @@ class DistanceLoss:
             for rows, block in self._blocks():
                 yield rows, np.minimum.reduceat(block[:, order], starts[:-1], axis=1)
             return
-        from panda_mdp.compute.numba.displacement import least_losses
+        from panda_mdp.compute.numba.distance import least_losses
 
         size, groups = self.shape[0], len(starts) - 1
-        kind, table, along = self._along(order)
+        places = self._along(order)
         step = max(1, 8 * BLOCK_ENTRIES // groups)
         for begin in range(0, size, step):
             last = min(begin + step, size)
             out = np.empty((last - begin, groups))
-            least_losses(kind, table, along, begin, last, size, starts, self.power, out)
+            least_losses(places, begin, last, size, starts, self.power, out)
             yield slice(begin, last), out
 
     def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
@@ -252,6 +249,33 @@ class DistanceLoss:
             raise ProblemError(msg)
 
 
+class UnknownLoss:
+    """The losses of a table whose file left them out: a shape, and an error for whoever needs them.
+
+    >>> UnknownLoss((3, 2))
+    UnknownLoss(3 x 2)
+    """
+
+    ndim = 2
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+
+    def __repr__(self) -> str:
+        return f"UnknownLoss({self.shape[0]} x {self.shape[1]})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        msg = (
+            "the table's file holds no losses; pm.Mechanism(problem, table.weights, table.method) "
+            "puts it back into the problem that it was made for"
+        )
+        raise ProblemError(msg)
+
+    def __getitem__(self, key: Any) -> FloatArray:
+        return np.asarray(self)
+
+
 def least_of_groups(
     loss: FloatArray | DistanceLoss, order: IntArray, starts: IntArray
 ) -> Iterator[tuple[slice, FloatArray]]:
@@ -274,12 +298,12 @@ def seen_by_groups(
     (groups, K), and the least loss of every record over the groups where none does."""
     groups, size = len(starts) - 1, len(loss)
     if isinstance(loss, DistanceLoss) and loss.on_device:
-        from panda_mdp.compute.jax import displacement
+        from panda_mdp.compute.jax import device
 
         width = int(np.diff(starts).max())
         tiles = [np.resize(order[a:b], width) for a, b in itertools.pairwise(starts)]
         listed = loss.outputs[np.stack(tiles)]
-        return displacement.seen_by_groups(loss.domain, listed, loss.power, margin)
+        return device.seen_by_groups(loss.domain, listed, loss.power, margin)
     sees = np.empty((groups, size), dtype=np.bool_)
     outside = np.full(size, np.inf)
     for rows, least in least_of_groups(loss, order, starts):

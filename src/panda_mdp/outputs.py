@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import DomainError, ProblemError
 from panda_mdp.space.checks import check_places
 from panda_mdp.space.domain import Domain, Label, check_indices, check_labels
 from panda_mdp.space.metrics import Haversine, haversine_km
 
 
-@owning("records", "lat", "lon")
 @dataclass(frozen=True, eq=False)
 class Outputs(Rebuilt):
     """The m outputs of a problem: labels, optionally placed.

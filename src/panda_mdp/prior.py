@@ -13,14 +13,13 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import InvalidInputError, PrivacyError
 from panda_mdp.privacy.discrete_laplace import discrete_laplace
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 
 
-@owning("weights")
 @dataclass(frozen=True, eq=False)
 class Prior(Rebuilt):
     """Probabilities of the records, shape (K,), and their provenance.

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.base.card import card
 from panda_mdp.base.units import per
 from panda_mdp.errors import ProblemError, ScaleWarning
-from panda_mdp.loss import DistanceLoss
+from panda_mdp.loss import DistanceLoss, UnknownLoss
 from panda_mdp.outputs import Outputs
 from panda_mdp.space.domain import Domain
 
@@ -27,7 +27,6 @@ OPEN_NATS = 20.0
 SCALE_RECORDS = 32
 
 
-@owning("outputs", "loss", "prior")
 @dataclass(frozen=True, eq=False)
 class Problem(Rebuilt):
     """Choose z (K x m, rows on the simplex) to minimise sum_x p_x sum_y c_xy z_xy subject to
@@ -63,7 +62,7 @@ class Problem(Rebuilt):
             self,
             domain: Domain,
             outputs: npt.ArrayLike | Outputs,
-            loss: npt.ArrayLike | DistanceLoss,
+            loss: npt.ArrayLike | DistanceLoss | UnknownLoss,
             epsilon: float,
             prior: npt.ArrayLike | None = None,
             loss_unit: str | None = None,
@@ -85,7 +84,7 @@ class Problem(Rebuilt):
         mesh = self.domain.mesh
         # Over an area people are where it was drawn, not on the mesh's rim nor in holes.
         given = mesh.inside / mesh.inside.sum() if uniform and mesh is not None else self.prior
-        set_(self, "prior", frozen(_check_prior(given, size)))
+        set_(self, "prior", frozen(check_probabilities(given, size)))
         if not self.prior_source:
             set_(self, "prior_source", "uniform" if uniform else "given")
         if self.loss_unit is None:
@@ -192,8 +191,8 @@ def _check_outputs(
     return given
 
 
-def _check_loss(loss: npt.ArrayLike | DistanceLoss, size: int, count: int) -> Any:
-    computed = isinstance(loss, DistanceLoss)
+def _check_loss(loss: npt.ArrayLike | DistanceLoss | UnknownLoss, size: int, count: int) -> Any:
+    computed = isinstance(loss, DistanceLoss | UnknownLoss)
     table: Any = loss if computed else np.asarray(loss, dtype=np.float64)
     if table.shape != (size, count):
         hint = "; transpose it" if table.shape == (count, size) else ""
@@ -224,20 +223,23 @@ def check_epsilon(epsilon: float) -> float:
     return value
 
 
-def _check_prior(prior: npt.ArrayLike | None, size: int) -> FloatArray:
-    if prior is None:
+def check_probabilities(
+    given: npt.ArrayLike | None, size: int, name: str = "prior", owner: str = "record"
+) -> FloatArray:
+    """Probabilities of `size` things as an array that sums to 1; uniform where None."""
+    if given is None:
         return np.full(size, 1.0 / size)
-    weights = np.asarray(prior, dtype=np.float64)
+    weights = np.asarray(given, dtype=np.float64)
     if weights.shape != (size,):
-        msg = f"prior has shape {weights.shape}; give one probability per record, ({size},)"
+        msg = f"{name} has shape {weights.shape}; give one probability per {owner}, ({size},)"
         raise ProblemError(msg)
     bad = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
     if len(bad):
-        msg = f"prior[{bad[0]}] is {weights[bad[0]]}; probabilities are finite and not negative"
+        msg = f"{name}[{bad[0]}] is {weights[bad[0]]}; probabilities are finite and not negative"
         raise ProblemError(msg)
     total = float(weights.sum())
     if abs(total - 1) > PRIOR_TOLERANCE:
-        msg = f"the prior sums to {total:.12g}; it must sum to 1: divide it by its sum"
+        msg = f"the {name} sums to {total:.12g}; it must sum to 1: divide it by its sum"
         raise ProblemError(msg)
     # A prior that was normalised before stays as it is to the last bit (files are read back so).
     return weights if abs(total - 1) <= PRIOR_ROUNDING else weights / total

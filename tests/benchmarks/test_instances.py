@@ -106,7 +106,7 @@ def test_probabilities_are_no_weights(weights, tmp_path):
 
 
 def test_a_table_of_another_instance_is_refused():
-    other = FOLDER / "grid-10x10.optimal.pmdc"
+    other = FOLDER / "grid-10x10.optimal.pmdp"
     with pytest.raises(FileFormatError, match="other records"):
         instances.judge(PROBLEM, other, None)
     with pytest.raises(PrivacyError, match="shape"):

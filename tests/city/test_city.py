@@ -36,15 +36,15 @@ def test_arrays_are_read_only_copies() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0], [0], [0], [0], [1]), "at least 2"),
+        (([0], [0], [0], [0], [1]), "1 nodes and 1 streets; it needs at least 2"),
         (([0, 95], [0, 1], [0], [1], [1]), r"lat\[1\] is 95.0"),
         (([0, 0], [0, 400], [0], [1], [1]), r"lon\[1\] is 400"),
         (([0, np.nan], [0, 1], [0], [1], [1]), r"lat\[1\] is nan"),
         (([0, 0], [0, 1], [0], [2], [1]), r"v\[0\] is 2"),
         (([0, 0], [0, 1], [0], [1], [-1]), r"length_m\[0\] is -1"),
-        (([0, 0], [0, 1], [0, 1], [1], [1]), "2, 1 and 1 entries"),
-        (([0, 0], [0], [0], [1], [1]), "lat has 2 entries and lon 1"),
-        (([0, 0], [0, 1], [], [], []), "no streets"),
+        (([0, 0], [0, 1], [0, 1], [1], [1]), r"u has shape \(2,\); give one per street, \(1,\)"),
+        (([0, 0], [0], [0], [1], [1]), r"lon has shape \(1,\); give one per node"),
+        (([0, 0], [0, 1], [], [], []), "2 nodes and 0 streets"),
     ],
 )
 def test_bad_networks_are_refused(arguments: tuple[list[float], ...], message: str) -> None:

@@ -8,14 +8,16 @@ from helpers import displacement_problem, random_domain
 from rich.console import Console
 
 from panda_mdp.cli.printing import print_comparison
+from panda_mdp.survey.bench import MethodRun
 from panda_mdp.survey.registry import methods
-from panda_mdp.survey.runs import Outcome
 
 
 def test_the_comparison_fits_80_characters_with_the_attackers_columns():
     problem = displacement_problem(random_domain("haversine", 4), range(4), 0.5)
     outcomes = [
-        Outcome(method, problem, 12.3456, 11.2345, 15.4321, True, 10.1234, 0.12345, 1234.56, 12345)
+        MethodRun(
+            method, problem, 12.3456, 11.2345, 15.4321, True, 10.1234, 0.12345, 1234.56, 12345
+        )
         for method in methods().values()
     ]
     stream = io.StringIO()

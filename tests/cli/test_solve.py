@@ -10,10 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import panda_mdp as pm
-from panda_mdp.city.placed_prior import load_prior
+from panda_mdp.city.visits import load_prior
 from panda_mdp.cli import app
 from panda_mdp.errors import FileFormatError
-from panda_mdp.table.pmdp.decode import read_certificate
 
 
 def call(*arguments: str | Path) -> Result:
@@ -153,7 +152,7 @@ def test_priors_are_private_or_public_and_certified(
     assert "epsilon=1 per person" in result.stdout and "400" not in result.stdout
     options = ["--prior", made, "--method", "exponential", "--records", "30"]
     assert call("solve", town, "-o", table, *options).exit_code == 0
-    assert "epsilon=1 per person" in read_certificate(table)["prior_source"]
+    assert "epsilon=1 per person" in pm.inspect(table).header["notes"]["prior_source"]
     assert call("prior", town, fixes, "-o", made, "--public", "open data").exit_code == 0
     domain = pm.load_city(town).domain(None)
     weights = load_prior(made, domain).weights

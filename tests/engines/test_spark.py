@@ -96,7 +96,8 @@ def rows_of(df: Any) -> dict[int, float | None]:
 def test_the_same_rows_whatever_is_killed(spark, frame, mechanism, partitions):
     from panda_mdp.frames.spark import perturb
 
-    options: dict[str, Any] = {"person": "user", "key": KEY, "time": "at", "period": "day"}
+    columns = pm.Columns(person="user", time="at", period="day")
+    options: dict[str, Any] = {"columns": columns, "key": KEY}
     plain = pm.perturb(frame, mechanism, **options)
     expected = dict(zip(plain["row"], plain["reported_lat"], strict=True))
     df = spark.createDataFrame(frame).repartition(partitions)
@@ -110,7 +111,8 @@ def test_the_same_rows_whatever_is_killed(spark, frame, mechanism, partitions):
 def test_budgets_hold_over_the_cluster(spark, frame, mechanism):
     from panda_mdp.frames.spark import perturb
 
-    options: dict[str, Any] = {"person": "user", "key": KEY, "budget": 6.0, "outside": "null"}
+    options: dict[str, Any] = {"columns": pm.Columns(person="user"), "key": KEY}
+    options |= {"budget": 6.0, "outside": "null"}
     df = spark.createDataFrame(frame).repartition(3)
     first = rows_of(perturb(df, mechanism, **options))
     killed = df.repartition(5).mapInArrow(killing_once(), df.schema)
@@ -124,4 +126,4 @@ def test_a_key_is_required(spark, frame, mechanism):
     from panda_mdp.frames.spark import perturb
 
     with pytest.raises(InvalidInputError, match="may run a task twice"):
-        perturb(spark.createDataFrame(frame[:5]), mechanism, key=None, person="user")
+        perturb(spark.createDataFrame(frame[:5]), mechanism, pm.Columns(person="user"), key=None)

@@ -41,7 +41,7 @@ def test_example_runs_and_draws(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "my_own_map":
-        pytest.importorskip("osmium")
+        pytest.importorskip("geopandas")
     picture = load(name).main(tmp_path, **SMALL[name])
     assert picture == tmp_path / f"{name}.png"
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 10_000

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import panda_mdp as pm
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.frames.drawing import Sampler
-from panda_mdp.frames.kernel import CONSTANTS, choose_output, draw_records, keyed_words
+from panda_mdp.frames.kernel import CONSTANTS, Thresholds, choose_output, keyed_words
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import choose
 
@@ -44,16 +45,41 @@ def test_the_block_function_is_openssl_s(key, nonce, counter):
     assert int(words_of(key, nonce, [counter])[0]) == int.from_bytes(expected, "little")
 
 
-@settings(max_examples=50, deadline=None)
-@given(data=st.data(), cuts=st.lists(st.integers(0, TOTAL), min_size=0, max_size=9))
-def test_the_column_is_the_one_that_the_sampler_chooses(data, cuts):
-    """At the edges of every step too, where a `<` for a `<=` would show."""
-    row = np.array([*sorted(cuts), TOTAL], dtype=np.int64)
-    weights = np.diff(row, prepend=0)
-    edges = [int(t) + d for t in row for d in (-1, 0, 1)]
-    uniforms = [u for u in edges if 0 <= u < TOTAL] + [data.draw(st.integers(0, TOTAL - 1))]
-    expected = choose(weights, np.array(uniforms, dtype=np.int64))
-    assert [choose_output(row, np.uint64(u)) for u in uniforms] == expected.tolist()
+@st.composite
+def tables(draw):
+    """Rows of weights over a floor, some of them at it, some below, in any columns."""
+    outputs = draw(st.integers(1, 6))
+    floor = np.array(draw(st.lists(st.integers(0, 9), min_size=outputs, max_size=outputs)))
+    rows = []
+    for _ in range(draw(st.integers(1, 3))):
+        row = floor.copy()
+        for column in draw(st.lists(st.integers(0, outputs - 1), max_size=outputs)):
+            row[column] = draw(st.integers(0, TOTAL // 16))
+        row[draw(st.integers(0, outputs - 1))] += TOTAL - row.sum()
+        rows.append(row)
+    return np.array(rows), floor
+
+
+@settings(max_examples=60, deadline=None)
+@given(table=tables(), uniform=st.integers(0, TOTAL - 1))
+def test_the_column_is_the_one_that_the_sampler_chooses(table, uniform):
+    """At the edges of every step too, where a `<` for a `<=` would show; dense and over a floor."""
+    weights, floor = table
+    forms = [Thresholds.of(weights), Thresholds.of(FlooredRows.of(weights, floor))]
+    for record, row in enumerate(weights):
+        edges = {int(t) + d for t in np.cumsum(row) for d in (-1, 0, 1)} | {uniform}
+        uniforms = [u for u in sorted(edges) if 0 <= u < TOTAL]
+        expected = choose(row, np.array(uniforms, dtype=np.int64)).tolist()
+        for form in forms:
+            assert [choose_output(record, form, np.uint64(u)) for u in uniforms] == expected
+
+
+def test_a_sparse_table_is_drawn_from_as_it_is_stored():
+    floor = np.full(1000, 5)
+    weights = np.tile(floor, (300, 1))
+    weights[np.arange(300), np.arange(300)] += TOTAL - weights[0].sum()
+    stored = Thresholds.of(FlooredRows.of(weights, floor))
+    assert sum(part.nbytes for part in stored) < 20_000
 
 
 def test_the_upper_bits_are_not_used(mechanism):
@@ -61,16 +87,15 @@ def test_the_upper_bits_are_not_used(mechanism):
     sampler = Sampler.of(mechanism)
     records = np.zeros(4, np.int64)
     words = np.uint64(12345) + (np.arange(4, dtype=np.uint64) << np.uint64(62))
-    assert len(set(draw_records(records, sampler.thresholds, words).tolist())) == 1
+    assert len(set(sampler.records(records, words).tolist())) == 1
 
 
-def test_one_loop_draws_as_snap_then_sample(mechanism, monkeypatch):
+def test_one_loop_draws_as_snap_then_sample(mechanism):
     sampler = Sampler.of(mechanism)
     rng = np.random.default_rng(0)
     lat, lon = rng.uniform(41.88, 42.02, 500), rng.uniform(12.48, 12.52, 500)
     bits = rng.integers(0, 2**63, 500, dtype=np.uint64)
-    monkeypatch.setattr("panda_mdp.frames.drawing._system_words", lambda count: bits[:count])
-    drawn = sampler.places(lat, lon, 1.0)
+    drawn = sampler.places(lat, lon, 1.0, bits)
     snaps = mechanism.problem.domain.snap(lat, lon, 1.0)
     for k in range(500):
         if snaps.record[k] < 0:
@@ -88,7 +113,7 @@ def test_draws_use_fresh_bits_of_the_operating_system(mechanism, monkeypatch):
         asked.append(count)
         return bytes(count)
 
-    monkeypatch.setattr("panda_mdp.frames.drawing.secrets.token_bytes", zeros)
+    monkeypatch.setattr("secrets.token_bytes", zeros)
     drawn = Sampler.of(mechanism).places(np.full(7, 41.9), np.full(7, 12.5), 1.0)
     assert asked == [56] and drawn.tolist() == [0] * 7
 

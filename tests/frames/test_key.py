@@ -53,7 +53,7 @@ def test_what_is_no_key_is_refused_and_not_destroyed(tmp_path: Path) -> None:
         assert path.read_bytes() == content
     DrawKey.make(tmp_path / "open.key")
     (tmp_path / "open.key").chmod(0o644)
-    with pytest.raises(FileFormatError, match="read by others"):
+    with pytest.raises(FileFormatError, match="others may use it"):
         DrawKey.load(tmp_path / "open.key")
     with pytest.raises(InvalidInputError, match="32 bytes"):
         DrawKey(b"short")

@@ -54,7 +54,7 @@ def test_the_same_kind_comes_back_and_nothing_else_changes(kind, mechanism):
     assert list(columns) == ["user", "x", "reported_lat", "reported_lon"]
     assert columns["user"] == ROWS["user"] and columns["x"] == ROWS["x"]
     assert set(np.round(columns["reported_lat"], 9)) <= OUTPUTS
-    kept = plain(pm.perturb(frame, mechanism, keep=True))
+    kept = plain(pm.perturb(frame, mechanism, pm.Columns(keep=True)))
     assert kept["lat"] == LATS
     if kind == "pandas":
         assert result.index.tolist() == [10, 11, 12, 13, 14]
@@ -72,8 +72,8 @@ def test_other_types_of_columns_survive_in_pandas(mechanism):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_a_key_every_kind_of_frame_draws_alike(kind, mechanism):
-    expected = plain(pm.perturb(pd.DataFrame(ROWS), mechanism, person="user", key=KEY))
-    result = plain(pm.perturb(KINDS[kind](ROWS), mechanism, person="user", key=KEY))
+    expected = plain(pm.perturb(pd.DataFrame(ROWS), mechanism, pm.Columns(person="user"), key=KEY))
+    result = plain(pm.perturb(KINDS[kind](ROWS), mechanism, pm.Columns(person="user"), key=KEY))
     assert result["reported_lat"] == expected["reported_lat"]
     assert result["reported_lat"][0] == result["reported_lat"][1]
 
@@ -98,12 +98,12 @@ def test_points_of_geopandas_in_their_own_reference_system(mechanism):
     points = gpd.points_from_xy(ROWS["lon"], ROWS["lat"], crs=4326)
     frame = gpd.GeoDataFrame({"x": ROWS["x"]}, geometry=points).to_crs(32633)
     frame["user"] = ROWS["user"]
-    result = pm.perturb(frame, mechanism, person="user", key=KEY)
+    result = pm.perturb(frame, mechanism, pm.Columns(person="user"), key=KEY)
     assert isinstance(result, gpd.GeoDataFrame) and result.crs == frame.crs
     assert list(result.columns) == ["x", "user", "geometry"]
-    expected = plain(pm.perturb(pd.DataFrame(ROWS), mechanism, person="user", key=KEY))
+    expected = plain(pm.perturb(pd.DataFrame(ROWS), mechanism, pm.Columns(person="user"), key=KEY))
     assert np.allclose(result.to_crs(4326).geometry.y, expected["reported_lat"])
-    kept = pm.perturb(frame, mechanism, keep=True)
+    kept = pm.perturb(frame, mechanism, pm.Columns(keep=True))
     assert kept["true_geometry"].geom_equals(frame.geometry).all()
     with pytest.raises(InvalidInputError, match="set_crs"):
         pm.perturb(frame.set_crs(None, allow_override=True), mechanism)
@@ -113,14 +113,13 @@ def test_points_of_geopandas_in_their_own_reference_system(mechanism):
 
 def test_records_instead_of_places(ages):
     frame = pd.DataFrame({"age": [0, 4, 2], "x": ["p", "q", "r"]})
-    result = pm.perturb(frame, ages, record="age")
+    result = pm.perturb(frame, ages, pm.Columns(record="age"))
     assert list(result.columns) == ["x", "reported"] and set(result["reported"]) <= {1, 3}
     wrong = pd.DataFrame({"age": [0, 5, None, 1.5, -1]})
     with pytest.raises(SnapError):
-        pm.perturb(wrong, ages, record="age")
-    assert pm.perturb(wrong, ages, record="age", outside="null")["reported"].isna().tolist() == [
-        False, True, True, True, True
-    ]  # fmt: skip
+        pm.perturb(wrong, ages, pm.Columns(record="age"))
+    result = pm.perturb(wrong, ages, pm.Columns(record="age"), outside="null")
+    assert result["reported"].isna().tolist() == [False, True, True, True, True]
     with pytest.raises(SnapError, match="name the column of records"):
         pm.perturb(pd.DataFrame(ROWS), ages)
 
@@ -134,7 +133,7 @@ def labelled() -> pm.Mechanism:
 def test_labels_come_in_and_go_out():
     """30 and 38 are ages, not records 30 and 38."""
     frame = pd.DataFrame({"age": [30, 50, 38, 31]})
-    result = pm.perturb(frame, labelled(), record="age", outside="drop")
+    result = pm.perturb(frame, labelled(), pm.Columns(record="age"), outside="drop")
     assert len(result) == 3 and set(result["reported"]) <= {30, 38}
 
 
@@ -144,7 +143,9 @@ def test_numbers_are_snapped_to_the_nearest_value():
     table = pm.exponential(pm.Problem(domain, every, domain.distances(), epsilon=40.0))
     summary = pm.FrameSummary()
     frame = pd.DataFrame({"age": [30.4, 57.6, 90.0, None]})
-    out = pm.perturb(frame, table, record="age", limit=1.0, outside="null", summary=summary)
+    out = pm.perturb(
+        frame, table, pm.Columns(record="age"), limit=1.0, outside="null", summary=summary
+    )
     assert out["reported"].tolist()[:2] == [30, 58]
     assert out["reported"].isna().tolist() == [False, False, True, True]
     assert "2 rows not covered beyond 1 years" in str(summary)
@@ -182,19 +183,28 @@ def test_repeats_are_the_same_draw_within_a_period_only(mechanism):
             "t": [day * k + s for k in range(count) for s in (5, 80000)],
         }
     )
-    options: dict[str, Any] = {"person": "user", "key": KEY, "limit": 1.0}
-    daily = pm.perturb(frame, mechanism, time="t", period="day", **options)["reported_lat"]
+    options: dict[str, Any] = {"key": KEY, "limit": 1.0}
+    daily = pm.perturb(
+        frame, mechanism, pm.Columns(person="user", time="t", period="day"), **options
+    )["reported_lat"]
     pairs = daily.to_numpy().reshape(count, 2)
     assert (pairs[:, 0] == pairs[:, 1]).all() and len(set(pairs[:, 0])) > 1
-    assert len(set(pm.perturb(frame, mechanism, **options)["reported_lat"])) == 1
+    assert (
+        len(set(pm.perturb(frame, mechanism, pm.Columns(person="user"), **options)["reported_lat"]))
+        == 1
+    )
     labelled = frame.assign(p=[f"p{t // day}" for t in frame["t"]])
-    by_label = pm.perturb(labelled, mechanism, period="p", **options)["reported_lat"].to_numpy()
+    by_label = pm.perturb(labelled, mechanism, pm.Columns(person="user", period="p"), **options)[
+        "reported_lat"
+    ].to_numpy()
     assert (by_label.reshape(count, 2)[:, 0] == by_label.reshape(count, 2)[:, 1]).all()
     # Texts and timestamps are read as the seconds are.
     texts = frame.assign(t=pd.to_datetime(frame["t"], unit="s").astype(str))
     stamps = frame.assign(t=pd.to_datetime(frame["t"], unit="s", utc=True))
     for other in (texts, stamps):
-        again = pm.perturb(other, mechanism, time="t", period="day", **options)
+        again = pm.perturb(
+            other, mechanism, pm.Columns(person="user", time="t", period="day"), **options
+        )
         assert (again["reported_lat"] == daily).all()
 
 
@@ -202,7 +212,9 @@ def test_keyed_draws_have_the_table_s_distribution(mechanism):
     """Over people the pseudo-random draws follow the row; 5 sigma of 20,000."""
     people = 20_000
     frame = pd.DataFrame({"user": range(people), "lat": 41.93, "lon": 12.5})
-    reported = pm.perturb(frame, mechanism, person="user", key=pm.DrawKey.fresh())["reported_lat"]
+    reported = pm.perturb(frame, mechanism, pm.Columns(person="user"), key=pm.DrawKey.fresh())[
+        "reported_lat"
+    ]
     row = mechanism.matrix[3]
     for output, share in zip((41.9, 41.93, 41.96, 41.99), row, strict=True):
         seen = np.isclose(reported, output).sum()
@@ -213,7 +225,8 @@ def test_budgets_are_added_up_and_capped(mechanism):
     rows = {"user": ["a", "a", "a", "b", "a", "a"], "lat": [41.9, 41.9, 41.91, 41.9, 41.92, 41.9]}
     frame = pd.DataFrame({**rows, "lon": 12.5})
     summary = pm.FrameSummary()
-    options: dict[str, Any] = {"person": "user", "budget": 4.0, "summary": summary}
+    options: dict[str, Any] = {"columns": pm.Columns(person="user"), "budget": 4.0}
+    options["summary"] = summary
     result = pm.perturb(frame, mechanism, key=KEY, outside="null", **options)
     # Two different places fit; the third is held back, repeats of the first are free.
     assert result["reported_lat"].isna().tolist() == [False, False, False, False, True, False]
@@ -227,7 +240,7 @@ def test_budgets_are_added_up_and_capped(mechanism):
     assert result["reported_lat"].isna().tolist() == [False, False, True, False, True, True]
     assert (summary.over_budget, summary.most, summary.spent) == (3, 2, 4.0)
     with pytest.raises(BudgetError, match="less than one report costs"):
-        pm.perturb(frame, mechanism, person="user", budget=1.9)
+        pm.perturb(frame, mechanism, pm.Columns(person="user"), budget=1.9)
 
 
 def test_budgets_hold_across_batches(mechanism):
@@ -245,7 +258,7 @@ def test_budgets_hold_across_batches(mechanism):
 
 def test_the_summary_says_what_was_spent_and_its_repr_nothing(mechanism):
     summary = pm.FrameSummary()
-    pm.perturb(pd.DataFrame(ROWS), mechanism, person="user", summary=summary)
+    pm.perturb(pd.DataFrame(ROWS), mechanism, pm.Columns(person="user"), summary=summary)
     assert "at most 3 rows, each an independent draw: up to 6 per km" in str(summary)
     assert "epsilon (d + 1 km)" in str(summary)
     assert repr(summary) == "FrameSummary(<hidden>; print it)"
@@ -253,7 +266,7 @@ def test_the_summary_says_what_was_spent_and_its_repr_nothing(mechanism):
     pm.perturb(pd.DataFrame(ROWS), mechanism, summary=summary)
     assert "a person in n rows spends n times that" in str(summary)
     summary = pm.FrameSummary()
-    pm.perturb(pd.DataFrame(ROWS), mechanism, person="user", key=KEY, summary=summary)
+    pm.perturb(pd.DataFrame(ROWS), mechanism, pm.Columns(person="user"), key=KEY, summary=summary)
     assert "2 persons and periods; at most 2 different places: up to 4 per km" in str(summary)
     assert "whoever lacks the key" in str(summary)
 
@@ -261,13 +274,13 @@ def test_the_summary_says_what_was_spent_and_its_repr_nothing(mechanism):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"lat": "latitude"}, "no column 'latitude'"),
+        ({"columns": pm.Columns(lat="latitude")}, "no column 'latitude'"),
         ({"outside": "ignore"}, "outside is 'ignore'"),
         ({"key": KEY}, "name the person's column"),
         ({"budget": 5.0}, "name the person's column"),
-        ({"person": "user", "time": "x", "period": "year"}, "period is 'year'"),
-        ({"person": "user", "time": "user", "period": "day"}, "rows without a time"),
-        ({"lat": "user"}, "'user' is not of numbers"),
+        ({"columns": pm.Columns(person="user", time="x", period="year")}, "period is 'year'"),
+        ({"columns": pm.Columns(person="user", time="user", period="day")}, "rows without a time"),
+        ({"columns": pm.Columns(lat="user")}, "'user' is not of numbers"),
         ({"limit": 0.0}, "limit is 0.0"),
     ],
 )
@@ -285,7 +298,7 @@ def test_other_refusals(mechanism):
     for nobody in (None, float("nan")):
         frame = pl.DataFrame({**ROWS, "user": [1.0, 1.0, nobody, 2.0, 2.0]})
         with pytest.raises(InvalidInputError, match="name no person"):
-            pm.perturb(frame, mechanism, person="user")
+            pm.perturb(frame, mechanism, pm.Columns(person="user"))
     study = pm.NoGuarantee.from_matrix(mechanism.problem, np.full((10, 4), 0.25))
     with pytest.raises(NotForReleaseError):
         pm.perturb(pd.DataFrame(ROWS), study)  # type: ignore[arg-type]

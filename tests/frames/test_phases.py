@@ -9,7 +9,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.frames.drawing import OUTSIDE, DerivedBits, Sampler
-from panda_mdp.panda.options import Options
+from panda_mdp.panda.selection import PandaOptions
 
 pd = pytest.importorskip("pandas")
 KEY = pm.DrawKey(b"k" * 32)
@@ -22,16 +22,17 @@ def table(request, domain: pm.Domain) -> pm.PandaTable:
     selection = pm.BallAnchors(0.5)
     if request.param == "candidates":
         selection = pm.BernoulliAnchors("exponential", 0.9, 0.0, radius=20.0, candidates=[0, 4, 8])
-    return pm.PandaTable.of(selection.scheme(problem, 0.3, Options()))
+    return pm.PandaTable(selection.scheme(problem, 0.3, PandaOptions()))
 
 
 def test_reports_have_the_law_of_both_phases(table: pm.PandaTable) -> None:
     people = 1_200
     frame = pd.DataFrame({"user": range(people), "place": 4})
-    expected = people * table.marginal[4]
-    spread = np.sqrt(expected * (1 - table.marginal[4]))
-    for options in ({}, {"person": "user"}, {"person": "user", "key": pm.DrawKey.fresh()}):
-        reported = pm.perturb(frame, table, record="place", **options)["reported_lat"]
+    expected = people * table.matrix[4]
+    spread = np.sqrt(expected * (1 - table.matrix[4]))
+    for person, key in ((None, None), ("user", None), ("user", pm.DrawKey.fresh())):
+        columns = pm.Columns(record="place", person=person)
+        reported = pm.perturb(frame, table, columns, key=key)["reported_lat"]
         seen = [np.isclose(reported, lat).sum() for lat in (41.9, 41.93, 41.96, 41.99)]
         assert (np.abs(seen - expected) <= 5 * spread + 1).all()
 
@@ -55,7 +56,7 @@ def test_rows_of_a_person_and_place_share_phase_one(table: pm.PandaTable) -> Non
 def test_with_a_key_both_phases_repeat(table: pm.PandaTable) -> None:
     frame = pd.DataFrame({"user": np.repeat(np.arange(30), 2), "place": 4})
     summary = pm.FrameSummary()
-    options = {"record": "place", "person": "user", "key": KEY}
+    options = {"columns": pm.Columns(record="place", person="user"), "key": KEY}
     first = pm.perturb(frame, table, summary=summary, **options)
     assert (first["reported_lat"] == pm.perturb(frame, table, **options)["reported_lat"]).all()
     assert (first["reported_lat"].to_numpy().reshape(30, 2).std(axis=1) == 0).all()

@@ -87,18 +87,9 @@ def test_other_units_have_their_own_distances():
     assert "snap" not in text
 
 
-def test_a_table_explains_itself(table):
-    assert table.explain().text == pm.explain(table).text
-    assert table.explain(3).personal
-    with pytest.raises(MethodError) as error:
-        table.explain(999)
-    assert "999" not in str(error.value)
-
-
-def test_notebooks_show_facts_and_words(table):
+def test_notebooks_show_facts(table):
     city = pm.synthetic_city(60, seed=1)
     for thing, said in (
-        (table, "62 times in 100"),
         (table, "Mechanism"),
         (table.audit, "all 435"),
         (table.problem, "5 per km"),
@@ -111,9 +102,3 @@ def test_notebooks_show_facts_and_words(table):
     loose = pm.NoGuarantee(table.problem, table.weights, "<b>study</b>")
     assert "NO PRIVACY GUARANTEE" in loose._repr_html_()
     assert "&lt;b&gt;study" in loose._repr_html_()
-
-
-def test_large_tables_are_shown_without_the_attacker(table, monkeypatch):
-    monkeypatch.setattr("panda_mdp.table.mechanism.EXPLAINED_AT_ONCE", 0)
-    shown = table._repr_html_()
-    assert "Mechanism" in shown and "times in 100" not in shown

@@ -11,7 +11,7 @@ from helpers import KINDS, displacement_problem, is_private, random_domain
 import panda_mdp as pm
 from panda_mdp.errors import DomainError
 from panda_mdp.meaning.fences import Fences, shape_vulnerability
-from panda_mdp.meaning.repeated import repeated
+from panda_mdp.meaning.several import repeated
 
 
 @pytest.mark.parametrize("kind", KINDS)

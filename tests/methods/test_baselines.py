@@ -11,9 +11,12 @@ from scipy.stats import geom
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.geometric import geometric
-from panda_mdp.methods.permute_and_flip import flip_probabilities, permute_and_flip
-from panda_mdp.methods.tight_constraints import tight_constraints
+from panda_mdp.methods.closed_forms import (
+    flip_probabilities,
+    geometric,
+    permute_and_flip,
+    tight_constraints,
+)
 
 
 def grid(side: int) -> pm.Domain:
@@ -118,7 +121,7 @@ def test_geometric_agrees_with_libqif():
 def test_geometric_with_a_remap_is_optimal_on_a_line(seed):
     prior = np.random.default_rng(seed).dirichlet(np.ones(6))
     problem = displacement_problem(line(6, 0.5), range(6), 1.3, prior)
-    best = pm.optimal(problem, backend="highs", pairs="all", algorithm="simplex")
+    best = pm.solve_lp(problem, "all", "simplex")
     assert pm.remap(geometric(problem)).loss == pytest.approx(best.loss, rel=1e-4)
     assert pm.remap(geometric(problem)).loss >= best.lower_bound
 

@@ -12,7 +12,6 @@ from panda_mdp import (
     NoGuarantee,
     Problem,
     coarse,
-    coarse_unsound,
     optimal,
     prune,
 )
@@ -20,6 +19,7 @@ from panda_mdp.errors import MethodError, NotForReleaseError
 from panda_mdp.methods.coarse import (
     cell_problem,
     clusters,
+    coarse_unsound,
     grid_cells,
     least_distances,
     shortest_paths,

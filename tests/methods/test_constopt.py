@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from dataclasses import replace
 
@@ -12,9 +11,11 @@ from helpers import KINDS, displacement_problem, random_domain
 
 from panda_mdp import Mechanism, Problem, constopt, exponential, optimal
 from panda_mdp.compute.highs import Lp
+from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError, MissingDependencyError
-from panda_mdp.methods.constopt import restricted_form
-from panda_mdp.methods.optimal.reference import solve_highs
+from panda_mdp.methods.certify import Budget, certify
+from panda_mdp.methods.constopt import RestrictedLp, restricted_form
+from panda_mdp.methods.optimal.lp import solve_lp
 
 
 def town(kind: str = "haversine", size: int = 40, seed: int = 9) -> Problem:
@@ -55,7 +56,7 @@ def test_a_radius_of_the_diameter_is_the_full_lp():
     problem = town()
     mechanism = constopt(problem, radius=problem.domain.diameter)
     assert mechanism.details["near_share"] == 1.0
-    full = solve_highs(problem, "graph", "ipm")
+    full = solve_lp(problem, "graph", "ipm")
     assert mechanism.details["highs_objective"] == pytest.approx(
         full.details["highs_objective"], rel=1e-6
     )
@@ -123,7 +124,7 @@ def test_four_outputs_of_a_record_are_near_by_default():
     mechanism = constopt(town())
     assert mechanism.details["near_share"] == pytest.approx(0.4, abs=0.01)
     names = [name for name, _ in mechanism.stages]
-    assert names == ["form", "build", "solve", "repair", "quantise and audit"]
+    assert {"form", "build", "solve", "repair", "audit"} <= set(names)
 
 
 def test_no_time_gives_the_exponential_mechanism():
@@ -134,29 +135,21 @@ def test_no_time_gives_the_exponential_mechanism():
     assert mechanism.loss == pytest.approx(exponential(problem).loss, rel=1e-3)
 
 
-def test_an_interrupt_or_a_failure_gives_something_private(monkeypatch):
-    solve = Lp.solve
+@pytest.mark.parametrize("ended", [Stopped.INTERRUPTED, Stopped.FAILED])
+def test_an_interrupt_or_a_failure_gives_something_private(ended):
+    class Unsolved(RestrictedLp):
+        def advance(self, target, standing):
+            super().advance(target, standing)
+            self.ended = ended
 
-    def interrupt(self, time_limit=None):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Lp, "solve", interrupt)
-    mechanism = constopt(town())
-    assert mechanism.details["stopped"] == "interrupted"
-    assert mechanism.audit.holds
-
-    monkeypatch.setattr(
-        Lp, "solve", lambda self, t=None: replace(solve(self), optimal=False, status="Solve error")
-    )
-    mechanism = constopt(town())
-    assert mechanism.details["stopped"] == "failed"
+    mechanism = certify(Unsolved(town(), None, True, "ipm"), Budget(None)).mechanism()
+    assert mechanism.details["stopped"] == ended
     assert mechanism.details["table"] == "LP"
     assert mechanism.audit.holds
 
 
-def test_what_highs_calls_infeasible_is_tried_again(monkeypatch):
-    problem, tolerances, solve = town(), [], Lp.solve
-    plain = constopt(problem)
+def test_what_highs_calls_infeasible_is_tried_again():
+    problem, tolerances = town(), []
 
     class Doubting(Lp):
         def __init__(self, *arguments, tolerance=None, **options):
@@ -164,18 +157,16 @@ def test_what_highs_calls_infeasible_is_tried_again(monkeypatch):
             super().__init__(*arguments, tolerance=tolerance, **options)
 
         def solve(self, time_limit=None):
-            answer = solve(self, time_limit)
+            answer = super().solve(time_limit)
             if tolerances[-1] is None:
                 return replace(answer, status="Infeasible", optimal=False, primal=None)
             return answer
 
-    # The package exports the function under the module's name.
-    module = importlib.import_module("panda_mdp.methods.constopt")
-    monkeypatch.setattr(module, "Lp", Doubting)
-    mechanism = constopt(problem)
+    solver = RestrictedLp(problem, None, True, "ipm", solver=Doubting)
+    mechanism = certify(solver, Budget(None)).mechanism()
     assert tolerances == [None, 1e-5]
     assert mechanism.details["stopped"] == "solved"
-    assert mechanism.loss == pytest.approx(plain.loss, rel=1e-2)
+    assert mechanism.loss == pytest.approx(constopt(problem).loss, rel=1e-2)
     assert mechanism.audit.holds
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
 from panda_mdp import Domain, Problem, exponential, loss_exponential
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.exponential import TIGHTNESS, from_scores
-from panda_mdp.methods.loss_exponential import Envelope, best_constant
+from panda_mdp.methods.closed_forms import TIGHTNESS, Envelope, best_constant, from_scores
 
 
 def places(count: int, outputs: int, epsilon: float, seed: int = 0) -> Problem:
@@ -112,11 +109,11 @@ def test_envelope_above_the_losses_own_constant_is_the_loss() -> None:
     assert np.array_equal(Envelope(problem)(own * 1.001), problem.loss)
 
 
-def test_envelope_without_numba(monkeypatch) -> None:
+def test_envelope_without_numba(without_numba) -> None:
     problem = places(300, 15, 1.0)
-    compiled = Envelope(problem)(0.7)
-    monkeypatch.setitem(sys.modules, "panda_mdp.compute.numba.envelope", None)
-    np.testing.assert_allclose(Envelope(problem)(0.7), compiled, rtol=1e-12, atol=1e-12)
+    apart = problem.domain.distances()
+    expected = np.array([(problem.loss + 0.7 * row[:, None]).min(axis=0) for row in apart])
+    np.testing.assert_allclose(Envelope(problem)(0.7), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_chosen_constant_beats_every_other_on_a_fine_grid() -> None:
@@ -131,11 +128,11 @@ def test_chosen_constant_beats_every_other_on_a_fine_grid() -> None:
     assert 0 < best_constant(envelope) <= envelope.limit
 
 
-def test_sampled_search_is_close_to_the_full_one(monkeypatch) -> None:
+def test_sampled_search_is_close_to_the_full_one() -> None:
     problem = places(1200, 10, 4.0)
+    sampled = best_constant(Envelope(problem, search_rows=300))
     full = loss_exponential(problem).loss
-    monkeypatch.setattr("panda_mdp.methods.loss_exponential.SEARCH_ROWS", 300)
-    assert loss_exponential(problem).loss <= full * 1.005
+    assert loss_exponential(problem, lipschitz=sampled).loss <= full * 1.005
 
 
 def test_loss_that_ignores_the_record_gives_the_best_output() -> None:
@@ -145,13 +142,12 @@ def test_loss_that_ignores_the_record_gives_the_best_output() -> None:
     assert mechanism.audit.epsilon == 0.0
 
 
-def test_prior_that_misses_the_sample_is_survived(monkeypatch) -> None:
-    monkeypatch.setattr("panda_mdp.methods.loss_exponential.SEARCH_ROWS", 5)
+def test_prior_that_misses_the_sample_is_survived() -> None:
     problem = places(60, 4, 1.0)
     prior = np.zeros(60)
-    prior[np.setdiff1d(np.arange(60), Envelope(problem).sample)[0]] = 1.0
+    prior[np.setdiff1d(np.arange(60), Envelope(problem, 5).sample)[0]] = 1.0
     lonely = Problem(problem.domain, problem.outputs, problem.loss, 1.0, prior)
-    assert loss_exponential(lonely).audit.holds
+    assert loss_exponential(lonely, best_constant(Envelope(lonely, 5))).audit.holds
 
 
 @pytest.mark.parametrize("constant", [0.0, -1.0, np.inf, np.nan])

@@ -9,8 +9,7 @@ from scipy.special import k1
 
 from panda_mdp import Domain, Problem, planar_laplace
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.laplace import laplace_matrix, projection_stretch
-from panda_mdp.methods.voronoi import voronoi
+from panda_mdp.methods.planar_laplace import laplace_matrix, projection_stretch, voronoi
 
 
 def beyond(height: float, scale: float) -> float:
@@ -64,13 +63,11 @@ def test_symmetry_gives_exact_answers_on_edges_and_vertices() -> None:
         assert matrix[row, 2] == pytest.approx(matrix[row, 3], abs=1e-14)
 
 
-def test_quadrature_agrees_with_a_finer_one(monkeypatch) -> None:
+def test_quadrature_agrees_with_a_finer_one() -> None:
     generator = np.random.default_rng(5)
     points, outputs = generator.normal(size=(40, 2)), generator.normal(size=(25, 2))
     matrix, error = laplace_matrix(points, outputs, 3.0)
-    monkeypatch.setattr("panda_mdp.methods.laplace.NODES", 40)
-    monkeypatch.setattr("panda_mdp.methods.laplace.PANEL", 0.7)
-    finer, _ = laplace_matrix(points, outputs, 3.0)
+    finer, _ = laplace_matrix(points, outputs, 3.0, quadrature=(40, 0.7))
     assert np.abs(matrix - finer).max() <= error
 
 

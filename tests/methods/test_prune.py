@@ -11,9 +11,8 @@ from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.methods import excess as bounds
-from panda_mdp.methods.excess import Smoothing
-from panda_mdp.methods.optimal.reference import solve_highs
+from panda_mdp.methods.optimal.lp import solve_lp
+from panda_mdp.methods.prune import Smoothing, Tents
 
 
 def line(records: int = 41, epsilon: float = 2.0, prior: np.ndarray | None = None) -> pm.Problem:
@@ -44,7 +43,7 @@ def largest_mean(problem: pm.Problem, losses: np.ndarray) -> float:
 
 def optimum(problem: pm.Problem) -> float:
     """By HiGHS, all pairs."""
-    exact = solve_highs(problem, pairs="all", algorithm="simplex")
+    exact = solve_lp(problem, pairs="all", algorithm="simplex")
     assert exact.details["stopped"] == "solved"
     return float(exact.details["highs_objective"])
 
@@ -85,13 +84,11 @@ def test_losses_that_are_nowhere_positive_cost_nothing():
 
 @pytest.mark.parametrize("pairs", [1 << 21, 600, 40])
 @pytest.mark.parametrize("shift", [0.0, 0.99])
-def test_sparse_kernels_bound_as_well(monkeypatch, pairs, shift):
+def test_sparse_kernels_bound_as_well(pairs, shift):
     problem = line(60, epsilon=3.0, prior=np.arange(60) / np.arange(60).sum())
     losses = np.sin(np.arange(60)[:, None] * np.array([0.3, 1.1, 3.0])) - shift
     dense = Smoothing(problem).spread(losses)
-    monkeypatch.setattr(bounds, "DENSE_RECORDS", 10)
-    monkeypatch.setattr(bounds, "MOST_PAIRS", pairs)
-    found = Smoothing(problem).spread(losses)
+    found = Smoothing(problem, Tents(dense_records=10, most_pairs=pairs)).spread(losses)
     if pairs > 60 * 60:
         assert found == pytest.approx(dense, rel=1e-12)
     for column in range(3):
@@ -131,11 +128,10 @@ def test_dense_outputs_go():
     assert sizes[1] < 20
 
 
-def test_what_smoothness_gains_over_the_largest_difference(monkeypatch):
+def test_what_smoothness_gains_over_the_largest_difference():
     problem = line()
     smooth = pm.prune(problem, 0.005)
-    monkeypatch.setattr(bounds, "TENTS", 0)
-    plain = pm.prune(problem, 0.005)
+    plain = pm.prune(problem, 0.005, tents=Tents(count=0))
     assert len(plain.kept) > 30
     assert len(smooth.kept) < 20
 

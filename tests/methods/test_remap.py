@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panda_mdp import Domain, Mechanism, NoGuarantee, Problem, exponential, remap
-from panda_mdp.methods.remap import best_response
+from panda_mdp.methods.adjust import best_response
 from panda_mdp.privacy.quantise import TOTAL
 
 
@@ -81,18 +80,3 @@ def test_a_table_at_its_limit_is_remapped_too() -> None:
     better = remap(mechanism)
     assert better.audit.holds
     assert better.loss < mechanism.loss
-
-
-def test_rounding_beyond_the_limit_is_absorbed(monkeypatch) -> None:
-    mechanism = exponential(random_problem(3))
-    from panda_mdp.methods import remap as module
-
-    def strict(problem, weights, method, **facts):
-        facts.pop("lower_bound")
-        return NoGuarantee(problem, weights, method, **facts)
-
-    monkeypatch.setattr(module, "judged", strict)
-    better = module.remap(mechanism)
-    assert better.audit.holds
-    assert better.loss <= mechanism.loss
-    assert better.loss == pytest.approx(mechanism.problem.expected_loss(better.matrix), rel=1e-15)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 import panda_mdp as pm
-from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+from panda_mdp.panda.coins import BernoulliAnchors
 
 DECAYS = ("power", "exponential", "logistic")
 
@@ -23,8 +23,8 @@ class BruteForce:
 
     def __post_init__(self) -> None:
         size = self.domain.size
-        self.w = self.selection.probability(self.domain)
         law = self.selection.on(self.domain)
+        self.w = law.dense(np.arange(size))
         self.radius = law.radius
         self.candidates = law.candidates
         bits = np.arange(1 << len(self.candidates))[:, None] >> np.arange(len(self.candidates))

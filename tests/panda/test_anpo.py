@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 import panda_mdp as pm
-from panda_mdp.panda.anpo import closure, merge, relaxed_bound, solve_anchors
+from panda_mdp.panda.anpo import closure, merge, relaxed_bound, solve_anchors, solver_of
 
 
 def some_problem(size: int = 14, outputs: int = 5, epsilon: float = 1.5) -> pm.Problem:
@@ -45,7 +45,7 @@ def exact_optimum(problem, anchors, budgets, weights) -> float:
 
 
 @pytest.mark.parametrize("size", [3, 64, 65, 150])
-def test_closure_is_the_shortest_path_metric(size, backend) -> None:
+def test_closure_is_the_shortest_path_metric(size) -> None:
     budgets = random_budgets(max(size, 7), 1)[:size, :size]
     expected = budgets.copy()
     for k in range(size):
@@ -73,7 +73,7 @@ def test_the_table_is_optimal_for_the_lp_as_written_and_keeps_all_budgets() -> N
     anchors = np.array([0, 2, 3, 5, 7, 8, 11])
     budgets = random_budgets(7, 3)
     weights = np.array([0.2, 0.1, 0.0, 0.3, 0.2, 0.1, 0.1])
-    table, _ = solve_anchors(problem, anchors, budgets, weights, gap=1e-3)
+    table = solve_anchors(problem, anchors, budgets, weights, solver=solver_of(gap=1e-3))
     expected = exact_optimum(problem, anchors, budgets, weights)
     loss = float(weights @ (problem.loss[anchors] * table.matrix).sum(axis=1) / weights.sum())
     assert table.mechanism.lower_bound <= expected * (1 + 1e-9)
@@ -87,7 +87,7 @@ def test_more_outputs_than_anchors_changes_no_optimum() -> None:
     problem = some_problem(outputs=9)
     anchors, weights = np.array([1, 4, 6]), np.array([0.5, 0.2, 0.3])
     budgets = np.array([[0, 0.7, 0.9], [0.7, 0, 0.4], [0.9, 0.4, 0]])
-    table, _ = solve_anchors(problem, anchors, budgets, weights, gap=1e-3)
+    table = solve_anchors(problem, anchors, budgets, weights, solver=solver_of(gap=1e-3))
     expected = exact_optimum(problem, anchors, budgets, weights)
     loss = float(weights @ (problem.loss[anchors] * table.matrix).sum(axis=1))
     assert table.mechanism.lower_bound <= expected * (1 + 1e-9)
@@ -97,7 +97,7 @@ def test_more_outputs_than_anchors_changes_no_optimum() -> None:
 def test_nothing_to_spend_gives_equal_rows() -> None:
     problem = some_problem()
     anchors = np.arange(5)
-    table, _ = solve_anchors(problem, anchors, np.zeros((5, 5)), np.ones(5))
+    table = solve_anchors(problem, anchors, np.zeros((5, 5)), np.ones(5), solver=solver_of())
     assert np.all(table.row == table.row[0])
     best = problem.loss[:5].mean(axis=0).min()
     loss = (problem.loss[:5] * table.matrix).sum(axis=1).mean()
@@ -106,7 +106,7 @@ def test_nothing_to_spend_gives_equal_rows() -> None:
 
 def test_one_anchor_has_a_table_too() -> None:
     problem = some_problem()
-    table, _ = solve_anchors(problem, np.array([3]), np.zeros((1, 1)), np.ones(1))
+    table = solve_anchors(problem, np.array([3]), np.zeros((1, 1)), np.ones(1), solver=solver_of())
     assert table.matrix[0] @ problem.loss[3] == pytest.approx(problem.loss[3].min(), abs=1e-6)
 
 
@@ -117,7 +117,7 @@ def test_relaxed_bound_is_below_every_table_of_the_anchors() -> None:
     bound = relaxed_bound(problem, anchors, weights)
     distances = problem.domain.distances(anchors, anchors)
     budgets = np.maximum(0, problem.epsilon * distances - 0.3) * (1 - np.eye(len(anchors)))
-    table, _ = solve_anchors(problem, anchors, budgets, weights)
+    table = solve_anchors(problem, anchors, budgets, weights, solver=solver_of())
     full = pm.optimal(problem)
     for matrix in (table.matrix, full.matrix[anchors]):
         loss = float(weights @ (problem.loss[anchors] * matrix).sum(axis=1) / weights.sum())
@@ -132,6 +132,6 @@ def test_a_previous_solution_is_a_start() -> None:
     problem = some_problem(size=30)
     anchors, weights = np.arange(20), np.ones(20)
     budgets = closure(problem.domain.distances(anchors, anchors))
-    first, _ = solve_anchors(problem, anchors, budgets, weights)
-    again, _ = solve_anchors(problem, anchors, budgets, weights, start=first.rows)
+    first = solve_anchors(problem, anchors, budgets, weights, solver=solver_of())
+    again = solve_anchors(problem, anchors, budgets, weights, solver=solver_of(), start=first.rows)
     assert again.mechanism.gap <= 0.01

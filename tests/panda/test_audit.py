@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from math import nextafter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,15 +11,13 @@ from hypothesis import strategies as st
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, MissingDependencyError
-from panda_mdp.panda.accounts.budgets import PandaPlan
-from panda_mdp.panda.accounts.certificate import certify, pair_bound, ranked_candidates
-from panda_mdp.panda.accounts.composed import scan_pairs
-from panda_mdp.panda.accounts.violation import Account, interval
-from panda_mdp.panda.audit import violation
-from panda_mdp.panda.options import Clock, Options
+from panda_mdp.panda.audit import PairScan, exceeds, interval, violation
+from panda_mdp.panda.certificate import Limits, certify, pair_bound
+from panda_mdp.panda.margins import MarginPlan
+from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
+from panda_mdp.panda.selection import Account
 from panda_mdp.privacy.quantise import TOTAL
 
-audit_module = import_module("panda_mdp.panda.audit")
 LEAN = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -32,11 +28,11 @@ def problem_on(domain: pm.Domain, epsilon: float = 2.0) -> pm.Problem:
     return pm.Problem(domain, outputs, domain.distances(None, outputs), epsilon)
 
 
-def fixed_run(problem: pm.Problem, selection, sets, delta: float = 0.05) -> pm.PandaNoGuarantee:
+def fixed_run(problem: pm.Problem, selection, sets, delta: float = 0.05) -> PandaNoGuarantee:
     """A study whose users uploaded given sets."""
-    scheme = selection.scheme(problem, delta, Options(relaxed=False, gap=0.1))
+    scheme = selection.scheme(problem, delta, pm.PandaOptions(gap=0.1))
     records = np.arange(len(sets)) % problem.size
-    return pm.PandaNoGuarantee.over(scheme, records, tuple(sets), Clock(), seeded=True)
+    return PandaNoGuarantee.over(scheme, records, tuple(sets), seeded=True)
 
 
 def logs_of(rows: np.ndarray) -> np.ndarray:
@@ -80,7 +76,7 @@ def test_violation_probability_is_exact_where_the_table_is_settled(
             run = fixed_run(problem, selection, [brute.candidates] * 2)
             for x, x2 in [(0, 1), (domain.size - 1, 0)]:
                 losses = brute_losses(brute, run, x, x2)
-                found = violation(run, x, x2, draws=10)
+                found = violation(run, x, x2)
                 assert found.method == "all anchor sets"
                 limit = problem.epsilon * domain.distance(x, x2)
                 # A loss at the limit itself may fall on either side.
@@ -91,7 +87,9 @@ def test_violation_probability_is_exact_where_the_table_is_settled(
                 # The effective epsilon holds with probability 1 - delta, and nothing smaller.
                 for h in (x, x2):
                     worse = losses > found.epsilon * domain.distance(x, x2) * (1 + 1e-9) + 1e-9
-                    assert float(brute.probabilities[h][worse].sum()) <= run.delta * (1 + 1e-9)
+                    assert float(brute.probabilities[h][worse].sum()) <= run.scheme.delta * (
+                        1 + 1e-9
+                    )
             reached.append(1)
 
         holds()
@@ -128,7 +126,7 @@ def test_sets_that_were_not_drawn_get_tables_of_their_own(seed, brute_force) -> 
             found = violation(run, x, x2)
             assert found.lower <= truth * (1 + 1e-9)
             assert truth * (1 - 1e-9) <= found.upper
-            assert truth <= scheme.certificate.violation * (1 + 1e-9)
+            assert truth <= scheme.account.violation * (1 + 1e-9)
 
 
 def test_the_loss_of_a_drawn_set_is_exact_over_all_pairs(small_cases, brute_force) -> None:
@@ -174,9 +172,11 @@ def test_the_certificate_enumerates_surrogates_of_one_set(small_cases, brute_for
             brute = brute_force(domain, selection)
             law = selection.on(domain)
             problem = problem_on(domain)
-            plan = PandaPlan.over(problem, selection, law.candidates, 0.3)
+            plan = MarginPlan.over(
+                problem, law, law.candidates, 0.3, neighbours=selection.neighbours
+            )
             place = {int(a): k for k, a in enumerate(plan.anchors)}
-            ranked = ranked_candidates(law, listed)
+            ranked = law.ranked(listed)
             worst = 0.0
             for x in range(domain.size):
                 for x2 in range(x):
@@ -196,7 +196,9 @@ def test_the_certificate_enumerates_surrogates_of_one_set(small_cases, brute_for
                         found = pair_bound(law, problem.epsilon, plan.budgets, cost, (x, x2))
                         assert found == pytest.approx(expected, rel=1e-9, abs=1e-15)
                     worst = max(worst, expected)
-            certificate = certify(law, problem.epsilon, 0.3, plan.budgets, listed=listed)
+            certificate = certify(
+                law, problem.epsilon, 0.3, plan.budgets, limits=Limits(listed=listed)
+            )
             # What lies beyond the lists counts as unsafe, all of it.
             assert certificate.violation == pytest.approx(worst, rel=1e-9, abs=0.3 * 1e-6 * 200)
             assert certificate.violation >= worst * (1 - 1e-9)
@@ -241,7 +243,7 @@ def test_an_overclaiming_run_is_not_confirmed() -> None:
     domain = pm.Domain.from_vectors(np.random.default_rng(3).normal(size=(40, 2)), unit="km")
     problem = problem_on(domain, 1.0)
     selection = pm.BernoulliAnchors("exponential", rate=2.0, radius=1.0)
-    run = pm.study_panda(problem, [1, 2, 3], selection, relaxed=False)
+    run = pm.study_panda(problem, [1, 2, 3], selection)
     audit = pm.audit_panda(run, draws=60, seed=5)
     assert not audit.holds
     assert audit.claimed is None
@@ -252,23 +254,19 @@ def test_an_overclaiming_run_is_not_confirmed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "holds"), [(0.0, True), (0.1, True), (nextafter(0.1, 1), False), (None, False)]
+    ("bound", "holds"), [(0.0, True), (0.1, True), (nextafter(0.1, 1), False), (1.0, False)]
 )
 def test_a_claim_holds_only_where_the_account_is_within_its_delta(bound, holds) -> None:
     problem = problem_on(pm.Domain.from_vectors([[0.0], [1.0]]))
-    account = None if bound is None else Account(bound, (0, 1))
-    run = SimpleNamespace(
-        scheme=SimpleNamespace(account=lambda: account),
-        anchor_sets=(),
-        guarantee=pm.Guarantee(2.0, 0.1, problem.domain.unit),
-        problem=problem,
-        delta=0.1,
-    )
+    selection = pm.BernoulliAnchors("exponential", 0.99, 0.0, radius=5.0)
+    scheme = selection.scheme(problem, 0.1).holding(account=Account(bound, (0, 1)))
+    sets = (np.array([0, 1]),)
+    run = PandaResult.over(scheme, np.array([0]), sets, seeded=True)
     audit = pm.audit_panda(run)
     assert audit.holds is holds
     assert audit.violation == bound
-    run.guarantee = None
-    assert not pm.audit_panda(run).holds
+    study = PandaNoGuarantee.over(scheme, np.array([0]), sets, seeded=True)
+    assert not pm.audit_panda(study).holds
 
 
 class Ones:
@@ -280,27 +278,21 @@ class Ones:
 
 def test_an_empty_set_counts_as_a_violation() -> None:
     problem = problem_on(pm.Domain.from_vectors([[0.0], [1.0], [2.0]]))
-    scheme = pm.BernoulliAnchors(radius=5.0).scheme(problem, 0.1, Options())
-    assert len(scheme.draw(0, Ones())) == 0
-    assert audit_module._beyond(scheme, None, 0, np.array([1, 2]), Ones()) == (True, True)
+    scheme = pm.BernoulliAnchors(radius=5.0).scheme(problem, 0.1)
+    assert len(scheme.law.draw(0, Ones())) == 0
+    assert exceeds(scheme, None, 0, Ones()) == (True, True)
 
 
-def test_limits_count_certain_sets_below_and_possible_ones_above(monkeypatch) -> None:
-    """Ten draws of each record: all may exceed epsilon, none certainly; then all certainly."""
-    problem = problem_on(pm.Domain.from_vectors([[0.0], [1.0]]))
-    scheme = SimpleNamespace(
-        problem=problem,
-        settled=lambda sets, tables: None,
-        enumeration=lambda settled, pair: None,
-        pair_bound=lambda pair: 1.0,
-    )
-    run = SimpleNamespace(scheme=scheme, anchor_sets=(), tables=(), delta=0.1)
-    monkeypatch.setattr(audit_module, "_beyond", lambda *_: (False, True))
-    found = violation(run, 0, 1, draws=10)
-    assert (found.lower, found.upper) == (0.0, 1.0)
-    monkeypatch.setattr(audit_module, "_beyond", lambda *_: (True, True))
-    found = violation(run, 0, 1, draws=10)
-    assert (found.lower, found.upper) == (interval(10, 10, 0.99)[0], 1.0)
+def test_limits_count_certain_sets_below_and_possible_ones_above() -> None:
+    """One user's table is not settled: a fresh set may exceed epsilon and does not certainly."""
+    domain = pm.Domain.from_vectors([[0.0], [0.3], [1.0], [1.6]])
+    problem = problem_on(domain, 6.0)
+    selection = pm.BernoulliAnchors("exponential", 0.6, 0.05, radius=9.0, neighbours=4)
+    run = fixed_run(problem, selection, [np.arange(4)], 0.6)
+    drawn = pm.audit_panda(run, draws=40, seed=2).drawn
+    assert drawn.certain < drawn.possible
+    assert drawn.low == interval(drawn.certain, 40, 0.99)[0]
+    assert drawn.high == interval(drawn.possible, 40, 0.99)[1]
 
 
 def test_sampling_never_claims_to_see_small_probabilities() -> None:
@@ -324,12 +316,12 @@ def test_options_of_a_violation_are_checked() -> None:
         violation(run, 0, 1, definition="mine")
 
 
-def test_numpy_and_compiled_audits_of_a_set_agree(backend) -> None:
+def test_a_scan_of_all_pairs_is_the_sum_by_hand() -> None:
     rng = np.random.default_rng(6)
     domain = pm.Domain.from_vectors(rng.normal(size=(25, 2)), unit="km")
     likelihood, row = rng.normal(size=25), rng.integers(0, 4, 25)
     logs = np.log(rng.dirichlet(np.ones(3), size=4))
-    found = scan_pairs(domain, likelihood, row, logs, 1.0)
+    found = PairScan(domain, row, logs).worst(likelihood, 1.0)
     worst, count = 0.0, 0
     for x in range(25):
         for x2 in range(x):
@@ -339,12 +331,10 @@ def test_numpy_and_compiled_audits_of_a_set_agree(backend) -> None:
     assert found[0] == pytest.approx(worst, rel=1e-12)
     assert found[2] == count
     logs[2, 1] = -np.inf
-    assert scan_pairs(domain, likelihood, row, logs, 1.0)[0] == np.inf
+    assert PairScan(domain, row, logs).worst(likelihood, 1.0)[0] == np.inf
 
 
-def test_without_numba_margins_say_what_is_missing(without_numba) -> None:
+def test_without_numba_an_account_says_what_is_missing(without_numba) -> None:
     domain = pm.Domain.from_vectors(np.random.default_rng(0).normal(size=(8, 2)))
-    selection = pm.BernoulliAnchors(radius=1.0)
-    assert selection.margin(domain, 0, 1, 2.0, 0.5) < np.inf
     with pytest.raises(MissingDependencyError, match="pip install numba"):
-        PandaPlan.over(problem_on(domain), selection, range(8))
+        _ = pm.BernoulliAnchors(radius=1.0).scheme(problem_on(domain), 0.1).account

@@ -17,9 +17,10 @@ from panda_mdp.errors import (
     SurrogateError,
 )
 from panda_mdp.panda.audit import violation
-from panda_mdp.panda.options import Clock, Options
-from panda_mdp.panda.selection.law import surrogates
-from panda_mdp.panda.simulate.clustering import clustering_coefficient
+from panda_mdp.panda.coins import CoinScheme
+from panda_mdp.panda.law import surrogates
+from panda_mdp.panda.leakage import leakage
+from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
 
 SIZE = 40
 
@@ -45,7 +46,7 @@ def sparse() -> pm.BernoulliAnchors:
 
 def test_a_run_that_fits_has_the_guarantee_and_the_optimal_loss(problem, everything) -> None:
     run = pm.panda(problem, [3, 17, 3, 29], everything)
-    assert isinstance(run, pm.PandaResult)
+    assert isinstance(run, PandaResult)
     assert run.guarantee == pm.Guarantee(2.0, 1e-7, "km")
     best = pm.optimal(problem)
     assert run.anchor_loss <= best.loss * 1.02
@@ -73,10 +74,10 @@ def test_a_public_candidate_set_fits_with_a_margin(problem) -> None:
     )
     losses = []
     for budgets in ("margin", "certificate"):
-        run = pm.panda(problem, range(8), selection, budgets=budgets, relaxed=False)
-        assert isinstance(run, pm.PandaResult)
+        run = pm.panda(problem, range(8), selection, options=pm.PandaOptions(budgets=budgets))
+        assert isinstance(run, PandaResult)
         assert pm.audit_panda(run).holds
-        losses.append((run.shares.margin, run.scheme.expected_loss()))
+        losses.append((run.shares.margin, run.scheme.expected_loss))
     assert losses[0][0] > 0.1
     assert losses[1] < losses[0]
 
@@ -91,21 +92,21 @@ def test_the_papers_defaults_raise_and_tell_what_to_do(problem) -> None:
     # What the refusal ends with can be pasted.
     call = text.split("This call works: ")[1]
     names = {"panda": pm.panda, "BallAnchors": pm.BallAnchors, "problem": problem, "users": [1, 2]}
-    assert isinstance(eval(call, names), pm.PandaResult)  # noqa: S307
+    assert isinstance(eval(call, names), PandaResult)  # noqa: S307
 
 
 def test_only_what_the_certificate_refuses_is_refused(problem) -> None:
     """Twenty neighbours cover too little for the paper's argument, and the guarantee holds."""
     selection = pm.BernoulliAnchors("exponential", 0.99, 0.0, radius=12.0, neighbours=20)
-    scheme = selection.scheme(problem, 0.15, Options(budgets="margin"))
+    scheme = selection.scheme(problem, 0.15, pm.PandaOptions(budgets="margin"))
     assert scheme.conditions.uncovered > 0.15
-    assert scheme.certificate.violation <= 0.15
+    assert scheme.account.violation <= 0.15
     assert scheme.failure is None
 
 
 def test_without_enforcement_there_is_a_result_that_says_what_it_is(problem, sparse, tmp_path):
     run = pm.study_panda(problem, [1, 2, 30], sparse)
-    assert isinstance(run, pm.PandaNoGuarantee)
+    assert isinstance(run, PandaNoGuarantee)
     assert "NO PRIVACY GUARANTEE" in repr(run)
     assert run.guarantee is None
     assert run.reasons
@@ -118,17 +119,17 @@ def test_without_enforcement_there_is_a_result_that_says_what_it_is(problem, spa
 
 
 def test_a_guarantee_cannot_be_made_up(problem, sparse) -> None:
-    run = pm.study_panda(problem, [1, 2], sparse, relaxed=False, seed=1)
+    run = pm.study_panda(problem, [1, 2], sparse, seed=1)
     fields = {name: getattr(run, name) for name in run.__dataclass_fields__}
     with pytest.raises(PrivacyError, match="no guarantee"):
-        pm.PandaResult(**fields)
+        PandaResult(**fields)
 
 
 def test_nothing_shows_records_or_seeds(problem, sparse, everything) -> None:
     users, seed = [37, 38], 987654321
-    run = pm.study_panda(problem, users, sparse, relaxed=False, seed=seed)
-    safe = pm.panda(problem, users, everything, relaxed=False, seed=seed)
-    for shown in (repr(run), repr(safe), repr(run.selection), repr(pm.audit_panda(run))):
+    run = pm.study_panda(problem, users, sparse, seed=seed)
+    safe = pm.panda(problem, users, everything, seed=seed)
+    for shown in (repr(run), repr(safe), repr(run.scheme.selection), repr(pm.audit_panda(run))):
         assert not re.search(r"\b(37|38)\b", shown)
         assert str(seed) not in shown
     for bad in ([4711], [-5], [0.5], ["x"]):
@@ -139,8 +140,8 @@ def test_nothing_shows_records_or_seeds(problem, sparse, everything) -> None:
 
 
 def test_a_seeded_run_is_repeatable_and_not_for_release(problem, everything) -> None:
-    first = pm.panda(problem, [1, 2], everything, relaxed=False, seed=4)
-    again = pm.panda(problem, [1, 2], everything, relaxed=False, seed=4)
+    first = pm.panda(problem, [1, 2], everything, seed=4)
+    again = pm.panda(problem, [1, 2], everything, seed=4)
     for one, two in zip(first.anchor_sets, again.anchor_sets, strict=True):
         assert np.array_equal(one, two)
     assert "NOT FOR RELEASE" in repr(first)
@@ -150,10 +151,10 @@ def test_a_seeded_run_is_repeatable_and_not_for_release(problem, everything) -> 
 
 def test_the_table_does_not_depend_on_the_records(problem, sparse) -> None:
     """Same anchors, other records: the server computes the same table."""
-    scheme = sparse.scheme(problem, 1e-7, Options(relaxed=False))
+    scheme = sparse.scheme(problem, 1e-7)
     sets = (np.array([1, 4, 9]), np.array([4, 20, 31]))
     first, second = (
-        pm.PandaNoGuarantee.over(scheme, np.array(records), sets, Clock(), seeded=False)
+        PandaNoGuarantee.over(scheme, np.array(records), sets, seeded=False)
         for records in ([1, 4], [20, 39])
     )
     assert np.array_equal(first.tables[0].mechanism.weights, second.tables[0].mechanism.weights)
@@ -162,9 +163,12 @@ def test_the_table_does_not_depend_on_the_records(problem, sparse) -> None:
 def test_own_pairs_give_every_user_a_table_and_never_a_worse_one(problem) -> None:
     """Fewer constraints: the table over the own set alone is at least as good for it."""
     selection = pm.BernoulliAnchors("exponential", alpha=0.5, rate=0.05, radius=1.0, tail=0.4)
-    options = {"seed": 6, "gap": 0.005}
-    union = pm.study_panda(problem, range(5), selection, 0.1, **options)
-    own = pm.study_panda(problem, range(5), selection, 0.1, pairs="own", **options)
+    union, own = (
+        pm.study_panda(
+            problem, range(5), selection, 0.1, pm.PandaOptions(pairs=pairs, gap=0.005), seed=6
+        )
+        for pairs in ("union", "own")
+    )
     assert len(own.tables) == 5
     for n, chosen in enumerate(own.anchor_sets):
         prior = np.full(len(chosen), 1 / len(chosen))
@@ -176,14 +180,14 @@ def test_own_pairs_give_every_user_a_table_and_never_a_worse_one(problem) -> Non
         rows = own.download(n)
         logs = np.log(rows[:, rows.any(axis=0)])
         spread = np.abs(logs[:, None] - logs).max(axis=2)
-        assert np.all(spread <= own.scheme.plan_of(own.anchors).budgets[np.ix_(at, at)] + 1e-9)
+        assert np.all(spread <= own.scheme.budgets_of(own.anchors)[np.ix_(at, at)] + 1e-9)
 
 
 def test_solvers_agree(problem, sparse) -> None:
     selection = pm.BernoulliAnchors("exponential", alpha=0.6, rate=0.02, radius=1.0, tail=0.5)
     losses = {
         solver: pm.study_panda(
-            problem, range(6), selection, 0.3, seed=3, solver=solver, gap=0.01
+            problem, range(6), selection, 0.3, pm.PandaOptions(solver=solver, gap=0.01), seed=3
         ).anchor_loss
         for solver in ("optimal", "benders", "highs")
     }
@@ -192,17 +196,20 @@ def test_solvers_agree(problem, sparse) -> None:
 
 
 def test_weights_of_the_objective(problem) -> None:
+    """The paper's weights serve the anchors themselves best."""
     selection = pm.BernoulliAnchors("exponential", alpha=0.6, rate=0.02, radius=1.0, tail=0.5)
-    plain = pm.study_panda(problem, range(6), selection, 0.3, seed=3, relaxed=False)
-    other = pm.study_panda(
-        problem, range(6), selection, 0.3, seed=3, relaxed=False, weights="surrogate"
+    paper, ours = (
+        pm.study_panda(
+            problem, range(6), selection, 0.3, pm.PandaOptions(weights=weights), seed=3
+        ).anchor_loss
+        for weights in ("prior", "surrogate")
     )
-    assert plain.anchor_loss <= other.anchor_loss * 1.011
+    assert paper <= ours * 1.011
 
 
 def test_loss_goes_through_the_surrogate(problem, sparse) -> None:
     users = np.array([5, 6, 7])
-    run = pm.study_panda(problem, users, sparse, relaxed=False, seed=8)
+    run = pm.study_panda(problem, users, sparse, seed=8)
     expected = []
     for n, (record, chosen) in enumerate(zip(users, run.anchor_sets, strict=True)):
         at = surrogates(problem.domain, chosen, np.array([record]))[0]
@@ -218,7 +225,7 @@ def test_empty_sets_are_named_by_position_only(problem) -> None:
 
 def test_a_set_that_is_empty_reports_without_the_record(problem) -> None:
     selection = pm.BernoulliAnchors("exponential", alpha=0.3, rate=0.1, radius=0.5, tail=0.01)
-    run = pm.study_panda(problem, range(20), selection, 0.5, relaxed=False, seed=1)
+    run = pm.study_panda(problem, range(20), selection, 0.5, seed=1)
     empty = [n for n, chosen in enumerate(run.anchor_sets) if not len(chosen)]
     assert empty
     assert any("drew no anchor" in reason for reason in run.reasons)
@@ -230,18 +237,20 @@ def test_the_papers_margin_does_not_imply_the_standard_definition() -> None:
     domain = pm.Domain.from_vectors(places[:, None], unit="km")
     problem = pm.Problem(domain, range(5), domain.distances(), 10.0)
     selection = pm.BernoulliAnchors("exponential", alpha=0.95, rate=0.1, radius=50.0, neighbours=5)
+    paper = pm.PandaOptions(budgets="margin")
     with pytest.raises(SurrogateError, match="independent sets") as caught:
-        pm.panda(problem, [1], selection, 0.1, budgets="margin")
+        pm.panda(problem, [1], selection, 0.1, paper)
     assert caught.value.value > caught.value.limit == 0.1
     assert caught.value.pair == (1, 3)
     users = np.repeat(np.arange(5), 8)
-    run = pm.study_panda(problem, users, selection, 0.1, relaxed=False, seed=1, budgets="margin")
+    run = pm.study_panda(problem, users, selection, 0.1, paper, seed=1)
     assert len(run.anchors) == 5
-    assert run.details["clipped_pairs"] == 0
+    assert isinstance(run.scheme, CoinScheme)
+    assert run.scheme.margins(run.anchors).clipped == 0
     one_user = violation(run, 1, 3)
     two_users = violation(run, 1, 3, definition="paper")
     assert two_users.upper <= 0.1 < one_user.lower == one_user.upper
-    assert isinstance(run, pm.PandaNoGuarantee)
+    assert isinstance(run, PandaNoGuarantee)
 
 
 def test_options_are_checked(problem, sparse) -> None:
@@ -249,15 +258,16 @@ def test_options_are_checked(problem, sparse) -> None:
         ({"pairs": "some"}, "pairs"),
         ({"weights": "mine"}, "weights"),
         ({"solver": "magic"}, "solver"),
-        ({"delta": 2.0}, "delta"),
     ):
         with pytest.raises(MethodError, match=word):
-            pm.panda(problem, [1], sparse, **options)
+            pm.PandaOptions(**options)
+    with pytest.raises(MethodError, match="delta"):
+        pm.panda(problem, [1], sparse, delta=2.0)
     with pytest.raises(MethodError, match="empty"):
         pm.panda(problem, [], sparse)
     with pytest.raises(MethodError, match="selection is a str"):
         pm.panda(problem, [1], "ball")
-    run = pm.study_panda(problem, [1], sparse, relaxed=False)
+    run = pm.study_panda(problem, [1], sparse)
     with pytest.raises(MethodError, match="no user 5"):
         run.download(5)
 
@@ -268,15 +278,6 @@ def test_stages_are_timed(problem, sparse) -> None:
     assert names[0] == "draw anchors"
     assert any("AnPO" in name for name in names)
     assert run.seconds > 0
-
-
-def test_clustering_coefficients() -> None:
-    triangle = pm.Domain.from_vectors([[0.0, 0.0], [1.0, 0.0], [0.5, 0.8], [5.0, 5.0], [6.0, 5.0]])
-    assert clustering_coefficient(triangle, 1.2) == pytest.approx(3 / 5)
-    assert clustering_coefficient(triangle, 1.2, np.array([0, 1, 2])) == 1.0
-    assert clustering_coefficient(triangle, 0.1) == 0.0
-    path = pm.Domain.from_vectors([[0.0], [1.0], [2.0]])
-    assert clustering_coefficient(path, 1.0) == 0.0
 
 
 @pytest.mark.data
@@ -290,7 +291,7 @@ def test_the_papers_parameters_on_rome_raise(road_maps) -> None:
         with pytest.raises(PhaseOneCostError) as caught:
             pm.panda(problem, users, pm.BernoulliAnchors(decay))
         x, x2 = caught.value.pair
-        rate = pm.BernoulliAnchors(decay).leakage(domain, x, x2) / domain.distance(x, x2)
+        rate = leakage(pm.BernoulliAnchors(decay).on(domain), x, x2) / domain.distance(x, x2)
         assert caught.value.value == pytest.approx(rate, rel=1e-9)
         assert caught.value.value > 5.0
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from panda_mdp import synthetic_city
-from panda_paper.cells import runner
-from panda_paper.cells.outcome import Row
-from panda_paper.cells.results import Store
-from panda_paper.cells.runner import run_cells
-from panda_paper.cells.workspace import Study
-from panda_paper.report.item_files import write_item
-from panda_paper.settings.paper_figures import ITEMS
+from panda_mdp.survey.bench import Bench
+from panda_paper.items import FIGURES
+from panda_paper.results import CellStore, Row
+from panda_paper.runner import CellLaboratory, run_cells
+from panda_paper.study import Study
+from panda_paper.tables import write_item
 
 
 @dataclass(frozen=True)
@@ -31,19 +30,11 @@ class ToyFigures:
 def toy_figures(tmp_path_factory: pytest.TempPathFactory) -> ToyFigures:
     folder = tmp_path_factory.mktemp("toy") / "synthetic"
     study = Study(synthetic_city(300, seed=1), "synthetic", folder, synthetic=True)
-    store = Store(folder, study)
+    store, bench = CellStore(study), Bench(CellLaboratory(study), "none")
     rows: dict[str, list[Row]] = {}
     files: dict[str, list[Path]] = {}
-    for figure in ITEMS:
+    for figure in FIGURES:
         toy = figure.toy().restricted(repeats=1)
-        rows[figure.name] = run_cells(list(toy.cells()), study, store, isolate=False)
+        rows[figure.name] = run_cells(list(toy.cells()), store, bench)
         files[figure.name] = write_item(toy, rows[figure.name], study)
     return ToyFigures(study, rows, files)
-
-
-@pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells run in this process."""
-    monkeypatch.setattr(
-        runner, "_isolated", lambda worker, cell, limit: worker._prepare.run(cell, limit)
-    )

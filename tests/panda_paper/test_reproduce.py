@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 import panda_mdp as pm
 from panda_mdp.cli import app
-from panda_paper.cells import runner
+from panda_mdp.cli.reproduce import tell_failures
+from panda_mdp.survey.bench import Bench, Outcome, Status
+from panda_paper.cell import Cell, Setting
+from panda_paper.items import choose_items, restricted
+from panda_paper.results import CellStore, Row
+from panda_paper.runner import CellLaboratory, run_cells, write_items
+from panda_paper.study import Study
+
+ENDINGS: tuple[Status, ...] = ("done", "infeasible", "time limit", "failed")
 
 
 def call(*arguments: str | Path) -> Result:
@@ -29,9 +43,9 @@ def city(tmp_path_factory) -> Path:
     return pm.synthetic_city(300, seed=1).save(tmp_path_factory.mktemp("city") / "Town.npz")
 
 
-def test_a_run_writes_its_files_and_is_used_again(tmp_path: Path, city: Path, monkeypatch) -> None:
+def test_a_run_writes_its_files_and_is_used_again(tmp_path: Path, city: Path) -> None:
     arguments = ("toy", "--city", city, "--out", tmp_path, "--methods", "EM", "--repeats", "1")
-    result = call(*arguments)
+    result = call(*arguments, "--remark", "made-up streets")
     assert result.exit_code == 0, result.output
     folder = tmp_path / "town"
     names = {path.name for path in folder.iterdir()}
@@ -46,31 +60,38 @@ def test_a_run_writes_its_files_and_is_used_again(tmp_path: Path, city: Path, mo
     assert str(folder / "toy.md") in result.stdout
     before = (folder / "cells.jsonl").read_text()
     assert before.count("\n") == 2
-
-    def never(self: object, *_: object) -> None:
-        raise AssertionError("everything is known already")
-
-    monkeypatch.setattr(runner.Worker, "answer", never)
     assert call(*arguments).exit_code == 0
-    assert (folder / "cells.jsonl").read_text() == before
+    assert (folder / "cells.jsonl").read_text() == before, "everything is known already"
+    assert "Town (made-up streets)" in (folder / "toy.md").read_text(), "remarks are remembered"
+    assert call("report", "--out", tmp_path).exit_code == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "The map is not the paper's own: made-up streets" in page.replace("&#39;", "'")
+    other = pm.synthetic_city(300, seed=2).save(tmp_path / "Town.npz")
+    message = refused(call("toy", "--city", other, "--out", tmp_path, "--methods", "EM"))
+    assert "another study" in message
 
 
-def test_files_show_all_that_the_folder_holds(tmp_path: Path, city: Path, inline) -> None:
-    common = ("toy", "--city", city, "--out", tmp_path, "--methods")
-    assert call(*common, "EM", "--repeats", "3").exit_code == 0
-    assert call(*common, "EM+BR", "--repeats", "2", "--records", "45").exit_code == 0
-    lines = (tmp_path / "town" / "toy.md").read_text().splitlines()
+def test_files_show_all_that_the_folder_holds(tmp_path: Path) -> None:
+    study = Study(pm.synthetic_city(300, seed=1), "town", tmp_path)
+    bench = Bench(CellLaboratory(study), "none")
+    items = choose_items("toy")
+    for methods, repeats, records in ((["EM"], 3, None), (["EM+BR"], 2, [45])):
+        parts = restricted(items, records, methods, repeats)
+        store = CellStore(study)
+        run_cells([cell for part in parts for cell in part.cells()], store, bench)
+        write_items(items, parts, store, study)
+    lines = (tmp_path / "toy.md").read_text().splitlines()
     rows = [line.split(" | ")[:3] for line in lines if line.startswith(("| EM |", "| EM+BR |"))]
     assert rows == [["| EM", "40", "3"], ["| EM", "50", "3"], ["| EM+BR", "45", "2"]]
 
 
-def test_without_a_city_it_is_synthetic_and_says_so(tmp_path: Path, inline) -> None:
+def test_without_a_city_it_is_synthetic_and_says_so(tmp_path: Path) -> None:
     result = call("table4", "--toy", "--methods", "EM", "--repeats", "1", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "SYNTHETIC" in (tmp_path / "synthetic-toy" / "table4.md").read_text()
 
 
-def test_traces_make_the_real_prior(tmp_path: Path, city: Path, inline) -> None:
+def test_traces_make_the_real_prior(tmp_path: Path, city: Path) -> None:
     town = pm.load_city(city)
     lines = [f"{k % 7},{town.lat[k]},{town.lon[k]}" for k in range(0, 300, 3)]
     traces = tmp_path / "taxis.csv"
@@ -85,33 +106,39 @@ def test_traces_make_the_real_prior(tmp_path: Path, city: Path, inline) -> None:
     assert "no fix of" in message
 
 
-def test_a_failed_cell_is_told_and_the_exit_code_is_1(
-    tmp_path: Path, city: Path, inline, monkeypatch
-) -> None:
-    monkeypatch.setattr("panda_paper.cells.table_methods.METHODS", None)
-    result = call("toy", "--city", city, "--out", tmp_path, "--methods", "EM")
-    assert result.exit_code == 1
-    assert "failed: EM, K=40" in result.stderr
+def test_failed_cells_are_told_and_the_exit_code_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+    cell = Cell("method", "EM", Setting(40), 0)
+    rows = [Row(cell, Outcome(status=status, note="oops"), 1.0, "", "") for status in ENDINGS]
+    with pytest.raises(typer.Exit) as exit_:
+        tell_failures(rows)
+    assert exit_.value.exit_code == 1
+    assert capsys.readouterr().err == "failed: EM, K=40, draw 1: oops\n"
+    tell_failures(rows[:3])
 
 
-def test_an_interrupt_says_where_the_results_are(tmp_path: Path, city: Path, monkeypatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runner, "run_cells", interrupted)
-    result = call("toy", "--city", city, "--out", tmp_path)
-    assert result.exit_code == 130
-    assert "what was done is in" in result.stderr
-
-
-def test_a_remark_on_the_map_is_remembered_and_shown(tmp_path: Path, city: Path, inline) -> None:
-    common = ("toy", "--city", city, "--out", tmp_path, "--methods", "EM", "--repeats", "1")
-    assert call(*common, "--remark", "made-up streets").exit_code == 0
-    assert call(*common).exit_code == 0
-    assert "Town (made-up streets)" in (tmp_path / "town" / "toy.md").read_text()
-    assert call("report", "--out", tmp_path).exit_code == 0
-    page = (tmp_path / "report.html").read_text()
-    assert "The map is not the paper's own: made-up streets" in page.replace("&#39;", "'")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
+def test_an_interrupt_says_where_the_results_are(tmp_path: Path, city: Path) -> None:
+    command = ["-c", "from panda_mdp.cli import main; main()", "reproduce", "table4", "--toy"]
+    # Where the tests run in the background, interrupts are ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(
+        [sys.executable, *command, "--city", str(city), "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    signal.signal(signal.SIGINT, before)
+    results = tmp_path / "town-toy" / "cells.jsonl"
+    deadline = time.monotonic() + 120
+    while not results.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert f"what was done is in {results.parent}" in "".join(err.splitlines())
+    assert results.read_text().endswith("\n")
 
 
 def test_the_list_names_every_item() -> None:
@@ -121,15 +148,11 @@ def test_the_list_names_every_item() -> None:
         assert name in result.stdout
 
 
-def test_mistakes_are_one_line(tmp_path: Path, city: Path) -> None:
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert "there is no item 'table1'" in refused(call("table1"))
     assert "no such file" in refused(call("toy", "--city", tmp_path / "nowhere.npz"))
     assert "'x' is not a number of records" in refused(call("toy", "--records", "500,x"))
     assert "no method 'XY'" in refused(call("toy", "--methods", "XY"))
-    assert "repeats is 0" in refused(call("toy", "--repeats", "0"))
-    assert "not a time" in refused(call("toy", "--time-limit", "0"))
-    assert "at least once" in refused(call("toy", "--slow", "--slow-repeats", "0"))
-    call("toy", "--city", city, "--out", tmp_path, "--methods", "EM", "--repeats", "1")
-    other = pm.synthetic_city(300, seed=2).save(tmp_path / "Town.npz")
-    message = refused(call("toy", "--city", other, "--out", tmp_path, "--methods", "EM"))
-    assert "another study" in message
+    assert "--repeats" in refused(call("toy", "--repeats", "0"))
+    assert "--time-limit" in refused(call("toy", "--time-limit", "0"))
+    assert "--slow-repeats" in refused(call("toy", "--slow", "--slow-repeats", "0"))

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from panda_paper.cells.outcome import Row
-from panda_paper.cells.runner import KINDS
-from panda_paper.settings.item import Figure
-from panda_paper.settings.paper_items import items
+from panda_paper.items import ITEMS
+from panda_paper.results import Row
+from panda_paper.runner import KINDS
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 CITIES = sorted(path.parent for path in RESULTS.glob("*/cells.jsonl.gz"))
@@ -23,7 +22,7 @@ def test_there_are_results_of_the_papers_cities() -> None:
 
 @pytest.mark.parametrize("folder", CITIES, ids=lambda path: path.name)
 def test_every_saved_cell_belongs_to_an_item_and_says_what_made_it(folder: Path) -> None:
-    known = [item.with_all_of(item) for item in items().values()]
+    known = [item.with_all_of(item) for item in ITEMS.values()]
     environments = json.loads((folder / "environment.json").read_text())
     templates = set()
     for line in gzip.decompress((folder / "cells.jsonl.gz").read_bytes()).splitlines():
@@ -38,8 +37,8 @@ def test_every_saved_cell_belongs_to_an_item_and_says_what_made_it(folder: Path)
 
 @pytest.mark.parametrize("folder", CITIES, ids=lambda path: path.name)
 def test_every_item_has_its_files(folder: Path) -> None:
-    for item in items().values():
+    for item in ITEMS.values():
         if item.group == "paper":
-            ends = (".png", ".md") if isinstance(item, Figure) else (".csv", ".md")
+            ends = (".png", ".md") if item.measure is None else (".csv", ".md")
             missing = [end for end in ends if not (folder / f"{item.name}{end}").exists()]
             assert missing == [], item.name

@@ -9,37 +9,33 @@ from pathlib import Path
 import pytest
 
 from panda_mdp.city.synthetic import synthetic_city
-from panda_paper.cells.results import Store
-from panda_paper.cells.runner import run_cells
-from panda_paper.cells.workspace import Study
-from panda_paper.report.item_files import write_item
-from panda_paper.settings.paper_items import choose_items
-from panda_paper.settings.paper_tables import ITEMS
+from panda_mdp.survey.bench import Bench
+from panda_paper.cell import EXACT
+from panda_paper.items import ITEMS, TABLES
+from panda_paper.results import CellStore
+from panda_paper.runner import CellLaboratory, run_cells
+from panda_paper.study import Study
+from panda_paper.tables import write_item
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Iterator[tuple[Study, Store]]:
+def study(tmp_path_factory) -> Iterator[tuple[Study, CellStore]]:
     folder: Path = tmp_path_factory.mktemp("toy")
     made = Study(synthetic_city(400, 0), "synthetic", folder, synthetic=True)
-    yield made, Store(folder, made)
+    yield made, CellStore(made)
 
 
-@pytest.mark.parametrize("name", [item.name for item in ITEMS])
-def test_every_table_runs_at_toy_size(name: str, study: tuple[Study, Store]) -> None:
+@pytest.mark.parametrize("name", [item.name for item in TABLES])
+def test_every_table_runs_at_toy_size(name: str, study: tuple[Study, CellStore]) -> None:
     made, store = study
-    (item,) = choose_items(name)
-    toy = item.toy().restricted(repeats=1)
+    toy = ITEMS[name].toy().restricted(repeats=1)
     cells = list(toy.cells(slow_repeats=1))
     assert cells, "an item without cells shows nothing"
-    rows = run_cells(cells, made, store, limit=60.0, isolate=False)
+    rows = run_cells(cells, store, Bench(CellLaboratory(made), "none"), 60.0)
     assert [row.outcome.note for row in rows if row.status == "failed"] == []
     solved = [row for row in rows if row.status == "done"]
     assert all(row.value(toy.measure) is not None for row in solved)
-    assert {row.cell.method for row in solved} >= set(toy.methods) - {
-        "PAnDA-e",
-        "PAnDA-p",
-        "PAnDA-l",
-    }
+    assert {row.cell.method for row in solved} >= set(toy.methods) - set(EXACT)
     paths = write_item(toy, rows, made)
     assert [path.suffix for path in paths] == [".csv", ".json", ".md"]
     table = json.loads(paths[1].read_text())

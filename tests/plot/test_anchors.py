@@ -11,8 +11,7 @@ import panda_mdp as pm
 
 pytest.importorskip("matplotlib")
 
-from panda_mdp.plot.anchors import draw_anchors, draw_frontier
-from panda_mdp.plot.style import save_figure
+from panda_mdp.plot import draw_anchors, draw_calibration, save_figure
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def problem() -> pm.Problem:
 
 
 def test_every_record_is_drawn_once_and_the_user_on_top(problem, tmp_path: Path) -> None:
-    run = pm.panda(problem, [7, 8], pm.BallAnchors(0.4), 2e-2, relaxed=False, seed=1)
+    run = pm.panda(problem, [7, 8], pm.BallAnchors(0.4), 2e-2, seed=1)
     figure = draw_anchors(run, 1)
     axes = figure.axes[0]
     marks = [len(part.get_offsets()) for part in axes.collections]
@@ -36,8 +35,8 @@ def test_every_record_is_drawn_once_and_the_user_on_top(problem, tmp_path: Path)
 
 
 def test_the_frontier_shows_what_fits(problem, tmp_path: Path) -> None:
-    found = pm.calibrate(problem, 2e-2, families=("candidates",))
-    figure = draw_frontier(found, problem)
+    found = pm.calibrate(problem, 2e-2, pm.SearchSpace(("candidates",)))
+    figure = draw_calibration(found, problem)
     axes = figure.axes[0]
     drawn = sum(len(part.get_offsets()) for part in axes.collections)
     assert drawn == sum(trial.fits for trial in found.tried)

@@ -70,14 +70,13 @@ def test_names_cannot_break_out(tmp_path: Path) -> None:
     assert "<script>alert" not in page and page.count("</script>") == 1
 
 
-def test_wrong_calls(city: City, mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_calls(city: City, mechanism: Mechanism) -> None:
     with pytest.raises(InvalidInputError, match="does not end in"):
         write_map("map.png", city=city)
     with pytest.raises(InvalidInputError, match="nothing to show"):
         write_map("map.html")
-    monkeypatch.setattr("panda_mdp.plot.html.TABLE_ENTRIES", 100)
     with pytest.raises(InvalidInputError, match="120 x 12 entries"):
-        write_map("map.html", table=mechanism)
+        map_data(None, mechanism, entries=100)
 
 
 DRIVE = """

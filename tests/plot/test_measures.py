@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,21 +42,6 @@ def test_local_epsilons_are_the_audit_seen_from_each_record(mechanism: Mechanism
     assert local.max() == pytest.approx(mechanism.audit.epsilon, rel=1e-9)
 
 
-def test_local_epsilons_without_numba(
-    mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled = local_epsilons(mechanism)
-    real = builtins.__import__
-
-    def refuse(name: str, *rest: Any, **options: Any) -> Any:
-        if name.startswith("panda_mdp.compute.numba"):
-            raise ImportError(name)
-        return real(name, *rest, **options)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    np.testing.assert_allclose(local_epsilons(mechanism), compiled, rtol=1e-12)
-
-
 def test_zeros_make_epsilons_infinite_unless_they_are_everywhere() -> None:
     domain = Domain.from_vectors([[0.0], [1.0], [3.0]])
     problem = Problem(domain, [0, 1, 2], np.ones((3, 3)), 1.0)
@@ -95,11 +78,8 @@ def test_privacy_loss_curve_over_all_pairs(mechanism: Mechanism) -> None:
     assert (curve.largest[fine] <= 2.0 * curve.distance[fine]).all()
 
 
-def test_large_domains_are_sampled_and_say_so(
-    mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("panda_mdp.plot.measures.CURVE_RECORDS", 30)
-    curve = privacy_loss_curve(mechanism, reach=1000.0)
+def test_large_domains_are_sampled_and_say_so(mechanism: Mechanism) -> None:
+    curve = privacy_loss_curve(mechanism, reach=1000.0, records=30)
     assert curve.sampled and curve.pairs == 30 * 29 // 2
 
 

@@ -9,28 +9,28 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from shapely import MultiPolygon, Polygon, box
 
 import panda_mdp as pm
+from panda_mdp.city.places import Places
 from panda_mdp.errors import DomainError
 from panda_mdp.plot import draw_expected_loss, draw_record
-from panda_mdp.plot.positions import plane_of
-from panda_mdp.plot.zones import outlines_of, reach_of
+from panda_mdp.plot.maps import Ground, Plane, outlines_of
 
 RING = Polygon(box(11.0, 48.0, 11.1, 48.1).exterior, [box(11.04, 48.04, 11.06, 48.06).exterior])
 PAIR = MultiPolygon([box(11.2, 48.0, 11.25, 48.02), box(11.2, 48.05, 11.25, 48.07)])
 
 
-def places() -> pm.Places:
+def places() -> Places:
     return pm.load_places(gpd.GeoDataFrame(geometry=[RING, PAIR], crs=4326))
 
 
-def table(zones: pm.Places) -> pm.Mechanism:
+def table(zones: Places) -> pm.Mechanism:
     problem = pm.Problem(zones.domain, [0, 1], pm.distance_loss(zones.domain, [0, 1]), 0.1)
     return pm.exponential(problem)
 
 
 def test_holes_wind_back_and_parts_belong_to_their_record() -> None:
     zones = places()
-    outlines = outlines_of(zones, 2, plane_of(zones.domain.lat, zones.domain.lon))
-    assert outlines is not None and [len(rings) for rings in outlines] == [2, 2]
+    outlines = outlines_of(zones, 2, Plane.around(zones.domain.lat, zones.domain.lon))
+    assert [len(rings) for rings in outlines] == [2, 2]
 
     def turns(ring: np.ndarray) -> float:
         return float(np.sign(np.sum(ring[:-1, 0] * ring[1:, 1] - ring[1:, 0] * ring[:-1, 1])))
@@ -41,7 +41,7 @@ def test_holes_wind_back_and_parts_belong_to_their_record() -> None:
 
 def test_a_filled_zone_leaves_its_hole_open() -> None:
     zones = places()
-    plane = plane_of(zones.domain.lat, zones.domain.lon)
+    plane = Plane.around(zones.domain.lat, zones.domain.lon)
     figure = draw_expected_loss(table(zones), zones=zones)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -64,9 +64,7 @@ def test_pictures_hold_the_zones_and_their_values() -> None:
     filled = figure.axes[0].collections[1]
     losses = (made.matrix * made.problem.loss).sum(axis=1)
     assert np.sort(losses).tolist() == pytest.approx(filled.get_array().tolist())
-    outlines = outlines_of(zones, 2, plane_of(zones.domain.lat, zones.domain.lon))
-    assert outlines is not None
-    corners = reach_of(outlines)
+    corners = Ground(zones.domain, None, zones).extent
     for picture in (figure, draw_record(made, 0, zones=zones)):
         axes = picture.axes[0]
         assert (

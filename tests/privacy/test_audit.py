@@ -51,7 +51,7 @@ def nats(result: Audit) -> float:
 def test_matches_brute_force(backend, domain, data):
     weights = data.draw(weight_tables(domain.size))
     outputs = np.arange(weights.shape[1]) % domain.size
-    result = audit_weights(domain, outputs, weights, 1.0)
+    result = audit_weights(domain, outputs, weights, 1.0, backend)
     exact = exact_epsilon(domain, weights)
     assert result.pairs == domain.size * (domain.size - 1) // 2
     if exact == mp.inf:
@@ -89,7 +89,7 @@ def test_verdict_matches_brute_force(backend, domain, data):
     )
     if abs(factor - 1) * exact * shortest < 2e-12:
         return
-    result = audit_weights(domain, outputs, weights, exact * factor)
+    result = audit_weights(domain, outputs, weights, exact * factor, backend)
     assert result.holds == is_private(domain, weights, exact * factor) == (factor > 1)
 
 
@@ -134,7 +134,7 @@ def test_directed_rounding_near_the_limit(backend):
             ratio = max(max(mp.mpf(a) / b, mp.mpf(b) / a) for a, b in zip(*rows, strict=True))
             beyond = ratio > limit
             inside = ratio <= limit * (1 - mp.mpf("1e-12"))
-        result = audit_weights(domain, np.array([0, 1]), weights, epsilon)
+        result = audit_weights(domain, np.array([0, 1]), weights, epsilon, backend)
         if beyond:
             assert not result.holds
         if inside:
@@ -206,7 +206,7 @@ def test_zero_against_positive_is_infinite(backend):
     domain = random_domain("euclidean", 4)
     weights = quantise(np.full((4, 3), 1 / 3))
     weights[2] = [0, TOTAL // 2, TOTAL // 2]
-    result = audit_weights(domain, np.array([3, 1, 0]), weights, 1e9)
+    result = audit_weights(domain, np.array([3, 1, 0]), weights, 1e9, backend)
     assert result.epsilon == np.inf
     assert not result.holds
     assert result.worst == (0, 2, 3)
@@ -216,7 +216,7 @@ def test_zero_against_positive_is_infinite(backend):
 def test_column_of_zeros_is_allowed(backend):
     domain = random_domain("euclidean", 4)
     weights = quantise(np.array([[0.4, 0.0, 0.6], [0.5, 0.0, 0.5], [0.5, 0, 0.5], [0.5, 0, 0.5]]))
-    result = audit_weights(domain, np.array([0, 1, 2]), weights, 100.0)
+    result = audit_weights(domain, np.array([0, 1, 2]), weights, 100.0, backend)
     assert result.holds
     assert float(exact_epsilon(domain, weights)) == pytest.approx(result.epsilon, rel=1e-11)
     assert result.worst[2] != 1
@@ -225,7 +225,7 @@ def test_column_of_zeros_is_allowed(backend):
 def test_equal_rows_hold_at_any_epsilon(backend):
     domain = Domain.from_points([41.9, 41.9 + 1e-13, 42.0], [12.4, 12.4, 12.4])
     weights = np.tile(quantise(np.array([[0.1, 0.2, 0.7]])), (3, 1))
-    result = audit_weights(domain, np.array([0, 1, 2]), weights, 1e-300)
+    result = audit_weights(domain, np.array([0, 1, 2]), weights, 1e-300, backend)
     assert result.holds
     assert result.epsilon == 0.0
     weights[2, 0] += 1
@@ -238,7 +238,7 @@ def test_one_unit_of_weight_is_noticed(backend):
     domain = Domain.from_vectors([[0.0], [1.0]])
     weights = pair_table(TOTAL // 2, TOTAL // 2 + 1)
     assert np.log(weights[0, 0]) == np.log(weights[1, 0])
-    result = audit_weights(domain, np.array([0, 1]), weights, 1.0)
+    result = audit_weights(domain, np.array([0, 1]), weights, 1.0, backend)
     assert 0 < result.epsilon < 1e-12
     assert not audit_weights(domain, np.array([0, 1]), weights, 1e-20).holds
     assert result.worst[0] != result.worst[1]
@@ -257,11 +257,10 @@ def test_backends_agree_over_many_tiles(kind, shape):
     else:
         matrix = (rng.random((3, 10)) + 0.1)[rng.integers(0, 3, 400)]
     weights = quantise(matrix / matrix.sum(axis=1, keepdims=True))
-    compiled = audit_weights(domain, outputs, weights, 1.0)
+    compiled = audit_weights(domain, outputs, weights, 1.0, "numba")
     plain = audit_weights(domain, outputs, weights, 1.0, "numpy")
     assert plain.epsilon == pytest.approx(compiled.epsilon, rel=1e-13)
     assert plain.holds == compiled.holds
-    assert plain.subject == compiled.subject
     assert set(plain.worst[:2]) == set(compiled.worst[:2])
     logs = np.log(weights.astype(float))
     gaps = np.abs(logs[:, None] - logs).max(axis=2)

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from panda_mdp import Domain
 from panda_mdp.compute.closure import FLOOR, Closure
-from panda_mdp.privacy import repair as certify
-from panda_mdp.privacy.repair import MARGIN, TIGHTENING, estimate, estimated_loss, repair
+from panda_mdp.privacy.repair import (
+    MARGIN,
+    TIGHTENING,
+    RepairTuning,
+    estimate,
+    estimated_loss,
+    repair,
+)
 
 
 def tables(size: int, outputs: int = 4, seed: int = 0) -> np.ndarray:
@@ -89,12 +95,11 @@ def test_start_lifts_zeros_and_survives_empty_rows():
     np.testing.assert_allclose(z[4], 0.25, rtol=1e-12)
 
 
-def test_a_common_row_is_the_last_resort(monkeypatch):
-    for limit in ("ROUNDS", "CENTRED_ROUNDS", "ATTEMPTS"):
-        monkeypatch.setattr(certify, limit, 1)
+def test_a_common_row_is_the_last_resort():
+    once = RepairTuning(rounds=1, centred_rounds=1, attempts=1)
     points = np.concatenate([np.arange(20.0), np.arange(20.0) + 1e-6])
     domain = Domain.from_vectors(points[:, None])
-    repaired = repair(Closure(domain), tables(40, 6), 1.0)
+    repaired = repair(Closure(domain), tables(40, 6), 1.0, tuning=once)
     assert 0 < repaired.common_share < 1
     assert is_private(domain, repaired.matrix, 1.0)
 
@@ -109,7 +114,7 @@ def test_estimate_is_near_what_the_repair_ends_with():
     assert (loss * guess).sum() == pytest.approx((loss * final).sum(), rel=0.05)
 
 
-def test_the_loss_of_a_sample_is_near_that_of_all(monkeypatch):
+def test_the_loss_of_a_sample_is_near_that_of_all():
     domain = random_domain("haversine", 600)
     closure = Closure(domain)
     outputs = np.arange(0, 600, 60)
@@ -121,23 +126,7 @@ def test_the_loss_of_a_sample_is_near_that_of_all(monkeypatch):
     after = (cost * estimate(closure, z, epsilon)).sum()
     arguments = (closure, z, epsilon, FLOOR, cost, prior)
     assert estimated_loss(*arguments) == pytest.approx(after, rel=1e-12)
-    monkeypatch.setattr(certify, "SAMPLED_RECORDS", 0)
+    sampled = estimated_loss(*arguments, RepairTuning(sampled_records=0))
     rise = after - (cost * z).sum()
-    assert estimated_loss(*arguments) == pytest.approx(after, abs=0.1 * rise)
-    assert estimated_loss(*arguments) != after
-
-
-def test_a_closure_of_near_pairs_lies_between_the_table_and_the_whole_closure():
-    domain = random_domain("euclidean", 200)
-    closure = Closure(domain)
-    epsilon = 2.0 / float(np.median(domain.neighbours(1)[1]))
-    z = closure.start(np.random.default_rng(0).dirichlet(np.full(6, 0.2), 200))
-    whole = closure.close(z, epsilon)
-    exponent = epsilon * domain.distances(closure.order, closure.order)
-    for nats in (1.0, 4.0):
-        near = closure.close(z, epsilon, nats=nats)
-        factor = np.where(exponent < nats, np.exp(-exponent), 0.0)
-        np.testing.assert_allclose(near, (factor[:, :, None] * z).max(axis=1), rtol=1e-12)
-        assert np.all(near <= whole)
-        assert np.any(near < whole)
-    np.testing.assert_array_equal(closure.close(z, epsilon, nats=1e9), whole)
+    assert sampled == pytest.approx(after, abs=0.1 * rise)
+    assert sampled != after

@@ -12,10 +12,11 @@ from helpers import KINDS, domains, random_domain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panda_mdp import Domain, Snap
+from panda_mdp import Domain
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.domain import check_indices, check_record
 from panda_mdp.space.metrics import haversine_km
+from panda_mdp.space.snapping import Snap
 
 
 def changed(table, *edits):
@@ -140,10 +141,13 @@ def test_refused_with_index_and_remedy(name, backend):
     assert isinstance(caught.value, ValueError)
 
 
-def test_triangle_tolerance_is_relative(backend):
-    inside = changed(LINE, (0, 3, 3 * (1 + 0.9e-9)), (3, 0, 3 * (1 + 0.9e-9)))
-    assert Domain.from_matrix(inside).size == 4
-    outside = changed(LINE, (0, 3, 3 * (1 + 1.1e-9)), (3, 0, 3 * (1 + 1.1e-9)))
+@pytest.mark.parametrize("size", [4, 130])
+def test_triangle_tolerance_is_relative(size, backend):
+    """130 records are enough for the compiled check."""
+    line = np.abs(np.subtract.outer(np.arange(float(size)), np.arange(float(size))))
+    inside = changed(line, (0, 3, 3 * (1 + 0.9e-9)), (3, 0, 3 * (1 + 0.9e-9)))
+    assert Domain.from_matrix(inside).size == size
+    outside = changed(line, (0, 3, 3 * (1 + 1.1e-9)), (3, 0, 3 * (1 + 1.1e-9)))
     with pytest.raises(DomainError, match=r"\(0, 3, [12]\)"):
         Domain.from_matrix(outside)
     small = 1e-30 * outside

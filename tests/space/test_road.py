@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy
 from scipy.sparse.csgraph import shortest_path
 
 from panda_mdp import (
     City,
     Domain,
     Problem,
-    distance_loss,
     exponential,
     load,
     optimal,
@@ -134,15 +134,14 @@ def test_bad_roads_are_refused() -> None:
         Domain.from_graph(together, np.array([3, 0]))
 
 
-def test_too_many_records_are_refused_where_a_table_is_needed(
-    city: City, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("panda_mdp.space.road.MATRIX_RECORDS", 50)
-    domain = Domain.from_graph(city, 60)
-    # Blocks need no table; compiled loops do.
-    loss = distance_loss(domain, [0, 1])
-    with pytest.raises(DomainError, match="use at most 50 records"):
-        exponential(Problem(domain, [0, 1], loss, 1.0))
+def test_too_many_records_are_refused_where_a_table_is_needed() -> None:
+    nodes = np.arange(8_001)
+    streets = scipy.sparse.diags_array([np.ones(8_000)] * 2, offsets=[-1, 1], format="csr")
+    chain = Road.over(streets, nodes, "km")
+    # Blocks need no table; compiled loops and files do.
+    assert chain.pairs(np.array([0]), np.array([8_000]))[0] == 8_000
+    with pytest.raises(DomainError, match="use at most 8,000 records"):
+        chain.distances  # noqa: B018
 
 
 @pytest.mark.data

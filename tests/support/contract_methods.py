@@ -39,9 +39,14 @@ METHODS = (
     Method("benders", partial(pm.benders, gap=0.01), optimal=True, gap=0.01, tolerance=0.01),
     Method(
         "optimal, HiGHS",
-        partial(pm.optimal, backend="highs", pairs="all"),
+        partial(pm.solve_lp, pairs="all"),
         optimal=True,
         gap=1e-3,
         tolerance=1e-3,
+    ),
+    Method(
+        "second_objective",
+        partial(pm.second_objective, name="vulnerability", slack=0.01, gap=0.01),
+        tolerance=0.03,
     ),
 )

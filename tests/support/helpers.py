@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 
 import mpmath as mp
@@ -12,6 +13,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 from scipy.sparse.csgraph import shortest_path
 
+import panda_mdp as pm
 from panda_mdp import Domain, Problem
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.space.metrics import EARTH_RADIUS_KM
@@ -216,3 +218,10 @@ def wide_problem(seed: int) -> Problem:
         prior = 10 ** rng.uniform(-span, 0, size)
         prior /= prior.sum()
     return Problem(domain, rng.permutation(size)[:outputs], loss, epsilon, prior=prior)
+
+
+def save_compact(mechanism: pm.Mechanism, path: str | os.PathLike[str]) -> pm.Mechanism:
+    """The compact form of a table, which is also written to a file."""
+    table = pm.compact(mechanism)
+    table.save(path)
+    return table

@@ -120,7 +120,7 @@ class Site:
 
     server: Running
     wire: Wire
-    table: pm.CompactTable
+    table: pm.Mechanism
     name: str
 
     @property
@@ -143,12 +143,12 @@ NOTICE = {
 }
 
 
-def names_of(table: pm.CompactTable) -> list[dict[str, Any]]:
+def names_of(table: pm.Mechanism) -> list[dict[str, Any]]:
     """A street at every tenth record, and a landmark."""
-    lat, lon = table.domain.lat, table.domain.lon
+    lat, lon = table.problem.domain.lat, table.problem.domain.lon
     streets = [
         {"name": f"Via Prova {k}", "lat": float(lat[k]), "lon": float(lon[k]), "kind": "street"}
-        for k in range(0, table.domain.size, 10)
+        for k in range(0, table.problem.domain.size, 10)
     ]
     tower = {"lat": float(lat[33]), "lon": float(lon[33]), "kind": "landmark"}
     return [*streets, {"name": "Torre Nicolò", **tower}]
@@ -157,7 +157,7 @@ def names_of(table: pm.CompactTable) -> list[dict[str, Any]]:
 @contextmanager
 def open_site(folder: Path) -> Iterator[Site]:
     """The table of the shared vectors, with streets, in a deployment of three reports a day."""
-    table = pm.load_compact(VECTORS / "city.pmdc")
+    table = pm.load(VECTORS / "city.pmdp")
     city = pm.synthetic_city(nodes=1200, seed=3)
     server = Running(str(folder / "panda.db"), folder).start()
     try:
@@ -166,8 +166,8 @@ def open_site(folder: Path) -> Iterator[Site]:
             "name": "city",
             "kind": "haversine",
             "unit": "km",
-            "lat": table.domain.lat.tolist(),
-            "lon": table.domain.lon.tolist(),
+            "lat": table.problem.domain.lat.tolist(),
+            "lon": table.problem.domain.lon.tolist(),
             "streets": {
                 "lat": city.lat.tolist(),
                 "lon": city.lon.tolist(),
@@ -180,7 +180,7 @@ def open_site(folder: Path) -> Iterator[Site]:
         assert made.status_code == 201, made.text
         published = admin.post(
             f"/v1/tables/city?domain={made.json()['id']}",
-            content=(VECTORS / "city.pmdc").read_bytes(),
+            content=(VECTORS / "city.pmdp").read_bytes(),
             headers={"content-type": "application/octet-stream"},
         )
         assert published.status_code == 201, published.text

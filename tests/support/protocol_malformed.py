@@ -74,7 +74,7 @@ def target(admin: str, reporter: str, table: bytes) -> Target:
     anchors = {"kind": "anchors", "name": "new", "domain": "city", "outputs": [0, 1]}
     anchors |= {"epsilon": 5.0, "delta": 1e-3, "selection": selection}
     deploy = {"kind": "table", "name": "other", "table": {"name": "city", "version": 1}}
-    report = {"id": made, "version": 1, "output": 5}
+    report = {"id": made, "output": 5}
     base = "/v1/deployments"
     routes = (
         Route("POST", f"{base}/main/reports", reporter, report, small),

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,14 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
-from panda_mdp.panda.selection.ball import BallAnchors
-from panda_mdp.protocol.client import statements
-from panda_mdp.protocol.client.statements import Described
-from panda_mdp.protocol.ledger import ledger
-from panda_mdp.protocol.messages import merkle
-from panda_mdp.protocol.messages.balls import CompactBallRows, pack_rows
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.floored import FlooredRows
+from panda_mdp.panda.balls import BallAnchors
+from panda_mdp.protocol import Network
 from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
+    AnyDeployment,
     BallDeployment,
     BallRows,
     DeploymentList,
@@ -35,8 +35,9 @@ from panda_mdp.protocol.messages.deployments import (
     SelectionInfo,
     Statement,
     TableDeployment,
+    pack_rows,
 )
-from panda_mdp.protocol.messages.log import Log, LogHead
+from panda_mdp.protocol.messages.log import Log, LogHead, leaf_hash, root_of
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
@@ -71,12 +72,22 @@ class Sent:
         return "\n".join(lines) + "\n\n" + self.body.decode()
 
 
+@dataclass(frozen=True)
+class BallParts:
+    """What a ball is made of."""
+
+    version: int
+    records: IntArray
+    outputs: list[int]
+    weights: IntArray
+
+
 @dataclass
 class Standin:
     """Answers as the contract says; `faults` are asked first, each once."""
 
     path: Path
-    table: pm.CompactTable
+    table: pm.Mechanism
     key: SigningKey = field(default_factory=SigningKey.generate)
     version: int = 1
     epsilon_1: float = 1.0
@@ -88,7 +99,6 @@ class Standin:
     uploads: dict[str, list[int]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     round_state: str = "solved"
-    compact_balls: bool = False
     entries: list[bytes] = field(default_factory=list)
     """The log."""
 
@@ -99,20 +109,21 @@ class Standin:
     def log(self) -> Log:
         if self.anchors is not None and self.anchors.round is not None:
             self.publish(round_entry("anchors", self.anchors.round))
-        leaves = [merkle.leaf_hash(entry) for entry in self.entries]
-        size, root, at = len(leaves), merkle.root_of(leaves).hex(), 1_800_000_000_000
+        leaves = [leaf_hash(entry) for entry in self.entries]
+        size, root, at = len(leaves), root_of(leaves).hex(), 1_800_000_000_000
         signature = self.key.sign(head_bytes(size, root, at))
         head = LogHead(size=size, root=root, at=at, signature=signature)
         return Log(head=head, leaves=[leaf.hex() for leaf in leaves])
 
     @property
-    def transport(self) -> httpx.MockTransport:
-        return httpx.MockTransport(self.handle)
+    def network(self) -> Network:
+        """What gives a client this server, without pauses."""
+        return Network(transport=httpx.MockTransport(self.handle), first_pause_s=0.0)
 
     def info(self) -> TableInfo:
         data = self.path.read_bytes()
         sha256 = hashlib.sha256(data).hexdigest()
-        domain = self.table.domain
+        domain = self.table.problem.domain
         signed = table_bytes(
             "city", self.version, sha256, len(data), domain.fingerprint, self.table.epsilon
         )
@@ -123,11 +134,11 @@ class Standin:
             domain=domain.fingerprint,
             unit=domain.unit,
             records=domain.size,
-            outputs=len(self.table.outputs),
+            outputs=self.table.problem.outputs_count,
             epsilon=self.table.epsilon,
             audited_epsilon=self.table.audit.epsilon,
             loss=self.table.loss,
-            loss_cost=self.table.loss_cost,
+            loss_cost=0.0,
             size_bytes=len(data),
             sha256=sha256,
             signature=self.key.sign(signed),
@@ -136,7 +147,7 @@ class Standin:
         )
 
     def deployment(self, name: str) -> TableDeployment | BallDeployment | AnchorsDeployment:
-        table, unit = self.info(), self.table.domain.unit
+        table, unit = self.info(), self.table.problem.domain.unit
         shared: dict[str, Any] = {
             "name": name,
             "version": self.version,
@@ -162,16 +173,16 @@ class Standin:
             table=table, guarantee=GuaranteeInfo(epsilon=table.epsilon, unit=unit), **shared
         )
 
-    def signed(self, info: Described, **changes: Any) -> Described:
+    def signed(self, info: AnyDeployment, **changes: Any) -> AnyDeployment:
         """A description with the operator's statement about it, or about something else."""
-        domain = self.table.domain
+        domain = self.table.problem.domain
         said = {
             "kind": info.kind,
             "issued": 1_800_000_000 + self.version,
             "metric": domain.metric.kind,
             "unit": domain.unit,
             "domain": domain.fingerprint,
-            **statements._said(info),
+            **info.stated(),
             **changes,
         }
         text = Statement(**said).model_dump_json()
@@ -205,14 +216,12 @@ class Standin:
 
 def without_fsync(patch: pytest.MonkeyPatch) -> None:
     """Let ledgers skip the disk's part of a commit, which these tests are not about."""
-    connect = ledger._connect
 
-    def quick(path: Path) -> sqlite3.Connection:
-        connection = connect(path)
-        connection.execute("PRAGMA synchronous = OFF")
-        return connection
+    class Quick(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            return super().execute(sql.replace("synchronous = EXTRA", "synchronous = OFF"), *values)
 
-    patch.setattr(ledger, "_connect", quick)
+    patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Quick))
 
 
 def pattern_method(answer_of: Callable[..., httpx.Response]) -> str:
@@ -250,7 +259,7 @@ def get_deployment(server: Standin, request: httpx.Request, name: str) -> httpx.
 
 
 def get_domain(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
-    domain = server.table.domain
+    domain = server.table.problem.domain
     return give(
         DomainDetail(
             id=name,
@@ -290,41 +299,35 @@ def post_report(server: Standin, request: httpx.Request, name: str) -> httpx.Res
 
 
 def post_ball(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
-    centre = json.loads(request.content)["centre"]
-    law = BallAnchors(server.epsilon_1, server.delta, centre="exponential").on(server.table.domain)
-    ball = law.ball(int(np.flatnonzero(law.centres == centre)[0]))
-    weights = [[str(w) for w in row] for row in server.table.weights()[ball].tolist()]
-    records, outputs = ball.tolist(), server.table.outputs.tolist()
-    signed = rows_bytes(name, server.version, "records", records, outputs, weights)
-    if server.compact_balls:
-        rows, floors = server.table.rows(ball)
-        order, blocks = pack_rows(server.table.domain, ball, rows, floors)
-        return give(
-            CompactBallRows(
-                version=server.version,
-                centre=centre,
-                records=order,
-                outputs=outputs,
-                floors=[str(floor) for floor in floors.tolist()],
-                blocks=blocks,
-                guarantee=GuaranteeInfo(epsilon=1.0, unit="km"),
-                signature=server.key.sign(signed),
-                key_id=server.key.id,
-            ),
-            201,
-        )
-    return give(
-        BallRows(
-            version=server.version,
-            centre=centre,
-            records=records,
-            outputs=outputs,
-            weights=weights,
-            guarantee=GuaranteeInfo(epsilon=1.0, unit="km"),
-            signature=server.key.sign(signed),
-            key_id=server.key.id,
-        ),
-        201,
+    return give(ball_rows(server, name, json.loads(request.content)["centre"]), 201)
+
+
+def ball_rows(
+    server: Standin,
+    name: str,
+    centre: int,
+    change: Callable[[BallParts], BallParts] = lambda parts: parts,
+) -> BallRows:
+    """The ball around a centre; `change` is applied before it is signed."""
+    domain = server.table.problem.domain
+    law = BallAnchors(server.epsilon_1, server.delta, centre="exponential").on(domain)
+    records = np.sort(law.ball(int(np.flatnonzero(law.centres == centre)[0])))
+    table, floors = server.table, FlooredRows.over(server.table.weights).floor
+    outputs = table.problem.outputs.tolist()
+    parts = change(BallParts(server.version, records, outputs, table.weights[records]))
+    order, blocks = pack_rows(domain, parts.records, parts.weights, floors)
+    members, weights = parts.records.tolist(), parts.weights.tolist()
+    signed = rows_bytes(name, parts.version, "records", members, parts.outputs, weights)
+    return BallRows(
+        version=parts.version,
+        centre=centre,
+        records=order,
+        outputs=parts.outputs,
+        floors=[str(floor) for floor in floors.tolist()],
+        blocks=blocks,
+        guarantee=GuaranteeInfo(epsilon=1.0, unit="km"),
+        signature=server.key.sign(signed),
+        key_id=server.key.id,
     )
 
 

@@ -55,7 +55,7 @@ def make_reports(
         token = tokens[number % len(tokens)]
         output = outputs[number // len(tokens)]
         key = str(uuid.uuid4())
-        body = b'{"id":"%s","version":1,"output":%d}' % (key.encode(), output)
+        body = b'{"id":"%s","output":%d}' % (key.encode(), output)
         path = f"/v1/deployments/{deployment}/reports"
         made.append(
             Told(key, token.split("_")[1], output, request_bytes("POST", path, token, body))

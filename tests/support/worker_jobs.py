@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from panda_mdp.survey.bench import Outcome
+
 
 def prepared(request: tuple[str, int]) -> Callable[[], int]:
     """Asked in the worker's process."""
@@ -32,3 +34,19 @@ def reported(task: tuple[bytes, Any]) -> list[float]:
     """Latitudes that a pickled perturber reports for a frame."""
     perturber = pickle.loads(task[0])
     return list(perturber.frame(task[1])["reported_lat"])
+
+
+class Signals:
+    """A laboratory whose jobs sleep, end their process, fail, or say which process they ran in."""
+
+    def rehearse(self, job: tuple[str, int]) -> None:
+        """Nothing is to be loaded; one job never starts."""
+        if job[0] == "no start":
+            time.sleep(600)
+
+    def run(self, job: tuple[str, int], limit: float | None) -> Outcome:
+        """Do it."""
+        if job[0] == "raise":
+            msg = "oops"
+            raise ZeroDivisionError(msg)
+        return Outcome({"answer": prepared(job)()})

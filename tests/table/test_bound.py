@@ -34,9 +34,7 @@ def exactly(problem: pm.Problem, pairs: np.ndarray, multipliers: np.ndarray) -> 
     values |= {"bound_pairs": tuple(pairs.ravel().tolist())}
     values |= {"bound_multipliers": tuple(multipliers.ravel().tolist())}
     kind = problem.domain.metric.kind
-    table = SimpleNamespace(
-        kind=kind, size=problem.size, values=values, claims={"epsilon": problem.epsilon}
-    )
+    table = SimpleNamespace(kind=kind, size=problem.size, values=values, epsilon=problem.epsilon)
     costs = [
         [Fraction(float(p)) * Fraction(float(c)) for c in row]
         for p, row in zip(problem.prior, problem.loss, strict=True)
@@ -119,14 +117,17 @@ def test_numbers_beyond_floats_prove_nothing():
     assert dual_bound(problem, NONE, np.empty((0, 1))) > 0.999
 
 
-def test_a_proof_that_would_double_the_file_stays_out(problem, tmp_path, monkeypatch):
+def test_a_proof_that_would_double_the_file_stays_out(problem, tmp_path):
     table = pm.optimal(problem, gap=0.05)
     assert b"bound_pairs" in table.save(tmp_path / "with.pmdp").read_bytes()
-    monkeypatch.setattr("panda_mdp.table.pmdp.encode.LONGEST", 1)
-    short = table.save(tmp_path / "without.pmdp")
+    rng = np.random.default_rng(0)
+    pairs = np.stack([rng.integers(0, 6, 4000), rng.integers(6, 12, 4000)], axis=1)
+    long = BoundProof(problem, pairs, 1e-12 * rng.random((4000, 4)))
+    short = table.with_facts(lower_bound=long.value, proof=long).save(tmp_path / "without.pmdp")
     assert b"bound_pairs" not in short.read_bytes()
     loaded = pm.load(short)
     assert loaded.proof is None
+    assert loaded.lower_bound == long.value
     assert loaded.details["bound_source"] == "stated in the file, not proved there"
 
 

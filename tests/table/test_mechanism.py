@@ -12,19 +12,11 @@ import numpy as np
 import pytest
 from helpers import displacement_problem, random_domain
 
-from panda_mdp import (
-    Domain,
-    Mechanism,
-    NoGuarantee,
-    Outputs,
-    Problem,
-    Simulation,
-    audit,
-    exponential,
-)
+from panda_mdp import Domain, Mechanism, NoGuarantee, Outputs, Problem, audit, exponential
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, ProblemError
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.table.mechanism import Simulation
 
 DOMAIN = Domain.from_vectors([[0.0], [1.0], [2.0]])
 PROBLEM = Problem(DOMAIN, [0, 2], [[0, 2], [1, 1], [2, 0]], epsilon=1.0)
@@ -312,21 +304,6 @@ class TestNotForRelease:
         with pytest.raises(NotForReleaseError, match="seeded"):
             exponential(PROBLEM).simulate(3).save(tmp_path / "x.pmdp")
         assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_set_on_an_array_in_place_changes_a_view_alone():
-    mechanism = line_mechanism()
-    problem, weights = mechanism.problem, mechanism.weights.copy()
-    views = (mechanism.weights, mechanism.matrix, problem.loss, problem.domain.metric.vectors)
-    for view in views:
-        view.dtype = ">i8"
-        view.shape = (-1,)
-    mechanism.weights.dtype = ">i8"
-    copied = Mechanism(problem, view := mechanism.weights, "again")
-    view.dtype = ">i8"
-    for one in (mechanism, copied):
-        assert np.array_equal(one.weights, weights) and one.weights.dtype == np.int64
-    assert problem.loss.shape == (5, 5) and problem.domain.metric.vectors.shape == (5, 1)
 
 
 def test_a_refused_table_leaves_nothing_behind():

@@ -4,7 +4,7 @@
 
 | file | what |
 |---|---|
-| city.pmdc | a compact table: 280 places, 12 outputs, two blocks of rows |
+| city.pmdp | a compact table: 280 places, 12 outputs, two blocks of rows |
 | table.json | the same, decoded: order, outputs, places, every row as decimal strings |
 | draws.json | random words and the output that they draw from a row |
 | snapping.json | places, and the record that they snap to, or that they are refused |
@@ -54,40 +54,43 @@ RELATIVE_ERROR = 1e-12
 def main() -> None:
     """Write all files."""
     table = make_table()
-    weights = table.weights()
-    domain = table.domain
-    data = (HERE / "city.pmdc").read_bytes()
+    weights, outputs = np.asarray(table.weights), table.problem.outputs
+    domain = table.problem.domain
+    data = (HERE / "city.pmdp").read_bytes()
     write(
         "table.json",
         {
-            "file": "city.pmdc",
+            "file": "city.pmdp",
             "sha256": hashlib.sha256(data).hexdigest(),
             "size_bytes": len(data),
             "fingerprint": domain.fingerprint,
             "epsilon": table.epsilon,
+            "audited": table.audit.epsilon,
             "total": str(TOTAL),
-            "outputs": table.outputs.tolist(),
+            "outputs": outputs.tolist(),
             "lat": domain.lat.tolist(),
             "lon": domain.lon.tolist(),
             "rows": [[str(w) for w in row] for row in weights.tolist()],
         },
     )
-    write("draws.json", {"rule": "u = word mod 2^62", "draws": draws(weights, table.outputs)})
+    write("draws.json", {"rule": "u = word mod 2^62", "draws": draws(weights, outputs)})
     write("snapping.json", {"relative_error": RELATIVE_ERROR, "sets": snapping(domain)})
     write("distances.json", {"relative_error": RELATIVE_ERROR, "pairs": distances()})
     write("signing.json", signing(hashlib.sha256(data).hexdigest(), len(data), domain, weights))
     write("statement.json", statement(hashlib.sha256(data).hexdigest(), domain, table.epsilon))
 
 
-def make_table() -> pm.CompactTable:
+def make_table() -> pm.Mechanism:
     """A table with entries at the floor and above it, in two blocks."""
     city = pm.synthetic_city(nodes=1200, seed=3)
-    domain = city.domain(records=280, seed=3)
+    domain = city.problem.domain(records=280, seed=3)
     # Degrees as they are kept in files, so that what is read is what was made.
     domain = pm.Domain.from_points(np.round(domain.lat, 7), np.round(domain.lon, 7))
     outputs = np.arange(5, 280, 24)
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 4.0)
-    return pm.save_compact(pm.optimal(problem, gap=0.05), HERE / "city.pmdc")
+    table = pm.compact(pm.optimal(problem, gap=0.05))
+    table.save(HERE / "city.pmdp")
+    return table
 
 
 def draws(weights: np.ndarray, outputs: np.ndarray) -> list[dict[str, Any]]:

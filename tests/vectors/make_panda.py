@@ -33,8 +33,9 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.panda.options import Options
+from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import choose
 from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
@@ -86,7 +87,7 @@ def table_of(name: str) -> PandaTable:
         "nearest": pm.BallAnchors(1.0, DELTA, outside="nearest"),
         "coins": pm.BernoulliAnchors.alike(domain, 10, DELTA),
     }[name]
-    return PandaTable.of(selection.scheme(problem, DELTA, Options()))
+    return PandaTable(selection.scheme(problem, DELTA, PandaOptions()))
 
 
 def described(name: str, table: PandaTable) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def described(name: str, table: PandaTable) -> dict[str, Any]:
         "selection_epsilon": table.selection_epsilon,
         "violation": table.account.violation,
         "outputs": problem.outputs.tolist(),
-        "shares": table.marginal.tolist(),
+        "shares": table.matrix.tolist(),
         "draws": draws,
     }
 
@@ -125,9 +126,9 @@ def area() -> dict[str, Any]:
         raise SystemExit("an area has a mesh")
     outputs = np.flatnonzero(domain.mesh.inside)[::2]
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
-    table = pm.optimal(problem, everywhere=True, gap=0.2)
+    table = pm.optimal_everywhere(problem, gap=0.2)
     if not isinstance(table, EverywhereMechanism):
-        raise SystemExit("everywhere=True makes a table for every point")
+        raise SystemExit("optimal_everywhere makes a table for every point")
     table.save(HERE / "area.pmdp")
     rng, cases = np.random.default_rng(2), []
     for lat, lon in rng.uniform((41.8955, 12.4855), (41.9045, 12.4965), (60, 2)).tolist():
@@ -178,8 +179,9 @@ def anchors() -> dict[str, Any]:
     domain, outputs = domain_of(24), [0, 6, 12, 20]
     selection = pm.BernoulliAnchors(**COINS)  # type: ignore[arg-type]
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
-    scheme = selection.scheme(problem, 0.05, Options(neighbours=12))
-    probability = selection.probability(domain)
+    scheme = selection.scheme(problem, 0.05, PandaOptions(neighbours=12))
+    law = selection.on(domain)
+    probability = law.dense(np.arange(domain.size))
     rng = np.random.default_rng(4)
     sets = []
     for record in range(0, 24, 3):
@@ -194,9 +196,9 @@ def anchors() -> dict[str, Any]:
         "epsilon": 2.0,
         "delta": 0.05,
         "probability": probability.tolist(),
-        "leakage": [selection.leakage(domain, 0, x) for x in range(1, 24)],
-        "budgets": scheme.plan.budgets.tolist(),
-        "violation": scheme.certificate.violation,
+        "leakage": [leakage(law, 0, x) for x in range(1, 24)],
+        "budgets": scheme.budgets.tolist(),
+        "violation": scheme.account.violation,
         "holds": scheme.failure is None,
         "sets": sets,
     }

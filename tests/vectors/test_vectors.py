@@ -46,7 +46,7 @@ def read(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def table():
-    return pm.load_compact(HERE / "city.pmdc")
+    return pm.load(HERE / "city.pmdp")
 
 
 def test_the_file_decodes_to_the_rows(table):
@@ -54,23 +54,23 @@ def test_the_file_decodes_to_the_rows(table):
     data = (HERE / stated["file"]).read_bytes()
     assert hashlib.sha256(data).hexdigest() == stated["sha256"]
     assert len(data) == stated["size_bytes"]
-    assert table.domain.fingerprint == stated["fingerprint"]
-    assert table.outputs.tolist() == stated["outputs"]
-    assert table.domain.lat.tolist() == stated["lat"]
-    assert table.domain.lon.tolist() == stated["lon"]
-    assert [[str(w) for w in row] for row in table.weights().tolist()] == stated["rows"]
+    assert table.problem.domain.fingerprint == stated["fingerprint"]
+    assert table.problem.outputs.tolist() == stated["outputs"]
+    assert table.problem.domain.lat.tolist() == stated["lat"]
+    assert table.problem.domain.lon.tolist() == stated["lon"]
+    assert [[str(w) for w in row] for row in np.asarray(table.weights).tolist()] == stated["rows"]
     assert all(sum(map(int, row)) == TOTAL == int(stated["total"]) for row in stated["rows"])
 
 
 def test_words_draw_the_outputs(table):
-    weights = table.weights()
+    weights = np.asarray(table.weights)
     cases = read("draws.json")["draws"]
     assert {case["column"] for case in cases} == set(range(12))
     for case in cases:
         u = int(case["word"]) % TOTAL
         assert str(u) == case["u"]
         column = choose(weights[case["record"]], np.array([u]))[0]
-        assert (int(column), int(table.outputs[column])) == (case["column"], case["output"])
+        assert (int(column), int(table.problem.outputs[column])) == (case["column"], case["output"])
 
 
 def test_places_snap_to_the_records():
@@ -157,11 +157,11 @@ def test_a_statement_is_signed_as_its_text():
 @pytest.mark.parametrize("name", ["balls", "nearest", "coins"])
 def test_files_of_panda_are_what_is_said_of_them(name):
     said = read("panda.json")[name]
-    table = pm.load_panda(HERE / said["file"])
+    table = pm.load(HERE / said["file"])
     assert (table.epsilon, table.delta) == (said["epsilon"], said["delta"])
     assert table.account.violation == pytest.approx(said["violation"], rel=1e-6)
     assert table.selection_epsilon == pytest.approx(said["selection_epsilon"], rel=1e-9)
-    np.testing.assert_allclose(table.marginal, said["shares"], rtol=1e-12)
+    np.testing.assert_allclose(table.matrix, said["shares"], rtol=1e-12)
     for case in said["draws"]:
         bits = Words([int(word) for word in case["words"]])
         row = int(table.draw_rows(np.array([case["record"]]), bits)[0])
@@ -182,7 +182,7 @@ def test_laws_of_first_phases_are_what_is_said_of_them():
     said = read("phases.json")["anchors"]
     domain = pm.Domain.from_points(said["lat"], said["lon"])
     fields = {k: v for k, v in said["selection"].items() if k != "delta_selection"}
-    probability = pm.BernoulliAnchors(**fields).probability(domain)
+    probability = pm.BernoulliAnchors(**fields).on(domain).dense(np.arange(domain.size))
     np.testing.assert_allclose(probability, said["probability"], rtol=1e-12)
     for case in said["sets"]:
         numerators = (probability[case["record"]] * float(TOTAL)).astype(np.int64).tolist()

@@ -52,15 +52,15 @@ test("every point is audited, as in the library", async () => {
   expect(own.epsilon).toBeCloseTo(said.everywhere, 9);
   expect(own.told[1].records).toBe(table.metric.size);
   const tight = Object.assign(Object.create(EverywhereTable.prototype), table, {
-    certificate: { ...table.certificate, epsilon: said.everywhere * 0.999 },
+    header: { ...table.header, epsilon: said.everywhere * 0.999 },
   }) as EverywhereTable;
   expect((await tight.audit({ limit: 60, samples: 0, onProgress: () => undefined })).holds).toBe(false);
   expect(tight.own(here, []).holds).toBe(false);
 });
 
 test("a mesh that lacks a triangle, or whose places are elsewhere, is refused", async () => {
-  const { mesh, certificate } = await read();
-  const { middle, spacing } = certificate.mesh;
+  const { mesh, header } = await read();
+  const { middle, spacing } = header.mesh;
   const make = (vertices = mesh.vertices, area = mesh.area, places = mesh.places) =>
     new Mesh(middle, spacing, vertices, area, places);
   expect(make().spacing).toBe(spacing);

@@ -53,7 +53,7 @@ test("the installed package agrees with the library's vectors", async () => {
     import { choose, CompactTable, EverywhereTable, Haversine, PandaTable, haversineKm, sha256, snap, tableBytes, verify } from "panda-mdp-core";
     const at = createRequire(import.meta.url).resolve("panda-mdp-core").replace("dist/index.js", "vectors/");
     const read = (name) => JSON.parse(readFileSync(at + name, "utf8"));
-    const file = new Uint8Array(readFileSync(at + "city.pmdc"));
+    const file = new Uint8Array(readFileSync(at + "city.pmdp"));
     const table = await CompactTable.read(file);
     const expected = read("table.json");
     let rows = 0, draws = 0, snaps = 0, distances = 0, refused = 0;
@@ -107,7 +107,7 @@ test("the installed package agrees with the library's vectors", async () => {
 });
 
 test("getCurrentPosition hands over what was drawn, and a report is sent once", async () => {
-  const file = bytesOf("city.pmdc");
+  const file = bytesOf("city.pmdp");
   const table = await CompactTable.read(file);
   const pair = (await crypto.subtle.generateKey({ name: "Ed25519" }, true, ["sign", "verify"])) as CryptoKeyPair;
   const base64 = (bytes: ArrayBuffer) => Buffer.from(bytes).toString("base64");

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { AuditOptions } from "../src/core/audit";
-import { Archive } from "../src/core/archive";
+import { Container } from "../src/core/container";
 import { ballOf, centreLaw } from "../src/core/centres";
 import { CoinLaw, quantiseProbability, type Selection } from "../src/core/coins";
 import { FormatError } from "../src/core/errors";
@@ -82,21 +82,21 @@ test("a table that tells more than it says is refused, for all and for one", asy
   for (const { file } of Object.values(files)) {
     const table = await PandaTable.read(bytesOf(file));
     const less = Object.assign(Object.create(Object.getPrototypeOf(table)), table, {
-      certificate: { ...table.certificate, delta: table.certificate.delta / 100 },
+      header: { ...table.header, selection: { ...table.header.selection, delta: table.delta / 100 } },
     }) as PandaTable;
     const result = await less.audit(all);
     expect(result.holds).toBe(false);
     expect(Array.from({ length: 40 }, (_, x) => less.own(x, []).holds)).toContain(false);
     const closer = Object.assign(Object.create(Object.getPrototypeOf(table)), table, {
-      certificate: { ...table.certificate, epsilon: table.certificate.epsilon / 3 },
+      header: { ...table.header, epsilon: table.epsilon / 3 },
     }) as PandaTable;
     expect((await closer.audit(all)).holds).toBe(false);
   }
 });
 
-test("an archive says what is missing", async () => {
-  const archive = await Archive.open(bytesOf(files.balls.file));
-  await expect(archive.bytes("arrays/none.npy")).rejects.toThrow("missing");
+test("a file says what is missing", async () => {
+  const archive = await Container.open(bytesOf(files.balls.file));
+  await expect(archive.floats("none", 3)).rejects.toThrow("missing");
   await expect(archive.floats("lat", 39)).rejects.toThrow("another shape");
   await expect(archive.records("outputs", 6, 10)).rejects.toThrow("no records");
 });

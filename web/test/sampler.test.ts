@@ -11,7 +11,7 @@ interface Draw {
 }
 
 test("the same random bits draw the same output as in Python", async () => {
-  const table = await CompactTable.read(bytesOf("city.pmdc"));
+  const table = await CompactTable.read(bytesOf("city.pmdp"));
   const { draws } = vectors<{ draws: Draw[] }>("draws.json");
   expect(draws.length).toBeGreaterThan(400);
   for (const { record, word, column, output } of draws) {

@@ -13,7 +13,7 @@ import { Survey } from "../src/core/survey";
 import { CompactTable } from "../src/core/table";
 import { bytesOf, vectors } from "./vectors";
 
-const file = bytesOf("city.pmdc");
+const file = bytesOf("city.pmdp");
 const kept = new Map<string, string>();
 const store = {
   getItem: (name: string) => kept.get(name) ?? null,

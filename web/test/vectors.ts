@@ -20,6 +20,7 @@ export interface TableVector {
   size_bytes: number;
   fingerprint: string;
   epsilon: number;
+  audited: number;
   outputs: number[];
   lat: number[];
   lon: number[];

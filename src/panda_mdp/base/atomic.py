@@ -1,13 +1,16 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files that are their owner's alone."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from panda_mdp.errors import FileFormatError
 
 
 @contextmanager
@@ -38,3 +41,31 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a new file with mode 0600, durably. Refuses to replace one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def read_private(path: Path, what: str) -> bytes:
+    """Read a file that must be its owner's alone; refuse it where others may read or write it."""
+    with path.open("rb") as stream:
+        mode = os.fstat(stream.fileno()).st_mode
+        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+            msg = (
+                f"{path}: the {what} has mode {stat.S_IMODE(mode):04o} and others may use it; "
+                f"`chmod 600` it, and replace it if somebody may have read it"
+            )
+            raise FileFormatError(msg)
+        return stream.read()

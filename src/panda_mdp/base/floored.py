@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import MethodError, PrivacyError
 
@@ -22,7 +22,6 @@ MOST_DENSE = 1 << 27
 BLOCK_ENTRIES = 1 << 22
 
 
-@owning("floor", "starts", "columns", "values")
 @dataclass(frozen=True, eq=False)
 class FlooredRows(Rebuilt):
     """K rows of m whole numbers: entry (x, y) is stored, or it is `floor[y]`.
@@ -72,6 +71,11 @@ class FlooredRows(Rebuilt):
         above = table != floor
         starts = np.concatenate([[0], np.cumsum(above.sum(axis=1))])
         return cls(floor, starts, np.nonzero(above)[1].astype(np.int32), table[above])
+
+    @classmethod
+    def over(cls, weights: IntArray | FlooredRows) -> FlooredRows:
+        """The same rows over a floor: their own, or the least number of every column."""
+        return weights if isinstance(weights, FlooredRows) else cls.of(weights, weights.min(axis=0))
 
     @property
     def shape(self) -> tuple[int, int]:

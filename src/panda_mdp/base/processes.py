@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -143,6 +142,8 @@ def bound_memory(share: float) -> None:
     """Let this process fail, and not the machine, where it wants more than a share of memory."""
     if not hasattr(os, "sysconf"):
         return
+    import resource
+
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = int(share * total)
@@ -161,11 +162,14 @@ def uninterrupted() -> Iterator[None]:
     resource_tracker.ensure_running()
     caught: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    mask = getattr(signal, "pthread_sigmask", None)
+    if mask is not None:
+        mask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        if mask is not None:
+            mask(signal.SIG_UNBLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, before)
     if caught:
         raise KeyboardInterrupt
@@ -178,12 +182,16 @@ def forget_peak() -> None:
 
 
 def peak_mb() -> float:
-    """The largest resident set of this process in MB."""
+    """The largest resident set of this process in MB; 0 where the system does not tell."""
     status = Path("/proc/self/status")
     if status.exists():
         # Not getrusage: its figure survives exec and would include the parent's.
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return float(line.split()[1]) / 1024
+    if sys.platform == "win32":
+        return 0.0
+    import resource
+
     scale = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 2**20

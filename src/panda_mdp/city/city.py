@@ -6,20 +6,32 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, digest, frozen
 from panda_mdp.base.card import card
+from panda_mdp.city.files import save_graphml, save_npz
 from panda_mdp.city.travel import Measure, shortest_parallel, travel_graph, travel_unit
-from panda_mdp.city.write.graphml import save_graphml
-from panda_mdp.city.write.npz import save_npz
 from panda_mdp.errors import CityError
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.road import Road
+
+LARGEST = np.finfo(np.float64).max
+COLUMNS: dict[str, tuple[str, Any, float, float, str]] = {
+    "lat": ("node", np.float64, -90, 90, "lie in [-90, 90] degrees (swapped?)"),
+    "lon": ("node", np.float64, -180, 360, "lie in [-180, 360] degrees"),
+    "u": ("street", np.int64, 0, np.inf, "be a node"),
+    "v": ("street", np.int64, 0, np.inf, "be a node"),
+    "length_m": ("street", np.float64, 0, LARGEST, "be finite and not negative"),
+    "oneway": ("street", np.bool_, 0, 1, "be true or false"),
+    "speed_kmh": ("street", np.float64, 5e-324, LARGEST, "be finite and positive"),
+    "osmid": ("node", np.int64, -np.inf, np.inf, "be a whole number"),
+}
+"""Of each column: what has an entry, its type, the range of its values, and that in words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,34 +62,32 @@ class City(Rebuilt):
     name: str = ""
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        lat, lon = _floats(self.lat, "lat"), _floats(self.lon, "lon")
-        _check_places(lat, lon)
-        nodes = len(lat)
-        u = check_indices(self.u, nodes, "u", CityError)
-        v = check_indices(self.v, nodes, "v", CityError)
-        length = _floats(self.length_m, "length_m")
-        if not len(u) == len(v) == len(length):
+        counts = {"node": np.size(self.lat), "street": np.size(self.length_m)}
+        if counts["node"] < 2 or counts["street"] < 1:
             msg = (
-                f"u, v and length_m have {len(u)}, {len(v)} and {len(length)} entries; "
-                "give one of each per street"
+                f"the network has {counts['node']} nodes and {counts['street']} streets; it needs "
+                "at least 2 nodes and a street"
             )
             raise CityError(msg)
-        if len(u) == 0:
-            msg = "the network has no streets; give at least one"
-            raise CityError(msg)
-        _refuse(length < 0, length, "length_m", "not be negative")
-        for name, value in {"lat": lat, "lon": lon, "u": u, "v": v, "length_m": length}.items():
-            set_(self, name, frozen(value))
-        if self.oneway is not None:
-            oneway = frozen(_per(self.oneway, len(u), "oneway").astype(np.bool_))
-            set_(self, "oneway", oneway if oneway.any() else None)
-        if self.speed_kmh is not None:
-            speed = _per(self.speed_kmh, len(u), "speed_kmh").astype(np.float64)
-            _refuse(~(speed > 0), speed, "speed_kmh", "be positive")
-            set_(self, "speed_kmh", frozen(speed))
-        if self.osmid is not None:
-            set_(self, "osmid", frozen(_per(self.osmid, nodes, "osmid").astype(np.int64)))
+        for name, (owner, kind, low, high, rule) in COLUMNS.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if name in ("u", "v"):
+                value = check_indices(value, counts["node"], name, CityError)
+            array = np.asarray(value, dtype=kind)
+            if array.shape != (counts[owner],):
+                msg = f"{name} has shape {array.shape}; give one per {owner}, ({counts[owner]},)"
+                raise CityError(msg)
+            # Comparisons are false for NaN, so that it is refused too.
+            wrong = np.flatnonzero(~((array >= low) & (array <= high)))
+            if len(wrong):
+                more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
+                msg = f"{name}[{wrong[0]}] is {array[wrong[0]]}; it must {rule}{more}"
+                raise CityError(msg)
+            object.__setattr__(self, name, frozen(array))
+        if self.oneway is not None and not self.oneway.any():
+            object.__setattr__(self, "oneway", None)
 
     def __repr__(self) -> str:
         name = f"{self.name}: " if self.name else ""
@@ -131,14 +141,9 @@ class City(Rebuilt):
 
     def components(self, *, strong: bool = False) -> IntArray:
         """The component of each node; `strong` obeys one-way streets."""
-        u, v = self.u, self.v
-        if strong and self.oneway is not None:
-            both = ~self.oneway
-            u, v = np.concatenate([u, self.v[both]]), np.concatenate([v, self.u[both]])
-        graph = adjacency(u, v, self.nodes)
-        directed = strong and self.oneway is not None
+        graph = travel_graph(self, directed=strong)
         labels = scipy.sparse.csgraph.connected_components(
-            graph, directed=directed, connection="strong" if directed else "weak"
+            graph, connection="strong" if strong else "weak"
         )[1]
         return np.asarray(labels, dtype=np.int64)
 
@@ -152,21 +157,17 @@ class City(Rebuilt):
 
     def take(self, nodes: npt.ArrayLike) -> City:
         """The city restricted to some nodes and the streets between them, in the given order."""
-        chosen = check_indices(nodes, self.nodes, "nodes", CityError)
+        retained = check_indices(nodes, self.nodes, "nodes", CityError)
         position = np.full(self.nodes, -1, dtype=np.int64)
-        position[chosen] = np.arange(len(chosen))
+        position[retained] = np.arange(len(retained))
         inside = (position[self.u] >= 0) & (position[self.v] >= 0)
-        return replace(
-            self,
-            lat=self.lat[chosen],
-            lon=self.lon[chosen],
-            u=position[self.u[inside]],
-            v=position[self.v[inside]],
-            length_m=self.length_m[inside],
-            oneway=None if self.oneway is None else self.oneway[inside],
-            speed_kmh=None if self.speed_kmh is None else self.speed_kmh[inside],
-            osmid=None if self.osmid is None else self.osmid[chosen],
-        )
+        rows = {"node": retained, "street": np.flatnonzero(inside)}
+        parts = {
+            name: getattr(self, name)[rows[owner]]
+            for name, (owner, *_) in COLUMNS.items()
+            if getattr(self, name) is not None
+        }
+        return replace(self, **parts | {"u": position[parts["u"]], "v": position[parts["v"]]})
 
     def domain(self, records: int | None = 5000, seed: int = 0) -> Domain:
         """A domain of `records` nodes drawn at random, or of all nodes where it is None.
@@ -222,40 +223,4 @@ class City(Rebuilt):
         if target.suffix == ".graphml":
             return save_graphml(self, target)
         msg = f"{target.name} ends in neither .npz nor .graphml; cities are saved as one of them"
-        raise CityError(msg)
-
-
-def _floats(values: npt.ArrayLike, name: str) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        msg = f"{name} has shape {array.shape}; give a flat list"
-        raise CityError(msg)
-    _refuse(~np.isfinite(array), array, name, "be finite")
-    return array
-
-
-def _check_places(lat: FloatArray, lon: FloatArray) -> None:
-    if len(lat) != len(lon):
-        msg = f"lat has {len(lat)} entries and lon {len(lon)}; give one of each per node"
-        raise CityError(msg)
-    if len(lat) < 2:
-        msg = f"the network has {len(lat)} node(s); it needs at least 2"
-        raise CityError(msg)
-    _refuse(np.abs(lat) > 90, lat, "lat", "lie in [-90, 90] degrees (swapped?)")
-    _refuse((lon < -180) | (lon > 360), lon, "lon", "lie in [-180, 360] degrees")
-
-
-def _per(values: npt.ArrayLike, count: int, name: str) -> npt.NDArray[np.generic]:
-    array = np.asarray(values)
-    if array.shape != (count,):
-        msg = f"{name} has shape {array.shape}; it must be ({count},)"
-        raise CityError(msg)
-    return array
-
-
-def _refuse(bad: npt.NDArray[np.bool_], values: FloatArray, name: str, rule: str) -> None:
-    wrong = np.flatnonzero(bad)
-    if len(wrong):
-        more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
-        msg = f"{name}[{wrong[0]}] is {values[wrong[0]]}; it must {rule}{more}"
         raise CityError(msg)

@@ -20,7 +20,7 @@ class CityStatistics:
 
     nodes: int
     streets: int
-    degree_shares: tuple[float, float, float, float]
+    degree_shares: tuple[float, ...]
     """Shares of nodes with 1, 2, 3 and 4 streets."""
     median_length_m: float
     long_length_m: float
@@ -59,7 +59,7 @@ def city_statistics(city: City, *, sources: int = 20, seed: int = 0) -> CityStat
     return CityStatistics(
         nodes=city.nodes,
         streets=city.streets,
-        degree_shares=(float(shares[0]), float(shares[1]), float(shares[2]), float(shares[3])),
+        degree_shares=tuple(shares.tolist()),
         median_length_m=float(np.median(length)),
         long_length_m=float(np.percentile(length, 90)),
         detour=mean_detour(city, sources, seed),

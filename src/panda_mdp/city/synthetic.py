@@ -14,6 +14,7 @@ import scipy
 from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.city.city import City
+from panda_mdp.city.travel import group_starts
 from panda_mdp.errors import CityError
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, haversine_km
 
@@ -133,15 +134,12 @@ def _gabriel(points: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
     facing = ((points[a] - points[corner]) * (points[b] - points[corner])).sum(axis=1)
     order = np.lexsort((b, a))
     a, b, corner, facing = a[order], b[order], corner[order], facing[order]
-    new = np.ones(len(a), dtype=np.bool_)
-    new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
-    group = np.cumsum(new) - 1
-    starts = np.flatnonzero(new)
+    starts = group_starts(a, b)
     open_angle = np.minimum.reduceat(facing, starts) >= 0
-    apex = np.full((len(starts), 2), -1, dtype=np.int64)
-    apex[:, 0] = corner[starts]
-    twice = np.flatnonzero(~new)
-    apex[group[twice], 1] = corner[twice]
+    # An edge of the hull has one triangle only.
+    second_corner = np.append(corner[1:], -1)[starts]
+    single = np.diff(np.append(starts, len(a))) == 1
+    apex = np.stack([corner[starts], np.where(single, -1, second_corner)], axis=1)
     return a[starts][open_angle], b[starts][open_angle], apex[open_angle]
 
 

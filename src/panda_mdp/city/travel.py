@@ -1,4 +1,4 @@
-"""Shortest paths over a city's streets, in km or minutes.
+"""Shortest paths over a city's streets, in km or minutes, and the loss that they make.
 
 The graph holds, for each pair of nodes, the shortest of their parallel streets (building a sparse
 matrix from repeated entries would add them up). Symmetrised, a street may be travelled both ways;
@@ -15,14 +15,17 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.errors import CityError
-from panda_mdp.space.domain import check_indices
+from panda_mdp.errors import CityError, ProblemError
+from panda_mdp.problem import check_probabilities
+from panda_mdp.space.domain import Domain, check_indices
 
 if TYPE_CHECKING:
     from panda_mdp.city.city import City
 
 Measure = Literal["length", "time"]
 BLOCK_ENTRIES = 1 << 21
+LOSS_ENTRIES = 1 << 15
+"""Entries of the table that are summed over tasks at a time: a block that stays in cache."""
 
 
 def travel_unit(by: Measure) -> str:
@@ -118,7 +121,107 @@ def shortest_parallel(
     proper = a != b
     a, b, length = a[proper], b[proper], length[proper]
     order = np.lexsort((length, b, a))
-    a, b, length = a[order], b[order], length[order]
-    first = np.ones(len(a), dtype=np.bool_)
-    first[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
+    first = order[group_starts(a[order], b[order])]
     return a[first], b[first], length[first]
+
+
+def group_starts(*keys: npt.NDArray[np.generic]) -> IntArray:
+    """Where a new group begins among rows whose equal keys stand together."""
+    new = np.ones(len(keys[0]), dtype=np.bool_)
+    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    return np.flatnonzero(new)
+
+
+def group_ranks(*keys: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
+    """Of each row: how many before it have the same keys, and how many have them in all."""
+    order = np.lexsort(keys)
+    starts = group_starts(*(key[order] for key in keys))
+    sizes = np.diff(np.append(starts, len(order)))
+    rank, size = np.empty_like(order), np.empty_like(order)
+    rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
+    size[order] = np.repeat(sizes, sizes)
+    return rank, size
+
+
+def travel_loss(
+    city: City,
+    domain: Domain,
+    outputs: npt.ArrayLike,
+    tasks: npt.ArrayLike,
+    probabilities: npt.ArrayLike | None = None,
+    *,
+    by: Measure = "length",
+    directed: bool = False,
+) -> FloatArray:
+    """The paper's loss: how far off the travel to a task is when y is reported for x,
+
+        c(x, y) = sum_t q_t |travel(x, t) - travel(y, t)|,      shape (K, m), in km,
+
+    by shortest paths on the streets. `outputs` and `tasks` are indices into the domain, which must
+    come from this city; q is uniform where `probabilities` is None. `by="time"` gives minutes;
+    `directed` obeys one-way streets (streets are open both ways otherwise).
+
+    >>> from panda_mdp import City
+    >>> line = City([0, 0, 0], [0, 1, 2], [0, 1], [1, 2], [5000, 7000])
+    >>> travel_loss(line, line.domain(records=None), [0, 2], [0]).tolist()
+    [[0.0, 12.0], [5.0, 7.0], [12.0, 0.0]]
+    """
+    nodes = _nodes_of(city, domain)
+    columns = check_indices(outputs, domain.size, "outputs", ProblemError)
+    goals = check_indices(tasks, domain.size, "tasks", ProblemError)
+    if len(goals) == 0:
+        msg = "tasks is empty; name at least one record to travel to"
+        raise ProblemError(msg)
+    shares = check_probabilities(probabilities, len(goals), "distribution of tasks", "task")
+    graph = travel_graph(city, by, directed=directed)
+    ways = np.empty((len(goals), domain.size))
+    for part, rows in travel_rows(graph, nodes[goals], reverse=directed):
+        ways[part] = rows[:, nodes]
+    _refuse_unreachable(ways, goals, directed)
+    return _mean_difference(ways, ways[:, columns], shares)
+
+
+def _mean_difference(ways: FloatArray, ends: FloatArray, shares: FloatArray) -> FloatArray:
+    """sum_t q_t |ways[t, x] - ends[t, y]|, a few records at a time."""
+    size, count = ways.shape[1], ends.shape[1]
+    loss = np.zeros((size, count))
+    step = max(1, LOSS_ENTRIES // max(1, count))
+    scratch = np.empty((step, count))
+    for start in range(0, size, step):
+        block = loss[start : start + step]
+        difference = scratch[: len(block)]
+        for t, share in enumerate(shares):
+            np.subtract(ways[t, start : start + step, None], ends[t], out=difference)
+            np.abs(difference, out=difference)
+            difference *= share
+            block += difference
+    return loss
+
+
+def _nodes_of(city: City, domain: Domain) -> IntArray:
+    nodes = domain.nodes
+    if nodes is None:
+        msg = "this domain does not know its city's nodes; make it with city.domain(...)"
+        raise CityError(msg)
+    same = len(nodes) == 0 or int(nodes.max()) < city.nodes
+    if same and domain.geographic:
+        # Longitudes may have been brought into [-180, 180).
+        turns = (city.lon[nodes] - domain.lon) / 360
+        same = np.array_equal(city.lat[nodes], domain.lat) and bool(np.all(turns == np.rint(turns)))
+    if not same:
+        msg = "the domain's nodes lie elsewhere in this city; give the city that it was made from"
+        raise CityError(msg)
+    return nodes
+
+
+def _refuse_unreachable(ways: FloatArray, goals: IntArray, directed: bool) -> None:
+    cut = np.isinf(ways)
+    if not cut.any():
+        return
+    t = int(cut.any(axis=1).argmax())
+    kind = "city.largest_component(strong=True)" if directed else "city.largest_component()"
+    msg = (
+        f"{int(cut[t].sum())} records cannot reach task {int(goals[t])} over the streets; "
+        f"make the domain from {kind}"
+    )
+    raise CityError(msg)

@@ -10,8 +10,19 @@ import typer
 from panda_mdp.base.units import per
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
-from panda_mdp.cli.frame import Frame, check_target, output_console, working, write_json
+from panda_mdp.cli.frame import Frame, output_console, working, write_json
 from panda_mdp.cli.meaning import attack, epsilon, explain
+from panda_mdp.cli.options import (
+    CityFile,
+    Epsilon,
+    Json,
+    Outputs,
+    Records,
+    Seed,
+    TableFile,
+    Tasks,
+    comma_separated,
+)
 from panda_mdp.cli.panda import panda
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
 from panda_mdp.cli.publish import publish
@@ -48,11 +59,7 @@ app.command()(token)
 app.command()(invite)
 app.command()(verify)
 
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
-]
 COMPARED = 2000
-MechanismFile = Annotated[Path, typer.Argument(metavar="FILE", help="A saved mechanism (.pmdp).")]
 
 
 def main() -> None:
@@ -86,13 +93,12 @@ def demo(
 ) -> None:
     """Compare methods on a synthetic city and draw a map and a chart.
 
-    2,000 records, 100 outputs, one task, epsilon 5 per km. Each method runs in a fresh process
+    1,000 records, 100 outputs, one task, epsilon 5 per km. Each method runs in a fresh process
     under a time limit, which the table states where it bites. Peak memory is the largest resident
     set of that process, interpreter and libraries included; seconds exclude compilation.
     """
     from panda_mdp.cli.demo import run_demo
 
-    check_target(json)
     outcomes = run_demo(out, output_console())
     write_json(json, [outcome.row() for outcome in outcomes])
     if any(outcome.failed for outcome in outcomes):
@@ -101,26 +107,18 @@ def demo(
 
 @app.command()
 def compare(
-    city: Annotated[
-        str, typer.Argument(metavar="CITY", help="Path of a road map, or the word 'synthetic'.")
-    ],
-    records: Annotated[
-        str, typer.Option(metavar="COUNT", help="Records drawn from the city, or 'all'; 2000.")
-    ] = "",
-    outputs: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="Outputs among the records; 100.")
-    ] = None,
-    tasks: Annotated[int, typer.Option(metavar="COUNT", help="Tasks of the travel loss.")] = 1,
-    epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Privacy budget per km.")] = 5.0,
+    city: CityFile,
+    records: Records = None,
+    outputs: Outputs = None,
+    tasks: Tasks = 1,
+    epsilon: Epsilon = 5.0,
     methods: Annotated[
         str,
         typer.Option(metavar="NAMES", help="Methods, separated by commas, or 'all' that exist."),
     ] = "all",
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Seed of the draw of records, outputs, tasks.")
-    ] = 0,
+    seed: Seed = 0,
     limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time limit of each method; 0 for none.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Time limit of a method; 0 for none.")
     ] = 60.0,
     json: Json = None,
 ) -> None:
@@ -129,31 +127,22 @@ def compare(
     Each method runs in a fresh process: peak memory is the largest resident set of that process,
     interpreter and libraries included; seconds exclude compilation.
     """
-    from panda_mdp.city.draw import draw_problem, find_city
+    from panda_mdp.city.draw import find_city
     from panda_mdp.cli.printing import print_comparison
     from panda_mdp.cli.progress import run_all
-    from panda_mdp.cli.solve import OUTPUTS, count_of
+    from panda_mdp.cli.solve import Size, drawn_problem
     from panda_mdp.survey.registry import choose_methods
     from panda_mdp.survey.registry import methods as existing
 
-    check_target(json)
-    if not limit >= 0:
-        msg = f"{limit!r} is not a time; give seconds, or 0 for no limit"
-        raise typer.BadParameter(msg, param_hint="--limit")
-    if seed < 0:
-        msg = "seeds are whole numbers from 0"
-        raise typer.BadParameter(msg, param_hint="--seed")
-    chosen = choose_methods(existing() if methods == "all" else methods.split(","))
+    chosen = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
-        city_map = find_city(city, int(records) if records.isdecimal() else COMPARED, seed)
-        places = len(city_map.sample_nodes(None))
-        count = count_of(records, places, COMPARED)
-        wanted = min(OUTPUTS, count or places) if outputs is None else outputs
-        problem = draw_problem(city_map, count, wanted, tasks, epsilon, seed).problem
+        city_map = find_city(city, records or COMPARED, seed)
+        size = Size(records, outputs, tasks, COMPARED)
+        problem = drawn_problem(city_map, size, epsilon, seed)
     limits = (limit or None,) * len(chosen)
     outcomes = list(run_all(chosen, problem, limits))
     title = (
-        f"{problem.size:,} records, {wanted} outputs, {tasks} task(s), "
+        f"{problem.size:,} records, {problem.outputs_count} outputs, {tasks} task(s), "
         f"epsilon {epsilon:g} {per(problem.domain.unit)}"
     )
     print_comparison(output_console(), outcomes, title)
@@ -164,7 +153,7 @@ def compare(
 
 @app.command()
 def audit(
-    file: MechanismFile,
+    file: TableFile,
     epsilon: Annotated[
         float | None,
         typer.Option(metavar="NUMBER", help="Audit against this epsilon, not the file's own."),
@@ -175,10 +164,9 @@ def audit(
     from panda_mdp.cli.phased import show_audit
     from panda_mdp.cli.printing import facts
     from panda_mdp.privacy.audit import audit as audit_table
-    from panda_mdp.table.pmdp.decode import at_path, examine, is_phased
+    from panda_mdp.table.decode import at_path, examine, inspect
 
-    check_target(json)
-    if is_phased(file):
+    if inspect(file).phased:
         if epsilon is not None:
             msg = "a file of PAnDA is audited against its own epsilon and delta"
             raise typer.BadParameter(msg, param_hint="--epsilon")
@@ -214,36 +202,28 @@ def audit(
 
 
 @app.command()
-def info(file: MechanismFile, json: Json = None) -> None:
-    """Show a saved mechanism's certificate. Checksums are verified, the audit is not repeated."""
-    from panda_mdp.cli.phased import show_info
+def info(file: TableFile, json: Json = None) -> None:
+    """Show what a saved mechanism says about itself. Its sum is verified, nothing is audited."""
     from panda_mdp.cli.printing import facts
-    from panda_mdp.table.pmdp.decode import is_phased, read_certificate
+    from panda_mdp.table.decode import inspect, promise
 
-    check_target(json)
-    if is_phased(file):
-        show_info(file, json)
-        return
-    certificate = read_certificate(file)
-    domain, verdict = certificate["domain"], certificate["audit"]
-    bound = certificate["lower_bound"]
-    unit = certificate["loss_unit"]
-    source = "with its proof (`verify`)" if "bound_pairs" in certificate else "stated, not proved"
+    said = inspect(file).header
+    shapes, notes, unit = said["shapes"], said["notes"], said["domain"]["unit"]
+    stated = {name: notes[name] for name in ("loss", "lower_bound") if notes[name] is not None}
+    proof = {"bound": "proved by its multipliers (`verify`)"} if "bound_pairs" in shapes else {}
+    guarantee, snapping = promise(said)
     rows = [
-        ("method", certificate["method"]),
-        ("records", f"{domain['records']:,} ({domain['kind']}, {domain['unit']})"),
-        ("outputs", certificate["outputs"]),
-        ("epsilon", f"{certificate['epsilon']:g} {certificate['epsilon_unit']}"),
-        ("stated audit", f"{verdict['epsilon']:.9g} over {verdict['pairs']:,} pairs"),
-        ("expected loss", f"{certificate['loss']:.6g} {unit}"),
-        ("lower bound", "none" if bound is None else f"{bound:.6g} {unit}, {source}"),
-        ("prior", certificate["prior_source"]),
-        ("made", f"{certificate['date']} by panda-mdp {certificate['library']}"),
-        ("domain", domain["fingerprint"]),
-        ("guarantee", certificate["guarantee"]),
-        ("snapping", certificate.get("snapping") or "does not apply"),
+        ("claims", guarantee),
+        ("snapping", snapping),
+        ("epsilon", f"{said['epsilon']:g} per {unit}"),
+        ("domain", f"{said['domain']['kind']}, {unit}"),
+        *((name, said[name]) for name in ("selection", "mesh") if name in said),
+        *proof.items(),
+        *((name, " x ".join(map(str, shape))) for name, shape in shapes.items()),
+        *((f"{name}, not verified", value) for name, value in stated.items()),
+        ("method, not verified", notes["method"]),
+        ("prior, not verified", notes["prior_source"]),
+        ("made, not verified", f"{notes['date']} by panda-mdp {notes['library']}"),
     ]
-    if certificate.get("scale"):
-        rows.insert(0, ("WARNING", certificate["scale"]))
     output_console().print(facts(str(file), rows))
-    write_json(json, certificate)
+    write_json(json, said)

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from panda_mdp.city.read.load import MapOptions, MapReport, read_map
+from panda_mdp.city.maps import MapOptions, MapReport, read_map
 from panda_mdp.city.statistics import city_statistics
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
+from panda_mdp.cli.options import Json
 
 city_app = typer.Typer(
     help="Road maps: import them, describe them, draw them.", rich_markup_mode=None
@@ -23,11 +24,6 @@ class Traveller(StrEnum):
     drive = "drive"
     walk = "walk"
     bike = "bike"
-
-
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
-]
 
 
 @city_app.command("import")
@@ -81,7 +77,6 @@ def import_city(
 
     Keeps the largest connected part and says what was left out.
     """
-    check_target(json)
     if (file is None) == (place is None):
         msg = "give either a FILE or --place NAME"
         raise typer.BadParameter(msg)
@@ -113,7 +108,6 @@ def import_city(
             "contracted": report.contracted,
             "dropped_nodes": report.dropped_nodes,
             "parts": report.parts,
-            "incomplete": report.incomplete,
             "source": report.source,
         },
     )
@@ -125,7 +119,9 @@ def city_info(
     draw: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw it too: .png, .svg, .pdf, or .html to look around."
+            metavar="FILE",
+            callback=check_target,
+            help="Draw it too: .png, .svg, .pdf, or .html to look around.",
         ),
     ] = None,
     json: Json = None,
@@ -133,8 +129,6 @@ def city_info(
     """Describe a city: size, degrees, lengths, detours; and draw it."""
     from panda_mdp.cli.printing import facts
 
-    check_target(json)
-    check_target(draw)
     with working("measuring the city"):
         roads = read_map(city).city
         measured = city_statistics(roads)
@@ -155,7 +149,7 @@ def city_info(
 def _read(file: Path | None, place: str | None, options: MapOptions) -> MapReport:
     if file is not None:
         return read_map(file, options)
-    from panda_mdp.city.read.graphs import fetch_place
+    from panda_mdp.city.maps import fetch_place
 
     return fetch_place(str(place), options)
 

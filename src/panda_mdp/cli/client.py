@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panda_mdp.cli.frame import check_target, output_console, working, write_json
+from panda_mdp.base.atomic import write_private
+from panda_mdp.base.sealing import sealed
+from panda_mdp.cli.frame import output_console, working, write_json
+from panda_mdp.cli.options import Json
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from panda_mdp.privacy.guarantee import Guarantee
-    from panda_mdp.protocol.client.client import Client
-    from panda_mdp.protocol.client.plans import Plan
-    from panda_mdp.protocol.client.record import Record
-    from panda_mdp.protocol.ledger.allowance import Allowance
+    from panda_mdp.protocol import Client, Plan, Record
 
 TOKEN = "PANDA_MDP_TOKEN"  # noqa: S105
-HOME = "~/.local/share/panda-mdp"
+HOME = Path("~/.local/share/panda-mdp")
 
 client_app = typer.Typer(
     help="Report to a server without telling it where you are.", rich_markup_mode=None
@@ -47,7 +48,9 @@ Plain = Annotated[
 ]
 AtMost = Annotated[
     float | None,
-    typer.Option("--at-most", metavar="NUMBER", help="Refuse a report that costs more epsilon."),
+    typer.Option(
+        "--at-most", min=0, metavar="NUMBER", help="Refuse a report that costs more epsilon."
+    ),
 ]
 UnitOf = Annotated[
     str | None, typer.Option("--unit", metavar="NAME", help="Refuse distances in another unit.")
@@ -55,31 +58,32 @@ UnitOf = Annotated[
 Fingerprint = Annotated[
     str | None, typer.Option("--fingerprint", metavar="HEX", help="Refuse other records.")
 ]
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
+Period = Annotated[
+    float, typer.Option(min=0, metavar="HOURS", help="Length of a period; never changed later.")
 ]
 
 
 @client_app.command("init")
 def init(
     epsilon: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Most that one report may cost, per km.")
+        float, typer.Option(min=0, metavar="NUMBER", help="Most that one report may cost, per km.")
     ],
     period_epsilon: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Most that a period may cost, per km.")
+        float, typer.Option(min=0, metavar="NUMBER", help="Most that a period may cost, per km.")
     ],
-    delta: Annotated[float, typer.Option(metavar="NUMBER", help="Most delta of one report.")] = 0.0,
+    delta: Annotated[
+        float, typer.Option(min=0, max=1, metavar="NUMBER", help="Most delta of one report.")
+    ] = 0.0,
     period_delta: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Most delta of a period; as --delta.")
+        float | None,
+        typer.Option(min=0, max=1, metavar="NUMBER", help="Most delta of a period; as --delta."),
     ] = None,
     reports: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="Most reports of a period.")
+        int | None, typer.Option(min=1, metavar="COUNT", help="Most reports of a period.")
     ] = None,
-    period: Annotated[
-        float, typer.Option(metavar="HOURS", help="Length of a period; never changed later.")
-    ] = 24.0,
+    period: Period = 24.0,
     snap_km: Annotated[
-        float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
+        float, typer.Option(min=0, metavar="KM", help="Farthest that a place is from a record.")
     ] = 1.0,
     fresh: Annotated[
         bool,
@@ -88,11 +92,11 @@ def init(
             help="Draw and pay for every report, also of the same place: hides when it changes.",
         ),
     ] = False,
-    folder: Folder = Path(HOME),
+    folder: Folder = HOME,
 ) -> None:
     """Make a ledger with limits, or change the limits of the one that is there."""
-    from panda_mdp.protocol.ledger.allowance import Allowance
-    from panda_mdp.protocol.ledger.ledger import KEY, Ledger
+    from panda_mdp.protocol import Allowance, Ledger
+    from panda_mdp.protocol.ledger.ledger import KEY
 
     limits = Allowance(
         epsilon=epsilon,
@@ -100,7 +104,7 @@ def init(
         delta=delta,
         period_delta=delta if period_delta is None else period_delta,
         reports=reports,
-        period_s=_seconds(period),
+        period_s=round(3600 * period),
         snap_km=snap_km,
         repeats="fresh" if fresh else "same",
     )
@@ -114,40 +118,30 @@ def init(
 
 
 @client_app.command("status")
-def status(
-    url: Url, folder: Folder = Path(HOME), plain_http: Plain = False, json: Json = None
-) -> None:
+def status(url: Url, folder: Folder = HOME, plain_http: Plain = False, json: Json = None) -> None:
     """What a server offers and claims, and whether your limits allow it. Nothing is checked."""
     from panda_mdp.cli.printing import facts
     from panda_mdp.privacy.guarantee import Guarantee
-    from panda_mdp.protocol.ledger.allowance import excess
 
-    check_target(json)
     rows: list[tuple[str, object]] = []
     states: list[dict[str, Any]] = []
     with _client(url, None, folder, plain_http) as client:
         rows.append(("operator's key", f"{client.key.id} (pinned)"))
         for offer in client.deployments():
             claim = offer.guarantee
-            if claim is None:
-                cost, verdict = "no guarantee", "refused"
-            else:
-                asked = Guarantee(claim.epsilon, claim.delta, claim.unit)
-                why = excess(client.ledger.allowance, [], asked)
-                cost, verdict = _price(asked), "allowed" if why is None else "too much"
+            cost, verdict = "no guarantee", "refused"
+            if claim is not None:
+                claimed = Guarantee(claim.epsilon, claim.delta, claim.unit)
+                excess = client.ledger.allowance.excess([], claimed)
+                cost, verdict = _price(claimed), "allowed" if excess is None else "too much"
             state = "open" if offer.open else "closed"
             rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {verdict}; {state}"))
-            states.append(
-                {
-                    "name": offer.name,
-                    "kind": offer.kind,
-                    "open": offer.open,
-                    "claimed": None if claim is None else claim.model_dump(),
-                    "allowed": verdict == "allowed",
-                }
-            )
+            shown = offer.model_dump(include={"name", "kind", "open"})
+            claims = None if claim is None else claim.model_dump()
+            states.append({**shown, "claimed": claims, "allowed": verdict == "allowed"})
+        key = client.key.id
     output_console().print(facts(url, rows))
-    write_json(json, {"key": client.key.id, "deployments": states})
+    write_json(json, {"key": key, "deployments": states})
 
 
 @client_app.command("fetch")
@@ -155,7 +149,7 @@ def fetch(
     url: Url,
     name: Name,
     version: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Only this version of the table.")
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Only this version of the table.")
     ] = None,
     accept_update: Annotated[
         bool,
@@ -164,26 +158,20 @@ def fetch(
     at_most: AtMost = None,
     unit: UnitOf = None,
     fingerprint: Fingerprint = None,
-    folder: Folder = Path(HOME),
+    folder: Folder = HOME,
     plain_http: Plain = False,
     json: Json = None,
 ) -> None:
     """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost."""
     from panda_mdp.cli.printing import facts
-    from panda_mdp.table.certificate import Expected
+    from panda_mdp.table.decode import Expected
 
-    check_target(json)
-    with _client(url, None, folder, plain_http) as client:
-        with working("fetching and auditing"):
-            plan = client.plan(
-                name,
-                version=version,
-                accept_update=accept_update,
-                expected=Expected(at_most, unit, fingerprint),
-            )
-        rows = list(_described(plan))
-        output_console().print(facts(f"{name} of {url}", rows))
-        write_json(json, {key.replace(" ", "_"): str(value) for key, value in rows})
+    expected = Expected(at_most, unit, fingerprint)
+    with _client(url, None, folder, plain_http) as client, working("fetching and auditing"):
+        plan = client.plan(name, version=version, accept_update=accept_update, expected=expected)
+    rows = _described(plan)
+    output_console().print(facts(f"{name} of {url}", rows))
+    write_json(json, {key.replace(" ", "_"): str(value) for key, value in rows})
 
 
 @client_app.command(
@@ -195,7 +183,8 @@ def report(
     name: Name,
     token_file: TokenFile = None,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long a round may take to be solved.")
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="How long a round may take to be solved."),
     ] = 60.0,
     accept_no_guarantee: Annotated[
         bool,
@@ -207,7 +196,7 @@ def report(
     at_most: AtMost = None,
     unit: UnitOf = None,
     fingerprint: Fingerprint = None,
-    folder: Folder = Path(HOME),
+    folder: Folder = HOME,
     plain_http: Plain = False,
     json: Json = None,
 ) -> None:
@@ -216,36 +205,36 @@ def report(
     Never from the arguments, which end up in shell histories and process lists. Prints what was
     released and what it cost. The same place gets the same answer within a period.
     """
-    from panda_mdp.table.certificate import Expected
+    from panda_mdp.table.decode import Expected
 
     if context.args:
         msg = "the place is read from standard input, never from the arguments; give URL NAME alone"
         raise typer.BadParameter(msg)
-    check_target(json)
-    with _client(url, _token(token_file), folder, plain_http) as client:
+    with _client(url, read_token(token_file), folder, plain_http) as client:
         with working("fetching and auditing"):
             plan = client.plan(name, expected=Expected(at_most, unit, fingerprint))
-        record = read_sealed(plan)
+        record = _read_sealed(plan)
         with working("reporting"):
             answer = client.report(
                 plan, record, accept_no_guarantee=accept_no_guarantee, wait_s=wait
             )
-    shown = str(answer.output) if answer.where is None else "{:.7f},{:.7f}".format(*answer.where)
+    fields: dict[str, Any] = {"output": answer.output, "repeated": answer.repeated}
+    shown = str(answer.output)
+    if answer.where is not None:
+        lat, lon = answer.where
+        shown, fields = f"{lat:.7f},{lon:.7f}", {**fields, "lat": lat, "lon": lon}
     typer.echo(shown)
     paid = "nothing: the same place was reported before" if answer.repeated else _price(answer.cost)
     typer.echo(f"spent {paid}", err=True)
-    fields: dict[str, Any] = {"output": answer.output, "repeated": answer.repeated}
-    if answer.where is not None:
-        fields |= {"lat": answer.where[0], "lon": answer.where[1]}
     write_json(json, {**fields, "epsilon": answer.cost.epsilon, "delta": answer.cost.delta})
 
 
 @client_app.command("retry")
 def retry(
-    url: Url, token_file: TokenFile = None, folder: Folder = Path(HOME), plain_http: Plain = False
+    url: Url, token_file: TokenFile = None, folder: Folder = HOME, plain_http: Plain = False
 ) -> None:
     """Send again, unchanged, what was charged and not accepted. Exit code 1 if some remains."""
-    with _client(url, _token(token_file), folder, plain_http) as client:
+    with _client(url, read_token(token_file), folder, plain_http) as client:
         accepted, remaining = client.retry()
     typer.echo(f"{accepted} accepted, {remaining} remain")
     if remaining:
@@ -253,18 +242,23 @@ def retry(
 
 
 @client_app.command("ledger")
-def ledger(folder: Folder = Path(HOME), json: Json = None) -> None:
+def ledger(folder: Folder = HOME, json: Json = None) -> None:
     """What was spent in the running period, and what is left."""
     from panda_mdp.cli.printing import facts
-    from panda_mdp.protocol.ledger.ledger import Ledger
+    from panda_mdp.protocol import Ledger
 
-    check_target(json)
     books = Ledger.open(folder.expanduser())
     limits, balances = books.allowance, books.balances()
     rows: list[tuple[str, object]] = [
-        ("limits", _limits(limits)),
+        (
+            "limits",
+            f"epsilon {limits.epsilon:g} a report, {limits.period_epsilon:g} in "
+            f"{limits.period_s / 3600:g} h, per {limits.unit}; delta {limits.delta:g} and "
+            f"{limits.period_delta:g}",
+        ),
         ("same place again", "same answer, free" if limits.repeats == "same" else "drawn, paid"),
     ]
+    states: list[dict[str, Any]] = []
     for balance in balances:
         ends = datetime.fromtimestamp(balance.ends, UTC).isoformat(timespec="minutes")
         rows += [
@@ -274,23 +268,12 @@ def ledger(folder: Folder = Path(HOME), json: Json = None) -> None:
             ("  left", f"epsilon {balance.left_epsilon:g} per {limits.unit} until {ends}"),
             ("  spent in all periods", _price(balance.ever)),
         ]
+        kept = ("account", "reports", "pending", "left_epsilon", "ends")
+        spent = {"epsilon": balance.spent.epsilon, "delta": balance.spent.delta}
+        spent["ever_epsilon"] = balance.ever.epsilon
+        states.append({**{field: getattr(balance, field) for field in kept}, **spent})
     output_console().print(facts(f"Ledger in {folder}", rows))
-    write_json(
-        json,
-        [
-            {
-                "account": balance.account,
-                "reports": balance.reports,
-                "pending": balance.pending,
-                "epsilon": balance.spent.epsilon,
-                "delta": balance.spent.delta,
-                "left_epsilon": balance.left_epsilon,
-                "ever_epsilon": balance.ever.epsilon,
-                "ends": balance.ends,
-            }
-            for balance in balances
-        ],
-    )
+    write_json(json, states)
 
 
 @client_app.command("forget")
@@ -304,20 +287,17 @@ def forget(
     ] = False,
     epsilon: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="With --start-over: most of one report, per km."),
+        typer.Option(min=0, metavar="NUMBER", help="With --start-over: most of one report."),
     ] = None,
     period_epsilon: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="With --start-over: most of a period, per km."),
+        typer.Option(min=0, metavar="NUMBER", help="With --start-over: most of a period."),
     ] = None,
-    period: Annotated[
-        float, typer.Option(metavar="HOURS", help="With --start-over: length of a period.")
-    ] = 24.0,
-    folder: Folder = Path(HOME),
+    period: Period = 24.0,
+    folder: Folder = HOME,
 ) -> None:
     """Erase from the ledger what was drawn and for which places; what was spent stays."""
-    from panda_mdp.protocol.ledger.allowance import Allowance
-    from panda_mdp.protocol.ledger.ledger import Ledger
+    from panda_mdp.protocol import Allowance, Ledger
 
     place = folder.expanduser()
     if not start_over:
@@ -327,7 +307,9 @@ def forget(
     if epsilon is None or period_epsilon is None:
         msg = "--start-over needs --epsilon and --period-epsilon for the new ledger"
         raise typer.BadParameter(msg)
-    limits = Allowance(epsilon=epsilon, period_epsilon=period_epsilon, period_s=_seconds(period))
+    limits = Allowance(
+        epsilon=epsilon, period_epsilon=period_epsilon, period_s=round(3600 * period)
+    )
     Ledger.start_over(place, limits)
     typer.echo(f"new ledger in {place}; the running period counts as spent")
 
@@ -343,28 +325,25 @@ def trust(
         bool,
         typer.Option("--forget-log", help="Begin the server's log anew: it was lost or restored."),
     ] = False,
-    folder: Folder = Path(HOME),
+    folder: Folder = HOME,
     plain_http: Plain = False,
 ) -> None:
     """Show the pinned key of a server, pin another one, or take its log as it is now."""
+    from panda_mdp.protocol import VerifyKey
     from panda_mdp.protocol.client.trust import Trust
-    from panda_mdp.protocol.client.wire import Wire
-    from panda_mdp.protocol.messages.signing import VerifyKey
+    from panda_mdp.protocol.client.wire import origin_of
 
-    wire = Wire(url, allow_plain_http=plain_http)
-    wire.close()
     place = folder.expanduser()
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    pins = Trust(place)
+    pins = Trust(place, origin_of(url, plain_http)[0])
     if key is not None:
-        pins.pin_key(wire.origin, VerifyKey.from_base64(key))
+        pins.pin_key(VerifyKey.from_base64(key))
     if forget_log:
-        pins.forget_log(wire.origin)
-    pinned = pins.key(wire.origin)
-    if pinned is None:
+        pins.forget_log()
+    if pins.key is None:
         typer.echo(f"no key of {url} is pinned; the first one that it shows will be")
         return
-    typer.echo(f"{pinned.id} {pinned.base64}")
+    typer.echo(f"{pins.key.id} {pins.key.base64}")
 
 
 @client_app.command("enrol")
@@ -380,21 +359,17 @@ def enrol(
 
     from panda_mdp.protocol.client.wire import Wire
     from panda_mdp.protocol.messages.service import EnrolRequest, TokenMade
-    from panda_mdp.protocol.messages.signing import write_private
 
     if token_file.exists():
         msg = f"{token_file} is there already; it may hold a token that is worth keeping"
         raise InvalidInputError(msg)
     try:
-        asked = EnrolRequest(code=sys.stdin.readline().strip())
+        invitation = EnrolRequest(code=sys.stdin.readline().strip())
     except ValidationError:
         msg = "standard input has no invitation, which looks like pmi_0123456789ab_..."
         raise InvalidInputError(msg) from None
-    wire = Wire(url, allow_plain_http=plain_http)
-    try:
-        made: TokenMade = wire.post(TokenMade, asked, "enrol", own=False)
-    finally:
-        wire.close()
+    with closing(Wire(url, allow_plain_http=plain_http)) as wire:
+        made: TokenMade = wire.post(TokenMade, invitation, "enrol", own=False)
     write_private(token_file, made.token.encode())
     typer.echo(f"enrolled; the token is in {token_file}")
 
@@ -406,40 +381,30 @@ def heads(
         Path | None,
         typer.Option(metavar="FILE", help="Lines of other people, one per head, to compare with."),
     ] = None,
-    folder: Folder = Path(HOME),
+    folder: Folder = HOME,
     plain_http: Plain = False,
 ) -> None:
     """Print the latest head of a server's log, a line to pass on; or compare with those of others.
 
     Whoever was shown another log than you has a head that yours does not contain.
     """
-    from panda_mdp.protocol.client.gossip import compare_heads, head_line
-
     with _client(url, None, folder, plain_http) as client:
-        if compare is None:
-            log = client.log()
-            client.trust.pin_log(client.server, log.head)
-            typer.echo(head_line(log.head))
+        if compare is not None:
+            number = client.compare_heads(compare.read_text())
+            typer.echo(f"{number} heads are of the same log as yours")
             return
-        number = compare_heads(client, compare.read_text())
-    typer.echo(f"{number} heads are of the same log as yours")
+        head = client.log().head
+        client.trust.pin_log(head)
+        # It says nothing about whoever passes it on but the time.
+        typer.echo(head.model_dump_json())
 
 
-def read_sealed(plan: Plan) -> Record:
+@sealed
+def _read_sealed(plan: Plan) -> Record:
     """The record of a line `lat,lon` or of an index. No error shows the line."""
-    from panda_mdp.base.sealing import Failed, attempt
+    from panda_mdp.cli.perturb import read_first
 
-    sealed = attempt(_sealed_line, plan)
-    if isinstance(sealed, Failed):
-        raise sealed.error()
-    return sealed
-
-
-def _sealed_line(plan: Plan) -> Record:
-    from panda_mdp.cli.perturb import read_record
-    from panda_mdp.protocol.client.record import seal_index
-
-    return seal_index(plan.domain, read_record(plan.domain, plan.snap_km, sys.stdin))
+    return read_first(plan.domain, plan.place, plan.record, sys.stdin)
 
 
 def _client(url: str, token: str | None, folder: Path, plain_http: bool) -> Client:
@@ -448,7 +413,7 @@ def _client(url: str, token: str | None, folder: Path, plain_http: bool) -> Clie
     return Made(url, token, folder, allow_plain_http=plain_http)
 
 
-def _token(path: Path | None) -> str:
+def read_token(path: Path | None) -> str:
     """The token, from a file or the environment; never from the arguments."""
     text = os.environ.get(TOKEN, "") if path is None else path.read_text()
     if not text.strip():
@@ -457,55 +422,19 @@ def _token(path: Path | None) -> str:
     return text.strip()
 
 
-def _seconds(hours: float) -> int:
-    if not hours > 0:
-        msg = f"{hours!r} hours is no period; it must be positive"
-        raise typer.BadParameter(msg, param_hint="--period")
-    return max(1, round(3600 * hours))
-
-
 def _price(cost: Guarantee) -> str:
     return f"epsilon {cost.epsilon:g} per {cost.unit}, delta {cost.delta:g}"
 
 
-def _limits(limits: Allowance) -> str:
-    return (
-        f"epsilon {limits.epsilon:g} a report, {limits.period_epsilon:g} in "
-        f"{limits.period_s / 3600:g} h, per {limits.unit}; delta {limits.delta:g} and "
-        f"{limits.period_delta:g}"
-    )
-
-
 def _described(plan: Plan) -> list[tuple[str, object]]:
-    from panda_mdp.protocol.client.plans import AnchorsPlan, BallPlan, PandaPlan, TablePlan
-
+    domain, snapping = plan.domain, plan.snapping
     rows: list[tuple[str, object]] = [
         ("version", plan.version),
-        ("records", f"{plan.domain.size:,} ({plan.domain.metric.kind}, {plan.domain.unit})"),
+        ("records", f"{domain.size:,} ({domain.metric.kind}, {domain.unit})"),
         ("a report costs", "NO GUARANTEE" if plan.guarantee is None else _price(plan.cost)),
+        *plan.facts(),
     ]
-    if isinstance(plan, TablePlan):
-        verdict = plan.table.audit
-        rows += [
-            ("audited here", f"epsilon {verdict.epsilon:.9g} over {verdict.pairs:,} pairs"),
-            ("expected loss", f"{plan.table.loss:.6g} (as stated)"),
-        ]
-    elif isinstance(plan, PandaPlan):
-        account = plan.table.account
-        rows += [
-            ("audited here", f"violation at most {account.violation:.4g} over all pairs"),
-            ("both phases", f"run here; {plan.table.scheme.selection!r}"),
-            ("expected loss", f"{plan.table.loss:.6g} {plan.table.problem.loss_unit}"),
-        ]
-    elif isinstance(plan, BallPlan):
-        rows += [
-            ("centre", f"epsilon {plan.law.mechanism.audit.epsilon:.9g}, audited here"),
-            ("radius", f"{plan.law.radius:.4g} {plan.domain.unit}"),
-        ]
-    elif isinstance(plan, AnchorsPlan):
-        rows += [("open round", plan.round or "none"), *(("why", why) for why in plan.reasons)]
-    if plan.domain.geographic and plan.guarantee is not None:
-        snapping = plan.snapping
+    if domain.geographic and plan.guarantee is not None:
         rows.append(
             (
                 "snapping",

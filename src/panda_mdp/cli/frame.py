@@ -74,10 +74,10 @@ def working(what: str) -> AbstractContextManager[object]:
     return console.status(what) if console.is_terminal else nullcontext()
 
 
-def check_target(path: Path | None) -> None:
-    """Refuse a file that could not be written, before the work and not after it."""
+def check_target(path: Path | None) -> Path | None:
+    """The path; refused where no file could be written there, before the work, not after it."""
     if path is None:
-        return
+        return None
     folder = path.resolve().parent
     if not folder.is_dir():
         msg = f"{path}: the folder {folder} does not exist; create it first"
@@ -88,6 +88,7 @@ def check_target(path: Path | None) -> None:
     if not os.access(folder, os.W_OK):
         msg = f"{path}: the folder {folder} is not writable"
         raise PermissionError(msg)
+    return path
 
 
 def write_json(path: Path | None, value: Any) -> None:

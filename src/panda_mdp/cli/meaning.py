@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.cli.frame import check_target, output_console, working, write_json
+from panda_mdp.cli.frame import output_console, working, write_json
+from panda_mdp.cli.options import CityFile, Html, Json, Seed, SnapLimit, TableFile
 from panda_mdp.cli.perturb import read_record
 from panda_mdp.cli.printing import facts
-
-MechanismFile = Annotated[Path, typer.Argument(metavar="FILE", help="A saved mechanism (.pmdp).")]
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
-]
-Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with a picture.")
-]
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>What this table means</title>
@@ -30,16 +22,14 @@ svg {{ display: block; margin: 1.5rem 0; max-width: 100% }}</style></head>
 
 
 def explain(
-    file: MechanismFile,
+    file: TableFile,
     record: Annotated[
         bool,
         typer.Option(
             "--record", help="Speak of one place, read as lat,lon or index from standard input."
         ),
     ] = False,
-    snap_limit: Annotated[
-        float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
-    ] = 0.5,
+    snap_limit: SnapLimit = 0.5,
     html: Html = None,
 ) -> None:
     """Say in plain language what a saved mechanism means for people, or for one place.
@@ -47,22 +37,20 @@ def explain(
     The place is read from standard input, never from the arguments. What is said of one place is
     as secret as the place: mind where it is written.
     """
-    from panda_mdp.cli.phased import explained
     from panda_mdp.meaning.explain import explain as explanation_of
-    from panda_mdp.panda.file.decode import load_panda
-    from panda_mdp.table.pmdp.decode import is_phased, load
+    from panda_mdp.panda.file import decode_panda
+    from panda_mdp.table.decode import at_path, inspect, load_mechanism
 
-    check_target(html)
-    if is_phased(file):
+    if inspect(file).phased:
         if record or html is not None:
             msg = "a file of PAnDA is explained as a whole, in words"
             raise typer.BadParameter(msg)
         with working("auditing both phases"):
-            lines = explained(load_panda(file))
+            lines = at_path(file, decode_panda).explain()
         typer.echo("\n".join(lines))
         return
     with working("auditing and measuring"):
-        mechanism = load(file)
+        mechanism = load_mechanism(file)
         domain = mechanism.problem.domain
         mine = read_record(domain, snap_limit, sys.stdin) if record else None
         explanation = explanation_of(mechanism, mine)
@@ -73,7 +61,7 @@ def explain(
 
 
 def attack(
-    file: MechanismFile,
+    file: TableFile,
     radius: Annotated[
         list[float] | None,
         typer.Option(metavar="DISTANCE", help="How often the place is located within it; repeat."),
@@ -85,11 +73,10 @@ def attack(
     The attacker knows the table and the prior that is stored with it, and nothing else.
     """
     from panda_mdp.meaning.attack import attack as attack_on
-    from panda_mdp.table.pmdp.decode import load
+    from panda_mdp.table.decode import load_mechanism
 
-    check_target(json)
     with working("measuring"):
-        seen = attack_on(load(file), radii=radius)
+        seen = attack_on(load_mechanism(file), radii=radius)
     unit = seen.unit
     rows = [
         ("prior", seen.prior_source),
@@ -110,9 +97,7 @@ def attack(
 
 
 def epsilon(
-    city: Annotated[
-        str, typer.Argument(metavar="CITY", help="Path of a road map, or the word 'synthetic'.")
-    ],
+    city: CityFile,
     within: Annotated[
         float | None, typer.Option(metavar="KM", help="With --odds: places within this distance.")
     ] = None,
@@ -129,7 +114,7 @@ def epsilon(
         int, typer.Option(metavar="COUNT", help="Records drawn from the city.")
     ] = 400,
     outputs: Annotated[int, typer.Option(metavar="COUNT", help="Outputs among the records.")] = 60,
-    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Seed of the draw.")] = 0,
+    seed: Seed = 0,
     json: Json = None,
 ) -> None:
     """Choose epsilon from odds within a distance, from a loss, or from an attacker's error."""
@@ -138,7 +123,6 @@ def epsilon(
     from panda_mdp.city.draw import find_city
     from panda_mdp.meaning.epsilon import choose_epsilon
 
-    check_target(json)
     with working("solving at several epsilons"):
         choice = choose_epsilon(
             find_city(city, records, seed),

@@ -11,26 +11,39 @@ import typer
 
 from panda_mdp.base.units import per
 from panda_mdp.cli.frame import output_console, working, write_json
+from panda_mdp.cli.options import CityFile, Epsilon, Seed
 
 if TYPE_CHECKING:
     from panda_mdp.panda.calibrate import Calibration
-    from panda_mdp.panda.result import PandaResult
+    from panda_mdp.panda.run import PandaResult
 
-CENTRE_SHARE = 0.3
-"""Share of epsilon that the centre of a ball may tell, where nothing else is said."""
+
+def probability(text: str) -> float:
+    """A number between 0 and 1, neither of them."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        msg = f"{text!r} is not a probability between 0 and 1"
+        raise typer.BadParameter(msg)
+    return value
 
 
 def panda(
-    city: Annotated[
-        str, typer.Argument(metavar="CITY", help="Path of a road map, or the word 'synthetic'.")
-    ],
+    city: CityFile,
     records: Annotated[
-        int, typer.Option(metavar="COUNT", help="Records drawn from the city.")
+        int, typer.Option(min=2, metavar="COUNT", help="Records drawn from the city.")
     ] = 1000,
-    outputs: Annotated[int, typer.Option(metavar="COUNT", help="Outputs among the records.")] = 100,
-    epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Privacy budget per km.")] = 5.0,
+    outputs: Annotated[
+        int, typer.Option(min=1, metavar="COUNT", help="Outputs among the records.")
+    ] = 100,
+    epsilon: Epsilon = 5.0,
     delta: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Probability of more than epsilon.")
+        float,
+        typer.Option(
+            parser=probability, metavar="NUMBER", help="Probability of more than epsilon."
+        ),
     ] = 1e-2,
     centre: Annotated[
         float | None,
@@ -38,17 +51,17 @@ def panda(
     ] = None,
     candidates: Annotated[
         int | None,
-        typer.Option(metavar="COUNT", help="Public candidates for everybody, instead of balls."),
+        typer.Option(
+            min=1, metavar="COUNT", help="Public candidates for everybody, instead of balls."
+        ),
     ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Search, and show the frontier.")
     ] = False,
-    users: Annotated[int, typer.Option(metavar="COUNT", help="Simulated users.")] = 20,
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Seed of the draw of records, outputs, users.")
-    ] = 0,
+    users: Annotated[int, typer.Option(min=1, metavar="COUNT", help="Simulated users.")] = 20,
+    seed: Seed = 0,
     limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time limit of the table; 0 for none.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Time limit of the table; 0 for none.")
     ] = 60.0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path(
         "out/panda"
@@ -64,23 +77,13 @@ def panda(
     from panda_mdp.city.draw import draw_problem, find_city
     from panda_mdp.cli.printing import facts
     from panda_mdp.panda.audit import audit_panda
+    from panda_mdp.panda.balls import BallAnchors
+    from panda_mdp.panda.calibrate import SearchSpace
     from panda_mdp.panda.calibrate import calibrate as search
+    from panda_mdp.panda.coins import BernoulliAnchors
     from panda_mdp.panda.run import panda as run_both
-    from panda_mdp.panda.selection.ball import BallAnchors
-    from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
+    from panda_mdp.panda.selection import CENTRE_SHARE, PandaOptions
 
-    if not 0 < delta < 1:
-        msg = f"{delta!r} is not a probability between 0 and 1"
-        raise typer.BadParameter(msg, param_hint="--delta")
-    least: tuple[tuple[str, float, float], ...] = (
-        ("--users", users, 1),
-        ("--seed", seed, 0),
-        ("--limit", limit, 0),
-    )
-    for name, value, bound in least:
-        if not value >= bound:
-            msg = f"{value!r} is less than {bound}"
-            raise typer.BadParameter(msg, param_hint=name)
     given = {"--centre": centre, "--candidates": candidates, "--calibrate": calibrate or None}
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) > 1:
@@ -99,7 +102,7 @@ def panda(
     frontier = None
     if calibrate:
         with working("searching"):
-            frontier = search(problem, delta, families=("ball", "candidates"))
+            frontier = search(problem, delta, SearchSpace(("ball", "candidates")))
         if frontier.selection is None:
             typer.echo(frontier.binding)
             raise typer.Exit(1)
@@ -110,16 +113,8 @@ def panda(
         selection = BallAnchors(CENTRE_SHARE * epsilon if centre is None else centre)
     people = np.random.default_rng(seed).choice(problem.size, users)
     with working("running both phases"):
-        run = run_both(
-            problem,
-            people,
-            selection,
-            delta,
-            relaxed=False,
-            gap=0.02,
-            time_limit=limit or None,
-            seed=seed,
-        )
+        options = PandaOptions(gap=0.02, time_limit=limit or None)
+        run = run_both(problem, people, selection, delta, options, seed=seed)
     with working("auditing all pairs"):
         verdict = audit_panda(run)
     result = _figures(run, verdict.holds, verdict.violation)
@@ -141,11 +136,11 @@ def panda(
         raise typer.Exit(1)
 
 
-def _figures(run: PandaResult, holds: bool, violation: float | None) -> dict[str, Any]:
+def _figures(run: PandaResult, holds: bool, violation: float) -> dict[str, Any]:
     """What `results.json` says of a run."""
     problem, shares, expected = run.problem, run.shares, run.scheme.expected_anchors
     return {
-        "selection": repr(run.selection),
+        "selection": repr(run.scheme.selection),
         "epsilon": run.guarantee.epsilon,
         "delta": run.guarantee.delta,
         "unit": problem.domain.unit,
@@ -160,38 +155,33 @@ def _figures(run: PandaResult, holds: bool, violation: float | None) -> dict[str
         "anchors_per_user": float(np.mean([len(chosen) for chosen in run.anchor_sets])),
         "expected_anchors": expected,
         "download": expected / problem.size,
-        "expected_loss": run.scheme.expected_loss(),
+        "expected_loss": run.scheme.expected_loss,
         "users_loss": run.loss,
         "loss_unit": problem.loss_unit,
     }
 
 
+FACTS = {
+    "selection": "{selection}",
+    "guarantee": "epsilon {epsilon:g} {per_unit}, delta {delta:g}",
+    "holds": "{verdict}",
+    "largest violation": "{violation:.3g}",
+    "Phase I": "{share_selection:.0%} of epsilon; margin {share_margin:.0%}",
+    "left for the table": "{share_table:.0%} of epsilon",
+    "records, outputs": "{records:,}, {outputs:,}",
+    "users": "{users}",
+    "anchors per user": "{anchors_per_user:,.1f} (expected {expected_anchors:,.1f})",
+    "download per user": "{download:.1%} of the table",
+    "expected loss": "{expected_loss:.4f} {loss_unit}, over true records",
+    "loss of these users": "{users_loss:.4f} {loss_unit}",
+    "seconds": "{seconds:.1f}",
+}
+"""How the figures of a run are printed."""
+
+
 def _facts(result: dict[str, Any]) -> list[tuple[str, object]]:
-    violation, unit = result["violation"], result["loss_unit"]
-    return [
-        ("selection", result["selection"]),
-        (
-            "guarantee",
-            f"epsilon {result['epsilon']:g} {per(result['unit'])}, delta {result['delta']:g}",
-        ),
-        ("holds", "yes" if result["holds"] else "NO"),
-        ("largest violation", "unknown" if violation is None else f"{violation:.3g}"),
-        (
-            "Phase I",
-            f"{result['share_selection']:.0%} of epsilon; margin {result['share_margin']:.0%}",
-        ),
-        ("left for the table", f"{result['share_table']:.0%} of epsilon"),
-        ("records, outputs", f"{result['records']:,}, {result['outputs']:,}"),
-        ("users", result["users"]),
-        (
-            "anchors per user",
-            f"{result['anchors_per_user']:,.1f} (expected {result['expected_anchors']:,.1f})",
-        ),
-        ("download per user", f"{result['download']:.1%} of the table"),
-        ("expected loss", f"{result['expected_loss']:.4f} {unit}, over true records"),
-        ("loss of these users", f"{result['users_loss']:.4f} {unit}"),
-        ("seconds", f"{result['seconds']:.1f}"),
-    ]
+    words = {"per_unit": per(result["unit"]), "verdict": "yes" if result["holds"] else "NO"}
+    return [(name, words_of.format(**result, **words)) for name, words_of in FACTS.items()]
 
 
 def _rows(frontier: Calibration, size: int) -> list[dict[str, Any]]:
@@ -223,15 +213,15 @@ def _print_frontier(frontier: Calibration, size: int, unit: str) -> None:
 
 def _pictures(run: PandaResult, city: Any, frontier: Calibration | None, folder: Path) -> list[str]:
     """One user's anchors on the map, and the frontier; none where matplotlib is missing."""
-    try:
-        from panda_mdp.plot.anchors import draw_anchors, draw_frontier
-    except ImportError:
-        return []
-    from panda_mdp.plot.style import save_figure
+    from panda_mdp.errors import MissingDependencyError
+    from panda_mdp.plot import draw_anchors, draw_calibration, save_figure
 
-    names = {"anchors.png": draw_anchors(run, 0, city=city)}
+    try:
+        names = {"anchors.png": draw_anchors(run, 0, city=city)}
+    except MissingDependencyError:
+        return []
     if frontier is not None:
-        names["frontier.png"] = draw_frontier(frontier, run.problem)
+        names["frontier.png"] = draw_calibration(frontier, run.problem)
     for name, figure in names.items():
         save_figure(figure, folder / name)
     return list(names)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
 from panda_mdp.cli.frame import check_target, output_console, progress_console, write_json
+from panda_mdp.cli.options import Json, SnapLimit
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.domain import Domain
@@ -26,8 +28,15 @@ PLACES_IN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """A place that somebody types as an argument must reach our refusal, which does not repeat it."""
 
 
-Place = Callable[[float, float], int]
-"""From a place to the record that reports for it."""
+class Uncovered(StrEnum):
+    """What becomes of rows that are not covered."""
+
+    refuse = "refuse"
+    drop = "drop"
+    null = "null"
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,19 +55,20 @@ def perturb(
         typer.Argument(metavar="FILE", help="Rows: .csv, .ndjson, .parquet; else standard input."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Target for the rows.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", callback=check_target, help="Target for the rows."
+        ),
     ] = None,
-    snap_limit: Annotated[
-        float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
-    ] = 0.5,
+    snap_limit: SnapLimit = 0.5,
     lat: Annotated[str, typer.Option(metavar="COLUMN", help="Column of latitudes.")] = "lat",
     lon: Annotated[str, typer.Option(metavar="COLUMN", help="Column of longitudes.")] = "lon",
     record: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of records' indices instead.")
     ] = None,
     outside: Annotated[
-        str, typer.Option(metavar="WORD", help="Rows that are not covered: refuse, drop or null.")
-    ] = "refuse",
+        Uncovered, typer.Option(help="What becomes of rows that are not covered.")
+    ] = Uncovered.refuse,
     person: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column that names the person.")
     ] = None,
@@ -88,9 +98,7 @@ def perturb(
     fingerprint: Annotated[
         str | None, typer.Option(metavar="HEX", help="Refuse a table over another domain.")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the reports as JSON.")
-    ] = None,
+    json: Json = None,
 ) -> None:
     """Draw a report for every line of standard input, or for every row of a file.
 
@@ -102,9 +110,8 @@ def perturb(
     again, unless --key repeats draws. A table of PAnDA runs Phase I first: for every line, or once
     for each person, period and place where --person names one.
     """
-    from panda_mdp.panda.file.decode import load_panda
-    from panda_mdp.table.certificate import Expected
-    from panda_mdp.table.pmdp.decode import is_phased, load
+    from panda_mdp.panda.file import load
+    from panda_mdp.table.decode import Expected
 
     if context.args or (rows is not None and not rows.exists()):
         msg = (
@@ -112,13 +119,10 @@ def perturb(
             "from the arguments"
         )
         raise typer.BadParameter(msg)
-    check_target(json)
-    check_target(out)
     if (rows is None) != (out is None):
         msg = "FILE and --out go together; without both, lines are read from standard input"
         raise typer.BadParameter(msg)
-    read = load_panda if is_phased(file) else load
-    mechanism = read(file, expected=Expected(at_most, unit, fingerprint))
+    mechanism = load(file, expected=Expected(at_most, unit, fingerprint))
     if rows is None or out is None:
         _perturb_lines(mechanism, snap_limit, json)
         return
@@ -128,12 +132,11 @@ def perturb(
 
     perturber = Perturber(
         mechanism,
-        Columns(lat, lon, record, person, time, period),
+        Columns(lat, lon, record, person, time, period, keep),
         limit=snap_limit,
-        outside=outside,  # type: ignore[arg-type]
+        outside=outside.value,
         key=None if key_file is None else DrawKey.load(key_file),
         budget=budget,
-        keep=keep,
     )
     with progress_console().status("drawing") as status:
         summary = perturb_file(
@@ -177,7 +180,7 @@ def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: P
             return mechanism.draw_vertex(lat, lon)
         return domain.snap(lat, lon, snap_limit).record
 
-    answers = [report(mechanism, _first(domain, place, sys.stdin))]
+    answers = [report(mechanism, read_first(domain, place, int, sys.stdin))]
     typer.echo(answers[0].text)
     number = 1
     # A person who types gives one place; a pipe gives as many as it has lines.
@@ -187,7 +190,7 @@ def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: P
             break
         number += 1
         if line:
-            answers.append(report(mechanism, _record(domain, place, line, number)))
+            answers.append(report(mechanism, _record(domain, place, int, line, number)))
             typer.echo(answers[-1].text)
     fields = [answer.fields for answer in answers]
     write_json(json, fields[0] if len(fields) == 1 else fields)
@@ -195,15 +198,20 @@ def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: P
 
 def read_record(domain: Domain, snap_limit: float, stream: TextIO) -> int:
     """The record of a line `lat,lon` or of a record's index; prompts where a person types."""
-    return _first(domain, lambda lat, lon: domain.snap(lat, lon, snap_limit).record, stream)
+    return read_first(
+        domain, lambda lat, lon: domain.snap(lat, lon, snap_limit).record, int, stream
+    )
 
 
-def _first(domain: Domain, place: Place, stream: TextIO) -> int:
+def read_first(
+    domain: Domain, place: Callable[[float, float], T], index: Callable[[int], T], stream: TextIO
+) -> T:
+    """What a line `lat,lon` or a record's index stands for; prompts where a person types."""
     if stream.isatty():
         what = "place as lat,lon or record's index" if domain.geographic else "record's index"
         sys.stderr.write(f"{what}: ")
         sys.stderr.flush()
-    return _record(domain, place, _line(stream) or "", 1)
+    return _record(domain, place, index, _line(stream) or "", 1)
 
 
 def report(mechanism: Mechanism | PandaTable, record: int) -> Report:
@@ -222,7 +230,13 @@ def report(mechanism: Mechanism | PandaTable, record: int) -> Report:
     return Report(f"{lat!r},{lon!r}", {"output": output, "lat": lat, "lon": lon})
 
 
-def _record(domain: Domain, place: Place, line: str, number: int) -> int:
+def _record(
+    domain: Domain,
+    place: Callable[[float, float], T],
+    index: Callable[[int], T],
+    line: str,
+    number: int,
+) -> T:
     rule = f"a record's index, a whole number in 0..{domain.size - 1}"
     if domain.geographic:
         rule = f"a place as lat,lon in degrees, or {rule}"
@@ -232,7 +246,7 @@ def _record(domain: Domain, place: Place, line: str, number: int) -> int:
         if degrees is not None:
             return place(*degrees)
     elif len(parts) == 1 and line.isascii() and line.isdigit() and int(line) < domain.size:
-        return int(line)
+        return index(int(line))
     which = "the line" if number == 1 else f"line {number}"
     msg = f"{which} on standard input is {'empty' if not line else 'not valid'}; give {rule}"
     raise MethodError(msg)

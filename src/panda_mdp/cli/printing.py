@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from panda_mdp.survey.runs import Outcome
+if TYPE_CHECKING:
+    from panda_mdp.survey.bench import MethodRun
 
 
-def best_bound(outcomes: Sequence[Outcome]) -> float | None:
+def best_bound(outcomes: Sequence[MethodRun]) -> float | None:
     """The largest lower bound: every method's holds for the problem, so for all of them."""
     bounds = [o.lower_bound for o in outcomes if o.lower_bound is not None]
     return max(bounds, default=None)
 
 
-def print_comparison(console: Console, outcomes: Sequence[Outcome], title: str) -> None:
+def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str) -> None:
     """Print one line per method, and below it what there is to say about single methods."""
     problem = outcomes[0].problem
     unit, per = problem.loss_unit, problem.domain.unit
@@ -81,7 +82,7 @@ def facts(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
     return table
 
 
-def _gap(outcome: Outcome, bound: float | None) -> str:
+def _gap(outcome: MethodRun, bound: float | None) -> str:
     if bound is None or outcome.loss is None or not outcome.holds or bound <= 0:
         return ""
     return f"{100 * (outcome.loss / bound - 1):.1f}%"

@@ -8,32 +8,32 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from panda_mdp.cli.frame import progress_console
 from panda_mdp.problem import Problem
-from panda_mdp.survey.registry import AnyMethod
-from panda_mdp.survey.runs import Outcome, compile_kernels, run
+from panda_mdp.survey.bench import Comparison, MethodRun
+from panda_mdp.survey.registry import Method
 
 COMPILING = "loading compiled loops; the first run on a machine compiles them, about a minute"
 
 
-def show_compiling(methods: tuple[AnyMethod, ...], problem: Problem) -> None:
+def show_compiling(methods: tuple[Method, ...], problem: Problem) -> None:
     """Compile before anything is measured, and say so: in a line, and in a bar on a terminal."""
     progress_console().print(f"{COMPILING}.", soft_wrap=True)
     with _bar() as bar:
         task = bar.add_task("compiling once", total=len(methods))
-        for method in compile_kernels(methods, problem):
+        for method in Comparison(problem).compile_kernels(methods):
             bar.update(task, description=f"compiled: {method.label}")
             bar.advance(task)
 
 
 def run_all(
-    methods: tuple[AnyMethod, ...], problem: Problem, limits: tuple[float | None, ...]
-) -> Iterator[Outcome]:
+    methods: tuple[Method, ...], problem: Problem, limits: tuple[float | None, ...]
+) -> Iterator[MethodRun]:
     """Run methods one after the other, with progress on standard error."""
     with _bar() as bar:
         task = bar.add_task("methods", total=len(methods))
         for method, limit in zip(methods, limits, strict=True):
             until = "" if limit is None else f" (at most {limit:g} s)"
             bar.update(task, description=f"{method.label}{until}")
-            yield run(method, problem, limit)
+            yield Comparison(problem).outcome(method, limit)
             bar.advance(task)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,22 +15,12 @@ from panda_mdp.errors import MethodError
 
 if TYPE_CHECKING:
     from panda_mdp.city.city import City
-    from panda_paper.cells.workspace import Study
-    from panda_paper.settings.item import Item
+    from panda_paper.results import Row
+    from panda_paper.study import Study
 
 SYNTHETIC_NODES, TOY_NODES = 12_000, 400
 SHOWN = 3
 """Failures that are printed; all are in the results."""
-
-
-class TraceFormat(StrEnum):
-    """Formats of traces."""
-
-    csv = "csv"
-    rome = "rome"
-    tdrive = "tdrive"
-    porto = "porto"
-    geolife = "geolife"
 
 
 def reproduce(
@@ -50,7 +39,8 @@ def reproduce(
         "results"
     ),
     repeats: Annotated[
-        int | None, typer.Option(metavar="COUNT", help="Draws of each cell, instead of the item's.")
+        int | None,
+        typer.Option(metavar="COUNT", min=1, help="Draws of each cell, instead of the item's."),
     ] = None,
     records: Annotated[
         str | None, typer.Option(metavar="COUNTS", help="Sizes K, separated by commas.")
@@ -59,21 +49,19 @@ def reproduce(
         str | None, typer.Option(metavar="NAMES", help="Methods, separated by commas.")
     ] = None,
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Limit of each cell; the paper has 1800.")
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="Limit of each cell; the paper has 1800."),
     ] = 1800.0,
     slow: Annotated[
         bool, typer.Option("--slow", help="Also run LP, LP+BD and LP+EM, which mostly time out.")
     ] = False,
     slow_repeats: Annotated[
-        int, typer.Option(metavar="COUNT", help="Draws of the slow methods, with --slow.")
+        int, typer.Option(metavar="COUNT", min=1, help="Draws of the slow methods, with --slow.")
     ] = 1,
     traces: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Traces for the real prior; else counts of streets."),
     ] = None,
-    trace_format: Annotated[
-        TraceFormat, typer.Option(help="Format of the traces.")
-    ] = TraceFormat.csv,
     remark: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="On the map, for all titles; remembered in DIR/CITY."),
@@ -93,73 +81,59 @@ def reproduce(
     'list' shows the items, 'report' writes one page (DIR/report.html) on all results in DIR,
     without running anything.
     """
-    from panda_paper.settings.paper_items import choose_items, items
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from panda_mdp.survey.bench import Bench
+    from panda_paper.cell import Cell
+    from panda_paper.items import ITEMS, choose_items, restricted
+    from panda_paper.page import write_report
+    from panda_paper.results import CellStore
+    from panda_paper.runner import CellLaboratory, run_cells, write_items
 
     console = output_console()
     if what == "list":
-        for item in items().values():
+        for item in ITEMS.values():
             console.print(f"{item.name:14} {item.title}", soft_wrap=True)
         return
     if what == "report":
-        from panda_paper.report.page import write_report
-
         console.print(str(write_report(out)), soft_wrap=True)
         return
-    chosen = choose_items(what)
+    items = choose_items(what)
+    if toy:
+        items = tuple(item.toy() for item in items)
     sizes = None if records is None else _sizes(records)
     names = None if methods is None else [name.strip() for name in methods.split(",")]
-    if not time_limit > 0:
-        msg = f"{time_limit!r} is not a time; give seconds"
-        raise typer.BadParameter(msg, param_hint="--time-limit")
-    if slow_repeats < 1:
-        msg = "run the slow methods at least once, or leave out --slow"
-        raise typer.BadParameter(msg, param_hint="--slow-repeats")
-    if toy:
-        chosen = tuple(item.toy() for item in chosen)
-    parts = tuple(item.restricted(records=sizes, methods=names, repeats=repeats) for item in chosen)
+    parts = restricted(items, sizes, names, repeats)
     with working("reading the map"):
-        study = _study(city, out, traces, trace_format, remark, toy)
+        study = _study(city, out, traces, remark, toy)
+    store = CellStore(study, fresh=fresh)
+    repeats_of_slow = slow_repeats if slow else 0
+    cells = [cell for part in parts for cell in part.cells(slow_repeats=repeats_of_slow)]
+    cells = list(dict.fromkeys(cells))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
-        _run(chosen, parts, study, time_limit, slow_repeats if slow else 0, fresh)
+        with (
+            Progress(*columns, TimeElapsedColumn(), console=progress_console()) as bar,
+            Bench(CellLaboratory(study), "shared") as bench,
+        ):
+            task = bar.add_task("cells", total=len(cells))
+
+            def show(done: int, cell: Cell) -> None:
+                bar.update(task, completed=done, description=str(cell))
+
+            rows = run_cells(cells, store, bench, time_limit, show)
+            bar.update(task, completed=len(cells), description="done")
     except KeyboardInterrupt:
         progress_console().print(f"interrupted; what was done is in {study.folder}")
         raise typer.Exit(INTERRUPTED) from None
+    for path in write_items(items, parts, store, study):
+        console.print(str(path), soft_wrap=True)
+    tell_failures(rows)
 
 
-def _run(
-    chosen: Sequence[Item],
-    parts: Sequence[Item],
-    study: Study,
-    limit: float,
-    slow_repeats: int,
-    fresh: bool,
-) -> None:
-    """Run the parts asked for, then write what is known of the whole items."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from panda_paper.cells.outcome import matching
-    from panda_paper.cells.results import Store
-    from panda_paper.cells.runner import Progressed, run_cells
-    from panda_paper.report.item_files import write_item
-
-    store = Store(study.folder, study)
-    cells = [cell for part in parts for cell in part.cells(slow_repeats=slow_repeats)]
-    every = list(dict.fromkeys(cells))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=progress_console()) as bar:
-        task = bar.add_task("cells", total=len(every))
-
-        def show(progressed: Progressed) -> None:
-            bar.update(task, completed=progressed.done, description=str(progressed.cell))
-
-        done = run_cells(every, study, store, limit=limit, fresh=fresh, progress=show)
-        bar.update(task, completed=len(every), description="done")
-    console = output_console()
-    for item, part in zip(chosen, parts, strict=True):
-        whole = item.with_all_of(part)
-        for path in write_item(whole, matching(whole, store.rows), study):
-            console.print(str(path), soft_wrap=True)
-    failed = [row for row in done if row.status == "failed"]
+def tell_failures(rows: Sequence[Row]) -> None:
+    """Print the first cells that failed, and leave with exit code 1 where there are any."""
+    failed = [row for row in rows if row.status == "failed"]
     for row in failed[:SHOWN]:
         progress_console().print(f"failed: {row.cell}: {row.outcome.note}", soft_wrap=True)
     if failed:
@@ -170,14 +144,13 @@ def _study(
     city: str | None,
     out: Path,
     traces: Path | None,
-    trace_format: TraceFormat,
     remark: str | None,
     toy: bool,
 ) -> Study:
-    from panda_mdp.city.read.load import load_city
+    from panda_mdp.city.maps import load_city
     from panda_mdp.city.synthetic import synthetic_city
-    from panda_paper.cells.results import STUDY, read_json
-    from panda_paper.cells.workspace import Study
+    from panda_paper.results import STUDY, read_json
+    from panda_paper.study import Study
 
     if city is None:
         roads, name = synthetic_city(TOY_NODES if toy else SYNTHETIC_NODES, 0), "synthetic"
@@ -190,19 +163,20 @@ def _study(
     visits: FloatArray | None = None
     source = ""
     if traces is not None:
-        visits, source = _visits(roads, traces, trace_format)
+        visits, source = _visits(roads, traces)
     folder = out / (f"{name}-toy" if toy else name)
     if remark is None:
         remark = str(read_json(folder / STUDY).get("remark", ""))
     return Study(roads, name, folder, city is None, visits, source, remark)
 
 
-def _visits(city: City, traces: Path, trace_format: TraceFormat) -> tuple[FloatArray, str]:
+def _visits(city: City, traces: Path) -> tuple[FloatArray, str]:
     """How often each node of the city was visited."""
-    from panda_mdp.city.traces import count_visits, load_traces
+    from panda_mdp.city.traces import load_traces
+    from panda_mdp.city.visits import count_visits
 
     domain = city.domain(records=None)
-    counted = count_visits(load_traces(traces, trace_format.value), domain)
+    counted = count_visits(load_traces(traces), domain)
     visits = np.zeros(city.nodes)
     if domain.nodes is not None:
         visits[domain.nodes] = counted.counts

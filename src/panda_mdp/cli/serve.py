@@ -8,22 +8,24 @@ import os
 import signal
 import socket
 import sys
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from panda_mdp.cli.options import comma_separated
 from panda_mdp.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from panda_mdp.protocol.messages.keys import KeySheet
-    from panda_mdp.protocol.messages.types import Role
+    from panda_mdp.protocol.messages.signing import KeySheet
     from panda_mdp.protocol.server.app import Server
-    from panda_mdp.protocol.server.settings import Settings
+    from panda_mdp.protocol.server.context import Settings
     from panda_mdp.protocol.server.store.database import Store
 
 DEFAULT = "panda-mdp.db"
+LABEL = 200
 Database = Annotated[
     str,
     typer.Option(
@@ -32,6 +34,40 @@ Database = Annotated[
         help="SQLite file, or postgresql://... (better by PANDA_MDP_DATABASE: it has a password).",
     ),
 ]
+Count = Annotated[int, typer.Option(min=1, max=10_000, metavar="NUMBER", help="How many to make.")]
+Days = Annotated[
+    float, typer.Option(min=0, metavar="NUMBER", help="Days until it expires; 0 for never.")
+]
+
+
+def _short(text: str) -> str:
+    if len(text) > LABEL:
+        msg = f"a label has up to {LABEL} characters, this one {len(text)}"
+        raise typer.BadParameter(msg)
+    return text
+
+
+Label = Annotated[
+    str,
+    typer.Option(metavar="TEXT", callback=_short, help="A note for the list; not a person's name."),
+]
+
+
+class Level(StrEnum):
+    """What is logged."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+class Bearer(StrEnum):
+    """What the bearer of a token may do."""
+
+    reporter = "reporter"
+    admin = "admin"
+    monitor = "monitor"
 
 
 def serve(
@@ -64,11 +100,14 @@ def serve(
         typer.Option("--new-key", help="Accept another key than before; clients will refuse it."),
     ] = False,
     token_rate: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Requests per second of one token.")
+        float,
+        typer.Option(min=0.001, metavar="NUMBER", help="Requests per second of one token."),
     ] = 50.0,
     address_rate: Annotated[
         float,
-        typer.Option(metavar="NUMBER", help="Requests per second of one address without a token."),
+        typer.Option(
+            min=0.001, metavar="NUMBER", help="Requests per second of one address without a token."
+        ),
     ] = 50.0,
     proxy: Annotated[
         str,
@@ -81,11 +120,9 @@ def serve(
     ] = "",
     retention_days: Annotated[
         int | None,
-        typer.Option(metavar="DAYS", help="Delete what users sent after so many days."),
+        typer.Option(min=1, metavar="DAYS", help="Delete what users sent after so many days."),
     ] = None,
-    log_level: Annotated[
-        str, typer.Option(metavar="NAME", help="debug, info, warning or error.")
-    ] = "info",
+    log_level: Annotated[Level, typer.Option(help="What is logged.")] = Level.info,
     access_log: Annotated[
         bool, typer.Option(help="Log each request: method, route, status, milliseconds.")
     ] = True,
@@ -103,30 +140,25 @@ def serve(
     """
     _check_installed()
     from panda_mdp.protocol.server.app import create_app
-    from panda_mdp.protocol.server.settings import Settings
+    from panda_mdp.protocol.server.context import Settings
     from panda_mdp.protocol.server.store.database import Store
 
-    _set_logs(log_level, access_log, log_json)
+    _set_logs(log_level.value, access_log, log_json)
     # Read by the worker processes' linear algebra: its threads would wait for each other, and
     # the solver has its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if not (token_rate > 0 and address_rate > 0):
-        msg = "rates are requests per second and must be positive"
-        raise typer.BadParameter(msg, param_hint="--token-rate")
-    if retention_days is not None and retention_days < 1:
-        msg = "a retention of less than a day would delete what has just come"
-        raise typer.BadParameter(msg, param_hint="--retention-days")
     settings = Settings(
         token_rate=token_rate,
         token_burst=4 * token_rate,
         address_rate=address_rate,
         address_burst=10 * address_rate,
-        cors_origins=tuple(part.strip() for part in cors.split(",") if part.strip()),
+        cors_origins=tuple(comma_separated(cors)),
         log_addresses=log_addresses,
         retention_days=retention_days,
     )
     store = Store.create(database) if init else Store.open(database)
     with store.claim():
+        store.check_whole()
         key_path = _key_path(store, key)
         sheet = None if keys is None else _sheet(keys)
         if init:
@@ -136,15 +168,11 @@ def serve(
 
 
 def token(
-    role: Annotated[
-        str, typer.Option(metavar="ROLE", help="reporter, admin or monitor.")
-    ] = "reporter",
+    role: Annotated[Bearer, typer.Option(help="What its bearer may do.")] = Bearer.reporter,
     database: Database = DEFAULT,
-    label: Annotated[str, typer.Option(metavar="TEXT", help="A note for the list.")] = "",
-    days: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Days until it expires; 0 for never.")
-    ] = 0.0,
-    count: Annotated[int, typer.Option(metavar="NUMBER", help="How many to make.")] = 1,
+    label: Label = "",
+    days: Days = 0.0,
+    count: Count = 1,
     revoke: Annotated[
         str, typer.Option(metavar="ID", help="Revoke the token of this id, and make none.")
     ] = "",
@@ -159,13 +187,6 @@ def token(
     from panda_mdp.protocol.server.failures import Failure
     from panda_mdp.protocol.server.store.database import Store
 
-    roles: dict[str, Role] = {"reporter": "reporter", "admin": "admin", "monitor": "monitor"}
-    if role not in roles:
-        msg = f"{role!r} is not a role; give reporter, admin or monitor"
-        raise typer.BadParameter(msg, param_hint="--role")
-    if not (days >= 0 and 1 <= count <= 10_000 and len(label) <= 200):
-        msg = "days must not be negative, count is 1 to 10000, a label has up to 200 characters"
-        raise typer.BadParameter(msg)
     with Store.open(database) as store:
         book = TokenBook(store)
         if revoke:
@@ -176,7 +197,7 @@ def token(
             typer.echo("revoked")
             return
         wanted = TokenRequest(
-            role=roles[role],
+            role=role.value,
             label=label,
             expires_in_s=86_400 * days or None,
             count=count,
@@ -188,13 +209,14 @@ def token(
 def invite(
     database: Database = DEFAULT,
     places: Annotated[
-        int, typer.Option(metavar="NUMBER", help="How many people may use one code.")
+        int,
+        typer.Option(
+            min=1, max=10_000_000, metavar="NUMBER", help="How many people may use one code."
+        ),
     ] = 1,
-    count: Annotated[int, typer.Option(metavar="NUMBER", help="How many codes to make.")] = 1,
-    label: Annotated[str, typer.Option(metavar="TEXT", help="A note; not a person's name.")] = "",
-    days: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Days until it expires; 0 for never.")
-    ] = 30.0,
+    count: Count = 1,
+    label: Label = "",
+    days: Days = 30.0,
     revoke: Annotated[
         str, typer.Option(metavar="ID", help="Make the code of this id worthless; make none.")
     ] = "",
@@ -204,22 +226,18 @@ def invite(
     `panda-mdp client enrol` does. One code for many tells who enrolled least.
     """
     _check_installed()
+    from panda_mdp.protocol.server.auth import invite as make
+    from panda_mdp.protocol.server.auth import revoke_invitation
     from panda_mdp.protocol.server.store.database import Store
-    from panda_mdp.protocol.server.store.invitations import invite as make
-    from panda_mdp.protocol.server.store.invitations import revoke_invitation
 
-    many = 1 <= count <= 10_000 and 1 <= places <= 10_000_000
-    if not (many and days >= 0 and len(label) <= 200):
-        msg = "count is 1 to 10000, places 1 to 10000000, days not negative, a label up to 200 long"
-        raise typer.BadParameter(msg)
-    with Store.open(database) as store, store.write() as connection:
+    with Store.open(database) as store, store.write() as session:
         if revoke:
-            if not revoke_invitation(connection, revoke):
+            if not revoke_invitation(session, revoke):
                 msg = "there is no invitation of this id, or it is revoked already"
                 raise InvalidInputError(msg)
             typer.echo("revoked")
             return
-        codes = [make(connection, places, label, days or None) for _ in range(count)]
+        codes = [make(session, places, label, days or None) for _ in range(count)]
     for code in codes:
         typer.echo(code)
 
@@ -248,7 +266,7 @@ def _initialise(store: Store, key: Path, new_key: bool) -> None:
     from panda_mdp.protocol.server.auth import TokenBook
 
     if not key.exists():
-        if (store.value("operator") or store.value_count("tables")) and not new_key:
+        if store.value("operator") and not new_key:
             msg = (
                 f"{key}: the operator's key is missing, and what is published was signed with it; "
                 "restore it from a backup, or certify another one with the offline key (`panda-mdp "
@@ -264,7 +282,7 @@ def _initialise(store: Store, key: Path, new_key: bool) -> None:
 
 
 def _sheet(path: Path) -> KeySheet:
-    from panda_mdp.protocol.messages.keys import KeySheet
+    from panda_mdp.protocol.messages.signing import KeySheet
 
     if not path.exists():
         msg = f"{path}: there is no such file; `panda-mdp signing certify --keys {path}` writes one"
@@ -274,8 +292,7 @@ def _sheet(path: Path) -> KeySheet:
 
 def _check_key(store: Store, path: Path, sheet: KeySheet | None, new_key: bool) -> None:
     """Refuse a key that clients of this database would refuse."""
-    from panda_mdp.protocol.messages.keys import Keyring, follow
-    from panda_mdp.protocol.messages.signing import SigningKey, VerifyKey
+    from panda_mdp.protocol.messages.signing import Keyring, SigningKey, VerifyKey, follow
 
     key = SigningKey.load(path).public
     operator = key if sheet is None else VerifyKey.from_base64(sheet.operator)
@@ -300,16 +317,13 @@ def _check_key(store: Store, path: Path, sheet: KeySheet | None, new_key: bool) 
 
 
 def _set_logs(level: str, access: bool, as_json: bool) -> None:
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        msg = f"{level!r} is not a level; give debug, info, warning or error"
-        raise typer.BadParameter(msg, param_hint="--log-level")
-    from panda_mdp.protocol.server.logs import JsonLines, TextLines
+    from panda_mdp.protocol.server.gate import JsonLines
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else TextLines())
+    lines = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if as_json else lines)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("panda_mdp").setLevel(number)
+    logging.getLogger("panda_mdp").setLevel(level.upper())
     if not access:
         logging.getLogger("panda_mdp.access").setLevel(logging.WARNING)
 
@@ -338,7 +352,7 @@ def _run(app: Server, host: str, port: int, proxy: str, settings: Settings) -> N
         app,
         proxy_headers=bool(proxy),
         forwarded_allow_ips=proxy or None,
-        **options(settings, app.express),
+        **options(settings),
     )
     server = Announcing(config)
     # uvicorn shuts down on SIGTERM and then raises it again; by then all is stored.

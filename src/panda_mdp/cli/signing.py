@@ -11,7 +11,7 @@ import typer
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from panda_mdp.protocol.messages.keys import KeySheet
+    from panda_mdp.protocol.messages.signing import KeySheet, SigningKey
 
 signing_app = typer.Typer(
     help="Make keys, certify a server's key offline, name a successor.", rich_markup_mode=None
@@ -47,25 +47,17 @@ def certify(
     file: File,
     public: Public,
     keys: Sheet,
-    days: Annotated[float, typer.Option(metavar="NUMBER", help="Days that it may sign.")] = 30.0,
+    days: Annotated[
+        float, typer.Option(min=0.01, max=400, metavar="NUMBER", help="Days that it may sign.")
+    ] = 30.0,
 ) -> None:
     """Let a server's key sign for the operator's key in FILE, for some days.
 
     Earlier certificates stay in the sheet until they run out: that is the overlap.
     """
-    from panda_mdp.protocol.messages.keys import MOST_DAYS, KeySheet
-    from panda_mdp.protocol.messages.keys import certify as sign
-    from panda_mdp.protocol.messages.signing import SigningKey
+    from panda_mdp.protocol.messages.signing import certify as sign
 
-    if not 0 < days <= MOST_DAYS:
-        msg = f"a certificate is for up to {MOST_DAYS} days; got {days:g}"
-        raise typer.BadParameter(msg, param_hint="--days")
-    operator = SigningKey.load(file)
-    own = operator.public.base64
-    sheet = KeySheet.load(keys) if keys.exists() else KeySheet(operator=own)
-    if sheet.operator != own:
-        msg = f"{keys} is of another operator's key; `panda-mdp signing succeed` names a successor"
-        raise InvalidInputError(msg)
+    operator, sheet = _operator(file, keys)
     valid = [entry for entry in sheet.certificates if entry.until > time.time()]
     made = sign(operator, public, days)
     _save(sheet.model_copy(update={"certificates": [*valid, made]}), keys)
@@ -77,17 +69,28 @@ def succeed(file: File, public: Public, keys: Sheet) -> None:
 
     What the old key certified ends with it: certify servers' keys with the new one.
     """
-    from panda_mdp.protocol.messages.keys import KeySheet
-    from panda_mdp.protocol.messages.keys import succeed as sign
-    from panda_mdp.protocol.messages.signing import SigningKey
+    from panda_mdp.protocol.messages.signing import KeySheet
+    from panda_mdp.protocol.messages.signing import succeed as sign
 
-    old = SigningKey.load(file)
-    sheet = KeySheet.load(keys) if keys.exists() else KeySheet(operator=old.public.base64)
-    if sheet.operator != old.public.base64:
-        msg = f"{keys} is of another operator's key than {file}"
-        raise InvalidInputError(msg)
+    old, sheet = _operator(file, keys)
     steps = [*sheet.successions, sign(old, public)]
     _save(KeySheet(operator=public, certificates=[], successions=steps), keys)
+
+
+def _operator(file: Path, keys: Path) -> tuple[SigningKey, KeySheet]:
+    """The operator's key and its sheet, an empty one where there is none yet."""
+    from panda_mdp.protocol.messages.signing import KeySheet, SigningKey
+
+    operator = SigningKey.load(file)
+    public = operator.public.base64
+    sheet = KeySheet.load(keys) if keys.exists() else KeySheet(operator=public)
+    if sheet.operator != public:
+        msg = (
+            f"{keys} is of another operator's key than {file}; `panda-mdp signing succeed` names a "
+            "successor"
+        )
+        raise InvalidInputError(msg)
+    return operator, sheet
 
 
 def _save(sheet: KeySheet, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,32 +11,29 @@ import typer
 
 from panda_mdp.base.units import per
 from panda_mdp.cli.frame import check_target, output_console, progress_console, working, write_json
+from panda_mdp.cli.options import Epsilon, Json, MapFile, Outputs, Records, Seed, TableFile, Tasks
 
 RECORDS, OUTPUTS = 5000, 100
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON.")
-]
-MapFile = Annotated[
-    str, typer.Argument(metavar="MAP", help="A map with roads, points or zones, or 'synthetic'.")
-]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of a map is drawn; counts as the options give them."""
+
+    records: int | None
+    outputs: int | None
+    tasks: int
+    most: int = RECORDS
+    """Records that are drawn from a map with more places, where no number was given."""
 
 
 def solve(
     city: MapFile,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Target, .pmdp.")],
-    records: Annotated[
-        str,
-        typer.Option(metavar="COUNT", help="Records drawn from the map, or 'all'; up to 5000."),
-    ] = "",
-    outputs: Annotated[
-        str,
-        typer.Option(metavar="COUNT", help="Outputs drawn from the records, or 'all'; 100."),
-    ] = "",
-    tasks: Annotated[
-        int,
-        typer.Option(metavar="COUNT", help="Travel loss to so many tasks; 0 for displacement."),
-    ] = 0,
-    epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Privacy budget per km.")] = 5.0,
+    records: Records = None,
+    outputs: Outputs = None,
+    tasks: Tasks = 0,
+    epsilon: Epsilon = 5.0,
     prior: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A prior that `panda-mdp prior` made.")
     ] = None,
@@ -65,11 +63,10 @@ def solve(
         float | None, typer.Option(metavar="KM", help="With the name 'located': within so much.")
     ] = None,
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="End with the best so far; 0 for no limit.")
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="End with the best so far; 0 for no limit."),
     ] = 0.0,
-    seed: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Seed of the draw of records, outputs, tasks.")
-    ] = 0,
+    seed: Seed = 0,
     json: Json = None,
 ) -> None:
     """Make a table for a map: the reports of least loss that are private, audited and saved.
@@ -83,27 +80,25 @@ def solve(
     vulnerability, located, true_place, error or least_protected.
     """
     from panda_mdp.city.draw import find_places
-    from panda_mdp.cli.phased import explained
+    from panda_mdp.city.visits import load_prior
     from panda_mdp.cli.printing import facts
     from panda_mdp.panda.panda_table import PandaTable
 
     check_target(out)
-    check_target(json)
     if out.suffix != ".pmdp":
         msg = f"{out.name} does not end in .pmdp"
         raise typer.BadParameter(msg, param_hint="--out")
-    if seed < 0:
-        msg = "seeds are whole numbers from 0"
-        raise typer.BadParameter(msg, param_hint="--seed")
     wishes = _wishes(method, then, slack, attacker, limit, radius)
     with working("reading the map"):
-        source = find_places(city, int(records) if records.isdecimal() else RECORDS, seed)
-        problem = _problem(source, records, outputs, tasks, epsilon, seed, prior)
+        source = find_places(city, records or RECORDS, seed)
+        problem = drawn_problem(source, Size(records, outputs, tasks), epsilon, seed)
+        if prior is not None:
+            problem = load_prior(prior, problem.domain).on(problem)
     mechanism = _run(problem, method, gap, time_limit or None, wishes)
     mechanism.save(out)
     console = output_console()
     if isinstance(mechanism, PandaTable):
-        for line in explained(mechanism):
+        for line in mechanism.explain():
             console.print(line, soft_wrap=True)
         console.print(f"saved to {out}; panda-mdp perturb {out} runs both phases", soft_wrap=True)
         write_json(json, _phased_row(out, method, mechanism))
@@ -146,6 +141,9 @@ def _wishes(
     if radius is not None and "located" not in (then, attacker):
         msg = "a radius belongs to 'located'; name it with --then or --attacker"
         raise typer.BadParameter(msg, param_hint="--radius")
+    if (attacker is None) != (limit is None) or (attacker is not None and then is not None):
+        msg = "--attacker and --limit belong together, and exclude --then: give both, or --then"
+        raise typer.BadParameter(msg, param_hint="--attacker")
     wanted = {name: value for name, value in given.items() if value is not None}
     if wanted and method.strip() != "optimal":
         msg = f"--then and --attacker are for the method 'optimal', not {method.strip()!r}"
@@ -168,63 +166,39 @@ def _phased_row(out: Path, method: str, table: Any) -> dict[str, Any]:
     }
 
 
-def _problem(
-    source: Any,
-    records: str,
-    outputs: str,
-    tasks: int,
-    epsilon: float,
-    seed: int,
-    prior: Path | None,
-) -> Any:
+def drawn_problem(source: Any, size: Size, epsilon: float, seed: int) -> Any:
+    """A problem over records, outputs and tasks drawn from a map."""
     from panda_mdp.city.draw import draw_displacement, draw_problem, places_count
-    from panda_mdp.city.placed_prior import load_prior
     from panda_mdp.space.domain import Domain
 
     places = places_count(source)
-    count = count_of(records, places, RECORDS)
-    size = places if count is None else count
-    wanted = size if outputs == "all" else _outputs_of(outputs, size)
-    if tasks and isinstance(source, Domain):
+    count = size.records or None
+    if size.records is None and places > size.most:
+        count = size.most
+    if count is not None and not 2 <= count <= places:
+        msg = f"{count} is not in 2..{places:,}, the places of this map; 'all' takes all"
+        raise typer.BadParameter(msg, param_hint="--records")
+    taken = count or places
+    outputs = size.outputs or taken
+    if size.outputs is None:
+        outputs = min(OUTPUTS, taken)
+    if outputs > taken:
+        msg = f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all"
+        raise typer.BadParameter(msg, param_hint="--outputs")
+    if not size.tasks:
+        return draw_displacement(source, count, outputs, epsilon, seed)
+    if isinstance(source, Domain):
         msg = "travel needs streets, and this file has places alone; leave --tasks out"
         raise typer.BadParameter(msg, param_hint="--tasks")
-    if tasks:
-        problem = draw_problem(source, count, wanted, tasks, epsilon, seed).problem
-    else:
-        problem = draw_displacement(source, count, wanted, epsilon, seed)
-    return problem if prior is None else load_prior(prior, problem.domain).on(problem)
-
-
-def _outputs_of(text: str, size: int) -> int:
-    if not text:
-        return min(OUTPUTS, size)
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= size:
-        msg = f"{text!r} is neither a whole number in 1..{size:,}, the records, nor 'all'"
-        raise typer.BadParameter(msg, param_hint="--outputs")
-    return int(text)
-
-
-def count_of(text: str, places: int, default: int) -> int | None:
-    """How many records: a number, None for all; by default all of a small map, else `default`."""
-    if text in ("", "all"):
-        return None if text == "all" or places <= default else default
-    if not text.isascii() or not text.isdigit() or len(text) > 12:
-        msg = f"{text!r} is neither a whole number nor 'all'"
-        raise typer.BadParameter(msg, param_hint="--records")
-    if not 2 <= int(text) <= places:
-        msg = f"{text} is not in 2..{places:,}, the places of this map; 'all' takes all"
-        raise typer.BadParameter(msg, param_hint="--records")
-    return int(text)
+    return draw_problem(source, count, outputs, size.tasks, epsilon, seed).problem
 
 
 def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[str, Any]) -> Any:
     from panda_mdp.methods.optimal.optimal import optimal
-    from panda_mdp.survey.registry import PhasedMethod, choose_methods
+    from panda_mdp.methods.second.second import limit_attacker, second_objective
+    from panda_mdp.survey.registry import choose_methods
 
     (method,) = choose_methods([name])
-    if isinstance(method, PhasedMethod):
-        with working(f"running {method.label}"):
-            return method.table(problem, limit)
     console = progress_console()
     if method.function is not optimal or method.options:
         with working(f"running {method.label}"):
@@ -243,7 +217,13 @@ def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[
                 f"{now.seconds:.0f} s"
             )
 
-        return optimal(problem, gap, time_limit=limit, progress=tell, **wishes)
+        common: dict[str, Any] = {"time_limit": limit, "progress": tell}
+        if "then" in wishes:
+            then = wishes.pop("then")
+            return second_objective(problem, then, gap=gap, **wishes, **common)
+        if "attacker" in wishes:
+            return limit_attacker(problem, gap=gap, **wishes, **common)
+        return optimal(problem, gap, **common)
 
 
 def meaning(mechanism: Any) -> list[tuple[str, object]]:
@@ -309,7 +289,7 @@ def prior(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="csv, rome, tdrive, porto, geolife, gpx or geojson; else the file's name tells.",
+            help="csv, gpx or geojson; else the file's name tells.",
         ),
     ] = None,
     epsilon: Annotated[
@@ -331,8 +311,8 @@ def prior(
     Give --epsilon, or --public with the words that certificates will carry.
     """
     from panda_mdp.city.draw import find_places
-    from panda_mdp.city.placed_prior import save_prior
-    from panda_mdp.city.traces import count_visits, load_traces
+    from panda_mdp.city.traces import load_traces
+    from panda_mdp.city.visits import count_visits, save_prior
     from panda_mdp.space.domain import Domain
 
     check_target(out)
@@ -355,7 +335,7 @@ def prior(
 
 
 def draw_map(
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A saved mechanism (.pmdp).")],
+    table: TableFile,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="Target: .html, .png, .svg, .pdf.")
     ],
@@ -374,14 +354,14 @@ def draw_map(
 
     A page (.html) shows any record that is clicked.
     """
-    from panda_mdp.city.read.load import load_city
-    from panda_mdp.city.read.places import load_places
+    from panda_mdp.city.maps import load_city
+    from panda_mdp.city.places import load_places
     from panda_mdp.plot import draw_expected_loss, draw_record, save_figure, write_map
-    from panda_mdp.table.pmdp.decode import load
+    from panda_mdp.table.decode import load_mechanism
 
     check_target(out)
     with working("drawing"):
-        mechanism = load(table)
+        mechanism = load_mechanism(table)
         streets = None if city is None else load_city(city)
         areas = None if zones is None else load_places(zones)
         if out.suffix.lower() in (".html", ".htm"):

@@ -18,7 +18,7 @@ PLACES = (
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pmdp or .pmdc file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pmdp file.")],
 ) -> None:
     """Prove again what a file claims, by a second checker that shares no code with this library.
 
@@ -27,7 +27,7 @@ def verify(
     not; 2: the file cannot be read.
     """
     if not file.is_file():
-        msg = f"{file}: there is no such file; give the path of a .pmdp or .pmdc file"
+        msg = f"{file}: there is no such file; give the path of a .pmdp file"
         raise FileNotFoundError(msg)
     source = next((place for place in PLACES if place.is_file()), None)
     if source is None:

@@ -1,42 +1,45 @@
 """The log-Lipschitz closure of a table over all pairs, and what goes with it.
 
-Closure, z_xy <- max_x' z_x'y exp(-eps d(x, x')), makes every column log-Lipschitz at eps; dividing
-the rows by their sums may break that by the ratio of the sums. Alternating the two drives the sums
-to 1. A floor under all entries keeps zeros out and makes the work local: within a column no log
-ratio exceeds the spread, so far pairs hold by themselves.
+Closure, z_xy <- max_x' z_x'y exp(-eps d(x, x')), makes every column log-Lipschitz at eps; scaling
+the rows to sum to 1 may break that by the ratio of the sums. Alternating the two drives the sums to
+1. A floor under all entries keeps zeros out and makes the work local: within a column no log ratio
+exceeds the spread, so far pairs hold by themselves.
+
+Tables lie on the nodes of a cut (compute/cut.py). A dense table is one group of all outputs over no
+floor. Otherwise rows are scaled as z <- max(s z, f), f the floor that all records share: a maximum
+with what all share breaks no constraint that s z keeps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.floored import Int32Array
 from panda_mdp.base.threads import by_slices
-from panda_mdp.compute.rate import host_rate
+from panda_mdp.compute.backend import host_backend
+from panda_mdp.compute.cut import Cut
+from panda_mdp.compute.rate import largest_rate, lifts_of
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TilePairs
 
 if TYPE_CHECKING:
-    from panda_mdp.compute.numba.distance import Coordinates
+    from panda_mdp.compute.numba.closure import Near, Sources
 
 FLOOR = 1e-8
 UNUSED = 1e-100
 """Stands in all rows for an output that no record may report: it binds nothing and counts for
 nothing, and the table is given out with 0 in its place."""
-SMALL_RECORDS = 512
-"""Up to this many NumPy is done before a compiler has started."""
 NEAR = 8
 NEAR_NATS = 8.0
 """Pairs within this many nats do nearly all that the closure does: a farther record lends a row
 less than exp(-8) of an entry. Where an estimate will do only they are closed."""
-LEAST_MARGIN = 2e-3
-SOURCES = 320
-"""Nats by which rows may fall before their lists of sources are made anew, at least, and the most
-sources that are listed."""
 AGREED, AROUND = 1e-4, 6
 """The share of epsilon at which sums of near records agree well enough, and how many times the
 nearest records of those that do not agree are closed with them."""
@@ -45,41 +48,73 @@ WIDER = 1.05
 more or less."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
+ROOM = 0.98
+"""Nodes reach as far as they would at this share of epsilon: the closure may run below epsilon."""
+PER_NODE = 4
+"""Partners that a node of many groups names."""
 
 
-class Closure:
-    """Closes tables over all pairs of one domain; works along the domain's tiles."""
+@dataclass(frozen=True)
+class ClosureTuning:
+    """What closing on the host costs, not what comes of it."""
 
-    patience: ClassVar[int] = 8
-    """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
-    rest: ClassVar[float] = 5e-5
+    small_records: int = 512
+    """Up to this many NumPy is done with a dense table before a compiler has started."""
+    least_margin: float = 2e-3
+    """Nats by which rows may fall before their lists of sources are made anew, at least."""
+    list_bytes: int = 1 << 29
+    """Memory that lists of sources may take."""
+    sources: int = 320
+    """The most sources that are listed for a row."""
+    rest: float = 5e-5
     """A row of many is not closed again either where its sum exceeds 1 by no more than this share
     of epsilon times the distance of the nearest record: what it was divided by is all that it can
     be below any other's claim."""
+
+
+class Closure:
+    """Closes tables over all pairs of one domain, of dense ones or of those on a cut."""
+
+    patience: ClassVar[int] = 8
+    """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
     centres_near: ClassVar[bool] = False
     """Whether near pairs that do not come to rest from above are closed from both sides before all
     pairs are. Where rows remember their sources all pairs cost less."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, tuning: ClosureTuning | None = None) -> None:
         self.domain = domain
+        self.tuning = ClosureTuning() if tuning is None else tuning
         self.tiles = domain.tiles
         self.order = self.tiles.order
         self.place = np.argsort(self.order)
+        self.cut: Cut | None = None
         self._near_tiles: list[tuple[float, TilePairs]] = []
+        self._paired: tuple[TilePairs, TilePairs] | None = None
 
-    @cached_property
-    def coordinates(self) -> Coordinates:
-        """The metric as the compiled loops take it."""
-        from panda_mdp.compute.numba.distance import coordinates
+    @property
+    def rest(self) -> float:
+        """The share of epsilon that rounds may leave rows at rest by."""
+        return self.tuning.rest
 
-        return coordinates(self.domain.metric, self.order)
+    def over(self, cut: Any) -> Closure:
+        """The same for tables on the nodes of a cut."""
+        self.near  # noqa: B018 - computed once for all cuts
+        other = copy(self)
+        other.cut, other._paired = cut, None
+        return other
+
+    def _cut_for(self, z: FloatArray) -> Cut:
+        """Where a table lies; dense ones may have any number of outputs."""
+        if self.cut is None or (self.cut.dense and self.cut.columns.shape[1] != z.shape[1]):
+            self.cut = Cut.whole(self.domain, z.shape[1])
+        return self.cut
 
     def near_tiles(self, radius: float) -> TilePairs:
         """Pairs of tiles within a radius, or a little more; kept for the next one that asks."""
         known = self._known_tiles(radius)
         if known is None:
             known = self.tiles.pairs(WIDER * radius)
-            self._near_tiles = [(WIDER * radius, known), *self._near_tiles[:2]]
+            self._near_tiles[:] = [(WIDER * radius, known), *self._near_tiles[:2]]
         return known
 
     def later_tiles(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
@@ -95,11 +130,19 @@ class Closure:
         fit = (p for far, p in self._near_tiles if radius <= far <= WIDER**2 * radius)
         return next(fit, None)
 
+    def _near_parts(self, cut: Cut, radius: float) -> TilePairs:
+        tiles = self.near_tiles(radius)
+        if self._paired is None or self._paired[0] is not tiles:
+            self._paired = (tiles, cut.pairs_of(tiles))
+        return self._paired[1]
+
     @cached_property
     def near(self) -> tuple[IntArray, FloatArray]:
         """Positions of the nearest records of every position, and their distances."""
         near, distance = self.domain.neighbours(min(NEAR, self.domain.size - 1))
         return self.place[near[self.order]], distance[self.order]
+
+    # Tables in and out.
 
     def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> FloatArray:
         """The matrix along the tiles, rows summing to 1, over a floor of `floor / m`, or of
@@ -111,6 +154,57 @@ class Closure:
         z = (1 - row.sum()) * z + row
         return np.ascontiguousarray(z / z.sum(axis=1, keepdims=True))
 
+    def cut_for(
+        self,
+        columns: IntArray,
+        sees: BoolArray,
+        z: FloatArray,
+        floor: FloatArray,
+        epsilon: float,
+    ) -> tuple[Closure, FloatArray]:
+        """The closure over the nodes that a table needs, and the table on them: above the floor,
+        rows summing to 1.
+
+        The table is given for the nodes `sees` (groups, K, by position); it needs all records that
+        closing at `epsilon`, or a little less, raises above the floor.
+        """
+        from panda_mdp.compute.numba.closure import covered, scale
+
+        given = _cut_of(self.domain, columns, sees, floor)
+        with np.errstate(divide="ignore"):
+            lifts = np.log(z) - np.log(given.floors[given.group])
+        lifts[~given.exists[given.group]] = -np.inf
+        cut = _cut_of(
+            self.domain,
+            columns,
+            covered(lifts.max(axis=1), given, ROOM * epsilon),
+            floor,
+        )
+        place = np.full(sees.shape, -1, dtype=np.int64)
+        place[cut.group, cut.position] = np.arange(len(cut.position))
+        target = place[sees]
+        out = np.ascontiguousarray(cut.floors[cut.group])
+        known = target >= 0
+        out[target[known]] = np.maximum(out[target[known]], z[known])
+        out[~cut.exists[cut.group]] = 1.0
+        scale(out, cut, np.arange(self.domain.size))
+        return self.over(cut), out
+
+    def host(self, z: FloatArray) -> FloatArray:
+        """A dense table along the tiles as a NumPy array in the domain's order."""
+        return np.asarray(z)[self.place]
+
+    def rows(self, z: FloatArray) -> tuple[IntArray, Int32Array, FloatArray]:
+        """What lies above the floor, by record: starts, columns and values."""
+        cut = self._cut_for(z)
+        columns = cut.columns[cut.group]
+        node, k = np.nonzero(cut.exists[cut.group] & (z > cut.floors[cut.group]))
+        record, column = cut.record[node], columns[node, k]
+        along = np.argsort(record * len(cut.floor) + column, kind="stable")
+        count = np.bincount(record, minlength=self.domain.size)
+        starts = np.concatenate([[0], np.cumsum(count)])
+        return starts, column[along].astype(np.int32), z[node, k][along]
+
     def survey(self, matrix: FloatArray, weighted: FloatArray) -> tuple[FloatArray, float]:
         """The largest entry of every column, and sum p c z over the rows scaled to sum 1, from
         `weighted` = p c; both in the domain's order."""
@@ -119,8 +213,10 @@ class Closure:
         return np.asarray(matrix.max(axis=0)), float(loss.sum())
 
     def expected(self, z: FloatArray, weighted: FloatArray) -> float:
-        """sum p c z of a table along the tiles."""
+        """sum p c z of a dense table along the tiles."""
         return float(np.einsum("xy,xy->", weighted, self.host(z)))
+
+    # Closing and scaling.
 
     def close(
         self,
@@ -128,75 +224,48 @@ class Closure:
         epsilon: float,
         active: BoolArray | None = None,
         nats: float = np.inf,
+        sources: Sources | None = None,
     ) -> FloatArray:
         """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled).
 
-        Rows that are not `active` stay as they are. Of pairs with epsilon d beyond `nats` some are
-        left out.
+        Rows that are not `active`, by position, stay as they are. Of pairs with epsilon d beyond
+        `nats` some are left out. With `sources` the rows that have a list go along it alone, and
+        the others get theirs.
         """
-        if len(z) <= SMALL_RECORDS:
+        if self._small(z):
             return self._close_small(z, epsilon, active, nats)
-        if active is None:
-            return self._close_compiled(z, epsilon, np.ones(len(z), dtype=np.bool_), nats)
-        closed = self._close_compiled(z, epsilon, active, nats)
-        closed[~active] = z[~active]
-        return closed
-
-    def _close_compiled(
-        self,
-        z: FloatArray,
-        epsilon: float,
-        active: BoolArray,
-        nats: float,
-        lists: Lists | None = None,
-    ) -> FloatArray:
-        """`close` by compiled loops, of which the active rows alone mean something; with `lists`
-        the rows that have one go along it alone, and the others get theirs."""
         from panda_mdp.compute.numba.closure import close, tops
 
-        out = np.empty_like(z)
-        given = Lists(len(z), 0) if lists is None else lists
-        starts = self.tiles.starts
-        if (given.count[active] < 0).any():
-            top = tops(z, given.above, starts, self._blocks.starts)
-            high = np.maximum.reduceat(top, self._blocks.starts[:-1], axis=0)
+        cut = self._cut_for(z)
+        rows = np.ones(len(z), dtype=np.bool_) if active is None else active[cut.position]
+        given = self._sources(len(z), 0) if sources is None else sources
+        top, near = np.empty((0, z.shape[1])), TilePairs.none(len(cut.starts) - 1)
+        if (given.length[rows] < 0).any():
+            top = tops(z, given.above, cut.blocks)
             span = nats
             if np.isinf(nats):
                 # No log ratio is larger, and none will be while the lists serve.
-                span = float(np.log((high.max(axis=0) / z.min(axis=0)).max()) + given.margin.max())
-            nearby = self.near_tiles(max(span, 0.0) / epsilon)
-        else:
-            high = top = np.empty((0, z.shape[1]))
-            nearby = TilePairs.none(self.tiles.count)
-        close(
-            z, out, active, epsilon, nats, given.margin, given.above, high, top, self._turns,
-            given.count, given.partner, given.exponent, *self._blocks.coordinates,
-            self._blocks.starts, self._blocks.radius, self.domain.metric.triangle_slack, starts,
-            nearby.starts, nearby.second, nearby.between,
-        )  # fmt: skip
+                span = _span(cut, top, z) + float(given.margin.max())
+            near = self._near_parts(cut, max(span, 0.0) / epsilon)
+        out = z.copy()
+        close(z, out, rows, epsilon, nats, given, top, cut.blocks, _listed(near))
         return out
 
-    @cached_property
-    def _blocks(self) -> Blocks:
-        """The tiles cut into blocks of a few records."""
-        from panda_mdp.compute.numba.closure import BLOCK
-        from panda_mdp.compute.numba.distance import coordinates
+    def _small(self, z: FloatArray) -> bool:
+        """Whether NumPy does it: where nothing is compiled, it does whatever the size."""
+        few = len(z) <= self.tuning.small_records or host_backend() == "numpy"
+        return few and self._cut_for(z).dense
 
-        sizes = np.diff(self.tiles.starts)
-        starts = np.concatenate([[0], np.cumsum(-(-sizes // BLOCK))])
-        home = np.repeat(np.arange(len(sizes)), np.diff(starts))
-        begin = self.tiles.starts[home] + BLOCK * (np.arange(starts[-1]) - starts[home])
-        size = np.diff(np.append(begin, len(self.order)))
-        centres = self.order[begin + size // 2]
-        metric = self.domain.metric
-        away = metric.pairs(np.repeat(centres, size), self.order)
-        places = coordinates(metric, np.concatenate([self.order, centres]))
-        return Blocks(starts, places, np.maximum.reduceat(away, begin))
+    def _sources(self, nodes: int, most: int) -> Sources:
+        from panda_mdp.compute.numba.closure import Sources
 
-    @cached_property
-    def _turns(self) -> IntArray:
-        """The tiles so that each thread's share of them is spread over the domain."""
-        return np.argsort(np.arange(self.tiles.count) % 16, kind="stable")
+        return Sources(
+            np.ones(nodes),
+            np.zeros(nodes),
+            np.full(nodes, -1),
+            np.empty((nodes, most), dtype=np.int32),
+            np.empty((nodes, most), dtype=np.float32),
+        )
 
     @cached_property
     def _distances(self) -> FloatArray:
@@ -216,50 +285,53 @@ class Closure:
         out[rows] = raised
         return out
 
-    def normalise(self, closed: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The rows divided by their sums, and the sums by position."""
-        sums = closed.sum(axis=1)
-        return closed / sums[:, None], sums
+    def scaled(
+        self, closed: FloatArray, active: BoolArray | None = None
+    ) -> tuple[FloatArray, FloatArray, Any]:
+        """The active rows scaled to sum to 1, in place where they are compiled; what the rows
+        summed to before, by position, and what they were multiplied by."""
+        rows = np.arange(self.domain.size) if active is None else np.flatnonzero(active)
+        if self._small(closed):
+            sums = np.ones(len(closed))
+            sums[rows] = closed[rows].sum(axis=1)
+            return closed / sums[:, None], sums, 1 / sums
+        from panda_mdp.compute.numba.closure import scale
+
+        return closed, *scale(closed, self._cut_for(closed), rows)
 
     def rounds(
         self, z: FloatArray, epsilon: float, nats: float = np.inf
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Tables after closing (up to `nats`) and normalising once, twice, ..., with the rows' sums
+        """Tables after closing (up to `nats`) and scaling once, twice, ..., with the rows' sums
         before.
 
         A row that was scaled down leaves the others closed; only itself has to be closed again.
+        Compiled rounds remember which sources of a row may raise it again: after the first round no
+        entry ever exceeds what it was closed to, since what is scaled down is below C, whose
+        closure is C. So x' can raise x only where C_x'y exp(-epsilon d) exceeds what C_xy has
+        become, and a list of the sources that come within a margin of C_x serves until the row has
+        fallen by that margin.
         """
-        if isinstance(z, np.ndarray) and len(z) > SMALL_RECORDS:
-            yield from self._listed_rounds(z, epsilon, nats)
-        active = np.ones(self.domain.size, dtype=np.bool_)
-        while True:
-            z, sums = self.normalise(self.close(z, epsilon, active, nats))
-            active = sums > 1 + SETTLED
-            yield z, sums
-
-    def _listed_rounds(
-        self, z: FloatArray, epsilon: float, nats: float
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """`rounds` that remember which sources of a row may raise it again.
-
-        After the first round no entry ever exceeds what it was closed to: C / s, s >= 1, is below
-        C, whose closure is C. So x' can raise x only where C_x'y exp(-epsilon d) exceeds what C_xy
-        has become, and a list of the sources that come within a margin of C_x serves until the
-        row has fallen by that margin.
-        """
-        from panda_mdp.compute.numba.closure import replace
-
-        active = np.ones(len(z), dtype=np.bool_)
-        z, sums = self.normalise(self._close_compiled(z, epsilon, active, nats))
-        lists = Lists(len(z), SOURCES)
-        settled = 1 + np.maximum(SETTLED, self.rest * epsilon * self.near[1].min(axis=1))
+        z, sums, factors = self.scaled(self.close(z, epsilon, None, nats))
+        sources, settled = None, np.full(len(sums), 1 + SETTLED)
+        position: Any = slice(None)
+        if not self._small(z):
+            position = self._cut_for(z).position
+            most = min(self.tuning.sources, self.tuning.list_bytes // (8 * len(z)))
+            sources = self._sources(len(z), most)
+            settled = 1 + np.maximum(SETTLED, self.rest * epsilon * self.near[1].min(axis=1))
         while True:
             yield z, sums
             active = sums > settled
-            lists.before(sums)
-            closed = self._close_compiled(z, epsilon, active, nats, lists)
-            z, sums = replace(z, np.flatnonzero(active), closed)
-            lists.after(sums)
+            if sources is not None:
+                sources = sources._replace(above=1 / factors[position])
+                new = sources.length < 0
+                sources.margin[new] = self.tuning.least_margin + 0.5 * np.log(sources.above[new])
+            z, sums, factors = self.scaled(self.close(z, epsilon, active, nats, sources), active)
+            if sources is not None:
+                # Lists that may be too short now are dropped.
+                np.add(sources.margin, np.log(factors[position]), out=sources.margin)
+                sources.length[sources.margin < 0] = -1
 
     def centre(
         self,
@@ -293,19 +365,8 @@ class Closure:
             active = None
             if sums is not None:
                 active = self._around(self._excesses(sums) > AGREED * epsilon)
-            z, sums = self._centred(z, epsilon, nats, active)
+            z, sums, _ = self.scaled(self.centre(z, epsilon, nats, active), active)
             yield z, sums
-
-    def _centred(
-        self, z: FloatArray, epsilon: float, nats: float, active: BoolArray | None
-    ) -> tuple[FloatArray, FloatArray]:
-        """`centre`, normalised, and the sums."""
-        if active is None or len(z) <= SMALL_RECORDS:
-            return self.normalise(self.centre(z, epsilon, nats, active))
-        from panda_mdp.compute.numba.closure import replace
-
-        above, below = (self._close_compiled(side, epsilon, active, nats) for side in (z, 1 / z))
-        return replace(z, np.flatnonzero(active), above, below)
 
     def _around(self, chosen: BoolArray) -> BoolArray:
         """The chosen positions, their nearest records, the nearest records of those, and so on."""
@@ -323,44 +384,47 @@ class Closure:
         near, distance = self.near
         return np.asarray((np.abs(logs[:, None] - logs[near]) / distance).max(axis=1))
 
-    def rate(self, z: FloatArray) -> float:
-        """The audited epsilon of a positive table along the tiles, before it is quantised."""
-        matrix = np.ascontiguousarray(z[self.place])
-        return host_rate(self.domain, np.log(matrix), matrix.view(np.int64))[0]
+    def mixed(self, z: FloatArray, share: float) -> tuple[Closure, FloatArray]:
+        """The table with the share of a row that is common to all records: all outputs alike where
+        it is dense, the floor, scaled, otherwise; and its closure."""
+        cut = self._cut_for(z)
+        total = float(cut.floor.sum())
+        if total == 0.0:
+            return self, (1 - share) * z + share / z.shape[1]
+        common = share / total * cut.floors[cut.group]
+        mixed = np.where(cut.exists[cut.group], (1 - share) * z + common, 1.0)
+        floor = cut.floor * ((1 - share) + share / total)
+        raised = Cut(self.domain, cut.columns, cut.groups, cut.position, floor)
+        return self.over(raised), mixed
 
-    def host(self, z: FloatArray) -> FloatArray:
-        """A table along the tiles as a NumPy array in the domain's order."""
-        return np.asarray(z)[self.place]
+    # What a table is worth.
+
+    def rate(self, z: FloatArray) -> float:
+        """The audited epsilon of a positive table over all pairs and outputs, before it is
+        quantised."""
+        cut, logs = self._cut_for(z), np.log(z)
+        lifts = None if cut.dense else lifts_of(cut, z, logs, np.log(cut.floors))
+        compiled = None if self._small(z) else True
+        return largest_rate(cut, logs, z.view(np.int64), lifts, compiled)[0]
 
     def violated(
-        self, z: FloatArray, epsilon: float, most: int, least_gain: float
+        self, z: FloatArray, epsilon: float, most: int, least_gain: float, nats: float = NEAR_NATS
     ) -> tuple[IntArray, FloatArray]:
-        """For every position up to `most` partners (-1 for none) whose constraint it misses by the
-        most mass, sum_y max(0, z_x'y exp(-epsilon d) - z_xy) > least_gain, and that mass.
+        """For every node up to `most` partners, nodes (-1 for none), whose constraint it misses by
+        the most mass, sum_y max(0, z_x'y exp(-epsilon d) - z_xy) > least_gain, and that mass.
 
-        Of pairs beyond `NEAR_NATS`, which can miss little, some are not looked at.
+        Pairs beyond `nats`, which can miss little, are not looked at.
         """
-        if len(z) <= SMALL_RECORDS:
+        if self._small(z):
             return self._violated_small(z, epsilon, most, least_gain)
-        from panda_mdp.compute.numba.bound import violated_pairs
+        from panda_mdp.compute.numba.closure import violated
 
-        kind, table, along = self.coordinates
-        nearby = self.near_tiles(NEAR_NATS / epsilon)
-        partner, gain = violated_pairs(
-            z.astype(np.float32),
-            epsilon,
-            kind,
-            table,
-            along,
-            self.tiles.starts,
-            nearby.starts,
-            nearby.second,
-            nearby.between,
-            np.minimum(pair_reach(z, self.tiles.starts, nearby), NEAR_NATS),
-            most,
-            least_gain,
+        cut = self._cut_for(z)
+        near = self._near_parts(cut, nats / epsilon)
+        reach = pair_reach(z, cut.starts, near)
+        return violated(
+            z.astype(np.float32), epsilon, nats, cut.blocks, _listed(near), reach, most, least_gain
         )
-        return partner, gain
 
     def _violated_small(
         self, z: FloatArray, epsilon: float, most: int, least_gain: float
@@ -376,41 +440,45 @@ class Closure:
             partner[i, : len(best)], gain[i, : len(best)] = best, value[best]
         return partner, gain
 
+    def broken(
+        self, z: FloatArray, epsilon: float, nats: float, gains: tuple[float, float], most: int
+    ) -> tuple[IntArray, FloatArray]:
+        """Pairs of positions, (n, 2), and the mass by which the first misses the constraint of the
+        second, over all groups: where it exceeds the first of `gains` in a group, the second in
+        all; the `most` worst of every position."""
+        cut = self._cut_for(z)
+        each, least = gains
+        named = most if cut.dense else PER_NODE
+        partner, gain = self.violated(z, epsilon, named, each, nats)
+        node, k = np.nonzero(partner >= 0)
+        keys = cut.position[node] * self.domain.size + cut.position[partner[node, k]]
+        pairs, inverse = np.unique(keys, return_inverse=True)
+        mass = np.bincount(inverse.reshape(-1), gain[node, k], len(pairs))
+        large = mass > least
+        ends, mass = np.stack(np.divmod(pairs[large], self.domain.size), axis=1), mass[large]
+        along = np.lexsort((-mass, ends[:, 0]))
+        first = np.searchsorted(ends[:, 0][along], np.arange(self.domain.size))
+        worst = along[np.arange(len(along)) - first[ends[:, 0][along]] < most]
+        return ends[worst], np.asarray(mass[worst], np.float64)
 
-class Blocks(NamedTuple):
-    """The tiles cut further."""
 
-    starts: IntArray
-    """Where the blocks of every tile begin."""
-    coordinates: Coordinates
-    """Of the records along the tiles, and behind them of a record in the middle of every block."""
-    radius: FloatArray
-    """How far from that one the records of a block are, at most."""
+def _cut_of(domain: Domain, columns: IntArray, sees: BoolArray, floor: FloatArray) -> Cut:
+    groups = np.concatenate([[0], np.cumsum(sees.sum(axis=1))])
+    return Cut(domain, columns, groups, np.nonzero(sees)[1], floor)
 
 
-class Lists:
-    """For every row the sources that may raise it."""
+def _listed(pairs: TilePairs) -> Near:
+    from panda_mdp.compute.numba.closure import Near
 
-    def __init__(self, size: int, most: int) -> None:
-        self.above = np.ones(size)
-        """By which rows may lie above what they are now."""
-        self.margin = np.zeros(size)
-        """Nats by which a row may fall before sources are missing from its list."""
-        self.count = np.full(size, -1)
-        """Sources of a row; -1 where there is no list."""
-        self.partner = np.empty((size, most), dtype=np.int32)
-        self.exponent = np.empty((size, most), dtype=np.float32)
+    return Near(pairs.starts, pairs.second, pairs.between)
 
-    def before(self, sums: FloatArray) -> None:
-        """Rows were divided by `sums` and are to be closed."""
-        self.above = sums
-        new = self.count < 0
-        self.margin[new] = LEAST_MARGIN + 0.5 * np.log(sums[new])
 
-    def after(self, sums: FloatArray) -> None:
-        """Rows were closed and divided by `sums`: lists that may be too short now are dropped."""
-        self.margin -= np.log(sums)
-        self.count[self.margin < 0] = -1
+def _span(cut: Cut, top: FloatArray, z: FloatArray) -> float:
+    """The largest log ratio within an output, of what blocks are at most to what rows are."""
+    begin = cut.runs[:-1][np.diff(cut.runs) > 0]
+    high = np.maximum.reduceat(top, cut.blocks.blocks[begin], axis=0)
+    low = np.minimum.reduceat(z, cut.starts[begin], axis=0)
+    return float(np.log((high / low).max()))
 
 
 def floor_row(floor: float | FloatArray, outputs: int) -> FloatArray:
@@ -420,7 +488,7 @@ def floor_row(floor: float | FloatArray, outputs: int) -> FloatArray:
 
 
 def pair_reach(z: FloatArray, starts: IntArray, pairs: TilePairs) -> FloatArray:
-    """Upper bounds on log(z_x'y / z_xy) for x in the first tile of a pair and x' in the second."""
+    """Upper bounds on log(z_x'y / z_xy) for x in the first part of a pair and x' in the second."""
     high = np.log(np.maximum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
     low = np.log(np.minimum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
     reach = np.empty(len(pairs.second))

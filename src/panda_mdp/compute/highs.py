@@ -19,6 +19,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.packages import need
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MissingDependencyError, SolverError
 
@@ -68,7 +69,7 @@ class Lp:
         presolve: bool = True,
         tolerance: float | None = None,
     ) -> None:
-        highspy = import_highspy()
+        highspy = need("highspy", "a linear program")
         count = len(cost)
         _refuse_large(rows.nnz)
         lp = highspy.HighsLp()
@@ -191,16 +192,6 @@ def run_interruptibly(highs: Any) -> None:
         raise
 
 
-def import_highspy() -> Any:
-    """The highspy module, or an error that says how to get it."""
-    try:
-        import highspy
-    except ImportError as error:
-        msg = "this needs HiGHS: pip install highspy"
-        raise MissingDependencyError(msg) from error
-    return highspy
-
-
 def require_numba(purpose: str) -> None:
     """An error that says how to get numba, where it is missing."""
     if find_spec("numba") is None:
@@ -258,7 +249,7 @@ def _refuse_large(entries: int) -> None:
     if entries > LARGEST_INDEX:
         msg = (
             f"the LP has {entries:,} entries and HiGHS takes {LARGEST_INDEX:,}; "
-            "use pairs='graph', fewer records or outputs, or backend='cpu'"
+            "use pairs='graph', fewer records or outputs, or optimal(backend='cpu')"
         )
         raise SolverError(msg)
 

@@ -10,24 +10,25 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, digest
-from panda_mdp.city.read.network import need
+from panda_mdp.base.packages import need
+from panda_mdp.base.units import per
 from panda_mdp.errors import BudgetError, InvalidInputError, NotForReleaseError, SnapError
 from panda_mdp.frames.key import DrawKey, Words
-from panda_mdp.frames.summary import FrameSummary
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import BitSource, SystemBits, thresholds
+from panda_mdp.privacy.sampler import BitSource, SystemBits
 from panda_mdp.space.snapping import check_limit, snap_places
 from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
 from panda_mdp.table.mechanism import Mechanism
 
 if TYPE_CHECKING:
+    from panda_mdp.frames.kernel import Thresholds
     from panda_mdp.space.mesh import Mesh
     from panda_mdp.space.metrics import Haversine
     from panda_mdp.space.nearest import Grid
@@ -41,8 +42,8 @@ ROUNDING = 1e-9
 class Sampler:
     """The integers of an audited mechanism, ready to be drawn from; picklable."""
 
-    thresholds: IntArray
-    """Cumulative weights, K x m; rows end at 2^62."""
+    thresholds: Thresholds
+    """Cumulative weights; rows end at 2^62."""
     grid: Grid | None
     metric: Haversine | None
     epsilon: float
@@ -61,6 +62,9 @@ class Sampler:
         if not isinstance(mechanism, Mechanism | PandaTable):
             msg = f"{type(mechanism).__name__} has no guarantee; perturb needs a Mechanism"
             raise NotForReleaseError(msg)
+        need("numba", "drawing for frames")
+        from panda_mdp.frames.kernel import Thresholds
+
         problem = mechanism.problem
         domain = problem.domain
         outputs = problem.reports
@@ -69,7 +73,7 @@ class Sampler:
         called = np.frombuffer((repr(outputs.names) + law).encode(), dtype=np.uint8)
         name = digest(mechanism.weights, outputs.codes, *placed, called) + domain.fingerprint
         return cls(
-            thresholds=np.array([thresholds(row) for row in mechanism.weights]),
+            thresholds=Thresholds.of(mechanism.weights),
             grid=domain.grid if domain.geographic else None,
             metric=domain.metric if domain.geographic else None,  # type: ignore[arg-type]
             epsilon=problem.epsilon,
@@ -83,20 +87,23 @@ class Sampler:
     @property
     def size(self) -> int:
         """Records that are covered."""
-        return len(self.thresholds) if self.phases is None else self.phases.problem.size
+        rows = len(self.thresholds.starts) - 1
+        return rows if self.phases is None else self.phases.problem.size
 
     def __repr__(self) -> str:
-        records, outputs = self.thresholds.shape
-        return f"Sampler({records} records, {outputs} outputs, epsilon {self.epsilon:g})"
+        outputs = len(self.thresholds.floor)
+        return f"Sampler({self.size} records, {outputs} outputs, epsilon {self.epsilon:g})"
 
-    def places(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
-        """An independent draw for every place: one compiled loop where there is a grid."""
+    def places(
+        self, lat: FloatArray, lon: FloatArray, limit: float, words: Words | None = None
+    ) -> IntArray:
+        """A draw for every place, with fresh bits or those given; one loop over a grid."""
         check_limit(limit)
         if self.grid is None or self.phases is not None or self.mesh is not None:
-            return self.records(self.snapped(lat, lon, limit))
+            return self.records(self.snapped(lat, lon, limit), words)
         from panda_mdp.frames.kernel import draw_places
 
-        bits = _system_words(len(lat))
+        bits = _system_words(len(lat)) if words is None else words
         drawn = draw_places(lat, lon, float(limit), self.grid, self.thresholds, bits)
         return np.asarray(drawn)
 
@@ -149,6 +156,101 @@ class Sampler:
         return rows
 
 
+@dataclass
+class FrameSummary:
+    """Counts of rows, filled while a frame is perturbed; one may collect several frames.
+
+    The counts are exact and so are people's own: read them (`print(summary)`), do not publish
+    them. The repr shows none.
+    """
+
+    epsilon: float = 0.0
+    unit: str = ""
+    limit: float | None = None
+    """How far a place or a number may be snapped, in the unit; None where records are given."""
+    keyed: bool = False
+    delta: float = 0.0
+    phased: bool = False
+    """Whether PAnDA's Phase I ran before the reports."""
+    rows: int = 0
+    reported: int = 0
+    outside: int = 0
+    """Rows without a place, beyond the snap limit, or whose record the table does not have."""
+    over_budget: int = 0
+    """Rows that were held back because their person's budget was spent."""
+    draws: dict[bytes, int] = field(default_factory=dict)
+    """Independent draws of each person in each period, under names that only the key gives."""
+
+    def __repr__(self) -> str:
+        return "FrameSummary(<hidden>; print it)"
+
+    def add(self, other: FrameSummary) -> None:
+        """Take in what became of rows that were drawn elsewhere, of other people or of none."""
+        self.epsilon, self.unit, self.keyed = other.epsilon, other.unit, other.keyed
+        self.delta, self.phased = other.delta, other.phased
+        self.limit = other.limit
+        self.rows += other.rows
+        self.reported += other.reported
+        self.outside += other.outside
+        self.over_budget += other.over_budget
+        self.draws |= other.draws
+
+    @property
+    def people(self) -> int:
+        """Persons and periods with at least one report; 0 where no person's column was named."""
+        return len(self.draws)
+
+    @property
+    def most(self) -> int:
+        """The most independent draws of one person in one period."""
+        return max(self.draws.values(), default=0)
+
+    @property
+    def spent(self) -> float:
+        """The most that one person spent in one period: epsilon times draws, per unit."""
+        return self.epsilon * self.most
+
+    def lines(self) -> list[str]:
+        """What happened, for people."""
+        text = [f"{self.reported:,} of {self.rows:,} rows reported"]
+        if self.outside:
+            where = "" if self.limit is None else f" beyond {self.limit:g} {self.unit}"
+            text.append(f"{self.outside:,} rows not covered{where}")
+        if self.over_budget:
+            text.append(f"{self.over_budget:,} rows held back: their person's budget was spent")
+        each = f"epsilon {self.epsilon:g} {per(self.unit)}"
+        if self.draws:
+            how = "different places" if self.keyed else "rows, each an independent draw"
+            text.append(
+                f"{self.people:,} persons and periods; at most {self.most:,} {how}: "
+                f"up to {self.spent:g} {per(self.unit)} in all ({each} each)"
+            )
+        else:
+            text.append(
+                f"every row is an independent draw of {each}: a person in n rows spends n times "
+                "that; name the person's column (person=) to see and bound it"
+            )
+        if self.phased:
+            shared = "once for each person, period and place, whose rows share it"
+            text.append(
+                f"Phase I was drawn {shared if self.draws else 'for every row'}; epsilon holds "
+                f"for each row except with probability {self.delta:g}, and both add up over rows"
+            )
+        if self.limit is not None:
+            text.append(
+                f"rows are snapped first: two at distance d are epsilon (d + "
+                f"{2 * self.limit:g} {self.unit})-indistinguishable"
+            )
+        if self.keyed:
+            text.append(
+                "the guarantee holds against whoever lacks the key, and repeats of a place show"
+            )
+        return text
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
 class DerivedBits:
     """Bits that follow from a secret seed of 256 bits and more, by SHAKE-256."""
 
@@ -167,8 +269,8 @@ class DerivedBits:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Columns of one batch: places or records, and whose they are."""
+class Batch:
+    """Columns of rows: places or records, and whose they are."""
 
     lat: FloatArray | None = None
     lon: FloatArray | None = None
@@ -225,7 +327,7 @@ class Drawer:
     def __repr__(self) -> str:
         return f"Drawer({self.sampler!r}, state=<hidden>)"
 
-    def draw(self, rows: Rows) -> IntArray:
+    def draw(self, rows: Batch) -> IntArray:
         """An output's column for every row, or OUTSIDE or HELD."""
         if rows.person is None and (self.key is not None or self.most is not None):
             msg = "a key or a budget is per person; name the person's column: person=..."
@@ -239,7 +341,7 @@ class Drawer:
         self.summary.reported += int((drawn >= 0).sum())
         return drawn
 
-    def _independent(self, rows: Rows) -> IntArray:
+    def _independent(self, rows: Batch) -> IntArray:
         if rows.record is not None:
             return self.sampler.records(self._checked(rows.record))
         if rows.lat is None or rows.lon is None:
@@ -247,7 +349,7 @@ class Drawer:
             raise InvalidInputError(msg)
         return self.sampler.places(rows.lat, rows.lon, self.limit)
 
-    def _personal(self, rows: Rows) -> IntArray:
+    def _personal(self, rows: Batch) -> IntArray:
         records = self._records(rows)
         group, pairs = _groups(rows)
         nonces = self._names.nonces(self.sampler.table, pairs)
@@ -264,7 +366,7 @@ class Drawer:
         drawn[held] = HELD
         return drawn
 
-    def _records(self, rows: Rows) -> IntArray:
+    def _records(self, rows: Batch) -> IntArray:
         if rows.record is not None:
             return self._checked(rows.record)
         if rows.lat is None or rows.lon is None:
@@ -320,7 +422,7 @@ def _system_words(count: int) -> Any:
     return np.frombuffer(secrets.token_bytes(8 * count), dtype="<u8")
 
 
-def _groups(rows: Rows) -> tuple[IntArray, list[tuple[Any, Any]]]:
+def _groups(rows: Batch) -> tuple[IntArray, list[tuple[Any, Any]]]:
     """Which pair of a person and a period each row belongs to, and the pairs."""
     people, who = _codes(rows.person or ())
     periods, when = _codes(rows.period) if rows.period is not None else ([""], np.zeros_like(who))
@@ -334,10 +436,7 @@ def _groups(rows: Rows) -> tuple[IntArray, list[tuple[Any, Any]]]:
 
 def _codes(values: Sequence[Any]) -> tuple[list[Any], IntArray]:
     """Different values and the number of each row's; a missing one is nobody's."""
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise need("pyarrow", "people and periods", "frames") from error
+    pyarrow = need("pyarrow", "people and periods", "frames")
     coded = pyarrow.array(values).dictionary_encode()
     different = coded.dictionary.to_pylist()
     nobody = any(value is None or value != value for value in different)  # noqa: PLR0124 -- NaN

@@ -16,11 +16,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.city.read.layers import DEGREES, to_degrees
-from panda_mdp.city.read.network import need
+from panda_mdp.base.packages import need
+from panda_mdp.city.network import DEGREES, to_degrees
 from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.perturb import Perturber
-from panda_mdp.frames.summary import FrameSummary
 
 ROWS = 1 << 18
 """Rows of a batch: a few tens of MB."""
@@ -46,10 +46,7 @@ def perturb_file(
     if target.resolve() == source.resolve():
         msg = f"{target.name} would overwrite the file that it is read from"
         raise InvalidInputError(msg)
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise need("pyarrow", "perturbing files", "frames") from error
+    pyarrow = need("pyarrow", "perturbing files", "frames")
     tally = summary if summary is not None else FrameSummary()
     run = {CSV: _csv, LINES: _lines, PARQUET: _parquet}[kind]
     try:
@@ -126,7 +123,7 @@ class _Points:
     """
 
     def __init__(self, perturber: Perturber, notes: dict[str, Any], name: str) -> None:
-        if perturber.keep:
+        if perturber.columns.keep:
             msg = "true points are not kept in GeoParquet; keep the file itself"
             raise InvalidInputError(msg)
         self.columns = perturber.columns
@@ -191,18 +188,16 @@ def _lines(
     import pyarrow
 
     columns = perturber.columns
-    named = [*columns.true, columns.person, columns.time]
-    named += [columns.period] if columns.time is None else []
     drawer = perturber.drawer(summary)
     with source.open("rb") as raw:
         while lines := list(islice(raw, ROWS // 4)):
             rows = [_object(line, source.name) for line in lines if line.strip()]
             table = pyarrow.table(
-                {name: [row.get(name) for row in rows] for name in named if name is not None}
+                {name: [row.get(name) for row in rows] for name in columns.read}
             ).append_column("\0", pyarrow.array(np.arange(len(rows))))
             for drawn in perturber.eager(table, drawer).to_pylist():
                 row = rows[drawn["\0"]]
-                for name in [] if perturber.keep else columns.true:
+                for name in columns.dropped:
                     row.pop(name, None)
                 row.update({k: v for k, v in drawn.items() if k.startswith("reported")})
                 stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")

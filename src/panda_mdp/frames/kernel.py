@@ -1,15 +1,19 @@
 """From coordinates to drawn outputs in one compiled loop (numba), on integers.
 
-A row of thresholds holds the cumulative weights of a record, which end at 2^62; 62 uniform bits u
-select the first output whose threshold exceeds u. Nothing between a place and its report is ever
+The cumulative weights of a record end at 2^62; 62 uniform bits u select the first output whose
+sum exceeds u. Nothing between a place and its report is ever
 stored: neither the record nor the bits leave the loop.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.floored import FlooredRows, Int32Array
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.space.nearest import OUTSIDE, nearest_record
 
@@ -18,39 +22,78 @@ CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
 DOUBLE_ROUNDS = 10
 
 
+class Thresholds(NamedTuple):
+    """Rows over a floor, summed up: what 62 bits are compared with.
+
+    Up to a stored entry j of a row all weights sum to reached[j]; between two of them the sums rise
+    as the floor's do. A row of which everything is stored is one of plain cumulative sums.
+    """
+
+    starts: IntArray
+    """(K + 1,): the stored entries of row x are those from starts[x] to starts[x + 1]."""
+    columns: Int32Array
+    """Ascending within a row."""
+    reached: IntArray
+    floor: IntArray
+    """(m,): cumulative sums of the floor."""
+
+    @classmethod
+    def of(cls, weights: IntArray | FlooredRows) -> Thresholds:
+        """The sums of a table's integers, in the memory that its stored entries take."""
+        rows = FlooredRows.over(weights)
+        floor = np.cumsum(rows.floor)
+        # Sums over all rows, of which each one's own are what was added since its beginning.
+        change = np.concatenate([[0], np.cumsum(rows.values - rows.floor[rows.columns])])
+        before = np.repeat(change[rows.starts[:-1]], np.diff(rows.starts))
+        return cls(rows.starts, rows.columns, change[1:] - before + floor[rows.columns], floor)
+
+
 @njit(cache=True, nogil=True)
-def choose_output(row, bits):
-    """The column that 62 bits select: the number of thresholds at or below them."""
-    low, high = 0, len(row) - 1
+def choose_output(record, rows, bits):
+    """The column that 62 bits select: the first whose cumulative weight exceeds them."""
+    begin, end = rows.starts[record], rows.starts[record + 1]
+    low, high = begin, end
     while low < high:
         middle = (low + high) // 2
-        if np.uint64(row[middle]) <= bits:
+        if np.uint64(rows.reached[middle]) <= bits:
             low = middle + 1
         else:
             high = middle
-    return low
+    # Between the stored entry before and this one everything is at the floor.
+    left, above = 0, np.int64(0)
+    if low > begin:
+        left = rows.columns[low - 1] + 1
+        above = rows.reached[low - 1] - rows.floor[left - 1]
+    right = np.int64(rows.columns[low]) if low < end else len(rows.floor)
+    while left < right:
+        middle = (left + right) // 2
+        if np.uint64(rows.floor[middle] + above) <= bits:
+            left = middle + 1
+        else:
+            right = middle
+    return left
 
 
 @njit(cache=True, nogil=True)
-def draw_places(lat, lon, limit_km, grid, thresholds, words):
+def draw_places(lat, lon, limit_km, grid, rows, words):
     """Snap and draw for every place; OUTSIDE for what is not covered. `words` are fresh bits."""
     drawn = np.empty(len(lat), np.int64)
     for i in range(len(lat)):
         record, _ = nearest_record(lat[i], lon[i], limit_km, grid)
         drawn[i] = record
         if record != OUTSIDE:
-            drawn[i] = choose_output(thresholds[record], words[i] & MASK)
+            drawn[i] = choose_output(record, rows, words[i] & MASK)
     return drawn
 
 
 @njit(cache=True, nogil=True)
-def draw_records(records, thresholds, words):
+def draw_records(records, rows, words):
     """Draw for every record; OUTSIDE stays OUTSIDE."""
     drawn = np.empty(len(records), np.int64)
     for i in range(len(records)):
         drawn[i] = records[i]
         if records[i] != OUTSIDE:
-            drawn[i] = choose_output(thresholds[records[i]], words[i] & MASK)
+            drawn[i] = choose_output(records[i], rows, words[i] & MASK)
     return drawn
 
 

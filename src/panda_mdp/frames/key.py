@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from panda_mdp.base.atomic import read_private, write_private
 from panda_mdp.errors import FileFormatError, InvalidInputError
 
 HEAD = b"panda-mdp key for repeated draws, version 1\n"
@@ -52,21 +53,14 @@ class DrawKey:
     def make(cls, path: str | os.PathLike[str]) -> DrawKey:
         """A new key, written to a file that only its owner reads; an existing file is refused."""
         key = cls.fresh()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as stream:
-            stream.write(HEAD + key._secret.hex().encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_private(Path(path), HEAD + key._secret.hex().encode() + b"\n")
         return key
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> DrawKey:
         """The key of a file that `make` wrote. Others must not be able to read it."""
         source = Path(path)
-        if os.name == "posix" and source.stat().st_mode & 0o077:
-            msg = f"{source.name} can be read by others; chmod 600 it, or make another key"
-            raise FileFormatError(msg)
-        content = source.read_bytes()
+        content = read_private(source, "key for repeated draws")
         digits = content.removeprefix(HEAD).strip()
         if not content.startswith(HEAD) or len(digits) != 2 * KEY_BYTES:
             msg = f"{source.name} is no key for repeated draws; DrawKey.make(path) makes one"

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.city.read.network import need
+from panda_mdp.base.packages import need
 from panda_mdp.errors import BudgetError, InvalidInputError, SnapError
-from panda_mdp.frames.drawing import HELD, OUTSIDE, Drawer, Rows, Sampler
+from panda_mdp.frames.drawing import HELD, OUTSIDE, Batch, Drawer, FrameSummary, Sampler
 from panda_mdp.frames.key import DrawKey
-from panda_mdp.frames.summary import FrameSummary
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.snapping import snap_values
 from panda_mdp.table.mechanism import Mechanism
 
 Frame = TypeVar("Frame")
-Fate = Literal["refuse", "drop", "null"]
-FATES = ("refuse", "drop", "null")
+Uncovered = Literal["refuse", "drop", "null"]
+"""What becomes of rows that are not covered."""
 Period = Literal["hour", "day", "week", "month"]
 STEPS = {"hour": "h", "day": "D", "week": "W", "month": "M"}
 PREFIX = "reported"
+DEGREES = 4326
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what; `record` instead of `lat` and `lon` for records."""
+    """Which columns hold what; `record` instead of `lat` and `lon` for records.
+
+    >>> Columns(record="age", person="user").true
+    ['age']
+    """
 
     lat: str = "lat"
     lon: str = "lon"
@@ -36,11 +40,26 @@ class Columns:
     person: str | None = None
     time: str | None = None
     period: str | None = None
+    """hour, day, week or month (UTC) of `time`; without `time` a column that says the period."""
+    keep: bool = False
+    """Whether the true columns stay beside the reports."""
 
     @property
     def true(self) -> list[str]:
         """The columns that hold secrets."""
         return [self.lat, self.lon] if self.record is None else [self.record]
+
+    @property
+    def dropped(self) -> list[str]:
+        """Those that do not stay."""
+        return [] if self.keep else self.true
+
+    @property
+    def read(self) -> list[str]:
+        """All columns that are looked at."""
+        period = self.period if self.time is None else None
+        named = (*self.true, self.person, self.time, period)
+        return [name for name in named if name is not None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,30 +101,25 @@ class Reports:
 def perturb(
     frame: Frame,
     mechanism: Mechanism | PandaTable,
+    columns: Columns | None = None,
     *,
-    lat: str = "lat",
-    lon: str = "lon",
-    record: str | None = None,
     limit: float = 0.5,
-    outside: Fate = "refuse",
-    person: str | None = None,
-    time: str | None = None,
-    period: str | None = None,
+    outside: Uncovered = "refuse",
     key: DrawKey | None = None,
     budget: float | None = None,
-    keep: bool = False,
     summary: FrameSummary | None = None,
 ) -> Frame:
     """Draw a report for every row; the same kind of frame comes back.
 
-    `frame` is a frame of pandas, GeoPandas, Polars (lazy too), PyArrow or DuckDB. Places are the
-    columns `lat` and `lon` in degrees (a GeoPandas frame's own points), snapped to the nearest
-    record within `limit` km; or `record` names a column of indices into the domain, of labels where
-    its records have labels, of numbers where the domain is `from_values`: those are snapped to the
-    nearest value within `limit`, in the domain's unit. Columns `reported_lat` and `reported_lon`,
-    and `reported` for labels or indices, take the place of the true ones, which are
-    dropped unless `keep`; all others stay as they are. Rows beyond the limit or without a place are
-    refused, dropped or null, as `outside` says; so are those that a budget holds back.
+    `frame` is a frame of pandas, GeoPandas, Polars (lazy too), PyArrow or DuckDB; `columns` says
+    what its columns are. Places are the columns `lat` and `lon` in degrees (a GeoPandas frame's own
+    points), snapped to the nearest record within `limit` km; or `record` names a column of indices
+    into the domain, of labels where its records have labels, of numbers where the domain is
+    `from_values`: those are snapped to the nearest value within `limit`, in the domain's unit.
+    Columns `reported_lat` and `reported_lon`, and `reported` for labels or indices, take the place
+    of the true ones, which are dropped unless `keep`; all others stay as they are. Rows beyond the
+    limit or without a place are refused, dropped or null, as `outside` says; so are those that a
+    budget holds back.
 
     Without `key` every row is an independent draw, and a person in n rows spends n epsilon. With a
     key and the column `person`, repeats of a record in a period are the same draw (docs/frames.md
@@ -118,13 +132,7 @@ def perturb(
     row, and n rows cost at most n times both.
     """
     perturber = Perturber(
-        mechanism,
-        Columns(lat, lon, record, person, time, period),
-        limit=limit,
-        outside=outside,
-        key=key,
-        budget=budget,
-        keep=keep,
+        mechanism, columns or Columns(), limit=limit, outside=outside, key=key, budget=budget
     )
     return perturber.frame(frame, summary)
 
@@ -138,13 +146,12 @@ class Perturber:
         columns: Columns,
         *,
         limit: float = 0.5,
-        outside: Fate = "refuse",
+        outside: Uncovered = "refuse",
         key: DrawKey | None = None,
         budget: float | None = None,
-        keep: bool = False,
     ) -> None:
-        if outside not in FATES:
-            msg = f"outside is {outside!r}; choose one of {', '.join(FATES)}"
+        if outside not in (choices := get_args(Uncovered)):
+            msg = f"outside is {outside!r}; choose one of {', '.join(choices)}"
             raise InvalidInputError(msg)
         if columns.time is not None and columns.period not in STEPS:
             msg = f"period is {columns.period!r}; with time=... it is one of {', '.join(STEPS)}"
@@ -163,7 +170,7 @@ class Perturber:
         self.labels = mechanism.problem.domain.labels
         self.values = mechanism.problem.domain.values
         self.columns = columns
-        self.limit, self.outside, self.keep = limit, outside, keep
+        self.limit, self.outside = limit, outside
         self.key, self.budget = key, budget
         # Refuses a budget or a limit that cannot be, before any row is read.
         self.drawer()
@@ -179,9 +186,7 @@ class Perturber:
 
     def frame(self, frame: Frame, summary: FrameSummary | None = None) -> Frame:
         """Perturb a frame of any known kind."""
-        from panda_mdp.frames import skins
-
-        result: Frame = skins.perturb_frame(self, frame, summary)
+        result: Frame = perturb_frame(self, frame, summary)
         return result
 
     def batches(self, batches: Any, summary: FrameSummary | None = None) -> Iterator[Any]:
@@ -197,7 +202,7 @@ class Perturber:
         """Perturb a frame that is in memory, by narwhals."""
         narwhals = narwhals_of()
         wrapped = narwhals.from_native(frame, eager_only=True)
-        drawn = self.fates(drawer.draw(self._rows(wrapped)))
+        drawn = self.refused(drawer.draw(self._rows(wrapped)))
         backend = narwhals.get_native_namespace(wrapped)
         fresh = []
         for name, values in self.reports.columns(drawn).items():
@@ -205,7 +210,7 @@ class Perturber:
             series = narwhals.new_series(name, values, kind, backend=backend)
             plain = isinstance(values, list) or np.issubdtype(values.dtype, np.integer)
             fresh.append(series if plain else _null(series))
-        result = wrapped.drop([] if self.keep else self.columns.true).with_columns(*fresh)
+        result = wrapped.drop(self.columns.dropped).with_columns(*fresh)
         if self.outside == "drop" and (drawn < 0).any():
             result = result.filter((drawn >= 0).tolist())
         return result.to_native()
@@ -219,7 +224,7 @@ class Perturber:
         different = {type(name) for name in self.reports.names}
         return kinds.get(different.pop()) if len(different) == 1 else None
 
-    def fates(self, drawn: IntArray) -> IntArray:
+    def refused(self, drawn: IntArray) -> IntArray:
         """The draws, or an error where some rows have none and that is to be refused."""
         if self.outside == "refuse" and (drawn == HELD).any():
             msg = (
@@ -235,12 +240,10 @@ class Perturber:
             raise SnapError(msg)
         return drawn
 
-    def _rows(self, frame: Any) -> Rows:
+    def _rows(self, frame: Any) -> Batch:
         columns = self.columns
-        named = [*columns.true, columns.person, columns.time]
-        named += [columns.period] if columns.time is None else []
-        for name in named:
-            if name is not None and name not in frame.columns:
+        for name in columns.read:
+            if name not in frame.columns:
                 msg = f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
                 raise InvalidInputError(msg)
         for name in self.reports.columns(np.empty(0, dtype=np.int64)):
@@ -248,21 +251,12 @@ class Perturber:
                 msg = f"there is a column {name!r} already; rename it"
                 raise InvalidInputError(msg)
         person = None if columns.person is None else frame[columns.person].to_arrow()
+        rows = Batch(person=person, period=self._period(frame), step=self._step)
         if columns.record is not None:
-            return Rows(
-                record=self._records(frame[columns.record]),
-                snapped=self.values is not None,
-                person=person,
-                period=self._period(frame),
-                step=self._step,
-            )
-        return Rows(
-            lat=numbers(frame[columns.lat], columns.lat),
-            lon=numbers(frame[columns.lon], columns.lon),
-            person=person,
-            period=self._period(frame),
-            step=self._step,
-        )
+            record = self._records(frame[columns.record])
+            return replace(rows, record=record, snapped=self.values is not None)
+        lat, lon = (numbers(frame[name], name) for name in columns.true)
+        return replace(rows, lat=lat, lon=lon)
 
     def _records(self, series: Any) -> IntArray:
         """Records of a column: nearest to its numbers, by their labels, or their indices."""
@@ -287,11 +281,7 @@ class Perturber:
 
 def narwhals_of() -> Any:
     """The package narwhals, or an error that says how to get it."""
-    try:
-        import narwhals
-    except ImportError as error:
-        raise need("narwhals", "perturbing frames", "frames") from error
-    return narwhals
+    return need("narwhals", "perturbing frames", "frames")
 
 
 def _null(series: Any) -> Any:
@@ -346,3 +336,81 @@ def periods(series: Any, name: str, step: str) -> Any:
         # 1970 began on a Thursday.
         return (moments.astype("datetime64[D]").astype(np.int64) + 3) // 7
     return moments.astype(f"datetime64[{STEPS[step]}]").astype(np.int64)
+
+
+def perturb_frame(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
+    """Perturb a frame by what it is."""
+    kind = f"{type(frame).__module__}.{type(frame).__name__}"
+    for package, name, perturb_kind in KINDS:
+        if package in kind and kind.endswith(name):
+            return perturb_kind(perturber, frame, summary)
+    try:
+        return perturber.eager(frame, perturber.drawer(summary))
+    except TypeError as error:
+        msg = (
+            f"{kind} is no frame that is known; give one of pandas, GeoPandas, Polars, PyArrow or "
+            "DuckDB, or columns by mechanism.sample(records)"
+        )
+        raise InvalidInputError(msg) from error
+
+
+def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
+    """A GeoDataFrame's points become reported points, in its own reference system."""
+    import geopandas
+
+    if set(perturber.columns.true) <= set(frame.columns):
+        return perturber.eager(frame, perturber.drawer(summary))
+    if frame.crs is None:
+        msg = "the frame names no reference system; frame.set_crs('EPSG:4326') says degrees"
+        raise InvalidInputError(msg)
+    if not (frame.geom_type.dropna() == "Point").all():
+        msg = "some rows are no points; frame.representative_point() makes points of areas"
+        raise InvalidInputError(msg)
+    degrees = frame.geometry.to_crs(DEGREES)
+    rest = frame.drop(columns=frame.geometry.name)
+    lat, lon = perturber.columns.true
+    placed = rest.assign(**{lat: degrees.y.to_numpy(), lon: degrees.x.to_numpy()})
+    result = perturber.eager(placed, perturber.drawer(summary))
+    points = geopandas.points_from_xy(result["reported_lon"], result["reported_lat"], crs=DEGREES)
+    points = np.where(result["reported_lat"].isna(), None, points)
+    reported = geopandas.GeoSeries(points, index=result.index, crs=DEGREES).to_crs(frame.crs)
+    dropped = ["reported_lat", "reported_lon", *([lat, lon] if perturber.columns.keep else [])]
+    result = result.drop(columns=dropped)
+    if perturber.columns.keep:
+        result = result.assign(true_geometry=frame.geometry.loc[result.index])
+    return geopandas.GeoDataFrame(
+        result.assign(**{frame.geometry.name: reported}), geometry=frame.geometry.name
+    )
+
+
+def _lazy(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
+    """Drawn when the lazy frame is collected, anew each time unless there is a key."""
+    schema = perturber.eager(frame.limit(0).collect(), perturber.drawer()).schema
+
+    def draw(batch: Any) -> Any:
+        return perturber.eager(batch, perturber.drawer(summary)).cast(schema)
+
+    return frame.map_batches(
+        draw,
+        schema=schema,
+        # A filter or a limit that is moved below the draws would see, or change, true columns.
+        predicate_pushdown=False,
+        projection_pushdown=False,
+        slice_pushdown=False,
+    )
+
+
+def _relation(perturber: Perturber, relation: Any, summary: FrameSummary | None) -> Any:
+    """A relation of the same connection, over a table in memory."""
+    rows = getattr(relation, "to_arrow_table", relation.arrow)()
+    # DuckDB finds the table by the name of the variable.
+    perturbed = perturber.eager(rows, perturber.drawer(summary))  # noqa: F841
+    return relation.query("source", "SELECT * FROM perturbed")
+
+
+KINDS = (
+    ("geopandas", "GeoDataFrame", _points),
+    ("polars", "LazyFrame", _lazy),
+    ("duckdb", "DuckDBPyRelation", _relation),
+)
+"""Frames that are not simply in memory, by package and type."""

@@ -12,25 +12,19 @@ from typing import Any
 
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.frames.key import DrawKey
-from panda_mdp.frames.perturb import STEPS, Columns, Fate, Perturber
+from panda_mdp.frames.perturb import STEPS, Columns, Perturber, Uncovered
 from panda_mdp.table.mechanism import Mechanism
 
 
 def perturb(
     df: Any,
     mechanism: Mechanism,
+    columns: Columns,
     *,
     key: DrawKey,
-    person: str,
-    lat: str = "lat",
-    lon: str = "lon",
-    record: str | None = None,
     limit: float = 0.5,
-    outside: Fate = "refuse",
-    time: str | None = None,
-    period: str | None = None,
+    outside: Uncovered = "refuse",
     budget: float | None = None,
-    keep: bool = False,
 ) -> Any:
     """A Spark DataFrame with reports instead of places; options as for `pm.perturb`.
 
@@ -41,14 +35,12 @@ def perturb(
     if not isinstance(key, DrawKey):
         msg = "Spark may run a task twice; give key=... (pm.DrawKey), so that it draws once"
         raise InvalidInputError(msg)
-    columns = Columns(lat, lon, record, person, time, period)
-    perturber = Perturber(
-        mechanism, columns, limit=limit, outside=outside, key=key, budget=budget, keep=keep
-    )
+    perturber = Perturber(mechanism, columns, limit=limit, outside=outside, key=key, budget=budget)
     if budget is not None:
-        order = [person, *([] if period is None or period in STEPS else [period])]
-        order += [name for name in (time, *columns.true) if name is not None]
-        df = df.repartition(person).sortWithinPartitions(*order)
+        period = None if columns.period in STEPS else columns.period
+        order = [columns.person, period, columns.time, *columns.true]
+        df = df.repartition(columns.person)
+        df = df.sortWithinPartitions(*[name for name in order if name is not None])
     held = df.sparkSession.sparkContext.broadcast(perturber)
 
     def draw(batches: Iterator[Any]) -> Iterator[Any]:
@@ -60,7 +52,7 @@ def perturb(
 def _schema(schema: Any, perturber: Perturber) -> Any:
     from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-    dropped = [] if perturber.keep else perturber.columns.true
+    dropped = perturber.columns.dropped
     fields = [field for field in schema.fields if field.name not in dropped]
     reports, reported = perturber.reports, []
     if reports.names is not None or reports.lat is None:

@@ -128,7 +128,7 @@ def attack(
     the diameter where the unit is not km. Works on any table, one without a guarantee included.
 
     What it does not say: what an attacker gains who sees several reports, or knows more of the
-    person than the prior (`repeated`, `markov` and `home` beside this module). Epsilon bounds what
+    person than the prior (`panda_mdp.meaning.several`). Epsilon bounds what
     one report adds for every prior; these numbers are for one.
 
     >>> from panda_mdp import Domain, Problem, exponential

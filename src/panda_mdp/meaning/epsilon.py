@@ -14,10 +14,10 @@ from panda_mdp.errors import GapWarning, MethodError
 from panda_mdp.loss import distance_loss
 from panda_mdp.meaning.attack import Attack, attack
 from panda_mdp.meaning.words import distance_words, guess_between_two, guess_words
-from panda_mdp.methods.exponential import exponential
-from panda_mdp.methods.laplace import planar_laplace
+from panda_mdp.methods.adjust import remap
+from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.methods.optimal.optimal import optimal
-from panda_mdp.methods.remap import remap
+from panda_mdp.methods.planar_laplace import planar_laplace
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
 

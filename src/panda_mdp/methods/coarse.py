@@ -21,8 +21,6 @@ from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table
 from panda_mdp.table.release import release
 
-ROUNDS = 20
-"""At most this many rounds of moving the centres of clusters."""
 ROWS = 256
 """Records whose distances are computed at a time."""
 
@@ -154,35 +152,17 @@ def grid_cells(domain: Domain, side: int) -> Cells:
 def clusters(domain: Domain, count: int) -> Cells:
     """At most `count` clusters around records that are far apart, in any metric.
 
-    Starts from the farthest-first traversal and moves each centre to the member nearest to the
-    mean of its cluster's coordinates until nothing changes.
+    Centres are a farthest-first traversal from the record in the middle on; everybody joins the
+    nearest.
     """
-    centres = _spread_out(domain, min(count, domain.size))
-    everything = np.arange(domain.size)
-    for _ in range(ROUNDS):
-        cell = domain.distances(everything, centres).argmin(axis=1)
-        moved = np.array([_middle(domain, np.flatnonzero(cell == c)) for c in range(len(centres))])
-        if np.array_equal(moved, centres):
-            break
-        centres = np.unique(moved)
-    cell = domain.distances(everything, centres).argmin(axis=1)
+    points = domain.metric.embedding
+    centres = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())]
+    nearest = domain.distances(None, centres)[:, 0]
+    while len(centres) < count and nearest.max() > 0:
+        centres.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, domain.distances(None, centres[-1:])[:, 0])
+    cell = domain.distances(None, centres).argmin(axis=1)
     return Cells(cell, domain.distances(centres, centres))
-
-
-def _spread_out(domain: Domain, count: int) -> IntArray:
-    """Records that are far apart, the first being the one nearest to all coordinates' mean."""
-    chosen = [_middle(domain, np.arange(domain.size))]
-    nearest = domain.distances(None, chosen)[:, 0]
-    while len(chosen) < count and nearest.max() > 0:
-        chosen.append(int(nearest.argmax()))
-        nearest = np.minimum(nearest, domain.distances(None, chosen[-1:])[:, 0])
-    return np.array(chosen)
-
-
-def _middle(domain: Domain, members: IntArray) -> int:
-    points = domain.metric.embedding[members]
-    offset = ((points - points.mean(axis=0)) ** 2).sum(axis=1)
-    return int(members[offset.argmin()])
 
 
 def least_distances(domain: Domain, cover: Cells) -> FloatArray:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
-from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import (
     ALGORITHMS,
     Algorithm,
-    Answer,
     Lp,
     cost_scale,
     privacy_rows,
@@ -23,19 +21,16 @@ from panda_mdp.compute.highs import (
 )
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.exponential import softmax
-from panda_mdp.methods.optimal.graph import Graph, constraint_graph
-from panda_mdp.privacy.repair import repair
+from panda_mdp.methods.certify import Budget, Standing, certify
+from panda_mdp.methods.closed_forms import softmax
+from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.lp import OneLp
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import release
 
 NEAR_SHARE, NEAR_OUTPUTS = 0.1, 4
 """What the LP is free to choose by default: this share of all (record, output) pairs, and this
 many outputs of a record on average where that is more. A row with one free entry has no freedom."""
-TOLERANCES = (None, 1e-5)
-"""HiGHS's own, and a second try: entries of a column span so many orders of magnitude that it calls
-some problems infeasible, which they never are. The repair makes up for what is loose."""
 
 
 def constopt(
@@ -95,112 +90,75 @@ def constopt(
     if algorithm not in ALGORITHMS:
         msg = f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}"
         raise MethodError(msg)
-    if time_limit is not None and not time_limit > 0:
-        msg = f"time_limit is {time_limit!r}; it must be positive, in seconds, or None"
-        raise MethodError(msg)
+    budget = Budget(gap=None, time_limit=time_limit)
     require_numba("the exact repair of constopt")
-    return _Run(problem, radius, weighted, algorithm, time_limit).mechanism()
+    return certify(RestrictedLp(problem, radius, weighted, algorithm), budget).mechanism()
 
 
-@dataclass
-class _Run:
-    problem: Problem
-    radius: float | None
-    weighted: bool
-    algorithm: Algorithm
-    time_limit: float | None
-    stages: dict[str, float] = field(default_factory=dict)
-    began: float = field(default_factory=time.perf_counter)
+class RestrictedLp(OneLp):
+    """The LP over free entries and weights."""
 
-    def mechanism(self) -> Mechanism:
-        problem = self.problem
+    # HiGHS's own, and a second try: entries of a column span so many orders of magnitude that it
+    # calls some problems infeasible, which they never are. The repair makes up for what is loose.
+    tolerances = (None, 1e-5)
+
+    def __init__(
+        self,
+        problem: Problem,
+        radius: float | None,
+        weighted: bool,
+        algorithm: Algorithm,
+        solver: type[Lp] = Lp,
+    ) -> None:
+        self.problem, self.weighted = problem, weighted
+        self.algorithm, self.solver = algorithm, solver
+        self.method = "constopt" if weighted else "constopt, fixed weights"
         distance = problem.reports.distances(problem.domain)
-        exponential = softmax(-0.5 * problem.epsilon * distance)
+        self._exponential = softmax(-0.5 * problem.epsilon * distance)
         share = min(1.0, max(NEAR_SHARE, NEAR_OUTPUTS / problem.outputs_count))
-        radius = float(np.quantile(distance, share)) if self.radius is None else self.radius
-        near = distance <= radius
-        graph = constraint_graph(problem.domain, problem.epsilon)
-        form = restricted_form(near, exponential, weighted=self.weighted)
-        self._stage("form")
-        answer, stopped = self._answer(graph, form)
-        self.closure = Closure(problem.domain)
-        details = {
-            "radius": radius,
-            "near_pairs": int(near.sum()),
-            "near_share": float(near.mean()),
-            "weighted": self.weighted,
-            "edges": graph.count,
-            "stopped": stopped,
-            "highs_status": "not run" if answer is None else answer.status,
-            "highs_objective": self._objective(answer, form),
-            "iterations": 0 if answer is None else answer.iterations,
-        }
-        candidates = []
-        if answer is not None and answer.primal is not None:
-            candidates.append(self._released(form.table(answer.primal), {**details, "table": "LP"}))
-        if stopped is not Stopped.SOLVED:
-            candidates.append(self._released(exponential, {**details, "table": "exponential"}))
-        return min(candidates, key=lambda mechanism: mechanism.loss)
+        self.radius = float(np.quantile(distance, share)) if radius is None else radius
+        self._near = distance <= self.radius
 
-    def _released(self, table: FloatArray, details: dict[str, Any]) -> Mechanism:
-        repaired = repair(self.closure, table, self.problem.epsilon)
-        self._stage("repair")
-        return release(
-            self.problem,
-            repaired.matrix,
-            method="constopt" if self.weighted else "constopt, fixed weights",
-            stages=tuple(self.stages.items()),
-            details={
-                **details,
-                "closure_rounds": repaired.rounds,
-                "common_share": repaired.common_share,
-            },
-        )
-
-    def _answer(self, graph: Graph, form: Form) -> tuple[Answer | None, Stopped]:
+    def begin(self, standing: Standing) -> None:
         problem = self.problem
+        with standing.stage("form"):
+            self._form = restricted_form(self._near, self._exponential, weighted=self.weighted)
+            self._graph = constraint_graph(problem.domain, problem.epsilon)
+        self.constant = float(problem.weighted_loss.ravel() @ self._form.given)
+        self.edges = self._graph.count
+
+    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+        problem, graph, form = self.problem, self._graph, self._form
         size, outputs = problem.size, problem.outputs_count
-        scale = cost_scale(problem.weighted_loss)
         private = privacy_rows(graph.ends, problem.epsilon * graph.length, size, outputs)
-        first, second = graph.ends[:, 0], graph.ends[:, 1]
-        touched = (form.near[first] | form.near[second]).ravel()
+        touched = form.near[graph.ends].any(axis=1).ravel()
         # Pairs of far entries hold by themselves.
         private = private[np.flatnonzero(np.concatenate([touched, touched]))]
-        rows = scipy.sparse.csr_array(
-            scipy.sparse.vstack([sum_rows(size, outputs), private]) @ form.matrix
-        )
-        given = np.concatenate([sum_rows(size, outputs) @ form.given, private @ form.given])
-        upper = np.concatenate([np.ones(size), np.zeros(private.shape[0])]) - given
+        rows = scipy.sparse.vstack([sum_rows(size, outputs), private])
+        upper = np.concatenate([np.ones(size), np.zeros(private.shape[0])]) - rows @ form.given
         lower = np.concatenate([upper[:size], np.full(private.shape[0], -np.inf)])
-        cost = form.matrix.T @ (problem.weighted_loss.ravel() / scale)
-        answer: Answer | None = None
-        stopped = Stopped.FAILED
-        for tolerance in TOLERANCES:
-            lp = Lp(cost, rows, lower, upper, algorithm=self.algorithm, tolerance=tolerance)
-            self._stage("build")
-            left = self._left()
-            if left is not None and left <= 0:
-                return answer, Stopped.TIME_LIMIT
-            answer, stopped = lp.attempt(left)
-            self._stage("solve")
-            if stopped is not Stopped.FAILED:
-                break
-        return answer, stopped
+        cost = problem.weighted_loss.ravel() / cost_scale(problem.weighted_loss)
+        return form.matrix.T @ cost, scipy.sparse.csr_array(rows @ form.matrix), lower, upper
 
-    def _objective(self, answer: Answer | None, form: Form) -> float | None:
-        if answer is None or answer.objective is None:
-            return None
-        fixed = float(self.problem.weighted_loss.ravel() @ form.given)
-        return answer.objective * cost_scale(self.problem.weighted_loss) + fixed
+    def table(self, values: FloatArray) -> FloatArray:
+        return self._form.table(values)
 
-    def _left(self) -> float | None:
-        if self.time_limit is None:
-            return None
-        return self.time_limit - (time.perf_counter() - self.began)
+    def certified(self, candidate: FloatArray, standing: Standing) -> Mechanism:
+        made = "exponential" if candidate is self._exponential else "LP"
+        return super().certified(candidate, standing).with_details(table=made)
 
-    def _stage(self, name: str) -> None:
-        spent = time.perf_counter() - self.began - sum(self.stages.values())
-        self.stages[name] = self.stages.get(name, 0.0) + spent
+    def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
+        if standing.stopped is not Stopped.SOLVED:
+            yield self.certified(self._exponential, standing)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            **super().facts(),
+            "radius": self.radius,
+            "near_pairs": int(self._near.sum()),
+            "near_share": float(self._near.mean()),
+            "weighted": self.weighted,
+        }
 
 
 @dataclass(frozen=True)

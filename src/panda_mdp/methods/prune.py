@@ -1,20 +1,144 @@
-"""Fewer outputs, with proof of how little the optimum can rise."""
+"""Fewer outputs, with proof of how little the optimum can rise.
+
+A column f of an epsilon-mDP table is log-Lipschitz, f_x <= exp(epsilon d(x, x')) f_x', so it cannot
+gather on the few records where a loss d_x is large. For any kernel h(x, x') >= 0 with h(x, x) > 0,
+f_x Z_x <= sum_x' p_x' h(x, x') f_x' with Z_x = sum_x' p_x' h(x, x') exp(-epsilon d(x, x')), hence
+
+    sum_x p_x f_x d_x  <=  sum_x p_x f_x b_x,
+    b_x = min(d_x, 0) + sum_x' h(x', x) p_x' max(d_x', 0) / Z_x'.
+
+`Smoothing` takes tents h = max(0, 1 - d / R) of several radii, or b = d, the limit R -> 0,
+whichever makes the positive part of b smallest. The proof and its use are in docs/pruning.md.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.excess import Smoothing
 from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, free_bound, total_from_below
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
+
+ROUNDING = 1e-11
+"""Of the largest loss: bounds what float64 takes away in sums over all records."""
+SAMPLE = 64
+SPARSE_SHARE = 0.1
+"""Losses of which fewer are positive are worth multiplying one by one."""
+
+Kernel: TypeAlias = "FloatArray | scipy.sparse.csr_array"
+
+
+@dataclass(frozen=True)
+class Tents:
+    """Which kernels are tried."""
+
+    count: int = 4
+    """Each has half the radius of the one before."""
+    widest_nats: float = 16.0
+    """epsilon R of the widest."""
+    dense_records: int = 2048
+    """Up to this many records all pairs are kept in one array."""
+    most_pairs: int = 1 << 21
+    """Otherwise about so many at the most."""
+
+    def radii(self, widest: float) -> list[float]:
+        """From the widest on."""
+        return [widest / 2**k for k in range(self.count)]
+
+
+USUAL_TENTS = Tents()
+
+
+class Smoothing:
+    """Spreads losses over the records of one problem."""
+
+    def __init__(self, problem: Problem, tents: Tents = USUAL_TENTS) -> None:
+        self.prior = problem.prior
+        self.kernels = list(_kernels(problem, tents))
+
+    def spread(self, losses: FloatArray) -> FloatArray:
+        """b of the module's head for each column d of `losses`, shape (K, n); not negative.
+
+        For every f that is log-Lipschitz at epsilon, sum p f d <= sum p f b.
+        """
+        raised, base = np.maximum(losses, 0), np.minimum(losses, 0)
+        best, least = raised, self._size(raised)
+        for kernel in self.kernels:
+            smoothed = np.maximum(base + _product(kernel, raised), 0)
+            size = self._size(smoothed)
+            best = np.where(size < least, smoothed, best)
+            least = np.minimum(least, size)
+        return np.asarray(best + ROUNDING * np.abs(losses).max(initial=0))
+
+    def _size(self, columns: FloatArray) -> FloatArray:
+        # In units of the largest, so that squares stay in range.
+        top = float(np.abs(columns).max(initial=0.0)) or 1.0
+        return np.asarray(np.sqrt(self.prior @ (columns / top) ** 2) * top)
+
+
+def _product(kernel: Kernel, columns: FloatArray) -> FloatArray:
+    few = np.count_nonzero(columns) < SPARSE_SHARE * columns.size
+    if few and not isinstance(kernel, np.ndarray):
+        return np.asarray((kernel @ scipy.sparse.csc_array(columns)).toarray())
+    return np.asarray(kernel @ columns)
+
+
+def _kernels(problem: Problem, tents: Tents) -> Iterator[Kernel]:
+    """Matrices h(x', x) p_x' / Z_x' with x down and x' across, one for each tent."""
+    domain, epsilon, prior = problem.domain, problem.epsilon, problem.prior
+    if domain.size <= tents.dense_records:
+        between = domain.distances()
+        for radius in tents.radii(tents.widest_nats / epsilon):
+            tent = np.maximum(0.0, 1 - between / radius)
+            yield tent * _share(prior, (tent * np.exp(-epsilon * between)) @ prior)
+        return
+    widest = _affordable(domain, tents.widest_nats / epsilon, tents.most_pairs)
+    near = _near(domain, widest)
+    fade = np.exp(-epsilon * near.data)
+    for radius in tents.radii(widest):
+        height = np.maximum(0.0, 1 - near.data / radius)
+        share = _share(prior, np.asarray(_like(near, height * fade) @ prior))
+        yield _like(near, height * share[near.indices])
+
+
+def _share(prior: FloatArray, reach: FloatArray) -> FloatArray:
+    """p_x / Z_x; 0 for records without weight, whose losses count for nothing."""
+    return np.divide(prior, reach, out=np.zeros_like(prior), where=prior > 0)
+
+
+def _affordable(domain: Domain, radius: float, most_pairs: int) -> float:
+    """The radius, halved until about so many pairs lie within it."""
+    some = np.linspace(0, domain.size - 1, SAMPLE).astype(np.int64)
+    distance = domain.distances(some)
+    while np.count_nonzero(distance <= radius) * domain.size / SAMPLE > 2 * most_pairs:
+        radius /= 2
+    return radius
+
+
+def _like(pattern: scipy.sparse.csr_array, data: FloatArray) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((data, pattern.indices, pattern.indptr), shape=pattern.shape)
+
+
+def _near(domain: Domain, radius: float) -> scipy.sparse.csr_array:
+    """Distances of all pairs within a radius, both ways, and of every record to itself (0)."""
+    chunks = list(domain.pairs_within(radius))
+    own = np.arange(domain.size)
+    first = np.concatenate([own, *(i for i, _, _ in chunks), *(j for _, j, _ in chunks)])
+    second = np.concatenate([own, *(j for _, j, _ in chunks), *(i for i, _, _ in chunks)])
+    distance = np.concatenate(
+        [np.zeros(domain.size), *(d for _, _, d in chunks), *(d for _, _, d in chunks)]
+    )
+    return scipy.sparse.csr_array((distance, (first, second)), shape=(domain.size, domain.size))
+
 
 NEAR = 12
 """Kept outputs that may stand in for a dropped one."""
@@ -78,7 +202,7 @@ class Pruned(Rebuilt):
         )
 
 
-def prune(problem: Problem, cost: float) -> Pruned:
+def prune(problem: Problem, cost: float, *, tents: Tents = USUAL_TENTS) -> Pruned:
     """Leave out outputs that others can stand in for, at no more than `cost` of expected loss.
 
     Each output y that goes has a mixture q of kept ones to stand in for it, and numbers b_xy >= 0
@@ -106,7 +230,7 @@ def prune(problem: Problem, cost: float) -> Pruned:
         msg = f"cost is {cost!r}; it must be positive, in the unit of the losses"
         raise MethodError(msg)
     start = time.perf_counter()
-    choice = _Choice(problem, float(cost))
+    choice = _Choice(problem, float(cost), Smoothing(problem, tents))
     retained, bound = choice.run()
     smaller = Problem(
         problem.domain,
@@ -126,9 +250,8 @@ class _Choice:
     Columns are compared by sum_x p_x (c_xy - c_xs)^2, which mixtures of near columns make small.
     """
 
-    def __init__(self, problem: Problem, cost: float) -> None:
-        self.problem, self.cost = problem, cost
-        self.smoothing = Smoothing(problem)
+    def __init__(self, problem: Problem, cost: float, smoothing: Smoothing) -> None:
+        self.problem, self.cost, self.smoothing = problem, cost, smoothing
         # In units of the largest loss, so that squares stay in range.
         scaled = problem.loss / (float(problem.loss.max()) or 1.0)
         self.gram = scaled.T @ (problem.prior[:, None] * scaled)

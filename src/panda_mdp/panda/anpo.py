@@ -10,41 +10,27 @@ merged anchors with distances in nats and epsilon 1, and every method and audit 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
-from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.errors import MethodError
 from panda_mdp.outputs import Outputs
-from panda_mdp.panda.options import Solver
 from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
 MERGED = 1e-6
 """Budgets below this many nats become 0: the rows are then equal, which is stricter."""
-
-
 SCALED = 1e-6
 """Budgets within this share of eps d are treated as eps d, shrunk by as much."""
 
-
-class Solve(Protocol):
-    """Anything that solves a problem to a gap, possibly from a start."""
-
-    def __call__(
-        self,
-        problem: Problem,
-        gap: float,
-        *,
-        time_limit: float | None,
-        initial: FloatArray | None,
-    ) -> Mechanism: ...
+Solver = Literal["optimal", "benders", "highs"]
+"""The structured engine, Benders decomposition, or HiGHS."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +62,6 @@ class AnchorTable:
         """Probabilities of some anchors, in their order."""
         return np.asarray(self.mechanism.matrix[self.row[self.positions(anchors)]])
 
-    def spreads(self, anchor: int, others: IntArray) -> tuple[FloatArray, FloatArray]:
-        """max_y log z / z' and max_y log z' / z between an anchor's row and others', at least 0."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(self.weights(np.concatenate([[anchor], others])).astype(np.float64))
-            difference = logs[0] - logs[1:]
-        # An output that neither row has tells nothing.
-        difference = np.where(np.isnan(difference), 0.0, difference)
-        up, down = difference.max(axis=1), -difference.min(axis=1)
-        return np.maximum(0.0, up), np.maximum(0.0, down)
-
     def weights(self, anchors: IntArray) -> IntArray:
         """Integer weights of some anchors, in their order: what is sampled from."""
         return np.asarray(self.mechanism.weights[self.row[self.positions(anchors)]])
@@ -111,14 +87,10 @@ def merge(budgets: FloatArray) -> tuple[IntArray, FloatArray]:
 
 def closure(budgets: FloatArray) -> FloatArray:
     """Shortest paths: the largest metric below symmetric budgets."""
+    from panda_mdp.panda.kernels import margins
+
     table = np.array(budgets, dtype=np.float64)
-    try:
-        from panda_mdp.compute.numba.minplus import close
-    except ImportError:
-        for k in range(len(table)):
-            np.minimum(table, table[:, k, None] + table[k], out=table)
-        return table
-    close(table)
+    margins.close(table)
     return table
 
 
@@ -150,16 +122,7 @@ def anchor_problem(
     loss = np.zeros((size, outputs))
     np.add.at(loss, group, share[:, None] * losses)
     loss[:count] /= np.where(prior[:count] > 0, prior[:count], 1.0)[:, None]
-    with quiet_scale():
-        return Problem(
-            Domain.from_matrix(nats, unit="nats"),
-            Outputs.labels(range(outputs)),
-            loss,
-            1.0,
-            prior=prior / prior.sum(),
-            loss_unit=problem.loss_unit,
-            prior_source="weights of the anchors",
-        )
+    return _weighted(problem, Domain.from_matrix(nats, unit="nats"), loss, 1.0, prior)
 
 
 def scaled_problem(
@@ -172,7 +135,7 @@ def scaled_problem(
     """AnPO over the domain's own geometry, where budgets are all but eps d; else None.
 
     Then eps is shrunk to the least budget per distance, at most 1e-6 below, and no closure is
-    needed.
+    needed; the domain's own geometry makes for a sparser constraint graph than a matrix does.
     """
     if len(anchors) < 2 or weights.sum() <= 0:
         return None
@@ -180,19 +143,20 @@ def scaled_problem(
     np.fill_diagonal(distance, 1.0)
     rates = budgets / distance
     np.fill_diagonal(rates, np.inf)
-    least = float(rates.min())
-    if least < (1 - SCALED) * problem.epsilon:
+    rate = float(rates.min())
+    if rate < (1 - SCALED) * problem.epsilon:
         return None
-    return _over_anchors(problem, anchors, losses, weights, least * (1 - 1e-12))
+    domain = problem.domain.take(anchors)
+    return _weighted(problem, domain, losses, rate * (1 - 1e-12), weights)
 
 
-def _over_anchors(
-    problem: Problem, anchors: IntArray, losses: FloatArray, weights: FloatArray, epsilon: float
+def _weighted(
+    problem: Problem, domain: Domain, losses: FloatArray, epsilon: float, weights: FloatArray
 ) -> Problem:
-    """The problem restricted to anchors, at another epsilon; outputs go by their columns."""
+    """A problem over anchors; its outputs are the columns of the other's."""
     with quiet_scale():
         return Problem(
-            problem.domain.take(anchors),
+            domain,
             Outputs.labels(range(problem.outputs_count)),
             losses,
             epsilon,
@@ -209,17 +173,15 @@ def solve_anchors(
     weights: FloatArray,
     *,
     losses: FloatArray | None = None,
-    solver: Solver = "optimal",
-    gap: float = 0.01,
-    time_limit: float | None = None,
+    solver: Callable[[Problem, FloatArray | None], Mechanism],
     start: Callable[[IntArray], FloatArray] | None = None,
-) -> tuple[AnchorTable, tuple[tuple[str, float], ...]]:
-    """Solve AnPO for given budgets; returns the table and what took how long.
+) -> AnchorTable:
+    """Solve AnPO for given budgets.
 
     `losses` are what the rows of anchors are chosen for, (n, m); the anchors' own by default.
-    `start` gives rows to begin with for anchors (a previous solution), one row per anchor.
+    `solver` is one of `solver_of`. `start` gives rows to begin with for anchors (a previous
+    solution), one row per anchor.
     """
-    clock = time.perf_counter()
     own = problem.loss[anchors] if losses is None else losses
     anpo = scaled_problem(problem, anchors, own, budgets, weights)
     if anpo is not None:
@@ -227,7 +189,6 @@ def solve_anchors(
     else:
         group, closed = merge(budgets)
         anpo, count = anchor_problem(problem, own, weights, group, closed), len(closed)
-    stages = [("close budgets", time.perf_counter() - clock)]
     initial = None
     if start is not None:
         rows = start(anchors)
@@ -235,73 +196,41 @@ def solve_anchors(
         members = np.bincount(group, minlength=count)
         initial[:count] = 0.0
         np.add.at(initial, group, rows / members[group][:, None])
-    clock = time.perf_counter()
-    mechanism = solver_of(solver)(anpo, gap, time_limit=time_limit, initial=initial)
-    stages.append((f"AnPO ({solver})", time.perf_counter() - clock))
-    return AnchorTable(frozen(anchors), frozen(group), mechanism), tuple(stages)
+    return AnchorTable(frozen(anchors), frozen(group), solver(anpo, initial))
 
 
-def solver_of(name: Solver) -> Solve:
-    """The function behind a solver's name."""
-    if name == "optimal":
-        return _optimal
-    if name == "highs":
-        return _highs
-    if name == "benders":
-        return _benders
-    msg = f"solver is {name!r}; choose 'optimal', 'benders' or 'highs'"
-    raise MethodError(msg)
-
-
-def _optimal(
-    problem: Problem, gap: float, *, time_limit: float | None, initial: FloatArray | None
-) -> Mechanism:
+def solver_of(
+    name: Solver = "optimal", gap: float = 0.01, time_limit: float | None = None
+) -> Callable[[Problem, FloatArray | None], Mechanism]:
+    """The solver behind a name: of a problem, possibly from rows to begin with."""
+    from panda_mdp.methods.benders import benders
+    from panda_mdp.methods.optimal.lp import solve_lp
     from panda_mdp.methods.optimal.optimal import optimal
 
-    return optimal(problem, gap, time_limit=time_limit, initial=initial)
+    def solve(problem: Problem, initial: FloatArray | None) -> Mechanism:
+        if name == "benders":
+            return benders(problem, gap=gap, time_limit=time_limit)
+        if name == "highs":
+            return solve_lp(problem, "all", time_limit=time_limit)
+        return optimal(problem, gap, time_limit=time_limit, initial=initial)
 
-
-def _highs(
-    problem: Problem, gap: float, *, time_limit: float | None, initial: FloatArray | None
-) -> Mechanism:
-    from panda_mdp.methods.optimal.optimal import optimal
-
-    return optimal(problem, gap, "highs", time_limit=time_limit, pairs="all")
-
-
-def _benders(
-    problem: Problem, gap: float, *, time_limit: float | None, initial: FloatArray | None
-) -> Mechanism:
-    try:
-        from panda_mdp.methods.benders.benders import benders
-    except ImportError as error:
-        msg = "Benders decomposition is not part of this installation; use solver='optimal'"
-        raise MissingDependencyError(msg) from error
-    return benders(problem, gap=gap, time_limit=time_limit)
+    return solve
 
 
 def relaxed_bound(
     problem: Problem,
     anchors: IntArray,
     weights: FloatArray,
-    *,
-    solver: Solver = "optimal",
-    gap: float = 0.01,
-    time_limit: float | None = None,
+    solver: Callable[[Problem, FloatArray | None], Mechanism] | None = None,
 ) -> float | None:
     """A rigorous lower bound on the loss over anchors, by relaxed AnPO (Eq. 44, Proposition 6).
 
     Between anchors the whole eps d may be spent, with nothing for Phase I or margins: every table
     of AnPO, and the restriction of every eps-mDP table of the domain, is feasible for it.
     """
-    if len(anchors) >= 2 and weights.sum() > 0:
-        # The domain's own geometry makes for a sparser constraint graph than a matrix does.
-        own = problem.loss[anchors]
-        relaxed = _over_anchors(problem, anchors, own, weights, problem.epsilon)
-    else:
-        nats = problem.epsilon * problem.domain.distances(anchors, anchors)
-        np.fill_diagonal(nats, 0.0)
-        nats = np.minimum(nats, nats.T)
-        group = np.arange(len(anchors))
-        relaxed = anchor_problem(problem, problem.loss[anchors], weights, group, nats)
-    return solver_of(solver)(relaxed, gap, time_limit=time_limit, initial=None).lower_bound
+    nats = problem.epsilon * problem.domain.distances(anchors, anchors) * (1 + 2e-12)
+    np.fill_diagonal(nats, 0.0)
+    nats = np.maximum(nats, nats.T)
+    some = weights if weights.sum() > 0 else np.ones(len(anchors))
+    table = solve_anchors(problem, anchors, nats, some, solver=solver or solver_of())
+    return table.mechanism.lower_bound

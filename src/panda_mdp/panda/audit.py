@@ -1,25 +1,34 @@
-"""The audit of a run of PAnDA: the composed mechanism, standard definition, one user."""
+"""The audit of a run of PAnDA: the composed mechanism, standard definition, one user.
+
+One user releases a set and a report; the loss of a release R is log P_x(R) / P_x'(R), and the
+violation probability the larger, over the two hypotheses, of Pr[|loss| > eps d]. Where reports are
+not told apart, the largest loss over outputs counts for the set. The paper's definition
+(Proposition 4): two users with independent sets, the leakage at its supremum, surrogates each from
+its own set.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
-from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.accounts.composed import PairScan, scan_pairs
-from panda_mdp.panda.accounts.violation import SLACK, Definition, Violation, interval
 from panda_mdp.panda.anpo import AnchorTable
-from panda_mdp.panda.options import source_of
-from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
-from panda_mdp.panda.schemes.scheme import Scheme
+from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
+from panda_mdp.panda.selection import SLACK, Scheme, Violation, source_of
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import quantise
-from panda_mdp.privacy.sampler import BitSource, SystemBits
-from panda_mdp.space.domain import check_indices
+from panda_mdp.privacy.sampler import BitSource
+from panda_mdp.space.domain import Domain, check_indices
 
 Run = PandaResult | PandaNoGuarantee
+Definition = Literal["standard", "paper"]
+IMPOSSIBLE = -1e6
+"""Stands for the logarithm of 0 in sums: larger than any real loss, and finite."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +80,9 @@ class PandaAudit:
     epsilon: float
     delta: float
     unit: str
-    violation: float | None
-    """An upper bound on the violation probability of every pair; None where none is known."""
-    worst: tuple[int, int] | None
+    violation: float
+    """An upper bound on the violation probability of every pair; 1 where none is known."""
+    worst: tuple[int, int]
     """The pair of records with the largest bound."""
     sets: tuple[SetAudit, ...]
     """One for each user's anchor set, exact over all pairs."""
@@ -81,7 +90,7 @@ class PandaAudit:
 
     def __repr__(self) -> str:
         verdict = "holds" if self.holds else "NO GUARANTEE HOLDS"
-        bound = "unknown" if self.violation is None else f"at most {self.violation:.4g}"
+        bound = "unknown" if self.violation >= 1 else f"at most {self.violation:.4g}"
         broken = sum(1 for audited in self.sets if audited.covered_violations)
         worst = max((audited.covered_epsilon for audited in self.sets), default=0.0)
         said = f"no pair exceeds epsilon in any of {len(self.sets)} sets drawn"
@@ -108,9 +117,9 @@ def audit_panda(
 
     For every anchor set that was drawn the loss max_y |l(x, x'; A) + log z(y|s) / z(y|s')| is
     exact over all pairs x, x' of the domain. The claim is checked over the drawing of sets by the
-    account of the scheme, computed again. With `draws`, as many fresh sets are drawn for records
-    from the prior, with confidence limits; their tables are not the run's, so their rows count by
-    the budgets that any table keeps, unless the table is the same whatever anybody draws.
+    account of the scheme. With `draws`, as many fresh sets are drawn for records from the prior,
+    with confidence limits; their tables are not the run's, so their rows count by the budgets that
+    any table keeps, unless the table is the same whatever anybody draws.
     """
     if draws < 0 or not 0 < confidence < 1:
         msg = f"draws is {draws} and confidence {confidence}; give a count and a probability"
@@ -124,17 +133,15 @@ def audit_panda(
             seen[key] = audit_set(run.scheme, chosen, table)
         if len(chosen):
             sets.append(seen[key])
-    account = run.scheme.account()
-    claimed = run.guarantee
-    confirmed = claimed is not None and account is not None and account.violation <= claimed.delta
+    account, claimed = run.scheme.account, run.guarantee
     return PandaAudit(
-        holds=confirmed,
+        holds=claimed is not None and account.violation <= claimed.delta,
         claimed=claimed,
         epsilon=run.problem.epsilon,
-        delta=run.delta,
+        delta=run.scheme.delta,
         unit=run.problem.domain.unit,
-        violation=None if account is None else account.violation,
-        worst=None if account is None else account.pair,
+        violation=account.violation,
+        worst=account.pair,
         sets=tuple(sets),
         drawn=_drawn(run, draws, confidence, seed) if draws else None,
     )
@@ -143,9 +150,9 @@ def audit_panda(
 def audit_set(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> SetAudit:
     """The composed mechanism's loss for one anchor set, over all pairs of records."""
     domain, epsilon = scheme.problem.domain, scheme.problem.epsilon
-    likelihood, scan = scheme.log_likelihoods(anchors), _scan(scheme, anchors, table)
+    likelihood, scan = scheme.law.log_likelihoods(anchors), scan_of(scheme, anchors, table)
     total = scan.worst(likelihood, epsilon)
-    counted = scheme.counted(anchors)
+    counted = scheme.covered(anchors)
     covered = total if counted.all() else scan.worst(likelihood, epsilon, counted)
     return SetAudit(
         epsilon=total[0],
@@ -162,105 +169,122 @@ def audit_set(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> SetAudit
 def set_epsilon(scheme: Scheme, anchors: IntArray) -> float:
     """What a released set alone costs per unit of distance, over all pairs of records."""
     domain = scheme.problem.domain
-    none = np.zeros(domain.size, dtype=np.int64)
-    likelihood = scheme.log_likelihoods(anchors)
-    return scan_pairs(domain, likelihood, none, np.zeros((1, 1)), scheme.problem.epsilon)[0]
+    scan = PairScan(domain, np.zeros(domain.size, dtype=np.int64), np.zeros((1, 1)))
+    return scan.worst(scheme.law.log_likelihoods(anchors), scheme.problem.epsilon)[0]
 
 
 def report_epsilon(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> float:
     """What a report from a set costs per unit of distance, as if the set told nothing."""
     nothing = np.zeros(scheme.problem.size)
-    return _scan(scheme, anchors, table).worst(nothing, scheme.problem.epsilon)[0]
+    return scan_of(scheme, anchors, table).worst(nothing, scheme.problem.epsilon)[0]
 
 
-def _scan(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> PairScan:
+def scan_of(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> PairScan:
+    """The rows of all records for one released set."""
     rows, row = scheme.rows(anchors, table)
     with np.errstate(divide="ignore"):
         logs = np.log(rows.astype(np.float64))
     return PairScan(scheme.problem.domain, row, logs)
 
 
-def violation(
-    run: Run,
-    x: int,
-    x2: int,
-    *,
-    definition: Definition = "standard",
-    draws: int = 2_000,
-    confidence: float = 0.99,
-    source: BitSource | None = None,
-) -> Violation:
+@dataclass(frozen=True, eq=False)
+class PairScan:
+    """Logarithms of rows and which of them is each record's, for one released set."""
+
+    domain: Domain
+    row: IntArray
+    logs: FloatArray
+
+    @cached_property
+    def spreads(self) -> FloatArray:
+        """max over outputs of log z_a - log z_b between all rows, (n, n)."""
+        from panda_mdp.panda.kernels import anchors
+
+        # An output that no row has tells nothing; one that some rows lack tells everything.
+        used = np.isfinite(self.logs).any(axis=0)
+        logs = np.ascontiguousarray(np.maximum(self.logs[:, used], IMPOSSIBLE))
+        return np.asarray(anchors.row_spreads(logs))
+
+    def worst(
+        self, likelihood: FloatArray, epsilon: float, counted: BoolArray | None = None
+    ) -> tuple[float, tuple[int, int], int]:
+        """Largest loss per distance, its pair, and the pairs beyond epsilon."""
+        from panda_mdp.panda.kernels import anchors, distance
+
+        size = self.domain.size
+        covered = np.ones(size, dtype=bool) if counted is None else counted
+        worst, partner, beyond = anchors.composed_rates(
+            distance.coordinates(self.domain.metric, np.arange(size)),
+            likelihood,
+            self.row,
+            self.spreads,
+            covered,
+            epsilon * (1 + SLACK),
+            SLACK,
+        )
+        x = int(worst[1:].argmax()) + 1
+        pair = (int(partner[x]), x)
+        certain = worst[x] * self.domain.distance(*pair) > -IMPOSSIBLE / 2
+        return float("inf") if certain else float(worst[x]), pair, int(beyond.sum())
+
+
+def violation(run: Run, x: int, x2: int, *, definition: Definition = "standard") -> Violation:
     """The violation probability of a pair of records in a run of PAnDA.
 
     Standard: all releases are enumerated for balls, all sets for at most 14 candidates; otherwise
-    `draws` sets of each hypothesis give confidence limits, which cannot see below about 5 / draws
-    and never claim to, and the surrogates of one set are enumerated for an upper bound; the
-    smaller counts. Exact only where the table is the same whatever the user draws. Paper's: two
-    users, exact up to surrogates that are together rarer than delta / 1000.
+    the surrogates of one set are enumerated for an upper bound. Exact only where the table is the
+    same whatever the user draws. Paper's: two users, surrogates of independent sets.
     """
     scheme = run.scheme
-    domain = scheme.problem.domain
-    pair = check_indices([x, x2], domain.size, "records", MethodError)
+    pair = check_indices([x, x2], scheme.problem.size, "records", MethodError)
     if pair[0] == pair[1]:
         msg = "a record has no privacy loss against itself; give two different records"
         raise MethodError(msg)
-    settled = scheme.settled(run.anchor_sets, run.tables)
+    table = scheme.settled(run.anchor_sets, run.tables)
+    if definition == "standard":
+        return scheme.violation(table, pair)
     if definition == "paper":
-        return scheme.paper_violation(settled, pair)
-    if definition != "standard":
-        msg = f"definition is {definition!r}; choose 'standard' or 'paper'"
-        raise MethodError(msg)
-    distance = domain.distance(int(pair[0]), int(pair[1]))
-    limit = scheme.problem.epsilon * distance
-    everything = scheme.enumeration(settled, pair)
-    if everything is not None:
-        return everything.violation(limit, distance, run.delta)
-    lower, upper = 0.0, 0.0
-    bits = SystemBits() if source is None else source
-    for k in (0, 1):
-        record, other = int(pair[k]), pair[1 - k : 2 - k]
-        certain = possible = 0
-        for _ in range(draws):
-            low, high = _beyond(scheme, settled, record, other, bits)
-            certain, possible = certain + low, possible + high
-        lower = max(lower, interval(certain, draws, confidence)[0])
-        upper = max(upper, interval(possible, draws, confidence)[1])
-    bound = scheme.pair_bound(pair)
-    if bound < upper:
-        effective = scheme.problem.epsilon if bound <= run.delta else float("inf")
-        return Violation(min(lower, bound), bound, effective, "surrogates of one set")
-    method = f"{draws:,} sets, {confidence:.0%} confidence"
-    return Violation(lower, upper, float("inf"), method)
+        return scheme.paper_violation(table, pair)
+    msg = f"definition is {definition!r}; choose 'standard' or 'paper'"
+    raise MethodError(msg)
 
 
 def _drawn(run: Run, draws: int, confidence: float, seed: int | None) -> DrawAudit:
     """Draw records from the prior and sets from them; look at all pairs with that record."""
-    scheme = run.scheme
-    bits = source_of(seed)
+    scheme, bits = run.scheme, source_of(seed)
     row = quantise(scheme.problem.prior[None, :])[0]
     records = np.searchsorted(np.cumsum(row), bits.integers(draws), side="right")
-    settled = scheme.settled(run.anchor_sets, run.tables)
-    certain = possible = 0
-    for record in records:
-        others = np.delete(np.arange(scheme.problem.size), record)
-        low, high = _beyond(scheme, settled, int(record), others, bits)
-        certain, possible = certain + low, possible + high
-    low_limit = interval(certain, draws, confidence)[0]
-    high_limit = interval(possible, draws, confidence)[1]
-    return DrawAudit(draws, certain, possible, low_limit, high_limit, confidence)
+    table = scheme.settled(run.anchor_sets, run.tables)
+    found = [exceeds(scheme, table, int(record), bits) for record in records]
+    certain, possible = (sum(column) for column in zip(*found, strict=True))
+    low = interval(certain, draws, confidence)[0]
+    high = interval(possible, draws, confidence)[1]
+    return DrawAudit(draws, certain, possible, low, high, confidence)
 
 
-def _beyond(
-    scheme: Scheme, settled: AnchorTable | None, record: int, others: IntArray, bits: BitSource
+def exceeds(
+    scheme: Scheme, table: AnchorTable | None, record: int, bits: BitSource
 ) -> tuple[bool, bool]:
-    """Whether a fresh set of a record certainly, or possibly, exceeds eps d for one of others."""
-    anchors = scheme.draw(record, bits)
+    """Whether a fresh set of a record certainly, or possibly, exceeds eps d for some other."""
+    anchors = scheme.law.draw(record, bits)
     if len(anchors) == 0:
         return True, True
-    domain = scheme.problem.domain
-    likelihood = scheme.log_likelihoods(anchors)
-    spreads = scheme.spreads(settled, anchors, record, others)
-    low, high = spreads.losses(likelihood[record] - likelihood[others])
-    limit = scheme.problem.epsilon * domain.metric.pairs(np.full(len(others), record), others)
+    others = np.delete(np.arange(scheme.problem.size), record)
+    low, high = scheme.losses(table, anchors, record, others)
+    distance = scheme.problem.domain.metric.pairs(np.full(len(others), record), others)
+    limit = scheme.problem.epsilon * distance
     room = SLACK * (1 + limit)
     return bool((low > limit + room).any()), bool((high > limit - room).any())
+
+
+def interval(count: int, draws: int, confidence: float) -> tuple[float, float]:
+    """Clopper and Pearson's confidence limits, each one-sided at `confidence`.
+
+    >>> [round(limit, 4) for limit in interval(0, 1000, 0.99)]
+    [0.0, 0.0046]
+    """
+    from scipy.stats import beta  # slow to import, and needed only here
+
+    low = 0.0 if count == 0 else float(beta.ppf(1 - confidence, count, draws - count + 1))
+    high = 1.0 if count == draws else float(beta.ppf(confidence, count + 1, draws - count))
+    return low, high

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
 
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.accounts.certificate import MOST_RECORDS
-from panda_mdp.panda.options import Options, check_delta
-from panda_mdp.panda.schemes.ball_scheme import BallScheme
-from panda_mdp.panda.schemes.scheme import Scheme, Selection
-from panda_mdp.panda.selection.ball import BallAnchors
-from panda_mdp.panda.selection.bernoulli import BernoulliAnchors, Decay
-from panda_mdp.panda.selection.candidates import spread_out
+from panda_mdp.panda.balls import BallAnchors, BallScheme
+from panda_mdp.panda.candidates import spread_out
+from panda_mdp.panda.certificate import MOST_RECORDS
+from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme, Decay
+from panda_mdp.panda.selection import (
+    PandaOptions,
+    Scheme,
+    Selection,
+    check_choice,
+    check_delta,
+    check_rules,
+)
 from panda_mdp.problem import Problem
 
 Family = Literal["ball", "candidates", "coins"]
-FAMILIES: tuple[Family, ...] = ("ball", "candidates", "coins")
 PARTS = (1.0, 0.25, 0.0625)
 """Parts of delta that a ball may miss its record with: larger balls cost less when missed."""
 FEW = 300
@@ -62,9 +67,10 @@ class Trial:
 class Calibration:
     """What fits (epsilon, delta), as a frontier of loss, download and what the upload tells.
 
-    `selection` (with its `delta_selection`) goes to `panda` with the same problem and delta; it is
-    the one of least loss that is not degenerate. None where nothing fits, or only the whole table
-    for everybody, which `optimal(problem)` gives without a Phase I; `binding` then says why.
+    `selection` goes to `panda` with the same problem and delta (and the `delta_selection` of `best`
+    in its options); it is the one of least loss that is not degenerate. None where nothing fits, or
+    only the whole table for everybody, which `optimal(problem)` gives without a Phase I; `binding`
+    then says why.
     """
 
     frontier: tuple[Trial, ...]
@@ -84,26 +90,6 @@ class Calibration:
         """Of the best trial."""
         return None if self.best is None else self.best.selection
 
-    @property
-    def delta_selection(self) -> float:
-        """Of the best trial: Phase I's part of delta."""
-        return 0.0 if self.best is None else self.best.delta_selection
-
-    @property
-    def loss(self) -> float | None:
-        """Of the best trial."""
-        return None if self.best is None else self.best.loss
-
-    @property
-    def anchors(self) -> float | None:
-        """Of the best trial: rows that a user downloads, on average."""
-        return None if self.best is None else self.best.anchors
-
-    @property
-    def degenerate(self) -> bool:
-        """Whether the whole table for everybody is all that fits."""
-        return self.best is None and bool(self.frontier)
-
     def __repr__(self) -> str:
         best = self.best
         if best is None:
@@ -116,36 +102,60 @@ class Calibration:
         )
 
 
+@dataclass(frozen=True)
+class SearchSpace:
+    """What `calibrate` looks at, and the limits that it keeps."""
+
+    families: Sequence[Family] = ("ball", "candidates", "coins")
+    most_anchors: float | None = None
+    """Rows that a user downloads on average, at most."""
+    most_selection_epsilon: float | None = None
+    """What the upload alone may tell per unit of distance, at most."""
+    centre_shares: Sequence[float] = (0.1, 0.2, 0.3, 0.45, 0.6)
+    """Shares of epsilon for the centre of a ball."""
+    rounds: int = 1
+    """How often shares half-way from the best ball to its neighbours are looked at."""
+    candidate_counts: Sequence[int] | None = None
+    """Sizes of public candidate sets; all records, half and a quarter of them where None."""
+    decays: Sequence[Decay] = ("power", "exponential", "logistic")
+    rates: Sequence[float] | None = None
+    """Rates of the decays; a few by the domain's size where None."""
+
+    def __post_init__(self) -> None:
+        for family in self.families:
+            check_choice("a family", family, Family)
+        rows, upload = self.most_anchors, self.most_selection_epsilon
+        shares = [0 < share < 1 for share in self.centre_shares]
+        check_rules(
+            self,
+            ("most_anchors", rows is None or rows > 0, "a user downloads at least a row"),
+            ("most_selection_epsilon", upload is None or upload >= 0, "it is at least 0, or None"),
+            ("centre_shares", all(shares), "a share of epsilon lies between 0 and 1"),
+        )
+
+    def counts(self, size: int) -> list[int]:
+        """Sizes of candidate sets of a domain, ascending."""
+        given = self.candidate_counts
+        return sorted({size, size // 2, max(1, size // 4)} if given is None else set(given))
+
+
 def calibrate(
     problem: Problem,
     delta: float = 1e-7,
+    search: SearchSpace | None = None,
     *,
-    families: Sequence[Family] = FAMILIES,
-    most_anchors: float | None = None,
-    most_selection_epsilon: float | None = None,
-    centre_shares: Sequence[float] = (0.1, 0.2, 0.3, 0.45, 0.6),
-    candidate_counts: Sequence[int] | None = None,
-    decays: Sequence[Decay] = ("power", "exponential", "logistic"),
-    alphas: Sequence[float] | None = None,
-    rates: Sequence[float] | None = None,
-    radii: Sequence[float] | None = None,
-    splits: Sequence[float] = (0.0, 0.5),
-    rounds: int = 1,
     gap: float = 0.02,
 ) -> Calibration:
     """What keeps (epsilon, delta), given what may be downloaded and what the upload may tell.
 
-    `most_anchors` bounds the rows that a user downloads on average, `most_selection_epsilon` what
-    the upload alone may tell per unit of distance. Three families:
+    Three families:
 
-    - "ball": a private centre, for `centre_shares` of epsilon, each with balls that miss their
-      record with all of delta, a quarter and a sixteenth; then, `rounds` times, the shares half-way
-      from the best to its neighbours, and balls that miss a quarter as often; one table serves
-      everybody;
-    - "candidates": public candidate sets of `candidate_counts` records that serve the others,
-      selected alike by everybody: the upload tells nothing;
-    - "coins": the paper's decays, with `alphas`, `rates`, `radii` (fractions of the diameter by
-      default) and `splits`, the share of delta that Phase I may use.
+    - "ball": a private centre, for shares of epsilon, each with balls that miss their record with
+      all of delta, a quarter and a sixteenth; then the shares half-way from the best to its
+      neighbours, and balls that miss a quarter as often; one table serves everybody;
+    - "candidates": public candidate sets of records that serve the others, selected alike by
+      everybody: the upload tells nothing;
+    - "coins": the paper's decays, also with half of delta for Phase I where that may rescue them.
 
     Losses are exact, over the prior, the draws and the reports. Conditions are checked from cheap
     to dear, so what cannot fit costs little.
@@ -154,55 +164,49 @@ def calibrate(
     if delta == 0:
         msg = "delta is 0, and a selection always leaves a chance of no anchor; give delta > 0"
         raise MethodError(msg)
-    _check_limits(most_anchors, most_selection_epsilon, centre_shares, splits)
-    unknown = [family for family in families if family not in FAMILIES]
-    if unknown:
-        msg = f"there is no family {unknown[0]!r}; choose from {', '.join(FAMILIES)}"
-        raise MethodError(msg)
+    search = search or SearchSpace()
+    options = PandaOptions(gap=gap)
     tried: list[Trial] = []
-    if "ball" in families:
-        first: dict[float, BallScheme] = {}
-
-        def weigh(share: float, part: float) -> Trial:
-            if share not in first:
-                ball = BallAnchors(share * problem.epsilon, part * delta)
-                first[share] = ball.scheme(problem, delta, Options(gap=gap))
-            around, spent = first[share], share * problem.epsilon
-            within = most_selection_epsilon is None or spent <= most_selection_epsilon
-            if within and spent < problem.epsilon:
-                around = around.missing(part * delta)
-            return _weigh(around, spent, most_anchors, most_selection_epsilon)
-
-        settings = [(share, part) for share in sorted(set(centre_shares)) for part in PARTS]
-        balls = {setting: weigh(*setting) for setting in settings}
-        for _ in range(rounds):
-            for setting in _between(balls):
-                balls[setting] = weigh(*setting)
-        tried += [balls[setting] for setting in sorted(balls)]
-    counts = _counts(problem.size, candidate_counts)
-    if "candidates" in families:
-        for count in counts:
+    if "ball" in search.families:
+        tried += _balls(problem, delta, search, options)
+    if "candidates" in search.families:
+        for count in search.counts(problem.size):
             selection = BernoulliAnchors.alike(problem.domain, count, delta, problem)
-            scheme = selection.scheme(problem, delta, Options(gap=gap))
-            tried.append(_weigh(scheme, 0.0, most_anchors, most_selection_epsilon))
-    if "coins" in families:
-        for selection in _decaying(problem, delta, decays, alphas, rates, radii, counts):
+            tried.append(_weigh(selection.scheme(problem, delta, options), 0.0, search))
+    if "coins" in search.families:
+        for selection in _decaying(problem, delta, search):
+            tried.append(_toss(selection.scheme(problem, delta, options), search))
             # A quantile of the leakage can rescue what the supremum misses.
-            for split in sorted(set(splits) | {0.0}):
-                if split > 0 and not _rescuable(tried[-1], problem.size):
-                    continue
-                options = Options(delta_selection=split * delta, gap=gap)
-                tried.append(
-                    _toss(problem, selection, delta, options, most_anchors, most_selection_epsilon)
-                )
+            if _rescuable(tried[-1], problem.size):
+                halved = replace(options, delta_selection=delta / 2)
+                tried.append(_toss(selection.scheme(problem, delta, halved), search))
     frontier = _frontier([trial for trial in tried if trial.fits])
-    only = frontier and all(trial.degenerate for trial in frontier)
-    return Calibration(
-        frontier=frontier,
-        delta=delta,
-        binding="" if frontier and not only else _binding(problem, delta, tried),
-        tried=tuple(tried),
-    )
+    useful = any(not trial.degenerate for trial in frontier)
+    binding = "" if useful else _binding(problem, delta, tried)
+    return Calibration(frontier, delta, binding, tuple(tried))
+
+
+def _balls(
+    problem: Problem, delta: float, search: SearchSpace, options: PandaOptions
+) -> Iterator[Trial]:
+    """Balls by the share of epsilon for the centre and the part of delta for a miss."""
+    first: dict[float, BallScheme] = {}
+
+    def weigh(share: float, part: float) -> Trial:
+        spent = share * problem.epsilon
+        if share not in first:
+            first[share] = BallAnchors(spent, part * delta).scheme(problem, delta, options)
+        around, most = first[share], search.most_selection_epsilon
+        if most is None or spent <= most:
+            around = around.missing(part * delta)
+        return _weigh(around, spent, search)
+
+    shares = sorted(set(search.centre_shares))
+    balls = {(share, part): weigh(share, part) for share in shares for part in PARTS}
+    for _ in range(search.rounds):
+        for setting in _between(balls):
+            balls[setting] = weigh(*setting)
+    yield from (balls[setting] for setting in sorted(balls))
 
 
 def _rescuable(trial: Trial, size: int) -> bool:
@@ -226,108 +230,54 @@ def _between(balls: dict[tuple[float, float], Trial]) -> list[tuple[float, float
     return [*((other, part) for other in near), (share, part / 4)]
 
 
-def _counts(size: int, given: Sequence[int] | None) -> list[int]:
-    return sorted({size, size // 2, max(1, size // 4)} if given is None else set(given))
-
-
-def _decaying(
-    problem: Problem,
-    delta: float,
-    decays: Sequence[Decay],
-    alphas: Sequence[float] | None,
-    rates: Sequence[float] | None,
-    radii: Sequence[float] | None,
-    counts: Sequence[int],
-) -> Iterator[BernoulliAnchors]:
+def _decaying(problem: Problem, delta: float, search: SearchSpace) -> Iterator[BernoulliAnchors]:
     domain, size = problem.domain, problem.size
     few = size <= FEW
-    strengths = (0.95, 1 - delta / 4) if alphas is None else tuple(alphas)
-    speeds = ((0.5, 0.1, 0.01) if few else (0.1,)) if rates is None else tuple(rates)
-    if radii is None:
-        radii = [domain.diameter / part for part in ((50, 10, 1) if few else (50,))]
+    counts = search.counts(size)
+    rates = search.rates or ((0.5, 0.1, 0.01) if few else (0.1,))
+    radii = [domain.diameter / part for part in ((50, 10, 1) if few else (50,))]
+    alphas = (0.95, 1 - delta / 4)
     for count in counts if few else counts[-1:]:
         candidates = spread_out(domain, count) if count < size else None
-        for decay in decays:
-            for alpha in strengths:
-                for rate in speeds:
-                    for radius in radii:
-                        yield BernoulliAnchors(
-                            decay, alpha, rate, radius, candidates=candidates, neighbours=size
-                        )
+        for decay, alpha, rate, radius in product(search.decays, alphas, rates, radii):
+            yield BernoulliAnchors(
+                decay, alpha, rate, radius, candidates=candidates, neighbours=size
+            )
 
 
-def _toss(
-    problem: Problem,
-    selection: BernoulliAnchors,
-    delta: float,
-    options: Options,
-    most_anchors: float | None,
-    most_epsilon: float | None,
-) -> Trial:
+def _toss(scheme: CoinScheme, search: SearchSpace) -> Trial:
     """A selection with a decay: what cannot fit is seen before budgets are computed."""
-    scheme = selection.scheme(problem, delta, options)
-    near = len(scheme.law.all_rows.anchor) / problem.size
-    work = (problem.size * near) ** 2
-    cost, epsilon = scheme.conditions.cost.rate, problem.epsilon
+    problem = scheme.problem
+    work = len(scheme.law.all_rows.anchor) ** 2
+    cost, epsilon = scheme.selection_epsilon, problem.epsilon
     failure, excess = "", 1.0
     if cost > epsilon:
         failure, excess = "cost", cost / epsilon
     elif problem.size > MOST_RECORDS or work > MARGIN_WORK:
         failure, excess = "size", max(problem.size / MOST_RECORDS, work / MARGIN_WORK)
     if failure:
-        share = options.delta_selection
-        return Trial(selection, share, scheme.expected_anchors, cost, None, failure, excess)
-    return _weigh(scheme, cost, most_anchors, most_epsilon)
+        share = scheme.options.delta_selection
+        anchors = scheme.expected_anchors
+        return Trial(scheme.selection, share, anchors, cost, None, failure, excess)
+    return _weigh(scheme, cost, search)
 
 
-def _weigh(
-    scheme: Scheme, cost: float, most_anchors: float | None, most_epsilon: float | None
-) -> Trial:
+def _weigh(scheme: Scheme, cost: float, search: SearchSpace) -> Trial:
     """A trial: limits, then the certificate, then the loss."""
-    share, size = scheme.options.delta_selection, scheme.problem.size
+    selection, share = scheme.selection, scheme.options.delta_selection
+    most_epsilon, most_anchors = search.most_selection_epsilon, search.most_anchors
     if most_epsilon is not None and cost > most_epsilon:
         excess = cost / most_epsilon if most_epsilon > 0 else np.inf
-        return Trial(scheme.selection, share, 0.0, cost, None, "upload", excess)
+        return Trial(selection, share, 0.0, cost, None, "upload", excess)
     failure = scheme.failure
     if failure is not None:
         excess = failure.value / failure.limit if failure.limit else np.inf
-        return Trial(scheme.selection, share, 0.0, cost, None, "surrogates", excess)
+        return Trial(selection, share, 0.0, cost, None, "surrogates", excess)
     anchors = scheme.expected_anchors
     if most_anchors is not None and anchors > most_anchors:
-        over = anchors / most_anchors
-        return Trial(scheme.selection, share, anchors, cost, None, "anchors", over)
-    return Trial(
-        selection=scheme.selection,
-        delta_selection=share,
-        anchors=anchors,
-        selection_epsilon=cost,
-        loss=scheme.expected_loss(),
-        failure="",
-        excess=1.0,
-        degenerate=anchors > WHOLE * size,
-    )
-
-
-def _check_limits(
-    most_anchors: float | None,
-    most_epsilon: float | None,
-    centre_shares: Sequence[float],
-    splits: Sequence[float],
-) -> None:
-    if most_anchors is not None and not most_anchors > 0:
-        msg = f"most_anchors is {most_anchors!r}; a user downloads at least a row, or None for all"
-        raise MethodError(msg)
-    if most_epsilon is not None and not most_epsilon >= 0:
-        msg = f"most_selection_epsilon is {most_epsilon!r}; it is at least 0, or None for epsilon"
-        raise MethodError(msg)
-    for share in centre_shares:
-        if not 0 < share < 1:
-            msg = f"centre_shares has {share!r}; a share of epsilon lies between 0 and 1"
-            raise MethodError(msg)
-    for split in splits:
-        if not 0 <= split <= 1:
-            msg = f"splits has {split!r}; a share of delta lies between 0 and 1"
-            raise MethodError(msg)
+        return Trial(selection, share, anchors, cost, None, "anchors", anchors / most_anchors)
+    whole = anchors > WHOLE * scheme.problem.size
+    return Trial(selection, share, anchors, cost, scheme.expected_loss, "", 1.0, whole)
 
 
 def _frontier(trials: Sequence[Trial]) -> tuple[Trial, ...]:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.base.sealing import sealed
+from panda_mdp.base.units import per
 from panda_mdp.errors import MethodError, PrivacyError
-from panda_mdp.panda.accounts.certificate import ranked_candidates
-from panda_mdp.panda.accounts.violation import Account
 from panda_mdp.panda.anpo import AnchorTable
-from panda_mdp.panda.file.encode import encode
-from panda_mdp.panda.schemes.ball_scheme import BallScheme, CommonBalls, NearestBalls
-from panda_mdp.panda.schemes.coin_scheme import CoinScheme
-from panda_mdp.panda.schemes.scheme import Scheme
-from panda_mdp.panda.selection.draws import numerators
-from panda_mdp.panda.selection.law import AnchorLaw, surrogates
+from panda_mdp.panda.selection import Account, Scheme
 from panda_mdp.privacy.guarantee import Guarantee, compose
-from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import check_record, check_records
-from panda_mdp.table.pmdp.encode import write
+from panda_mdp.table.container import pack
+from panda_mdp.table.encode import describe_notes, describe_problem, write
 
-BLOCK = 1024
-"""Records whose candidates are ranked at a time."""
+NEAR_KM = (0.1, 0.5, 1.0)
+"""Distances that `explain` speaks of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +35,8 @@ class PandaTable:
 
     Holds what is public and the same for everybody, and nothing of the users of a run: the law of
     Phase I, one table with a row for every anchor that can be drawn, and the account of both. Made
-    by `PandaTable.of(scheme)` and `load_panda`; the constructor computes the account on the
-    integers that it holds and refuses where the guarantee does not hold.
+    of a scheme, or by `pm.load`; the constructor computes the account on the integers that it
+    holds and refuses where the guarantee does not hold.
 
     `sample(record)` runs both phases: (epsilon, delta) for all pairs of records, anchors and report
     together, and again for each further call. `select` once and `report` from it costs `further`
@@ -49,29 +44,16 @@ class PandaTable:
     """
 
     scheme: Scheme
-    table: AnchorTable
 
     def __post_init__(self) -> None:
-        if not isinstance(self.scheme, CommonBalls | NearestBalls | CoinScheme):
-            msg = (
-                f"{type(self.scheme).__name__} makes rows for each ball, so no table holds them: "
-                "use outside='common'"
-            )
-            raise MethodError(msg)
-        if self.scheme.failure is not None:
-            raise self.scheme.failure
-        if self.account.violation > self.guarantee.delta:
+        # An account that is no number proves nothing.
+        if not self.account.violation <= self.guarantee.delta:
             x, x2 = self.account.pair
             msg = (
                 f"records {x} and {x2} exceed epsilon {self.problem.epsilon:g} with probability "
                 f"{self.account.violation:.4g}, and delta is {self.guarantee.delta:g}"
             )
             raise PrivacyError(msg)
-
-    @classmethod
-    def of(cls, scheme: Scheme) -> Self:
-        """The table over all anchors that anybody can draw."""
-        return cls(scheme, scheme.whole_table())
 
     def __repr__(self) -> str:
         return (
@@ -84,6 +66,11 @@ class PandaTable:
     def problem(self) -> Problem:
         """Records, outputs, losses and epsilon."""
         return self.scheme.problem
+
+    @property
+    def table(self) -> AnchorTable:
+        """A row for every anchor that can be drawn."""
+        return self.scheme.whole_table
 
     @property
     def epsilon(self) -> float:
@@ -103,24 +90,12 @@ class PandaTable:
     @property
     def selection_epsilon(self) -> float:
         """What the anchors alone tell, per unit of distance."""
-        if isinstance(self.scheme, BallScheme):
-            return self.scheme.law.mechanism.audit.epsilon
-        return float(self.scheme.conditions.cost.rate) if isinstance(self.scheme, CoinScheme) else 0
+        return self.scheme.selection_epsilon
 
     @property
     def further(self) -> Guarantee:
-        """What each further report from the same anchors costs.
-
-        A ball's centre is told once, eps - eps_1 is left, and another report may be at the edge of
-        the ball again. Coins: k reports cost at most L + k (eps d - L) <= k eps d, and the sets for
-        which that fails are the same.
-        """
-        unit = self.problem.domain.unit
-        if isinstance(self.scheme, CommonBalls):
-            return Guarantee(self.scheme.left, self.delta, unit)
-        if isinstance(self.scheme, BallScheme):
-            return Guarantee(self.scheme.left, 0.0, unit)
-        return Guarantee(self.epsilon, 0.0, unit)
+        """What each further report from the same anchors costs."""
+        return self.scheme.further
 
     def cost(self, reports: int) -> Guarantee:
         """What one selection and so many reports from it cost together."""
@@ -129,15 +104,15 @@ class PandaTable:
             raise MethodError(msg)
         return compose(self.guarantee, *([self.further] * (reports - 1)))
 
-    @cached_property
+    @property
     def account(self) -> Account:
         """The largest violation probability over all pairs, computed from these integers."""
-        return self.scheme.accounted or Account(1.0, (0, 1))
+        return self.scheme.account
 
-    @cached_property
+    @property
     def loss(self) -> float:
         """Expected loss over prior, draws and reports: an exact sum over true records."""
-        return self.scheme.expected_loss()
+        return self.scheme.expected_loss
 
     @property
     def download(self) -> float:
@@ -151,82 +126,21 @@ class PandaTable:
         The table's; then for balls one for everybody outside the ball of each centre, for coins the
         one of an empty set, which reports what is best without a record.
         """
-        rows = np.asarray(self.table.mechanism.weights)
-        if isinstance(self.scheme, CommonBalls):
-            return frozen(np.concatenate([rows, self.scheme.outside_rows]))
-        if isinstance(self.scheme, CoinScheme):
-            blind = np.zeros((1, self.problem.outputs_count))
-            blind[0, self.problem.best_single_output] = 1.0
-            return frozen(np.concatenate([rows, quantise(blind)]))
-        return rows
+        return frozen(self.scheme.report_rows)
 
     def draw_rows(self, records: IntArray, bits: BitSource) -> IntArray:
         """Phase I for each record: the row of `weights` that it then reports from."""
-        scheme = self.scheme
-        if not isinstance(scheme, BallScheme | CoinScheme):
-            msg = f"{type(scheme).__name__} has no rows"
-            raise MethodError(msg)
-        if isinstance(scheme, BallScheme):
-            law = scheme.law
-            centre = choose_rows(law.mechanism.weights, records, bits)
-            rows = np.array(records, dtype=np.int64)
-            beyond = np.flatnonzero(law.distance[records, centre] > law.radius)
-            if isinstance(scheme, CommonBalls):
-                rows[beyond] = self.problem.size + centre[beyond]
-                return rows
-            for k in beyond:
-                ball = law.ball(int(centre[k]))
-                rows[k] = ball[surrogates(self.problem.domain, ball, records[k : k + 1])[0]]
-            return rows
-        rows = np.empty(len(records), dtype=np.int64)
-        for begin in range(0, len(records), BLOCK):
-            part = records[begin : begin + BLOCK]
-            rows[begin : begin + BLOCK] = self._surrogate_rows(scheme.law, part, bits)
-        return rows
+        return self.scheme.draw_rows(records, bits)
 
-    def _surrogate_rows(self, law: AnchorLaw, records: IntArray, bits: BitSource) -> IntArray:
-        """Rows of the nearest anchor of a set that is drawn for each record.
-
-        Coins are flipped from the nearest candidate on, and no further than the first success:
-        what is beyond does not change the report, and the set itself is not released here.
-        """
-        different, which = np.unique(records, return_inverse=True)
-        ranked = ranked_candidates(law, len(law.candidates), different)
-        units = numerators(np.take_along_axis(law.dense(different), ranked, axis=1))
-        rows = np.full(len(records), len(self.table.mechanism.weights), dtype=np.int64)
-        waiting = np.arange(len(records))
-        for rank in range(ranked.shape[1]):
-            if len(waiting) == 0:
-                break
-            mine = which.reshape(-1)[waiting]
-            selected = bits.integers(len(waiting)) < units[mine, rank]
-            anchors = ranked[mine[selected], rank]
-            rows[waiting[selected]] = self.table.row[self.table.positions(anchors)]
-            waiting = waiting[~selected]
-        return rows
-
-    @cached_property
-    def marginal(self) -> FloatArray:
+    @property
+    def matrix(self) -> FloatArray:
         """Pr[report | record] with Phase I summed out, K x m: what an analyst of reports needs."""
-        problem, scheme = self.problem, self.scheme
-        rows = self.weights / 2.0**62
-        if isinstance(scheme, CommonBalls):
-            law = scheme.law
-            away = np.where(law.distance > law.radius, law.mechanism.matrix, 0.0)
-            own = (1.0 - away.sum(axis=1))[:, None] * rows[: problem.size]
-            return np.asarray(own + away @ rows[problem.size :])
-        out = np.zeros((problem.size, problem.outputs_count))
-        if isinstance(scheme, CoinScheme):
-            for x in range(problem.size):
-                v = scheme.selection.surrogate_probability(problem.domain, x)[self.table.anchors]
-                out[x] = v @ rows[self.table.row] + max(0.0, 1.0 - v.sum()) * rows[-1]
-            return out
-        if isinstance(scheme, BallScheme):
-            chance = scheme.law.mechanism.matrix
-            for k in range(len(scheme.law.centres)):
-                used, row = scheme.rows(scheme.law.ball(k), self.table)
-                out += chance[:, k, None] * (used / 2.0**62)[row]
-        return out
+        return self.scheme.marginal
+
+    @sealed
+    def row(self, record: int) -> FloatArray:
+        """Pr[report | record] with Phase I summed out, m of them."""
+        return frozen(self.matrix[check_record(record, self.problem.size, MethodError)])
 
     @sealed
     def sample(self, records: npt.ArrayLike, size: int | None = None) -> Any:
@@ -258,9 +172,9 @@ class PandaTable:
         Keep it for as long as the record stays the same: another selection costs eps_1 again, and
         a selection of one record promises nothing for another.
         """
-        return self.scheme.draw(
-            int(check_record(record, self.problem.size, MethodError)), SystemBits()
-        )
+        mine = check_record(record, self.problem.size, MethodError)
+        drawn: IntArray = self.scheme.law.draw(int(mine), SystemBits())
+        return drawn
 
     @sealed
     def report(self, record: int, anchors: npt.ArrayLike) -> Any:
@@ -270,11 +184,42 @@ class PandaTable:
         rows, row = self.scheme.rows(chosen, self.table, mine)
         return self._reported(choose_rows(rows, row, SystemBits()), single=True)
 
+    def explain(self) -> list[str]:
+        """What both phases mean for a person, in plain language."""
+        unit, total, more = self.problem.domain.unit, self.guarantee, self.further
+        lines = [
+            f"Two phases: a selection of anchors is released first ({self.scheme.selection!r}), "
+            f"then one report from {self.scheme.row_words}.",
+            f"Together they tell at most epsilon {total.epsilon:g} {per(unit)} about two places, "
+            f"whatever was known before, except with probability {total.delta:g}.",
+        ]
+        for distance in NEAR_KM if unit == "km" else ():
+            factor = math.exp(min(total.epsilon * distance, 700))
+            said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
+            lines.append(f"  {distance:g} km from each other: odds change by at most {said}")
+        return [
+            *lines,
+            f"The anchors alone tell at most {self.selection_epsilon:.3g} {per(unit)}; a user "
+            f"downloads {self.download:.1%} of the records' rows.",
+            f"Expected loss {self.loss:.4g} {self.problem.loss_unit}, over places, draws and "
+            "reports.",
+            f"Another report from the same anchors costs epsilon {more.epsilon:g} and delta "
+            f"{more.delta:g} more; anchors that are drawn again cost everything again.",
+            "A selection is of one place: whoever moves draws another.",
+        ]
+
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write law, table, problem and account to one file, atomically; `load_panda` reads it."""
-        target = Path(path)
-        write(target, encode(self))
-        return target
+        """Write law, table and problem to one file, atomically; `panda_mdp.load` reads it."""
+        return write(Path(path), self.encode())
+
+    def encode(self) -> bytes:
+        """The bytes of the file: the problem, the rows, and the law of the selection. Nothing that
+        any user drew is in it."""
+        header, sections = describe_problem(self.problem)
+        stated = self.scheme.description
+        header["notes"] = describe_notes(f"PAnDA, {stated['kind']}", self.problem.prior_source)
+        header["selection"] = {"delta": self.delta, **stated}
+        return pack(header, sections | self.scheme.sections)
 
     def _reported(self, columns: IntArray, single: bool) -> Any:
         reported = self.problem.reports.report(columns)

@@ -1,17 +1,273 @@
-"""PAnDA: both phases for given users, accounted for."""
+"""PAnDA: both phases for given users, accounted for.
+
+PandaRun                 both phases for some users
+├── PandaResult          its guarantee is certified over all pairs of records
+└── PandaNoGuarantee     for study: refuses to be sampled from or saved
+
+A file holds `PandaResult.public`, a `PandaTable`, which knows none of the run's users.
+"""
 
 from __future__ import annotations
 
-from typing import Unpack
+import os
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import IntArray
-from panda_mdp.errors import MethodError
-from panda_mdp.panda.options import Clock, Options, Settings, check_delta, check_users, source_of
-from panda_mdp.panda.result import PandaNoGuarantee, PandaResult
-from panda_mdp.panda.schemes.scheme import Scheme, Selection
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.errors import EmptyAnchorsError, MethodError, NotForReleaseError, PrivacyError
+from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
+from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.panda.selection import (
+    DEFAULT_OPTIONS,
+    BudgetShares,
+    PandaOptions,
+    Scheme,
+    Selection,
+    Start,
+    check_delta,
+    check_users,
+    mean_loss,
+    source_of,
+)
+from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.problem import Problem
+
+R = TypeVar("R", bound="PandaRun")
+
+
+@dataclass(frozen=True, eq=False)
+class PandaRun(Rebuilt):
+    """Both phases for some users. Its repr shows neither records, nor what was drawn for them."""
+
+    scheme: Scheme
+    """What is public and the same for everybody: budgets or ball law, and their account."""
+    anchor_sets: tuple[IntArray, ...]
+    """What each user uploads: anchors as domain indices, ascending."""
+    tables: tuple[AnchorTable, ...]
+    """One table for all users, or one for each."""
+    stages: tuple[tuple[str, float], ...]
+    """What was done, and the seconds that it took."""
+    seeded: bool
+    _records: IntArray = field(repr=False)
+    """The users' true records: for simulations, never shown."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "anchor_sets", tuple(frozen(some) for some in self.anchor_sets))
+        object.__setattr__(self, "_records", frozen(self._records))
+
+    @classmethod
+    def over(
+        cls,
+        scheme: Scheme,
+        records: IntArray,
+        sets: tuple[IntArray, ...],
+        *,
+        seeded: bool,
+        start: Start | None = None,
+        stages: tuple[tuple[str, float], ...] = (),
+    ) -> Self:
+        """Phase II for given anchor sets. The table depends on the sets, never on the records."""
+        if not any(len(chosen) for chosen in sets):
+            msg = "no user drew any anchor, so there is no table to compute"
+            raise EmptyAnchorsError(msg, value=float(len(sets)), limit=0.0)
+        clock = time.perf_counter()
+        tables = scheme.solve(sets, start)
+        solved = (f"AnPO ({scheme.options.solver})", time.perf_counter() - clock)
+        return cls(scheme, sets, tables, (*stages, solved), seeded, records)
+
+    @property
+    def problem(self) -> Problem:
+        """What both phases solve."""
+        return self.scheme.problem
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return len(self.anchor_sets)
+
+    @property
+    def anchors(self) -> IntArray:
+        """The union of all users' anchors."""
+        return np.unique(np.concatenate(self.anchor_sets))
+
+    @cached_property
+    def _weights(self) -> IntArray:
+        """The integer row that each user reports from: derived from true records, never shown."""
+        weights = np.empty((self.users, self.problem.outputs_count), dtype=np.int64)
+        for n, chosen in enumerate(self.anchor_sets):
+            rows, row = self.scheme.rows(chosen, self.table_of(n), self._records[n : n + 1])
+            weights[n] = rows[row[0]]
+        return weights
+
+    @property
+    def loss(self) -> float:
+        """Mean expected loss over the users' true records, through their surrogates."""
+        losses = self.problem.loss[self._records] * (self._weights / float(TOTAL))
+        return float(losses.sum(axis=1).mean())
+
+    @property
+    def anchor_loss(self) -> float:
+        """Expected loss over the anchors themselves, as the paper counts it (Eq. 42)."""
+        # One table may hold rows that are nobody's anchors; the paper's loss is over the union.
+        losses = [mean_loss(self.problem, table, some) for table, some in self._by_table()]
+        return float(np.mean(losses))
+
+    @cached_property
+    def lower_bound(self) -> float | None:
+        """A rigorous lower bound on the loss over the anchors, by relaxed AnPO (Proposition 6).
+
+        Solved when it is asked for.
+        """
+        options = self.scheme.options
+        solver = solver_of("optimal", options.gap, options.time_limit)
+        bounds = [
+            relaxed_bound(self.problem, some, self.problem.prior[some], solver)
+            for _, some in self._by_table()
+        ]
+        proved = [bound for bound in bounds if bound is not None]
+        return float(np.mean(proved)) if len(proved) == len(bounds) else None
+
+    def _by_table(self) -> list[tuple[AnchorTable, IntArray]]:
+        if len(self.tables) == 1:
+            return [(self.tables[0], self.anchors)]
+        return [(table, table.anchors) for table in self.tables]
+
+    @property
+    def ratio(self) -> float | None:
+        """Loss over the anchors against its lower bound, at least 1 (Proposition 6)."""
+        if self.lower_bound is None:
+            return None
+        if self.lower_bound <= 0:
+            return 1.0 if self.anchor_loss <= 0 else float("inf")
+        return self.anchor_loss / self.lower_bound
+
+    @property
+    def shares(self) -> BudgetShares:
+        """Average budget shares over pairs of anchors."""
+        return self.scheme.shares(self.anchors)
+
+    @property
+    def seconds(self) -> float:
+        """Time that all stages took."""
+        return sum(seconds for _, seconds in self.stages)
+
+    def table_of(self, user: int) -> AnchorTable:
+        """The table that a user (by position) downloads from."""
+        if not 0 <= user < self.users:
+            msg = f"there is no user {user}; users are the positions 0..{self.users - 1}"
+            raise MethodError(msg)
+        return self.tables[user % len(self.tables)]
+
+    def download(self, user: int) -> FloatArray:
+        """The rows that a user (by position) downloads, one per own anchor."""
+        return self.table_of(user).rows(self.anchor_sets[user])
+
+    @property
+    def _empty(self) -> EmptyAnchorsError | None:
+        """An error where some users have no anchor to report from."""
+        empty = [n for n, chosen in enumerate(self.anchor_sets) if len(chosen) == 0]
+        if not empty:
+            return None
+        msg = (
+            f"{len(empty)} of {self.users} users drew no anchor (the first is user {empty[0]}) and "
+            "have no row to report from: use a larger alpha, radius or candidate set"
+        )
+        return EmptyAnchorsError(msg, value=float(len(empty)), limit=0.0)
+
+    def _summary(self) -> str:
+        return (
+            f"{self.scheme.selection!r}: K={self.problem.size}, {self.users} users, "
+            f"{len(self.anchors)} anchors in all, loss over anchors {self.anchor_loss:.6g} "
+            f"{self.problem.loss_unit}, epsilon {self.problem.epsilon:g} per "
+            f"{self.problem.domain.unit}, delta {self.scheme.delta:g}"
+        )
+
+
+class PandaResult(PandaRun):
+    """A run whose composed mechanism has the guarantee that it states.
+
+    `guarantee` is (epsilon, delta) for one user and all pairs of records: the anchors that are
+    uploaded and one report, together. The constructor asks the scheme for it, which raises where
+    its own account does not confirm it.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scheme.failure is not None:
+            msg = f"this run has no guarantee; keep it as PandaNoGuarantee: {self.scheme.failure}"
+            raise PrivacyError(msg)
+        if self._empty is not None:
+            raise self._empty
+
+    def __repr__(self) -> str:
+        seeded = "; SEEDED DRAWS, NOT FOR RELEASE" if self.seeded else ""
+        return f"PandaResult({self._summary()}; {self.guarantee}{seeded})"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, delta) for one user, certified over all pairs of records."""
+        return self.scheme.guarantee
+
+    def sample(self, user: int) -> Any:
+        """One report of a user (by position): an output as domain index, or its label.
+
+        Drawn with the operating system's generator from the row of the user's surrogate. Every
+        further report spends Phase II's part of the budget again.
+        """
+        self.table_of(user)
+        if self.seeded:
+            msg = "the anchors were drawn with a seed; a report from them is not for release"
+            raise NotForReleaseError(msg)
+        column = choose(self._weights[user], SystemBits().integers(1))
+        reported: Any = self.problem.reports.report(column)[0]
+        return int(reported) if isinstance(reported, np.integer) else reported
+
+    @cached_property
+    def public(self) -> PandaTable:
+        """What others run both phases with, without these users: `PandaTable`.
+
+        One table over all anchors that can be drawn; solved here where this run's has not all.
+        """
+        return PandaTable(self.scheme)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write `public` to a file for `panda_mdp.load`: nothing that any user drew is in it."""
+        return self.public.save(path)
+
+
+class PandaNoGuarantee(PandaRun):
+    """A run without a privacy guarantee, for study. It can be neither sampled nor saved."""
+
+    def __repr__(self) -> str:
+        return f"PandaNoGuarantee({self._summary()}; NO PRIVACY GUARANTEE)"
+
+    @property
+    def guarantee(self) -> None:
+        """None: whatever the account says, a study promises nothing."""
+        return
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why there can be no guarantee; empty where `panda` would give one."""
+        return tuple(str(error) for error in (self.scheme.failure, self._empty) if error)
+
+    def sample(self, user: int) -> int:
+        """Refused: a report would be released without a guarantee."""
+        msg = "this run has no privacy guarantee; nothing may be reported from it"
+        raise NotForReleaseError(msg)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Refused: files are for release."""
+        msg = "this run has no privacy guarantee and cannot be saved for release"
+        raise NotForReleaseError(msg)
 
 
 def panda(
@@ -19,21 +275,21 @@ def panda(
     users: npt.ArrayLike,
     selection: Selection,
     delta: float = 1e-7,
+    options: PandaOptions = DEFAULT_OPTIONS,
     *,
     seed: int | None = None,
-    **options: Unpack[Settings],
 ) -> PandaResult:
     """Run both phases for given users (domain indices of true records: simulation only).
 
     Phase I draws every user's anchors from `selection`. Phase II computes the budgets between
-    anchors, solves AnPO over their union to `gap`, and lets every user report from the row of the
+    anchors, solves AnPO over their union to a gap, and lets every user report from the row of the
     nearest own anchor. The server's part sees the anchors alone, never `users`.
 
     Guarantee: (epsilon, delta) for one user, anchors and report together, over all pairs of
     records (`Guarantee`); certified before anybody draws. What does not fit raises an
     `InfeasibleError` with the number and the pair; `study_panda` computes it all the same.
 
-    `options` are those of `Options`: the budgets, the solver and its gap, which pairs are
+    `options` say how Phase II is set up: the budgets, the solver and its gap, which pairs are
     constrained and how anchors are weighed. A `seed` makes draws repeatable and the result not
     for release.
 
@@ -44,12 +300,12 @@ def panda(
     >>> result.guarantee
     Guarantee(epsilon 2 per unit, delta 1e-06)
     """
-    scheme, records, clock = _prepare(problem, users, selection, delta, options)
+    clock = time.perf_counter()
+    scheme, records = _prepare(problem, users, selection, delta, options)
     if scheme.failure is not None:
         raise scheme.failure
-    clock.lap("accounts")
-    sets = _draw(scheme, records, seed, clock)
-    return PandaResult.over(scheme, records, sets, clock, seeded=seed is not None)
+    accounts = ("accounts", time.perf_counter() - clock)
+    return _draw(PandaResult, scheme, records, seed, accounts)
 
 
 def study_panda(
@@ -57,17 +313,16 @@ def study_panda(
     users: npt.ArrayLike,
     selection: Selection,
     delta: float = 1e-7,
+    options: PandaOptions = DEFAULT_OPTIONS,
     *,
     seed: int | None = None,
-    **options: Unpack[Settings],
 ) -> PandaNoGuarantee:
     """What `panda` would do whether or not it fits: for study, never for release.
 
     `reasons` of the result says why there is no guarantee, where there is none.
     """
-    scheme, records, clock = _prepare(problem, users, selection, delta, options)
-    sets = _draw(scheme, records, seed, clock)
-    return PandaNoGuarantee.over(scheme, records, sets, clock, seeded=seed is not None)
+    scheme, records = _prepare(problem, users, selection, delta, options)
+    return _draw(PandaNoGuarantee, scheme, records, seed)
 
 
 def _prepare(
@@ -75,21 +330,26 @@ def _prepare(
     users: npt.ArrayLike,
     selection: Selection,
     delta: float,
-    options: Settings,
-) -> tuple[Scheme, IntArray, Clock]:
+    options: PandaOptions,
+) -> tuple[Scheme, IntArray]:
     check_delta(delta)
-    if not hasattr(selection, "scheme"):
+    if not isinstance(selection, Selection):
         msg = f"selection is a {type(selection).__name__}; give BernoulliAnchors or BallAnchors"
         raise MethodError(msg)
     records = check_users(users, problem.size)
-    clock = Clock()
-    return selection.scheme(problem, delta, Options(**options)), records, clock
+    return selection.scheme(problem, delta, options), records
 
 
 def _draw(
-    scheme: Scheme, records: IntArray, seed: int | None, clock: Clock
-) -> tuple[IntArray, ...]:
-    bits = source_of(seed)
-    sets = tuple(scheme.draw(int(record), bits) for record in records)
-    clock.lap("draw anchors")
-    return sets
+    kind: type[R],
+    scheme: Scheme,
+    records: IntArray,
+    seed: int | None,
+    *stages: tuple[str, float],
+) -> R:
+    """Phase I for every user, then Phase II."""
+    clock, bits = time.perf_counter(), source_of(seed)
+    sets = tuple(scheme.law.draw(int(record), bits) for record in records)
+    drawn = ("draw anchors", time.perf_counter() - clock)
+    seeded = seed is not None
+    return kind.over(scheme, records, sets, seeded=seeded, stages=(*stages, drawn))

@@ -4,10 +4,25 @@ Every `draw_...` returns a matplotlib figure, which `save_figure` writes; `write
 interactive map as one HTML file that needs nothing else.
 """
 
-from panda_mdp.plot.attackers import draw_attacker_error, draw_frontier, frontier
-from panda_mdp.plot.curves import Point, draw_privacy_loss, draw_row, draw_trade_off, trade_off
+from panda_mdp.plot.charts import (
+    Point,
+    draw_calibration,
+    draw_losses,
+    draw_privacy_loss,
+    draw_row,
+    draw_trade_off,
+    trade_off,
+)
 from panda_mdp.plot.html import write_map
-from panda_mdp.plot.maps import draw_city, draw_expected_loss, draw_local_epsilon, draw_record
+from panda_mdp.plot.maps import (
+    draw_anchors,
+    draw_attacker_error,
+    draw_city,
+    draw_expected_loss,
+    draw_local_epsilon,
+    draw_record,
+    draw_side_by_side,
+)
 from panda_mdp.plot.measures import (
     LossCurve,
     expected_losses,
@@ -20,17 +35,19 @@ from panda_mdp.plot.style import save_figure
 __all__ = [
     "LossCurve",
     "Point",
+    "draw_anchors",
     "draw_attacker_error",
+    "draw_calibration",
     "draw_city",
     "draw_expected_loss",
-    "draw_frontier",
     "draw_local_epsilon",
+    "draw_losses",
     "draw_privacy_loss",
     "draw_record",
     "draw_row",
+    "draw_side_by_side",
     "draw_trade_off",
     "expected_losses",
-    "frontier",
     "local_epsilons",
     "privacy_loss_curve",
     "radius_of_share",

@@ -16,8 +16,8 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
+from panda_mdp.plot.maps import Plane, places_of
 from panda_mdp.plot.measures import expected_losses, local_epsilons
-from panda_mdp.plot.positions import places_of, plane_of
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Table
 
@@ -54,17 +54,22 @@ def write_map(
     return target
 
 
-def map_data(city: City | None, table: Table | None) -> dict[str, Any]:
-    """What the page shows, as plain values; arrays are little-endian numbers in base 64."""
+def map_data(
+    city: City | None, table: Table | None, entries: int = TABLE_ENTRIES
+) -> dict[str, Any]:
+    """What the page shows, as plain values; arrays are little-endian numbers in base 64.
+
+    A table of more than `entries` entries is refused.
+    """
     if city is None and table is None:
         msg = "there is nothing to show; give a city, a table or both"
         raise InvalidInputError(msg)
     data: dict[str, Any] = {"city": None, "records": None}
     if table is not None:
         lat, lon = places_of(table.problem.domain, city)
-        plane = plane_of(lat, lon)
     elif city is not None:
-        plane = plane_of(city.lat, city.lon)
+        lat, lon = city.lat, city.lon
+    plane = Plane.around(lat, lon)
     if city is not None:
         a, b, _ = city.pairs
         data["city"] = {
@@ -76,22 +81,17 @@ def map_data(city: City | None, table: Table | None) -> dict[str, Any]:
             "ends": _packed(np.stack([a, b], axis=1), "<u4"),
         }
     if table is not None:
+        _check_table(table.problem, entries)
         data["records"] = _records(table, METRES * plane.km(lat, lon))
     return data
 
 
 def _records(table: Table, places: FloatArray) -> dict[str, Any]:
     problem = table.problem
-    if problem.size * problem.outputs_count > TABLE_ENTRIES:
-        msg = (
-            f"the table has {problem.size:,} x {problem.outputs_count:,} entries; a page holds at "
-            f"most {TABLE_ENTRIES:,}: draw a sample of the records, or use draw_record"
-        )
-        raise InvalidInputError(msg)
     epsilons = local_epsilons(table)
     return {
         "count": problem.size,
-        "outputs": _record_outputs(problem),
+        "outputs": problem.outputs.tolist(),
         "method": table.method,
         "guarantee": bool(table.audit.holds),
         "epsilon": problem.epsilon,
@@ -111,8 +111,13 @@ def _packed(values: Any, kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(values).astype(kind).tobytes()).decode("ascii")
 
 
-def _record_outputs(problem: Problem) -> list[int]:
+def _check_table(problem: Problem, entries: int) -> None:
+    if problem.size * problem.outputs_count > entries:
+        msg = (
+            f"the table has {problem.size:,} x {problem.outputs_count:,} entries; a page holds at "
+            f"most {entries:,}: draw a sample of the records, or use draw_record"
+        )
+        raise InvalidInputError(msg)
     if problem.reports.records is None:
         msg = "the interactive map shows outputs that are records; draw_record shows any places"
         raise InvalidInputError(msg)
-    return [int(k) for k in problem.reports.records]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.packages import need
 from panda_mdp.base.units import inverse, per, plural
 from panda_mdp.city.city import City
-from panda_mdp.city.read.places import Places
-from panda_mdp.errors import MethodError
+from panda_mdp.city.places import Places
+from panda_mdp.errors import DomainError, MethodError
+from panda_mdp.meaning.attack import attack
 from panda_mdp.meaning.words import distance_words
+from panda_mdp.panda.run import PandaRun
 from panda_mdp.plot.measures import expected_losses, local_epsilons, radius_of_share
-from panda_mdp.plot.positions import Plane, output_places, places_of, plane_of
 from panda_mdp.plot.style import (
     BLUE,
     INK,
@@ -27,42 +31,160 @@ from panda_mdp.plot.style import (
     legend_below,
     map_axes,
     map_figure,
+    new_figure,
     round_length,
 )
-from panda_mdp.plot.zones import outlines_of, reach_of, zone_patches
+from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.metrics import EARTH_RADIUS_KM
+from panda_mdp.survey.bench import MethodRun
 from panda_mdp.table.mechanism import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import Collection
+    from matplotlib.collections import Collection, PathCollection
     from matplotlib.figure import Figure
 
 SHARE = 0.8
 PROBABILITY = "probability"
 LEGEND_AREA = 80.0
+Outline = list[FloatArray]
+"""Rings of one zone, (n, 2) in km: those of holes turn the other way."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A local projection around a place: km east and north of it."""
+
+    lat: float
+    lon: float
+
+    @classmethod
+    def around(cls, lat: FloatArray, lon: FloatArray) -> Plane:
+        """The projection around the middle of some places."""
+        return cls(float((lat.min() + lat.max()) / 2), float((lon.min() + lon.max()) / 2))
+
+    def km(self, lat: FloatArray, lon: FloatArray) -> FloatArray:
+        """East and north in km, shape (..., 2)."""
+        around = np.mod(np.asarray(lon) - self.lon + 180, 360) - 180
+        east = EARTH_RADIUS_KM * np.deg2rad(around) * np.cos(np.deg2rad(self.lat))
+        north = EARTH_RADIUS_KM * np.deg2rad(np.asarray(lat) - self.lat)
+        return np.stack([east, north], axis=-1)
+
+
+class Ground:
+    """What a picture of records stands on: their places in km, streets, and zones."""
+
+    def __init__(self, domain: Domain, city: City | None, zones: Places | None = None) -> None:
+        places = places_of(domain, city)
+        self.plane = Plane.around(*places)
+        self.points = self.plane.km(*places)
+        self._city = city
+        self.outlines: list[Outline] | None = None
+        if zones is not None and zones.shapes is not None:
+            self.outlines = outlines_of(zones, domain.size, self.plane)
+
+    @property
+    def extent(self) -> FloatArray:
+        """All that a picture must hold, (n, 2)."""
+        if self.outlines is None:
+            return self.points
+        return np.concatenate([ring for outline in self.outlines for ring in outline])
+
+    def figure(self, title: str, *, beside: float = 0.0) -> tuple[Figure, Axes]:
+        """A figure with the ground drawn; `beside` inches are for a colour bar."""
+        figure, axes = map_figure(self.extent, title, beside=beside)
+        self.draw(axes, self.extent)
+        return figure, axes
+
+    def draw(self, axes: Axes, extent: FloatArray) -> None:
+        """Streets, the outlines of zones and the scale bar."""
+        if self._city is not None:
+            nodes = self.plane.km(self._city.lat, self._city.lon)
+            draw_streets(axes, nodes, self._city.u, self._city.v)
+        if self.outlines is not None:
+            axes.add_collection(zone_patches(self.outlines))
+        map_axes(axes, extent)
+
+
+def places_of(domain: Domain, city: City | None) -> tuple[FloatArray, FloatArray]:
+    """Latitude and longitude of the records: their own, or those of their nodes in the city."""
+    if domain.geographic:
+        return domain.lat, domain.lon
+    if city is not None and domain.nodes is not None:
+        if len(domain.nodes) and int(domain.nodes.max()) >= city.nodes:
+            msg = "the domain has nodes that this city lacks; give the city that it was made from"
+            raise DomainError(msg)
+        return city.lat[domain.nodes], city.lon[domain.nodes]
+    msg = (
+        f"records of a domain of kind {domain.metric.kind} have no places to draw; "
+        "give the city that the domain was made from"
+    )
+    raise DomainError(msg)
+
+
+def _report_places(problem: Problem, ground: Ground) -> FloatArray:
+    """Where the outputs lie, in km: their records', or their own places."""
+    reports = problem.reports
+    if reports.records is not None:
+        return ground.points[reports.records]
+    if reports.lat is None or reports.lon is None:
+        msg = "these outputs are labels and have no places to draw; use Outputs.at(lat, lon)"
+        raise DomainError(msg)
+    return ground.plane.km(reports.lat, reports.lon)
+
+
+def outlines_of(zones: Places, size: int, plane: Plane) -> list[Outline]:
+    """The rings of every record's zone."""
+    shapely = need("shapely", "drawing zones", "geo")
+    if len(zones) != size:
+        msg = (
+            f"the table has {size} records and there are {len(zones)} zones; "
+            "give the places that its domain was made from"
+        )
+        raise DomainError(msg)
+    # Matplotlib fills where rings wind around: normalised, a hole winds back.
+    parts, record = shapely.get_parts(shapely.normalize(zones.shapes), return_index=True)
+    rings, part = shapely.get_rings(parts, return_index=True)
+    outlines: list[Outline] = [[] for _ in range(size)]
+    for ring, owner in zip(rings, record[part], strict=True):
+        lon, lat = shapely.get_coordinates(ring).T
+        outlines[owner].append(plane.km(lat, lon))
+    return outlines
+
+
+def zone_patches(outlines: Sequence[Outline], values: FloatArray | None = None) -> PathCollection:
+    """Zones for a picture: filled by their values, or only outlined."""
+    from matplotlib.collections import PathCollection
+    from matplotlib.path import Path
+
+    paths = [
+        Path.make_compound_path(*(Path(ring, closed=True) for ring in outline))
+        for outline in outlines
+    ]
+    plain = {"facecolors": "none", "zorder": 2} if values is None else {"zorder": 3}
+    return PathCollection(paths, array=values, edgecolors=PALE, linewidths=0.6, **plain)
+
+
+def mark(axes: Axes, points: FloatArray, **look: Any) -> PathCollection:
+    """Marks at places (..., 2) in km."""
+    return axes.scatter(points[..., 0], points[..., 1], **look)
 
 
 def draw_city(city: City, *, domain: Domain | None = None, title: str = "") -> Figure:
     """The streets of a city, and the records of a domain on them where one is given."""
-    plane = plane_of(city.lat, city.lon)
+    plane = Plane.around(city.lat, city.lon)
     nodes = plane.km(city.lat, city.lon)
     caption = f"{city.nodes:,} junctions, {city.streets:,} streets, {city.total_km:,.0f} km of road"
     figure, axes = map_figure(nodes, f"{title or city.name or 'City'}\n{caption}")
     draw_streets(axes, nodes, city.u, city.v, strong=domain is None)
+    map_axes(axes, nodes)
     if domain is not None:
         records = plane.km(*places_of(domain, city))
         size = float(np.clip(4000 / len(records), 1.5, 30))
-        axes.scatter(
-            records[:, 0],
-            records[:, 1],
-            s=size,
-            color=BLUE,
-            zorder=3,
-            label=f"{len(records):,} records",
-        )
+        label = f"{len(records):,} records"
+        mark(axes, records, s=size, color=BLUE, zorder=3, label=label)
         legend_below(axes)
-    map_axes(axes, nodes)
     return figure
 
 
@@ -86,33 +208,22 @@ def draw_record(
         # The value is left out: a record may be somebody's.
         msg = f"the record is not one of 0..{problem.size - 1}"
         raise MethodError(msg) from None
-    lat, lon = places_of(problem.domain, city)
-    plane = plane_of(lat, lon)
-    points = plane.km(lat, lon)
-    reports, home = plane.km(*output_places(problem, city)), points[row]
-    share = table.row(row)
+    ground = Ground(problem.domain, city, zones)
+    home, share = ground.points[row], table.row(row)
     heading = title or f"Where one record goes: {table.method}"
     caption = f"expected loss here {problem.loss[row] @ share:.3g} {problem.loss_unit}"
     radius = radius_of_share(table, row, SHARE) if problem.domain.geographic else None
     if radius is not None:
         where = f"within {distance_words(radius)}" if radius > 0 else "at the record itself"
         caption += f", {SHARE:.0%} of reports {where}"
-    outlines = outlines_of(zones, problem.size, plane)
-    extent = points if outlines is None else reach_of(outlines)
-    figure, axes = map_figure(extent, f"{heading}, epsilon {_epsilon(table)}\n{caption}")
-    _draw_ground(axes, plane, city)
-    if outlines is not None:
-        axes.add_collection(zone_patches(outlines))
-    goals = None if tasks is None else points[check_indices(tasks, problem.size, "tasks")]
-    draw_reports(axes, reports, circle_areas(share), home, goals)
+    figure, axes = ground.figure(f"{heading}, epsilon {_epsilon(table)}\n{caption}")
+    goals = None if tasks is None else ground.points[check_indices(tasks, problem.size, "tasks")]
+    draw_reports(axes, _report_places(problem, ground), circle_areas(share), home, goals)
     if radius:
         angle = np.linspace(0, 2 * np.pi, 200)
-        ring = home + radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        axes.plot(
-            ring[:, 0], ring[:, 1], color=VERMILION, linewidth=1.2, linestyle="--", zorder=4,
-            label=f"holds {SHARE:.0%} of reports",
-        )  # fmt: skip
-    map_axes(axes, extent)
+        ring = home[:, None] + radius * np.stack([np.cos(angle), np.sin(angle)])
+        axes.plot(*ring, color=VERMILION, linewidth=1.2, linestyle="--", zorder=4,
+                  label=f"holds {SHARE:.0%} of reports")  # fmt: skip
     draw_reports_legend(axes, circle_areas(share))
     return figure
 
@@ -125,38 +236,18 @@ def draw_reports(
     goals: FloatArray | None = None,
 ) -> None:
     """Where one record's reports go: places (m, 2) in km, areas (m,) of circles, its own."""
-    axes.scatter(reports[:, 0], reports[:, 1], s=8, color=PALE, zorder=2, label="possible report")
-    axes.scatter(
-        reports[:, 0],
-        reports[:, 1],
-        s=areas,
-        color=BLUE,
-        alpha=0.72,
-        linewidth=0,
-        zorder=3,
-        label=PROBABILITY,
-    )
-    axes.scatter(
-        home[0],
-        home[1],
-        s=260,
-        marker="*",
-        color=VERMILION,
-        edgecolor="white",
-        zorder=6,
-        label="true place",
-    )
+    mark(axes, reports, s=8, color=PALE, zorder=2, label="possible report")
+    mark(axes, reports, s=areas, color=BLUE, alpha=0.72, linewidth=0, zorder=3,
+                 label=PROBABILITY)  # fmt: skip
+    _draw_star(axes, home, "true place")
     if goals is not None:
-        axes.scatter(
-            goals[:, 0],
-            goals[:, 1],
-            s=70,
-            marker="s",
-            color=ORANGE,
-            edgecolor=INK,
-            zorder=5,
-            label="task",
-        )
+        mark(axes, goals, s=70, marker="s", color=ORANGE, edgecolor=INK, zorder=5,
+                     label="task")  # fmt: skip
+
+
+def _draw_star(axes: Axes, home: FloatArray, label: str) -> None:
+    mark(axes, home, s=260, marker="*", color=VERMILION, edgecolor="white", zorder=6,
+                 label=label)  # fmt: skip
 
 
 def draw_reports_legend(axes: Axes, areas: FloatArray) -> None:
@@ -173,21 +264,61 @@ def draw_reports_legend(axes: Axes, areas: FloatArray) -> None:
             text.set_text(f"probability: this area is {100 * share:g} %")
 
 
+def draw_side_by_side(city: City, tasks: IntArray, shown: Sequence[MethodRun]) -> Figure:
+    """Where the report for one central record may lie, one panel per method."""
+    drawn = [o for o in shown if o.reports is not None]
+    problem = drawn[0].problem
+    ground = Ground(problem.domain, city)
+    points = ground.points
+    record = int(np.argmin(((points - points.mean(axis=0)) ** 2).sum(axis=1)))
+    figure = new_figure(6.2 * len(drawn), 6.6)
+    figure.suptitle(
+        f"What is reported for one record, epsilon {problem.epsilon:g} {per(problem.domain.unit)}",
+        color=INK,
+    )
+    # One scale for all panels: a circle twice as large is twice as likely in any of them.
+    areas = circle_areas(np.stack([np.asarray(o.reports)[record] for o in drawn]))
+    panels = np.atleast_1d(figure.subplots(1, len(drawn)))
+    for axes, outcome, area in zip(panels, drawn, areas, strict=True):
+        ground.draw(axes, ground.plane.km(city.lat, city.lon))
+        draw_reports(axes, points[problem.outputs], area, points[record], points[tasks])
+        draw_reports_legend(axes, area)
+        axes.set_title(
+            f"{outcome.method.label}\nexpected loss over all records "
+            f"{outcome.loss:.3f} {problem.loss_unit}",
+            color=INK,
+        )
+    return figure
+
+
+def draw_anchors(run: PandaRun, user: int, *, city: City | None = None) -> Figure:
+    """The anchors that a simulated user (by position) uploaded, among all records.
+
+    They are public; the star is the simulated record, which is not.
+    """
+    ground = Ground(run.problem.domain, city)
+    anchors = run.anchor_sets[user]
+    size, total = float(np.clip(6000 / run.problem.size, 2, 30)), run.problem.size
+    count = f"{len(anchors):,} of {total:,} records"
+    figure, axes = ground.figure(f"One user's anchors: {count}\n{run.scheme.selection!r}")
+    rest = np.delete(ground.points, anchors, axis=0)
+    mark(axes, rest, s=size, color=PALE, zorder=2, label="other records")
+    mark(axes, ground.points[anchors], s=1.6 * size, color=BLUE, zorder=3,
+                 label=f"anchors, {len(anchors) / total:.0%}")  # fmt: skip
+    _draw_star(axes, ground.points[run._records[user]], "simulated record")
+    legend_below(axes)
+    return figure
+
+
 def draw_expected_loss(
     table: Table, *, city: City | None = None, zones: Places | None = None, title: str = ""
 ) -> Figure:
     """The expected loss of each record on the map."""
     unit = table.problem.loss_unit
-    mean = f"mean under the prior {table.loss:.3g} {unit}"
     heading = title or f"Expected loss of each record: {table.method}, epsilon {_epsilon(table)}"
-    return draw_values(
-        table,
-        expected_losses(table),
-        city,
-        f"{heading}\n{mean}",
-        f"expected loss [{plural(unit)}]",
-        zones,
-    )
+    words = f"{heading}\nmean under the prior {table.loss:.3g} {unit}"
+    ground = Ground(table.problem.domain, city, zones)
+    return draw_values(ground, expected_losses(table), words, f"expected loss [{plural(unit)}]")
 
 
 def draw_local_epsilon(
@@ -196,60 +327,47 @@ def draw_local_epsilon(
     """The epsilon that each record really has, on the map: at most the one that was promised."""
     unit = table.problem.domain.unit
     heading = title or f"Epsilon that each record really has: {table.method}"
-    caption = f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} {per(unit)}"
-    return draw_values(
-        table,
-        local_epsilons(table),
-        city,
-        f"{heading}\n{caption}",
-        f"local epsilon [{inverse(unit)}]",
-        zones,
-    )
+    largest = f"largest {table.audit.epsilon:.4g} {per(unit)}"
+    words = f"{heading}\npromised {_epsilon(table)}; {largest}"
+    ground = Ground(table.problem.domain, city, zones)
+    return draw_values(ground, local_epsilons(table), words, f"local epsilon [{inverse(unit)}]")
 
 
-def draw_values(
-    table: Table,
-    values: FloatArray,
-    city: City | None,
-    title: str,
-    label: str,
-    zones: Places | None = None,
+def draw_attacker_error(
+    table: Table, *, city: City | None = None, zones: Places | None = None, title: str = ""
 ) -> Figure:
+    """The best attacker's expected error for each record, on the map: dark is well protected."""
+    seen = attack(table, radii=())
+    heading = title or f"How far off the best attacker is: {table.method}"
+    words = (
+        f"{heading}\non average {seen.error:.3g} {seen.unit} "
+        f"(without a report {seen.prior_error:.3g})\n"
+        f"least protected record {seen.least_error:.3g} {seen.unit}"
+    )
+    ground = Ground(table.problem.domain, city, zones)
+    label = f"attacker's expected error [{plural(seen.unit)}]"
+    return draw_values(ground, seen.error_by_record, words, label)
+
+
+def draw_values(ground: Ground, values: FloatArray, title: str, label: str) -> Figure:
     """One value per record on the map: points, high ones on top, or zones filled by it."""
-    lat, lon = places_of(table.problem.domain, city)
-    plane = plane_of(lat, lon)
-    points = plane.km(lat, lon)
-    outlines = outlines_of(zones, len(points), plane)
-    extent = points if outlines is None else reach_of(outlines)
-    figure, axes = map_figure(extent, title, beside=0.9)
-    _draw_ground(axes, plane, city)
-    finite = np.isfinite(values)
+    figure, axes = ground.figure(title, beside=0.9)
+    points, finite = ground.points, np.isfinite(values)
     low, high = _range(values[finite])
     size = float(np.clip(36000 / len(points), 4, 60))
     # High values last: they are what one looks for.
     order = np.flatnonzero(finite)[np.argsort(values[finite], kind="stable")]
     marks: Collection
-    if outlines is None:
-        marks = axes.scatter(
-            points[order, 0], points[order, 1], s=size, c=values[order], linewidth=0, zorder=3
-        )
+    if ground.outlines is None:
+        marks = mark(axes, points[order], s=size, c=values[order], linewidth=0, zorder=3)
     else:
-        axes.add_collection(zone_patches(outlines))
-        marks = zone_patches([outlines[k] for k in order], values[order])
+        marks = zone_patches([ground.outlines[k] for k in order], values[order])
         axes.add_collection(marks)
     marks.set(cmap=SEQUENCE, clim=(low, high))
     if not finite.all():
-        axes.scatter(
-            points[~finite, 0],
-            points[~finite, 1],
-            s=size,
-            marker="x",
-            color=VERMILION,
-            zorder=4,
-            label="unbounded",
-        )
+        mark(axes, points[~finite], s=size, marker="x", color=VERMILION, zorder=4,
+                     label="unbounded")  # fmt: skip
         legend_below(axes)
-    map_axes(axes, extent)
     below, above = (values[finite] < low).any(), (values[finite] > high).any()
     beyond = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}
     extend = beyond[int(below), int(above)]
@@ -268,11 +386,6 @@ def _range(values: FloatArray) -> tuple[float, float]:
     low, high = np.percentile(values, [1, 99])
     # Values that are all but equal get one colour, and a scale whose ticks can be read.
     return float(low), max(float(high), float(low) + 0.01 * abs(float(low)) + 1e-12)
-
-
-def _draw_ground(axes: Axes, plane: Plane, city: City | None) -> None:
-    if city is not None:
-        draw_streets(axes, plane.km(city.lat, city.lon), city.u, city.v)
 
 
 def _epsilon(table: Table) -> str:

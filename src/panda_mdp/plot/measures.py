@@ -7,20 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.packages import need
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.table.mechanism import Table
-from panda_mdp.table.sparse import floored_losses
 
 CURVE_RECORDS = 1500
+BLOCK_ENTRIES = 1 << 22
 
 
 def expected_losses(table: Table) -> FloatArray:
     """sum_y c_xy z_xy of each record, shape (K,), in the unit of the losses."""
-    if isinstance(table.weights, FlooredRows):
-        return floored_losses(table.problem, table.weights)
-    return np.asarray(np.einsum("xy,xy->x", table.problem.loss, table.matrix))
+    problem = table.problem
+    losses = np.empty(problem.size)
+    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
+    for start in range(0, problem.size, step):
+        rows = np.arange(start, min(start + step, problem.size))
+        losses[rows] = np.einsum("xy,xy->x", problem.loss[rows], table.weights[rows]) / TOTAL
+    return losses
 
 
 def local_epsilons(table: Table) -> FloatArray:
@@ -41,24 +45,11 @@ def local_epsilons(table: Table) -> FloatArray:
     spread = float(np.ptp(logs, axis=0).max())
     metric = table.problem.domain.metric
     order = np.arange(table.problem.size)
-    try:
-        from panda_mdp.compute.numba.audit import local_rates
-        from panda_mdp.compute.numba.distance import coordinates
-    except ImportError:
-        return _local_rates(table, logs)
-    kind, numbers, along = coordinates(metric, order)
-    return np.asarray(local_rates(logs, spread, kind, numbers, along))
+    need("numba", "the epsilon of each record")
+    from panda_mdp.compute.numba.audit import local_rates
+    from panda_mdp.compute.numba.distance import coordinates
 
-
-def _local_rates(table: Table, logs: FloatArray) -> FloatArray:
-    """The compiled kernel's answer in NumPy."""
-    rates = np.zeros(len(logs))
-    for rows, distance in table.problem.domain.blocks():
-        for k, i in enumerate(range(rows.start, rows.stop)):
-            gap = np.abs(logs - logs[i]).max(axis=1)
-            gap[i], distance[k, i] = 0.0, 1.0
-            rates[i] = (gap / distance[k]).max()
-    return rates
+    return np.asarray(local_rates(logs, spread, coordinates(metric, order)))
 
 
 def radius_of_share(table: Table, record: int, share: float) -> float:
@@ -88,18 +79,23 @@ class LossCurve:
 
 
 def privacy_loss_curve(
-    table: Table, *, bins: int = 40, reach: float | None = None, seed: int = 0
+    table: Table,
+    *,
+    bins: int = 40,
+    reach: float | None = None,
+    records: int = CURVE_RECORDS,
+    seed: int = 0,
 ) -> LossCurve:
     """How much two records at a distance can be told apart, beside what epsilon allows.
 
-    Takes all pairs of up to 1,500 records (drawn with `seed` where there are more) within `reach`,
-    a third of the diameter by default. For a statement over all pairs use the audit.
+    Takes all pairs of up to `records` records (drawn with `seed` where there are more) within
+    `reach`, a third of the diameter by default. For a statement over all pairs use the audit.
     """
     domain = table.problem.domain
     size = domain.size
     chosen = np.arange(size)
-    if size > CURVE_RECORDS:
-        chosen = np.random.default_rng(seed).choice(size, CURVE_RECORDS, replace=False)
+    if size > records:
+        chosen = np.random.default_rng(seed).choice(size, records, replace=False)
     limit = domain.diameter / 3 if reach is None else reach
     edges = np.linspace(0, limit, bins + 1)
     weights = table.weights[chosen]
@@ -123,4 +119,4 @@ def privacy_loss_curve(
         inside = gap[which == k]
         if len(inside):
             largest[k], median[k] = inside.max(), np.median(inside)
-    return LossCurve(edges[1:], largest, median, len(gap), sampled=size > CURVE_RECORDS)
+    return LossCurve(edges[1:], largest, median, len(gap), sampled=size > records)

@@ -10,7 +10,8 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.errors import InvalidInputError, MissingDependencyError
+from panda_mdp.base.packages import need
+from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,12 +33,10 @@ DPI = 100
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure in inches, without any global state."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        msg = "pictures need matplotlib, which is not installed: pip install 'panda-mdp[plot]'"
-        raise MissingDependencyError(msg) from error
+    need("matplotlib.figure", "a picture", "plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -54,6 +53,15 @@ def map_figure(points: FloatArray, title: str, *, beside: float = 0.0) -> tuple[
     return figure, figure.subplots()
 
 
+def chart_figure(width: float, height: float, title: str = "") -> tuple[Figure, Axes]:
+    """A figure with the axes of one chart: no box, a faint grid."""
+    figure = new_figure(width, height)
+    axes = figure.subplots()
+    plain_axes(axes)
+    axes.set_title(title, loc="left", color=INK)
+    return figure, axes
+
+
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure as PNG, SVG or PDF, as the suffix says, atomically."""
     target = Path(path)
@@ -68,25 +76,18 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 def map_axes(axes: Axes, points: FloatArray) -> None:
     """Make axes a map: no frame, equal scale, a little room around the points, a scale bar."""
     low, high = points.min(axis=0), points.max(axis=0)
-    room = 0.03 * float((high - low).max() or 1.0)
-    axes.set_xlim(low[0] - room, high[0] + room)
+    size = float((high - low).max() or 1.0)
+    (left, right), top = (low[0] - 0.03 * size, high[0] + 0.03 * size), high[1] + 0.03 * size
     # The scale bar lies below what is drawn.
-    axes.set_ylim(low[1] - room - 0.06 * float((high - low).max() or 1.0), high[1] + room)
-    axes.set_aspect("equal")
+    bottom = low[1] - 0.09 * size
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     axes.set_axis_off()
-    draw_scale_bar(axes)
-
-
-def draw_scale_bar(axes: Axes) -> None:
-    """A bar of a round length in the lower left corner."""
-    left, right = axes.get_xlim()
-    bottom, top = axes.get_ylim()
     length = round_length((right - left) / 4)
     x, y = left + 0.03 * (right - left), bottom + 0.035 * (top - bottom)
     tick = 0.008 * (top - bottom)
-    axes.plot([x, x + length], [y, y], color=INK, linewidth=2, solid_capstyle="butt", zorder=9)
-    for end in (x, x + length):
-        axes.plot([end, end], [y - tick, y + tick], color=INK, linewidth=2, zorder=9)
+    across = [x, x, x, x + length, x + length, x + length]
+    along = [y - tick, y + tick, y, y, y + tick, y - tick]
+    axes.plot(across, along, color=INK, linewidth=2, solid_capstyle="butt", zorder=9)
     label = f"{length:g} km" if length >= 1 else f"{1000 * length:g} m"
     axes.text(x + length / 2, y + 1.6 * tick, label, ha="center", va="bottom", color=INK, zorder=9)
 

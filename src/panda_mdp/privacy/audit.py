@@ -12,25 +12,26 @@ as 0, however near they are.
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray, digest
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.units import per
 from panda_mdp.compute.backend import Backend, accelerator, default_backend, host_backend
-from panda_mdp.compute.floored import floored_rate, uneven_column
-from panda_mdp.compute.rate import host_rate
+from panda_mdp.compute.rate import floored_rate, host_rate, uneven_column
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
 
 if TYPE_CHECKING:
     from panda_mdp.table.mechanism import Table
 
+DENSE, DENSE_ENTRIES = 16, (1 << 18, 1 << 25)
+"""Rows over a floor that store a share of at least 1 / DENSE of so many entries are audited as an
+array: it is faster."""
 LARGE = 1 << 25
 """Stored entries beyond which an accelerator audits them where there is one: numba's threads would
 take minutes."""
@@ -54,8 +55,6 @@ class Audit:
     """Distance of the worst pair."""
     pairs: int
     """Pairs that the statement covers: all of them."""
-    subject: str = ""
-    """Digest of the domain, outputs and weights that were audited."""
 
     @property
     def shortfall(self) -> str:
@@ -111,20 +110,10 @@ def audit_weights(
     backend: Backend | None = None,
 ) -> Audit:
     """Audit integer weights, shape (K, m), rows summing to 2^62, by `backend` or the default."""
-    with ThreadPoolExecutor(1) as pool:
-        # The digest of a whole city's table takes a core seconds.
-        named = pool.submit(subject, domain, outputs, weights)
-        return _audited(domain, outputs, weights, epsilon, backend, named)
-
-
-def _audited(
-    domain: Domain,
-    outputs: IntArray,
-    weights: IntArray | FlooredRows,
-    epsilon: float,
-    backend: Backend | None,
-    named: Future[str],
-) -> Audit:
+    if isinstance(weights, FlooredRows):
+        entries = weights.shape[0] * weights.shape[1]
+        few = DENSE_ENTRIES[0] <= entries <= DENSE_ENTRIES[1]
+        weights = np.asarray(weights) if few and DENSE * weights.stored >= entries else weights
     if isinstance(weights, FlooredRows):
         uneven = uneven_column(weights)
     else:
@@ -144,32 +133,31 @@ def _audited(
         y = int(np.argmax(np.where(first != second, np.abs(ratio), -1.0)))
         if first[y] < second[y]:
             x, x2 = x2, x
-    worst = (x, x2, int(outputs[y]))
     return Audit(
         holds=bool(value <= epsilon),
         epsilon=float(value),
-        worst=worst,
+        worst=(x, x2, int(outputs[y])),
         claimed=float(epsilon),
         unit=domain.unit,
         distance=domain.distance(x, x2),
         pairs=domain.size * (domain.size - 1) // 2,
-        subject=named.result(),
     )
 
 
-def subject(domain: Domain, outputs: IntArray, weights: IntArray | FlooredRows) -> str:
-    """Digest of what an audit speaks about, so that it cannot be carried to another table."""
-    return f"{domain.fingerprint[:32]}:{digest(outputs, weights)}"
+def floored_backend(stored: int, backend: Backend | None = None) -> Backend:
+    """What audits so many entries over a floor: `backend`, or an accelerator where they are many
+    and there is one, or the default."""
+    if backend is not None:
+        return backend
+    return "jax" if stored > LARGE and accelerator() else default_backend()
 
 
 def _floored(
     domain: Domain, weights: FlooredRows, backend: Backend | None
 ) -> tuple[float, int, int]:
-    chosen = default_backend() if backend is None else backend
-    if backend is None and weights.stored > LARGE and accelerator():
-        chosen = "jax"
+    chosen = floored_backend(weights.stored, backend)
     if chosen == "jax":
-        from panda_mdp.compute.jax.floored import device_rate
+        from panda_mdp.compute.jax.lifted import device_rate
 
         measured = device_rate(domain, weights)
         if measured is not None:
@@ -194,7 +182,8 @@ def largest_rate(
             return measured
     if logs is None:
         logs = np.log(np.maximum(weights, 1).astype(np.float64))
-    return host_rate(domain, logs, weights, compiled=chosen == "numba")
+    compiled = None if backend is None and chosen == "numba" else chosen == "numba"
+    return host_rate(domain, logs, weights, compiled=compiled)
 
 
 def _device_rate(
@@ -210,4 +199,5 @@ def _device_rate(
     # This process's own: others may have nothing to audit, and would be waited for.
     mesh = make_mesh(jax.local_devices())
     rate, i, j = closure_for(domain, mesh, weights.shape[1]).largest(logs, weights)
-    return (0.0, 0, 1) if rate == 0.0 else (rate, i, j)
+    # Equal rows count as 0 on the host; devices give them the error of their logarithms.
+    return None if np.array_equal(weights[i], weights[j]) else (rate, i, j)

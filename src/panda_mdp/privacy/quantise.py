@@ -11,7 +11,6 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows, Int32Array
 from panda_mdp.base.threads import by_slices
-from panda_mdp.compute.backend import host_backend
 from panda_mdp.errors import PrivacyError
 
 BITS = 62
@@ -20,8 +19,6 @@ ROW_TOLERANCE = 1e-6
 SLACK = 2.0**-40
 """Of what is shared out in proportion: a little less than the whole, twice, and then the rest."""
 _CHUNK = 1 << 20
-COMPILED_ENTRIES = 1 << 20
-"""Stored entries up to which NumPy is done before a compiler has started."""
 
 
 def quantise(matrix: FloatArray) -> IntArray:
@@ -95,12 +92,6 @@ def quantise_floored(
         msg = "every row over a floor stores at least one entry, which takes what the others leave"
         raise PrivacyError(msg)
     whole = np.floor(floor * TOTAL).astype(np.int64)
-    if len(values) > COMPILED_ENTRIES and host_backend() == "numba":
-        from panda_mdp.compute.numba.rounding import rest_of_rows, whole_rows
-
-        _check_sums(rest_of_rows(floor, starts, columns, values) + floor.sum())
-        weights = whole_rows(whole, TOTAL, starts, columns, values, SLACK)
-        return FlooredRows(whole, starts, columns, weights)
     least = whole[columns]
     first = starts[:-1]
     sums = np.add.reduceat(values, first) + floor.sum() - np.add.reduceat(floor[columns], first)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,15 +15,25 @@ from panda_mdp.base.arrays import BoolArray, FloatArray
 from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
 
 TIGHTENING = 3e-4
-"""The closure runs at epsilon (1 - TIGHTENING): room for what normalising leaves open."""
-ROUNDS = 400
-"""Rows that are closed again become few: most of these rounds cost next to nothing."""
-ATTEMPTS = 3
+"""The closure runs at epsilon (1 - TIGHTENING): room for what scaling leaves open."""
 MARGIN = 1e-6
 """What is left of epsilon for quantising to integers."""
-CENTRED_ROUNDS = 80
-SAMPLED_RECORDS, SAMPLED = 4096, 4
-"""From so many records on an estimate looks at one of so many."""
+
+
+@dataclass(frozen=True)
+class RepairTuning:
+    """How long a repair goes on in which way before it tries the next."""
+
+    rounds: int = 400
+    """Rows that are closed again become few: most of these rounds cost next to nothing."""
+    centred_rounds: int = 80
+    attempts: int = 3
+    sampled_records: int = 4096
+    """From so many records on an estimate looks at one of `sampled`."""
+    sampled: int = 4
+
+
+PLAIN = RepairTuning()
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,11 @@ class Repaired:
     """The closure ran at epsilon (1 - tightening)."""
     common_share: float
     """Share of a row common to all records that had to be mixed in; 0 as a rule."""
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """What a mechanism's details say of it."""
+        return {"closure_rounds": self.rounds, "common_share": self.common_share}
 
 
 def estimate(
@@ -52,6 +68,7 @@ def estimated_loss(
     floor: float | FloatArray,
     cost: FloatArray,
     prior: FloatArray,
+    tuning: RepairTuning = PLAIN,
 ) -> float:
     """The loss, sum `cost` z, after `estimate`.
 
@@ -59,10 +76,10 @@ def estimated_loss(
     taken for that of its neighbours.
     """
     z = closure.start(matrix, floor)
-    if len(matrix) < SAMPLED_RECORDS or not isinstance(z, np.ndarray):
+    if len(matrix) < tuning.sampled_records or not isinstance(z, np.ndarray):
         after, _ = next(closure.rounds(z, epsilon, NEAR_NATS))
         return closure.expected(after, cost)
-    some = np.arange(0, len(z), SAMPLED)
+    some = np.arange(0, len(z), tuning.sampled)
     active = np.zeros(len(z), dtype=np.bool_)
     active[some] = True
     closed = closure.close(z, epsilon, active, nats=NEAR_NATS)[some]
@@ -79,37 +96,66 @@ def repair(
     epsilon: float,
     tightening: float = TIGHTENING,
     floor: float | FloatArray = FLOOR,
+    tuning: RepairTuning = PLAIN,
 ) -> Repaired:
-    """A table near `matrix` that is epsilon-mDP over all pairs, up to what `release` absorbs.
+    """A dense table near `matrix` that is epsilon-mDP over all pairs, up to what `release` absorbs.
 
-    Closes and normalises until the audited rate is at most epsilon, from above as long as that gets
-    nearer and from both sides then. Where the rounds run out the closure is made tighter by what
-    was still missing, and in the last resort a row common to all records is mixed in with the
-    smallest share that passes, which always ends. `floor` is spread over the outputs, or one for
-    each; outputs whose floor is 0 are left out: no record reports them.
+    `floor` is spread over the outputs, or one for each; outputs whose floor is 0 are left out: no
+    record reports them.
     """
     unused = floor_row(floor, matrix.shape[1]) <= UNUSED
-    z = closure.start(matrix, floor)
+    done = settled(closure, closure.start(matrix, floor), epsilon, tightening, tuning)
+    table = _without(closure.host(done.z), unused)
+    return Repaired(table, done.rounds, done.tightening, done.common_share)
+
+
+class Settled(NamedTuple):
+    """A table that was closed and scaled until its audited rate is at most epsilon."""
+
+    closure: Closure
+    """Where it lies."""
+    z: Any
+    rounds: int
+    tightening: float
+    common_share: float
+
+
+def settled(
+    closure: Closure,
+    z: Any,
+    epsilon: float,
+    tightening: float = TIGHTENING,
+    tuning: RepairTuning = PLAIN,
+    *,
+    audits: bool = True,
+) -> Settled:
+    """Close and scale until the audited rate is at most epsilon, from above as long as that gets
+    nearer and from both sides then.
+
+    Where the rounds run out the closure is made tighter by what was still missing, and in the last
+    resort a row common to all records is mixed in with the smallest share that passes, which always
+    ends. Without `audits` a table whose sums agree well enough is taken for one that passes.
+    """
     total = 0
-    for _ in range(ATTEMPTS):
+    for _ in range(tuning.attempts):
         within = epsilon * (1 - tightening)
         allowed = epsilon * max(tightening - closure.rest, 0.5 * tightening)
         # Near pairs cost little, and leave next to nothing to be done over all.
         for nats in (NEAR_NATS, np.inf):
-            z, sums, count, done = settle(closure, closure.rounds(z, within, nats), ROUNDS, allowed)
+            rounds = closure.rounds(z, within, nats)
+            z, sums, count, done = settle(closure, rounds, tuning.rounds, allowed)
             total += count
             if done or not (closure.centres_near or np.isinf(nats)):
                 continue
             rounds = closure.centred_rounds(z, within, nats, sums)
-            z, _, count, _ = settle(closure, rounds, CENTRED_ROUNDS, allowed)
+            z, _, count, done = settle(closure, rounds, tuning.centred_rounds, allowed)
             total += count
-        rate = closure.rate(z)
+        rate = closure.rate(z) if audits or not done else 0.0
         if rate <= epsilon * (1 - MARGIN):
-            return Repaired(_without(closure.host(z), unused), total, tightening, 0.0)
+            return Settled(closure, z, total, tightening, 0.0)
         tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
     share = _smallest_share(closure, z, epsilon)
-    mixed = (1 - share) * z + share / z.shape[-1]
-    return Repaired(_without(closure.host(mixed), unused), total, tightening, share)
+    return Settled(*closure.mixed(z, share), total, tightening, share)
 
 
 def _without(matrix: FloatArray, unused: BoolArray) -> FloatArray:
@@ -122,10 +168,10 @@ def _without(matrix: FloatArray, unused: BoolArray) -> FloatArray:
 
 def settle(
     closure: Closure,
-    rounds: Iterator[tuple[FloatArray, FloatArray]],
+    rounds: Iterator[tuple[Any, Any]],
     most: int,
     allowed: float,
-) -> tuple[FloatArray, FloatArray, int, bool]:
+) -> tuple[Any, Any, int, bool]:
     """Rounds until the excess is allowed, no longer falls, or there were `most` of them: the last
     table and its sums, how many they were, and whether the excess is allowed."""
     least, idle = np.inf, 0
@@ -141,12 +187,13 @@ def settle(
     return z, sums, count, False
 
 
-def _smallest_share(closure: Closure, z: FloatArray, epsilon: float) -> float:
-    """The least share of the uniform row that makes the audit pass, to 1 %, by bisection."""
+def _smallest_share(closure: Closure, z: Any, epsilon: float) -> float:
+    """The least share of the common row that makes the audit pass, to 1 %, by bisection."""
     low, high = 1e-9, 1.0
     while high / low > 1.01:
         middle = float(np.sqrt(low * high))
-        if closure.rate((1 - middle) * z + middle / z.shape[-1]) <= epsilon * (1 - MARGIN):
+        mixed, table = closure.mixed(z, middle)
+        if mixed.rate(table) <= epsilon * (1 - MARGIN):
             high = middle
         else:
             low = middle

@@ -15,18 +15,32 @@ from panda_mdp.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from panda_mdp.protocol.client.client import Answer, Client
+    from panda_mdp.protocol.client.plans import Plan
     from panda_mdp.protocol.client.record import Record
+    from panda_mdp.protocol.client.wire import Network
     from panda_mdp.protocol.ledger.allowance import Allowance
     from panda_mdp.protocol.ledger.ledger import Ledger
     from panda_mdp.protocol.messages.signing import SigningKey, VerifyKey
 
-__all__ = ["Allowance", "Answer", "Client", "Ledger", "Record", "SigningKey", "VerifyKey"]
+__all__ = [
+    "Allowance",
+    "Answer",
+    "Client",
+    "Ledger",
+    "Network",
+    "Plan",
+    "Record",
+    "SigningKey",
+    "VerifyKey",
+]
 
 _HOMES = {
     "Allowance": "ledger.allowance",
     "Answer": "client.client",
     "Client": "client.client",
     "Ledger": "ledger.ledger",
+    "Network": "client.wire",
+    "Plan": "client.plans",
     "Record": "client.record",
     "SigningKey": "messages.signing",
     "VerifyKey": "messages.signing",

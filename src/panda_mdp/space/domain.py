@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -11,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import DomainError, SnapError
-from panda_mdp.space.angular import Angular, unit_vectors
 from panda_mdp.space.checks import (
     SMALLEST_DEGREES,
     check_coordinates,
@@ -29,11 +30,13 @@ from panda_mdp.space.checks import (
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
+    Angular,
     Euclidean,
     Haversine,
     Matrix,
     Metric,
     haversine_km,
+    unit_vectors,
 )
 from panda_mdp.space.snapping import (
     Snap,
@@ -60,7 +63,6 @@ class RoadNetwork(Protocol):
     ) -> Domain: ...
 
 
-@owning("nodes", "merged")
 @dataclass(frozen=True, eq=False)
 class Domain(Rebuilt):
     """A finite set of records with a metric, which is checked: audits rest on it.
@@ -212,7 +214,7 @@ class Domain(Rebuilt):
         `__geo_interface__`, or what has `lat` and `lon` (traces, places) to be covered.
         `spacing` is the triangles' side in km, 0.2 / epsilon where only `epsilon` (per km) is
         given. The mesh covers the convex hull of the area, so that between any two of its
-        points the shortest way lies in it: `optimal(..., everywhere=True)` is private for all of
+        points the shortest way lies in it: `optimal_everywhere` is private for all of
         them. Where no prior is given people are in the area itself, and not in its holes. The mesh
         is public, and so is whatever it was made around.
 
@@ -280,10 +282,16 @@ class Domain(Rebuilt):
             return self.metric.vectors
         return None
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the records and metric, the name of this domain in certificates."""
-        return self.metric.fingerprint
+        """SHA-256 of the records, metric and labels: the name of this domain for readers of files.
+
+        Labels belong to it: with two of them exchanged a table protects other people.
+        """
+        if self.labels is None:
+            return self.metric.fingerprint
+        labels = json.dumps(self.labels, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(f"{self.metric.fingerprint}|{labels}".encode()).hexdigest()
 
     def take(self, indices: npt.ArrayLike) -> Domain:
         """The domain restricted to some of its records, in the given order."""
@@ -547,12 +555,7 @@ def check_indices(
 
 def check_record(record: npt.ArrayLike, size: int, error: type[Exception] = DomainError) -> int:
     """A record's index as an int; the error never shows the value, which is a user's secret."""
-    try:
-        return int(check_indices(np.asarray(record).reshape(1), size, "record")[0])
-    except (ValueError, TypeError):
-        pass
-    msg = f"the record is not an index of this domain; records are whole numbers 0..{size - 1}"
-    raise error(msg)
+    return int(check_records(np.asarray(record).reshape(-1)[:1], size, error)[0])
 
 
 def check_records(

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.area import around, convex_hull, read_area, within
-from panda_mdp.space.metrics import EARTH_RADIUS_KM
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, sphere_points
 
 WEIGHT_BITS = 30
 UNITS = 1 << WEIGHT_BITS
@@ -40,6 +40,8 @@ PROJECTION_KM = 1e-10
 AGREEMENT_KM = 1e-9
 SLANT = np.array([[1.0, 0.0], [0.5, np.sqrt(0.75)]])
 """The two steps of the lattice."""
+CORNERS = np.array([[[0, 0], [1, 0], [0, 1]], [[1, 1], [0, 1], [1, 0]]])
+"""Of the lower and the upper triangle of a cell."""
 _KEY = 1 << 31
 AROUND = np.array([[1, 0], [0, 1], [-1, 1], [-1, 0], [0, -1], [1, -1]])
 """The six neighbours of a vertex."""
@@ -62,7 +64,6 @@ class Located:
         return f"Located({len(self.vertices)} points, <hidden>)"
 
 
-@owning("vertices", "area", "inside")
 @dataclass(frozen=True, eq=False)
 class Mesh(Rebuilt):
     """Equilateral triangles that cover a convex area; checked to cover it, as audits rest on it."""
@@ -200,10 +201,7 @@ class Mesh(Rebuilt):
 
     def _corners_of(self, cells: IntArray) -> IntArray:
         """Vertices of triangles (i, j, upper), shape (n, 3); -1 where one is missing."""
-        lower, upper = np.array([[0, 0], [1, 0], [0, 1]]), np.array([[1, 1], [0, 1], [1, 0]])
-        steps = np.where(cells[:, 2, None, None] == 1, upper, lower)
-        corners = cells[:, None, :2] + steps
-        return self._numbers(corners.reshape(-1, 2)).reshape(-1, 3)
+        return self._numbers(_corners(cells)).reshape(-1, 3)
 
     def _numbers(self, lattice: IntArray) -> IntArray:
         first, table = self._table
@@ -268,14 +266,13 @@ def covering(area: FloatArray, margin: float) -> IntArray:
         raise DomainError(msg)
     i, j = (np.arange(a, b, dtype=np.int64) for a, b in zip(low, high, strict=True))
     cells = np.stack(np.meshgrid(i, j, [0, 1], indexing="ij"), axis=-1).reshape(-1, 3)
-    lower, upper = np.array([[0, 0], [1, 0], [0, 1]]), np.array([[1, 1], [0, 1], [1, 0]])
     corners = area @ SLANT
     along = np.roll(corners, -1, axis=0) - corners
     sides = np.concatenate([along, SLANT, SLANT[1:] - SLANT[:1]])
     axes = np.stack([sides[:, 1], -sides[:, 0]]) / np.hypot(*sides.T)
     at = (cells[:, :2] @ SLANT) @ axes
     disjoint = np.zeros(len(cells), dtype=np.bool_)
-    for flag, steps in ((0, lower), (1, upper)):
+    for flag, steps in enumerate(CORNERS):
         mine = cells[:, 2] == flag
         offset = (steps @ SLANT) @ axes
         shadow = corners @ axes
@@ -292,8 +289,7 @@ def project(
 ) -> tuple[FloatArray, BoolArray]:
     """Places in the plane (n, 2), km, and which of them lie on the middle's side of the earth."""
     up, east, north = _frame(middle)
-    phi, lam = np.deg2rad(lat), np.deg2rad(lon)
-    xyz = np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=1)
+    xyz = sphere_points(lat, lon)
     height = xyz @ up
     seen = height > 0.5
     flat = np.stack([xyz @ east, xyz @ north], axis=1) / np.where(seen, height, 1.0)[:, None]
@@ -323,17 +319,15 @@ def check_covered(located: Located) -> None:
 
 
 def _frame(middle: tuple[float, float]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    phi, lam = np.deg2rad(middle)
-    up = np.array([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)])
+    up = sphere_points(*np.array(middle))
+    lam = np.deg2rad(middle[1])
     east = np.array([-np.sin(lam), np.cos(lam), 0.0])
     return up, east, np.cross(up, east)
 
 
 def _middle(corners: FloatArray) -> tuple[float, float]:
     """The middle of the corners' box in the plane at their mean on the sphere."""
-    phi, lam = np.deg2rad(corners).T
-    xyz = np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=1)
-    mean = xyz.mean(axis=0)
+    mean = sphere_points(*corners.T).mean(axis=0)
     if np.hypot(*mean[:2]) < 1e-12 and abs(mean[2]) < 1e-12:
         raise DomainError(_too_far(float(EARTH_RADIUS_KM)))
     lat, lon = np.rad2deg(np.arctan2(mean[2], np.hypot(*mean[:2]))), np.arctan2(mean[1], mean[0])
@@ -352,11 +346,13 @@ def _projected(ring: FloatArray, middle: tuple[float, float]) -> FloatArray:
     return plane
 
 
+def _corners(cells: IntArray) -> IntArray:
+    """Lattice coordinates of the three corners of triangles (i, j, upper), shape (3 n, 2)."""
+    return np.asarray((cells[:, None, :2] + CORNERS[cells[:, 2]]).reshape(-1, 2))
+
+
 def _vertices(cells: IntArray) -> IntArray:
-    lower, upper = np.array([[0, 0], [1, 0], [0, 1]]), np.array([[1, 1], [0, 1], [1, 0]])
-    steps = np.where(cells[:, 2, None, None] == 1, upper, lower)
-    corners = (cells[:, None, :2] + steps).reshape(-1, 2)
-    i, j = np.divmod(np.unique(_keys(corners)), 2 * _KEY)
+    i, j = np.divmod(np.unique(_keys(_corners(cells))), 2 * _KEY)
     return np.stack([i, j - _KEY], axis=1)
 
 

@@ -1,4 +1,4 @@
-"""Distances between records: haversine, euclidean, or a given matrix.
+"""Distances between records: haversine, euclidean, angular, or a given matrix.
 
 A metric answers for blocks of records and never forms a K x K array of its own. Every distance is
 computed so that its relative error is at most `Metric.relative_error`; the audit relies on it
@@ -9,13 +9,16 @@ poles and near the antipode, because nothing small is ever left over from a roun
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, digest, frozen, owning
+from panda_mdp.base.arrays import FloatArray, IntArray, digest, frozen
+from panda_mdp.errors import DomainError
 from panda_mdp.space.checks import (
     TRIANGLE_TOLERANCE,
     check_coordinates,
@@ -34,8 +37,16 @@ TREE_DIMENSIONS = 15
 BLOCK_ENTRIES = 1 << 22
 CACHED_ENTRIES = 1 << 17
 """Temporaries of this size stay in the processor's cache."""
+LANDMARKS = 8
 SUM_TERMS = 32
 """Squares that are added plainly before compensated summation takes over."""
+SAME_DIRECTION = 1e-7
+"""Vectors at a smaller angle count as the same direction: rounding of their lengths to 1 would
+show in the angle."""
+LENGTH_ERROR = 2e-15
+TURN = 2.0**-52
+"""Radians by which rounding turns a vector that is brought to length 1: half an ulp of each
+coordinate is 2^-53 of the length, and extended precision before it adds less than as much."""
 
 
 class Metric(ABC):
@@ -60,8 +71,12 @@ class Metric(ABC):
 
     @property
     def triangle_slack(self) -> float:
-        """Share of two distances by which bounds from the triangle inequality are widened: far
-        above any `relative_error`, so that they hold for the distances as they are computed."""
+        """Share of two distances by which bounds from the triangle inequality are widened.
+
+        The one constant of every proof that uses the inequality (closures, balls on client and
+        server): hundreds of times any `relative_error`, so that bounds hold for the distances as
+        they are computed; for a matrix, four times what its check lets through.
+        """
         return 1e-12
 
     @abstractmethod
@@ -151,7 +166,12 @@ def haversine_km(
     return np.asarray(EARTH_RADIUS_KM * np.where(far, far_angle, near_angle))
 
 
-@owning("lat", "lon")
+def sphere_points(lat: FloatArray, lon: FloatArray) -> FloatArray:
+    """Places in degrees as points of the unit sphere, shape (n, 3)."""
+    phi, lam = np.deg2rad(lat), np.deg2rad(lon)
+    return np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=-1)
+
+
 class Haversine(Metric):
     """Great-circle distance in km between latitudes and longitudes in degrees."""
 
@@ -198,9 +218,7 @@ class Haversine(Metric):
     @cached_property
     def embedding(self) -> FloatArray:
         """Points on the sphere of the earth's radius, km."""
-        phi, lam = np.deg2rad(self.lat), np.deg2rad(self.lon)
-        xyz = np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=1)
-        return np.ascontiguousarray(EARTH_RADIUS_KM * xyz)
+        return np.ascontiguousarray(EARTH_RADIUS_KM * sphere_points(self.lat, self.lon))
 
     def embedded_radius(self, radius: float) -> float:
         angle = min(radius / EARTH_RADIUS_KM, np.pi)
@@ -222,13 +240,81 @@ class Haversine(Metric):
         return {"lat": self.lat, "lon": self.lon}
 
 
-@owning("vectors")
-class Euclidean(Metric):
+class Vectors(Metric):
+    """A metric between vectors, by sums of squares whose error does not grow with dimensions."""
+
+    vectors: FloatArray
+    """Shape (K, p)."""
+
+    @property
+    def size(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def embedding(self) -> FloatArray:
+        """The vectors: their distances, or chords, order pairs as the metric does."""
+        return self.vectors
+
+    def arrays(self) -> dict[str, FloatArray]:
+        return {"vectors": self.vectors}
+
+    @abstractmethod
+    def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
+        """Distances of vectors by one way to sum the squares of their differences."""
+
+    def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        return self.distance_of(self.vectors[rows], self.vectors[cols], block_squares)
+
+    def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
+        out = np.empty(len(first))
+        step = max(1, BLOCK_ENTRIES // self.vectors.shape[1])
+        for start in range(0, len(first), step):
+            part = slice(start, start + step)
+            u, v = self.vectors[first[part]], self.vectors[second[part]]
+            out[part] = self.distance_of(u, v, pair_squares)
+        return out
+
+
+Squares = Callable[[FloatArray, FloatArray], FloatArray]
+
+
+def block_squares(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Squared distances of each of the first vectors to each of the second."""
+    return compensated_sum(
+        np.asarray(scipy.spatial.distance.cdist(first[:, part], second[:, part], "sqeuclidean"))
+        for part in sum_slices(first.shape[1])
+    )
+
+
+def pair_squares(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Squared distances of first[i] to second[i]."""
+    difference = first - second
+    parts = (difference[:, part] for part in sum_slices(first.shape[1]))
+    return compensated_sum(np.einsum("ij,ij->i", part, part) for part in parts)
+
+
+def compensated_sum(terms: Iterable[FloatArray]) -> FloatArray:
+    """The sum of arrays, with an error that does not grow with their number (Kahan)."""
+    rest = iter(terms)
+    value = next(rest)
+    excess = np.zeros_like(value)
+    for term in rest:
+        corrected = term - excess
+        total = value + corrected
+        excess = (total - value) - corrected
+        value = total
+    return value
+
+
+def sum_slices(dimensions: int) -> list[slice]:
+    """Slices of coordinates whose squares are added plainly."""
+    return [slice(start, start + SUM_TERMS) for start in range(0, dimensions, SUM_TERMS)]
+
+
+class Euclidean(Vectors):
     """Euclidean distance between vectors, in the vectors' own unit."""
 
     kind = "euclidean"
-
-    vectors: FloatArray
 
     def __init__(self, vectors: FloatArray, unit: str = "unit") -> None:
         # Squares of rounded differences, up to 32 plain additions, then compensated ones; the
@@ -243,67 +329,107 @@ class Euclidean(Metric):
         check_coordinates(self.vectors, any_size=False)
         distinct(self.vectors + 0.0, merge=False)
 
-    @property
-    def size(self) -> int:
-        return len(self.vectors)
-
-    def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        first, second = self.vectors[rows], self.vectors[cols]
-        total = CompensatedSum((len(rows), len(cols)))
-        for part in sum_slices(self.vectors.shape[1]):
-            total.add(
-                np.asarray(
-                    scipy.spatial.distance.cdist(first[:, part], second[:, part], "sqeuclidean")
-                )
-            )
-        return np.asarray(np.sqrt(total.value))
-
-    def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
-        out = np.empty(len(first))
-        step = max(1, BLOCK_ENTRIES // self.vectors.shape[1])
-        for start in range(0, len(first), step):
-            part = slice(start, start + step)
-            difference = self.vectors[first[part]] - self.vectors[second[part]]
-            total = CompensatedSum((len(difference),))
-            for terms in sum_slices(self.vectors.shape[1]):
-                total.add(np.einsum("ij,ij->i", difference[:, terms], difference[:, terms]))
-            out[part] = np.sqrt(total.value)
-        return out
+    def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
+        return np.asarray(np.sqrt(squares(first, second)))
 
     def take(self, indices: IntArray) -> Euclidean:
         return Euclidean(self.vectors[indices], self.unit)
 
+
+class Angular(Vectors):
+    """The angle between vectors in radians, theta = 2 atan2(|u - v|, |u + v|) for unit vectors.
+
+    Accurate for small angles and for opposite vectors alike, where arccos of the inner product
+    loses half its digits. A metric on directions: lengths do not matter.
+    """
+
+    kind = "angular"
+    unit = "rad"
+
+    def __init__(self, vectors: FloatArray) -> None:
+        vars(self).update(vectors=frozen(vectors))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Angular, (self.vectors,)
+
     @property
-    def embedding(self) -> FloatArray:
-        return self.vectors
+    def relative_error(self) -> float:  # type: ignore[override]
+        """Of angles between the vectors that were given, before they were brought to length 1.
 
-    def arrays(self) -> dict[str, FloatArray]:
-        return {"vectors": self.vectors}
+        As for euclidean sums, twice, with an arctangent of up to 4 ulp. Squared lengths are 1 to
+        2e-15, so lengths differ by D <= 2e-15 and an angle t by D^2 / (2 t^2): 2e-16 at 1e-7.
+        Rounding a unit vector's coordinates turns it by at most `TURN`, two of them by twice that,
+        which counts most between the nearest two.
+        """
+        terms = min(self.vectors.shape[1], SUM_TERMS)
+        return float((terms / 2 + 20) * 2.0**-53 + 4e-16 + 2 * TURN / self.smallest[0])
+
+    def check(self) -> None:
+        check_coordinates(self.vectors, any_size=True)
+        if not np.all(np.abs(squared_lengths(self.vectors) - 1) < LENGTH_ERROR):
+            msg = "vectors are not of length 1; Domain.from_vectors(..., metric='angular') does it"
+            raise DomainError(msg)
+        angle, first, second = self.smallest
+        if angle < SAME_DIRECTION:
+            msg = (
+                f"records {first} and {second} point in the same direction (angle {angle:.3g} rad, "
+                f"the least is {SAME_DIRECTION:g}); leave one out"
+            )
+            raise DomainError(msg)
+
+    def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
+        across, along = squares(first, second), squares(first, -second)
+        return np.asarray(2 * np.arctan2(np.sqrt(across), np.sqrt(along)))
+
+    def take(self, indices: IntArray) -> Angular:
+        return Angular(self.vectors[indices])
+
+    def embedded_radius(self, radius: float) -> float:
+        return float(2 * np.sin(min(radius, np.pi) / 2) * (1 + 1e-12) + 1e-14)
+
+    @cached_property
+    def smallest(self) -> tuple[float, int, int]:
+        """The smallest angle between two records, and the two."""
+        best = (np.inf, 0, 0)
+        step = max(1, BLOCK_ENTRIES // self.size)
+        for start in range(0, self.size, step):
+            rows = np.arange(start, min(start + step, self.size))
+            block = self.block(rows, np.arange(self.size))
+            block[np.arange(len(rows)), rows] = np.inf
+            at = int(block.argmin())
+            i, j = divmod(at, self.size)
+            if block[i, j] < best[0]:
+                best = (float(block[i, j]), min(start + i, j), max(start + i, j))
+        return best
 
 
-class CompensatedSum:
-    """A running sum of arrays whose error does not grow with their number (Kahan)."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.value: FloatArray = np.zeros(shape)
-        self._excess: FloatArray | None = None
-
-    def add(self, term: FloatArray) -> None:
-        if self._excess is None:
-            self.value, self._excess = term, np.zeros_like(term)
-            return
-        corrected = term - self._excess
-        total = self.value + corrected
-        self._excess = (total - self.value) - corrected
-        self.value = total
+def squared_lengths(vectors: FloatArray) -> npt.NDArray[np.longdouble]:
+    """Squared lengths in extended precision."""
+    return np.asarray((vectors.astype(np.longdouble) ** 2).sum(axis=1))
 
 
-def sum_slices(dimensions: int) -> list[slice]:
-    """Slices of coordinates whose squares are added plainly."""
-    return [slice(start, start + SUM_TERMS) for start in range(0, dimensions, SUM_TERMS)]
+def unit_vectors(vectors: FloatArray) -> FloatArray:
+    """Vectors divided by their lengths, each length within 2e-15 of 1 afterwards.
+
+    Vectors that are unit already stay as they are, so that a saved domain is read back to the bit.
+    """
+    if np.all(np.abs(squared_lengths(vectors) - 1) < LENGTH_ERROR):
+        return vectors
+    scale = np.abs(vectors).max(axis=1, keepdims=True)
+    zero = np.flatnonzero(scale[:, 0] == 0)
+    if len(zero):
+        msg = (
+            f"vector {zero[0]} is zero and has no direction ({len(zero)} such); "
+            "leave it out or use the euclidean metric"
+        )
+        raise DomainError(msg)
+    # Scaled first, so that squares neither overflow nor vanish; summed in extended precision.
+    scaled = vectors / scale
+    wide = scaled.astype(np.longdouble)
+    length = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    return np.asarray(wide / length, dtype=np.float64)
 
 
-@owning("distances")
 class Matrix(Metric):
     """Distances as they were given, checked to be a metric by the domain."""
 
@@ -343,13 +469,12 @@ class Matrix(Metric):
     @cached_property
     def embedding(self) -> FloatArray:
         """Distances to a few far-apart records over sqrt(p): never above the metric itself."""
-        count = min(8, self.size)
-        landmarks = [0]
-        nearest = self.distances[0].copy()
-        while len(landmarks) < count:
-            landmarks.append(int(nearest.argmax()))
-            nearest = np.minimum(nearest, self.distances[landmarks[-1]])
-        return np.ascontiguousarray(self.distances[:, landmarks] / np.sqrt(count))
+        count = min(LANDMARKS, self.size)
+        columns = [self.block(np.array([0]), np.arange(self.size))[0]]
+        while len(columns) < count:
+            far = np.array([int(np.min(columns, axis=0).argmax())])
+            columns.append(self.block(far, np.arange(self.size))[0])
+        return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(count))
 
     def arrays(self) -> dict[str, FloatArray]:
         return {"distances": self.distances}

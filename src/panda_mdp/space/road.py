@@ -25,7 +25,6 @@ MATRIX_RECORDS = 8000
 """Beyond this many records the K x K table that compiled loops read is not formed."""
 CACHE_ENTRIES = 1 << 25
 BLOCK_ENTRIES = 1 << 21
-LANDMARKS = 8
 
 
 class Road(Matrix):
@@ -104,16 +103,6 @@ class Road(Matrix):
             table[chunk] = rows
         self._rows.clear()
         return frozen(table)
-
-    @cached_property
-    def embedding(self) -> FloatArray:
-        """Distances to a few far-apart records over sqrt(p): never above the metric itself."""
-        count = min(LANDMARKS, self.size)
-        columns = [self.block(np.array([0]), np.arange(self.size))[0]]
-        while len(columns) < count:
-            far = np.array([int(np.min(columns, axis=0).argmax())])
-            columns.append(self.block(far, np.arange(self.size))[0])
-        return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(count))
 
     @cached_property
     def generating_pairs(self) -> IntArray:

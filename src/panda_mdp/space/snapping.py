@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import SnapError
-from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine, haversine_km
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine, haversine_km, sphere_points
 
 if TYPE_CHECKING:
     from panda_mdp.space.nearest import Grid
@@ -104,10 +104,7 @@ def snap_places(
 
 def _by_tree(metric: Haversine, lat: FloatArray, lon: FloatArray, limit: float) -> Snaps:
     valid = (np.abs(lat) <= 90) & (lon >= -180) & (lon <= 360)
-    phi, lam = np.deg2rad(np.where(valid, lat, 0.0)), np.deg2rad(np.where(valid, lon, 0.0))
-    xyz = EARTH_RADIUS_KM * np.stack(
-        [np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=1
-    )
+    xyz = EARTH_RADIUS_KM * sphere_points(np.where(valid, lat, 0.0), np.where(valid, lon, 0.0))
     if metric.tree is None:
         msg = "this domain has no tree of places to search"
         raise SnapError(msg)

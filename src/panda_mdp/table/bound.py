@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import ProblemError
 from panda_mdp.problem import Problem
 
@@ -30,7 +30,6 @@ MOST_MULTIPLIERS = 1 << 20
 """Numbers of a proof that is kept with a table: checking more of them exactly takes minutes."""
 
 
-@owning("pairs", "multipliers")
 @dataclass(frozen=True, eq=False)
 class BoundProof(Rebuilt):
     """Multipliers and the lower bound that they prove; computed here, never taken from outside."""

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, frozen
-from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.sealing import sealed
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError, SnapError
@@ -40,7 +39,7 @@ class EverywhereMechanism(Mechanism):
 
     def _check_everywhere(self) -> None:
         if not self.everywhere.holds:
-            msg = f"{self.everywhere.shortfall}; optimal(problem, everywhere=True) makes one"
+            msg = f"{self.everywhere.shortfall}; optimal_everywhere(problem) makes one"
             raise PrivacyError(msg)
 
     @classmethod
@@ -67,10 +66,7 @@ class EverywhereMechanism(Mechanism):
     @cached_property
     def everywhere(self) -> ContinuousAudit:
         """How private the weights are over all pairs of points of the area."""
-        problem, weights = self.problem, self.weights
-        if isinstance(weights, FlooredRows):
-            msg = "a table for every point has whole rows, an array, and not rows over a floor"
-            raise PrivacyError(msg)
+        problem, weights = self.problem, np.asarray(self.weights)
         return audit_mesh(self.mesh, problem.outputs, weights, problem.epsilon)
 
     def __repr__(self) -> str:

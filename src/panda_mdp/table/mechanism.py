@@ -5,50 +5,69 @@
     └── NoGuarantee       for study only: refuses to be saved or sampled from for release
 
 A table computes its audit when it is made, on the integers that it owns; none is ever accepted from
-outside. `Simulation` wraps either for seeded experiments and is never for release.
+outside. `Simulation` wraps either for seeded experiments and is never for release. `Release` is
+what users of tables rely on, whatever kind they are of.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen, owning
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, digest, frozen
 from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.units import per
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
+from panda_mdp.loss import DistanceLoss, UnknownLoss
 from panda_mdp.outputs import Outputs
 from panda_mdp.privacy.audit import Audit, audit_weights
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
 from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose, choose_rows
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Label, check_record, check_records
+from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.bound import BoundProof
-from panda_mdp.table.pmdp.encode import encode, write
-from panda_mdp.table.sparse import floored_loss
+from panda_mdp.table.encode import encode, write
 
-if TYPE_CHECKING:
-    from panda_mdp.meaning.explain import Explanation
-
-EXPLAINED_AT_ONCE = 10**8
-"""Records squared times outputs up to which a notebook shows the explanation with the table."""
 LOSS_ROUNDING = 1e-9
 """Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
 
 
-@owning("weights")
+class Release(Protocol):
+    """What can be drawn from with a guarantee: mechanisms, tables for every point, PAnDA's."""
+
+    @property
+    def problem(self) -> Problem:
+        """Records, outputs, losses and epsilon."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What one draw may tell about two records."""
+
+    def row(self, record: int) -> FloatArray:
+        """The probabilities of what is reported for a record, m of them."""
+
+    def sample(self, records: npt.ArrayLike, size: int | None = None) -> Any:
+        """Draws with the operating system's generator; each costs the guarantee again."""
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it to one file, which `panda_mdp.load` verifies."""
+
+
 @dataclass(frozen=True, eq=False)
 class Table(Rebuilt):
     """A perturbation table: row x holds the distribution of what is reported for record x."""
@@ -133,10 +152,40 @@ class Table(Rebuilt):
     @cached_property
     def loss(self) -> float:
         """Expected loss under the prior, over true records."""
-        if isinstance(self.weights, FlooredRows):
-            return floored_loss(self.problem, self.weights)
+        problem, weights = self.problem, self.weights
+        if isinstance(weights, FlooredRows):
+            common = problem.mean_loss @ (weights.floor / float(TOTAL))
+            return float(problem.prior @ _above_floor(problem, weights) + common)
         # Nobody else sees these probabilities: they need not be frozen.
-        return self.problem.expected_loss(np.asarray(self.weights) / float(TOTAL))
+        return problem.expected_loss(np.asarray(weights) / float(TOTAL))
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The triangles between whose corners it is private too; None of most tables."""
+        return None
+
+    @cached_property
+    def identity(self) -> str:
+        """SHA-256 over everything that has a meaning: metric, places, labels, outputs, losses,
+        prior, epsilon and integers, however they are stored."""
+        problem, reports = self.problem, self.problem.reports
+        loss: Any = problem.loss
+        told: list[Any] = [
+            problem.domain.fingerprint,
+            problem.epsilon,
+            problem.loss_unit,
+            reports.kind,
+            reports.names,
+            None if self.mesh is None else [self.mesh.middle, self.mesh.spacing],
+        ]
+        if not isinstance(loss, np.ndarray):
+            told.append(repr(loss))
+            loss = np.zeros(0)
+        empty = np.zeros(0)
+        placed = [empty if part is None else part for part in (reports.lat, reports.lon)]
+        mesh = [] if self.mesh is None else [self.mesh.vertices, self.mesh.area, self.mesh.inside]
+        words = np.frombuffer(json.dumps(told).encode(), np.uint8)
+        return digest(words, reports.codes, *placed, loss, problem.prior, *mesh, self.weights)
 
     @property
     def epsilon(self) -> float:
@@ -188,7 +237,8 @@ class Table(Rebuilt):
         if proof is not None or lower_bound is not None:
             object.__setattr__(new, "proof", proof)
         # What was computed of the same weights need not be computed again.
-        vars(new).update({k: v for k, v in vars(self).items() if k in ("loss", "_probabilities")})
+        kept = ("loss", "_probabilities", "identity", "everywhere")
+        vars(new).update({k: v for k, v in vars(self).items() if k in kept})
         new._check_bound()
         new._check_proof()
         return new
@@ -219,48 +269,33 @@ class Table(Rebuilt):
         """A seeded twin for experiments. Its draws are predictable: it is not for release."""
         return Simulation(self, _seeded(seed))
 
-    def _summary(self) -> str:
-        unit = self.problem.loss_unit
+    @property
+    def loss_words(self) -> str:
+        """Loss and lower bound, or what the file says of a loss that it left out."""
+        if isinstance(self.problem.loss, UnknownLoss):
+            stated = self.details.get("stated_loss")
+            return "unknown" if stated is None else f"{stated:.6g}, as stated and not verified"
         bound = "" if self.lower_bound is None else f", lower bound {self.lower_bound:.6g}"
+        return f"{self.loss:.6g} {self.problem.loss_unit}{bound}"
+
+    def _summary(self) -> str:
         return (
             f"{self.method}: K={self.problem.size}, m={self.problem.outputs_count}, "
-            f"loss {self.loss:.6g} {unit}{bound}, epsilon {self.epsilon:g} "
+            f"loss {self.loss_words}, epsilon {self.epsilon:g} "
             f"{per(self.problem.domain.unit)}, audited {self.audit.epsilon:.6g}"
         )
 
-    explainer: ClassVar[Callable[[Table, int | None], Explanation] | None] = None
-    """Words for people are made on a floor above (`panda_mdp.meaning.explain` sets this)."""
-
-    @sealed
-    def explain(self, record: int | None = None) -> Explanation:
-        """What the table means for people, or for the person at `record`: `panda_mdp.explain`.
-
-        What is said about one record is as secret as the record.
-        """
-        explainer = type(self).explainer
-        if explainer is None:
-            msg = "nothing explains tables here; import panda_mdp, not a part of it"
-            raise MethodError(msg)
-        return explainer(self, record)
-
     def _repr_html_(self) -> str:
         problem = self.problem
-        unit, per_unit = problem.loss_unit, problem.domain.unit
-        bound = "" if self.lower_bound is None else (
-            f"; no table of this epsilon is below {self.lower_bound:.6g}"
-        )  # fmt: skip
+        per_unit = problem.domain.unit
         facts = [
             ("method", self.method),
             ("records, outputs", f"{problem.size:,}, {problem.outputs_count:,}"),
-            ("expected loss", f"{self.loss:.6g} {unit}{bound}"),
+            ("expected loss", self.loss_words),
             ("epsilon", f"{self.epsilon:g} {per(per_unit)}, audited {self.audit.epsilon:.6g}"),
         ]
         safe = isinstance(self, Mechanism)
-        shown = card(type(self).__name__, facts, warning="" if safe else "NO PRIVACY GUARANTEE")
-        # Of a large table the attacker's best guess is no matter of a moment.
-        if self.explainer is None or problem.size**2 * problem.outputs_count > EXPLAINED_AT_ONCE:
-            return shown
-        return shown + self.explain().html
+        return card(type(self).__name__, facts, warning="" if safe else "NO PRIVACY GUARANTEE")
 
 
 class Mechanism(Table):
@@ -291,6 +326,11 @@ class Mechanism(Table):
     def __repr__(self) -> str:
         return f"Mechanism({self._summary()})"
 
+    @property
+    def guarantee(self) -> Guarantee:
+        """(epsilon, 0) of one draw."""
+        return Guarantee(self.epsilon, 0.0, self.problem.domain.unit)
+
     @sealed
     def sample(self, records: npt.ArrayLike, size: int | None = None) -> Any:
         """Draw outputs for a record, or one for each of many records.
@@ -302,11 +342,13 @@ class Mechanism(Table):
         """
         return _draw(self, SystemBits(), records, size)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write table, problem and certificate to one file, atomically."""
-        target = Path(path)
-        write(target, encode(self))
-        return target
+    def save(self, path: str | os.PathLike[str], *, losses: bool = True) -> Path:
+        """Write table and problem to one file, atomically; `panda_mdp.load` reads and audits it.
+
+        Without `losses` those that are not distances stay out of the file: who only draws needs
+        none. `panda_mdp.compact` makes a table whose file is far shorter.
+        """
+        return write(Path(path), encode(self, losses=losses))
 
 
 class NoGuarantee(Table):
@@ -371,6 +413,19 @@ def judged(
     for part in fields(table):
         object.__setattr__(mechanism, part.name, getattr(table, part.name))
     return mechanism.with_facts(lower_bound=lower_bound)
+
+
+def _above_floor(problem: Problem, rows: FlooredRows) -> FloatArray:
+    """What each record loses by what lies above the floor."""
+    loss: Any = problem.loss
+    whole = loss.above(rows) if isinstance(loss, DistanceLoss) else None
+    if whole is not None:
+        return whole / float(TOTAL)
+    above = (rows.values - rows.floor[rows.columns]) / float(TOTAL)
+    stored = loss[rows.records, rows.columns] * above
+    sums = np.add.reduceat(np.append(stored, 0.0), rows.starts[:-1])
+    sums[np.diff(rows.starts) == 0] = 0.0
+    return np.asarray(sums)
 
 
 def _seeded(seed: int) -> SeededBits:

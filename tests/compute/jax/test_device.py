@@ -183,16 +183,6 @@ def test_every_record_has_its_place_in_a_tile(kind, mesh):
             np.testing.assert_allclose(found, true[np.ix_(rows, cols)], rtol=1e-13, atol=1e-300)
 
 
-def test_a_table_is_spread_over_the_tiles(mesh):
-    domain = random_domain("euclidean", 100)
-    grid, _ = on_device(domain, mesh)
-    table = np.random.default_rng(0).random((100, 3))
-    spread = grid.spread(table, -1.0)
-    real = grid.members >= 0
-    np.testing.assert_array_equal(spread[real], table[grid.members[real]])
-    assert (spread[~real] == -1.0).all()
-
-
 def test_a_metric_without_device_distances_is_refused():
     strange = SimpleNamespace(kind="taxi")
     with pytest.raises(MethodError, match="no distances for 'taxi' domains; use backend 'cpu'"):

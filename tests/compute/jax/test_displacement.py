@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import random_domain
 
-from panda_mdp.compute.jax import displacement
+from panda_mdp.compute.jax import device
 from panda_mdp.compute.jax.device import precise
 from panda_mdp.loss import DistanceLoss, distance_loss, seen_by_groups
 
@@ -39,5 +39,5 @@ def test_losses_of_pairs():
     outputs = np.arange(20, 29)
     whole = distance_loss(domain, outputs)
     with precise():
-        losses = displacement.losses(domain, outputs, 1.0, records, columns)
+        losses = device.losses(domain, outputs, 1.0, records, columns)
     np.testing.assert_allclose(losses, whole[records[:, None], columns], rtol=1e-13)

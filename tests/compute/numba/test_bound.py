@@ -1,4 +1,4 @@
-"""The compiled lower bound holds whatever the multipliers are; the worst pairs are the worst."""
+"""The compiled lower bound holds whatever the multipliers are."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from panda_mdp.compute.closure import Closure, pair_reach
-from panda_mdp.compute.numba.bound import violated_pairs
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import all_pairs
-from panda_mdp.methods.optimal.reference import solve_highs
+from panda_mdp.methods.optimal.lp import solve_lp
 
 SIZE, OUTPUTS = 6, 3
 
@@ -25,7 +23,7 @@ def case(request):
     problem = displacement_problem(random_domain(request.param, SIZE, seed=5), [0, 2, 4], 1.5)
     graph = all_pairs(problem.domain, problem.epsilon)
     solver = CpuSolver(problem, graph, np.full((SIZE, OUTPUTS), 1 / OUTPUTS))
-    return problem, solver, solve_highs(problem, "all", "simplex").loss
+    return problem, solver, solve_lp(problem, "all", "simplex").loss
 
 
 @settings(deadline=None)
@@ -54,7 +52,7 @@ def exact_bound(solver: CpuSolver) -> mp.mpf:
     with mp.workdps(DIGITS):
         h = [[mp.mpf(float(v)) for v in row] for row in problem.weighted_loss]
         scale = mp.mpf(solver.unit)
-        for e, (i, j) in enumerate(solver.order[solver.ends]):
+        for e, (i, j) in enumerate(solver.program.record[solver.ends]):
             g = mp.mpf(float(solver.growth_above[e]))
             true = mp.exp(mp.mpf(problem.epsilon) * exact_distance(problem.domain, i, j))
             for y in range(problem.outputs_count):
@@ -79,26 +77,3 @@ def test_is_below_the_exact_value_and_near_it(case, iterations):
     exact = exact_bound(fresh)
     assert fresh.bound() <= exact
     assert fresh.bound() >= exact - 1e-10 * optimum
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_violated_pairs_are_the_worst_ones(kind):
-    domain = random_domain(kind, 150)
-    closure = Closure(domain)
-    rng = np.random.default_rng(0)
-    z = closure.start(rng.dirichlet(np.full(4, 0.3), 150))
-    tiles = domain.tiles
-    pairs = tiles.pairs(np.inf)
-    near = (pairs.starts, pairs.second, pairs.between, pair_reach(z, tiles.starts, pairs))
-    partner, gain = violated_pairs(
-        z.astype(np.float32), 1.0, *closure.coordinates, tiles.starts, *near, 3, 1e-3
-    )
-    factor = np.exp(-domain.distances(closure.order, closure.order))
-    true = np.maximum(0, z[None] * factor[:, :, None] - z[:, None]).sum(axis=2)
-    np.fill_diagonal(true, 0)
-    best = -np.sort(-true, axis=1)[:, :3]
-    np.testing.assert_allclose(gain, np.where(best > 1e-3, best, 0), rtol=1e-4, atol=2e-6)
-    found = partner >= 0
-    np.testing.assert_array_equal(found, gain > 0)
-    rows = np.nonzero(found)[0]
-    np.testing.assert_allclose(true[rows, partner[found]], gain[found], rtol=1e-4, atol=2e-6)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import panda_mdp.compute.numba
-from panda_mdp.compute.numba import compiling
+from panda_mdp.compute import numba as compiling
 
-KERNELS = Path(panda_mdp.compute.numba.__file__).parent
+KERNELS = Path(compiling.__file__).parent
 INNER = "from numba import njit\n\n@njit(cache=True)\ndef inner(x):\n    return x + {}\n"
 OUTER = """
 from pathlib import Path
@@ -24,8 +23,7 @@ def outer(x):
 """
 PLAIN = "from numba import njit\n@njit(cache=True)"
 OURS = (
-    "from panda_mdp.compute.numba.compiling import njit\n"
-    "@njit(sources=[Path(__file__).parent / 'inner.py'])"
+    "from panda_mdp.compute.numba import njit\n@njit(sources=[Path(__file__).parent / 'inner.py'])"
 )
 
 
@@ -79,24 +77,24 @@ def test_every_kernel_that_calls_another_file_uses_it():
         text = path.read_text(encoding="utf-8")
         crosses = re.search(r"^from panda_mdp\.(?!kernels\.compiling|_arrays)", text, re.MULTILINE)
         if crosses and "prange" in text:
-            assert "from panda_mdp.compute.numba.compiling import njit" in text, path.name
+            assert "from panda_mdp.compute.numba import njit" in text, path.name
             assert not re.search(r"from numba import.*njit", text), path.name
 
 
 def test_shared_sources_are_all_that_distances_are_made_of():
     text = (KERNELS / "distance.py").read_text(encoding="utf-8")
     modules = set(re.findall(r"^from panda_mdp\.([\w.]+) import", text, re.MULTILINE))
-    assert modules == {"base.arrays", "compute.numba.compiling", "space.metrics", "space.angular"}
+    assert modules == {"base.arrays", "compute.numba", "space.metrics"}
     assert {path.name for path in compiling.SHARED} == {
-        "compiling.py",
+        "__init__.py",
         "distance.py",
+        "cut.py",
         "metrics.py",
-        "angular.py",
     }
 
 
 def test_says_whether_a_loop_was_compiled_before(tmp_path, monkeypatch):
-    from panda_mdp.compute.numba.compiling import on_disk
+    from panda_mdp.compute.numba import on_disk
 
     source = tmp_path / "loops.py"
     source.write_text("from numba import njit\n\n\n@njit(cache=True)\ndef one(x):\n    return x\n")

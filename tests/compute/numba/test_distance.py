@@ -22,11 +22,11 @@ from panda_mdp.space.triangles import broken_triangle
 
 def compiled(domain: Domain, order: np.ndarray) -> tuple[int, np.ndarray]:
     """Kind, and all distances in the given order."""
-    kind, table, along = coordinates(domain.metric, order)
+    places = coordinates(domain.metric, order)
     out = np.empty((len(order), len(order)))
     for i in range(len(order)):
-        fill(kind, table, along, i, 0, len(order), out[i])
-    return kind, out
+        fill(places, i, 0, len(order), out[i])
+    return places.kind, out
 
 
 DOMAINS = {
@@ -109,9 +109,9 @@ def test_long_sums_lose_nothing():
     vectors[1, ::SUM_TERMS] = 2.0**-27
     vectors[1, 0] = 1.0
     metric = Euclidean(vectors)
-    kind, table, along = coordinates(metric, np.arange(2))
+    places = coordinates(metric, np.arange(2))
     out = np.empty(1)
-    fill(kind, table, along, 0, 1, 2, out)
+    fill(places, 0, 1, 2, out)
     with mp.workdps(50):
         exact = mp.sqrt(1 + 400 * mp.mpf(2) ** -54)
         for got in (out[0], metric.block(np.array([0]), np.array([1]))[0, 0]):
@@ -123,9 +123,9 @@ def test_fills_a_part_of_a_row(kind):
     domain = random_domain(kind, 20)
     order = np.arange(20)
     whole = compiled(domain, order)[1]
-    number, table, along = coordinates(domain.metric, order)
+    places = coordinates(domain.metric, order)
     out = np.full(6, -1.0)
-    fill(number, table, along, 4, 7, 12, out)
+    fill(places, 4, 7, 12, out)
     np.testing.assert_array_equal(out[:5], whole[4, 7:12])
     assert out[5] == -1.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from panda_mdp.compute.numba.joint import unsafe_mass
+from panda_mdp.compute.numba.anchors import unsafe_mass
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(1.0, 0.875), (3.0, 1.0)])

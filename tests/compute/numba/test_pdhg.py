@@ -43,7 +43,7 @@ def reference_step(solver: CpuSolver, keep: float):
         tau = 1 / (weight * (solver.degree[i] + ROW_PULL * scale[i]))
         mid[i] = 2 * np.maximum(0, x[i] - tau * gradient) - x[i]
         missing = 1 - scale[i] @ mid[i]
-        new_mu[i] = mu[i] + weight * ROW_PULL / solver.scale_sums[i] * missing
+        new_mu[i] = mu[i] + weight * ROW_PULL / solver._row_sums[i] * missing
     for e, (i, j) in enumerate(solver.ends):
         for y in range(x.shape[1]):
             ratio = scale[j, y] / scale[i, y]
@@ -96,13 +96,13 @@ def test_an_optimum_is_a_fixed_point(kind):
     place = {tuple(sorted(pair)): e for e, pair in enumerate(graph.ends.tolist())}
     g = growth(problem, graph)
     # Multipliers of z_i <= g z_j enter an edge's dual pair as (l, -g l), in the scale of x.
-    for k, (i, j) in enumerate(solver.graph.ends.tolist()):
+    for k, (i, j) in enumerate(solver.program.record[solver.ends].tolist()):
         e = place[tuple(sorted((i, j)))]
         first, second = (edges[0, e], edges[1, e]) if i < j else (edges[1, e], edges[0, e])
         a, b = solver.ends[k]
         solver._u[k, 0] = (first - g[e] * second) * solver._scale[a]
         solver._u[k, 1] = (second - g[e] * first) * solver._scale[b]
-    solver._mu[:] = mu[solver.order]
+    solver._mu[:] = mu[solver.program.record]
     solver._restart()
     before = solver.bound()
     assert before == pytest.approx(problem.expected_loss(z), rel=1e-5)

@@ -42,8 +42,8 @@ def everything():
     logs = np.log(np.ascontiguousarray(z[closure.place]))
     yield largest_rate(domain, logs, logs.view(np.int64))
     # A whole solve, twice: no decision is left to a clock.
-    yield optimal(problem, 0.02, "cpu").weights
-    yield optimal(problem, 0.02, "cpu").weights
+    yield optimal(problem, 0.02, backend="cpu").weights
+    yield optimal(problem, 0.02, backend="cpu").weights
 
 
 def own_share(work):

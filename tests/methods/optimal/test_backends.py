@@ -15,14 +15,15 @@ import pytest
 from helpers import displacement_problem, random_domain
 
 from panda_mdp import Mechanism, audit, exponential, optimal
+from panda_mdp.compute.backend import default_backend
 from panda_mdp.compute.closure import Closure
-from panda_mdp.compute.jax import closure as closure_jax
 from panda_mdp.compute.jax.closure import JaxClosure
 from panda_mdp.errors import MissingDependencyError
 from panda_mdp.methods.optimal import backends
 from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine, accelerator, choose
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
+from panda_mdp.privacy.audit import audit_weights
 
 SCRIPT = Path(__file__).with_name("sharding.py")
 SUPPORT = SCRIPT.parents[2] / "support"
@@ -45,30 +46,29 @@ def block_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_choose_engines():
-    assert isinstance(choose("cpu", None), CpuEngine)
-    assert isinstance(choose("jax", None), JaxEngine)
-    assert choose("jax", None).mesh.devices.tolist() == jax.devices()
-    assert choose("jax", jax.devices()[:1]).mesh.devices.tolist() == jax.devices()[:1]
+    assert isinstance(choose("cpu"), CpuEngine)
+    assert isinstance(choose("jax"), JaxEngine)
+    assert choose("jax").mesh.devices.tolist() == jax.devices()
+    assert choose(JaxEngine(jax.devices()[:1])).mesh.devices.tolist() == jax.devices()[:1]
 
 
 def test_auto_takes_the_cpu_where_jax_sees_nothing_faster(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     assert not accelerator()
-    assert isinstance(choose("auto", None), CpuEngine)
+    assert isinstance(choose("auto"), CpuEngine)
 
 
-def test_auto_takes_an_accelerator_or_the_devices_given(monkeypatch):
-    assert isinstance(choose("auto", jax.devices()), JaxEngine)
+def test_auto_takes_an_accelerator(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert accelerator()
-    assert isinstance(choose("auto", None), JaxEngine)
-    assert isinstance(choose("cpu", None), CpuEngine)
+    assert isinstance(choose("auto"), JaxEngine)
+    assert isinstance(choose("cpu"), CpuEngine)
 
 
 def test_without_jax_auto_takes_the_cpu(monkeypatch):
     block_jax(monkeypatch)
     assert not accelerator()
-    assert isinstance(choose("auto", None), CpuEngine)
+    assert isinstance(choose("auto"), CpuEngine)
 
 
 @pytest.mark.parametrize("start", [JaxEngine, lambda: optimal(town(), backend="jax")])
@@ -80,14 +80,14 @@ def test_jax_missing_says_what_to_install(start, monkeypatch):
 
 def test_numba_missing_names_the_other_backends(without_numba):
     with pytest.raises(MissingDependencyError, match=r"or use backend='jax'"):
-        choose("cpu", None)
+        choose("cpu")
 
 
 def test_engines_make_their_own_parts():
     problem = town()
     graph = backends.Graph(np.array([[0, 1]]), problem.domain.metric.pairs([0], [1]))
     start = np.full((60, 12), 1 / 12)
-    cpu, accelerated = choose("cpu", None), choose("jax", None)
+    cpu, accelerated = choose("cpu"), choose("jax")
     assert type(cpu.closure(problem)) is Closure
     assert type(accelerated.closure(problem)) is JaxClosure
     assert isinstance(cpu.solver(problem, graph, start), CpuSolver)
@@ -101,7 +101,7 @@ def test_engines_make_their_own_parts():
 
 def test_a_whole_solve_in_jax_is_the_cpus():
     problem = town()
-    here, there = (optimal(problem, 0.05, backend) for backend in ("cpu", "jax"))
+    here, there = (optimal(problem, 0.05, backend=backend) for backend in ("cpu", "jax"))
     assert isinstance(there, Mechanism)
     assert there.audit.holds
     assert there.details["stopped"] == "gap reached"
@@ -112,7 +112,7 @@ def test_a_whole_solve_in_jax_is_the_cpus():
 
 
 def test_jax_solves_without_numba(without_numba):
-    mechanism = optimal(town("matrix"), 0.05, "jax")
+    mechanism = optimal(town("matrix"), 0.05, backend="jax")
     assert mechanism.audit.holds
     assert mechanism.gap <= 0.05
     assert mechanism.details["backend"] == "jax"
@@ -121,27 +121,18 @@ def test_jax_solves_without_numba(without_numba):
 def test_audits_without_numba_go_to_an_accelerator(monkeypatch, request):
     problem = displacement_problem(random_domain("haversine", 150), [0, 50, 100], 1.0)
     mechanism = exponential(problem)
-    monkeypatch.setattr("panda_mdp.compute.rate.SMALL_TILES", 0)
-    compiled = audit(mechanism)
-    calls = []
-    largest = JaxClosure.largest
-
-    def counted(self, logs, weights):
-        calls.append(self)
-        return largest(self, logs, weights)
-
-    monkeypatch.setattr(closure_jax.JaxClosure, "largest", counted)
-    monkeypatch.setattr("panda_mdp.compute.backend.accelerator", lambda: True)
-    assert audit(mechanism) == compiled
-    assert not calls, "with numba the CPU is asked"
+    table = (problem.domain, problem.outputs, mechanism.weights, 1.0)
+    compiled = audit_weights(*table, "numba")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert default_backend() == "numba", "with numba the CPU is asked"
     request.getfixturevalue("without_numba")
+    assert default_backend() == "jax"
     there = audit(mechanism)
-    assert len(calls) == 1
     assert there.epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
     assert (there.holds, there.worst) == (compiled.holds, compiled.worst)
-    monkeypatch.setattr("panda_mdp.compute.backend.accelerator", lambda: False)
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    assert default_backend() == "numpy", "without an accelerator NumPy is asked"
     assert audit(mechanism).epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
-    assert len(calls) == 1, "without an accelerator NumPy is asked"
 
 
 # Many devices.
@@ -191,7 +182,8 @@ def test_eight_devices_do_as_one():
     assert said["garbage"][1] == pytest.approx(said["garbage"][0], rel=1e-9)
     assert said["padded_entries"] == [0.0, 0.0, 0.0]
     assert said["padded_cost"] > 1e3 * said["largest_cost"]
-    assert said["closure_error"] < 1e-12
+    # A round: sources are compared in single precision there.
+    assert said["closure_error"] < 1e-5
     assert said["audit"][0] == pytest.approx(said["audit_here"][0], rel=1e-12)
     assert said["audit"][1] == said["audit_here"][1]
     assert said["violated_alike"] == 1.0
@@ -216,7 +208,7 @@ def test_two_processes_do_as_one():
         from sharding import GAP, summary, town
     finally:
         sys.path.remove(str(SCRIPT.parent))
-    alone = summary(optimal(town(), GAP, "jax", devices=jax.devices()[:1]))
+    alone = summary(optimal(town(), GAP, backend=JaxEngine(jax.devices()[:1])))
     assert first["all"]["holds"]
     assert first["all"]["loss"] == pytest.approx(alone["loss"], rel=1e-6)
     assert first["all"]["bound"] == pytest.approx(alone["bound"], rel=1e-6)

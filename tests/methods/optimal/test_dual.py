@@ -23,7 +23,7 @@ from panda_mdp.methods.optimal.dual import (
     total_from_below,
 )
 from panda_mdp.methods.optimal.graph import Graph, all_pairs
-from panda_mdp.methods.optimal.reference import solve_highs
+from panda_mdp.methods.optimal.lp import solve_lp
 
 
 def exact_bound(problem, graph, multipliers) -> mp.mpf:
@@ -59,7 +59,7 @@ def test_is_below_the_exact_bound_and_near_it(kind, size):
 @pytest.fixture(scope="module")
 def solved():
     problem = displacement_problem(random_domain("euclidean", 5, seed=1), [0, 2], 1.0)
-    return problem, solve_highs(problem, "all", "simplex").loss
+    return problem, solve_lp(problem, "all", "simplex").loss
 
 
 @settings(deadline=None)

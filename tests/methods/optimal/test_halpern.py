@@ -11,7 +11,7 @@ import pytest
 from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
 
 from panda_mdp.methods.optimal.dual import total_from_below
-from panda_mdp.methods.optimal.graph import Graph, all_pairs
+from panda_mdp.methods.optimal.graph import all_pairs
 from panda_mdp.methods.optimal.halpern import (
     ARTIFICIAL,
     CHECK,
@@ -19,7 +19,9 @@ from panda_mdp.methods.optimal.halpern import (
     SCALE_ANEW,
     SMALLEST,
     Halpern,
+    growths,
     incidence,
+    root_scale,
 )
 
 
@@ -29,12 +31,10 @@ class Recorder(Halpern):
     residuals = ()
     travel = (1.0, 1.0)
 
-    def _begin(self, cost, scale, z):
-        self.cost, self.scale, self.z = cost, scale, z
-        self.connected, self.anchored, self.steps = [], 0, []
-
-    def _connect(self, source):
-        self.connected.append(source)
+    def __init__(self):
+        super().__init__()
+        self.anchored, self.steps, self.rescaled = 0, [], []
+        self._restart()
 
     def _anchor(self):
         self.anchored += 1
@@ -43,67 +43,36 @@ class Recorder(Halpern):
         self.steps.append((steps, since))
         return self.residuals[len(self.steps) - 1] ** 2
 
+    def _rescale(self):
+        self.rescaled.append((self.iterations, self.anchored))
+
     def _travel(self):
         return self.travel
 
-    def matrix(self):
-        return self.z[self.place]
 
-    def bound(self):
-        return 0.0
-
-
-def recorder(kind: str = "haversine", size: int = 20) -> Recorder:
-    problem = displacement_problem(random_domain(kind, size, seed=1), [0, 3, 7, 11], 2.0)
-    start = np.random.default_rng(0).dirichlet(np.ones(4), size)
-    solver = Recorder(problem, all_pairs(problem.domain, problem.epsilon), start)
+def recorder() -> Recorder:
+    solver = Recorder()
     solver.iterations = 10_000  # far enough for no restart by length alone
     return solver
 
 
-def test_the_table_is_scaled_by_its_root():
-    solver = recorder()
-    assert solver.scale.mean() == pytest.approx(1.0)
-    ratio = solver.scale / np.sqrt(np.maximum(solver.z, SMALLEST))
-    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-12)
-    np.testing.assert_allclose(solver.scale_sums, solver.scale.sum(axis=1))
-    np.testing.assert_allclose((solver.cost / solver.unit).mean(), 1.0)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_growth_is_bounded_from_above_and_closely(kind):
-    solver = recorder(kind)
+    problem = displacement_problem(random_domain(kind, 20, seed=1), [0, 3, 7, 11], 2.0)
+    graph = all_pairs(problem.domain, problem.epsilon)
+    _, above = growths(problem, graph.length)
     with mp.workdps(DIGITS):
-        for e, (i, j) in enumerate(solver.graph.ends.tolist()):
-            true = mp.exp(
-                mp.mpf(solver.problem.epsilon) * exact_distance(solver.problem.domain, i, j)
-            )
-            assert true <= float(solver.growth_above[e]) <= true * (1 + mp.mpf(1e-12))
+        for e, (i, j) in enumerate(graph.ends.tolist()):
+            true = mp.exp(mp.mpf(problem.epsilon) * exact_distance(problem.domain, i, j))
+            assert true <= float(above[e]) <= true * (1 + mp.mpf(1e-12))
 
 
-def test_edges_lie_along_the_order_in_space():
-    solver = recorder()
-    first, second = solver.ends.T
-    assert (first < second).all()
-    assert (np.diff(first * 20 + second) > 0).all()
-    np.testing.assert_array_equal(solver.order[solver.ends], solver.graph.ends)
-    pairs = solver.problem.domain.metric.pairs(*solver.graph.ends.T)
-    np.testing.assert_allclose(solver.graph.length, pairs, rtol=1e-14)
-    np.testing.assert_array_equal(solver.degree, np.bincount(solver.ends.ravel(), minlength=20))
-
-
-def test_extending_says_where_every_old_edge_went():
-    solver = recorder()
-    full = solver.graph
-    kept = np.arange(full.count) % 3 > 0
-    smaller = Recorder(solver.problem, Graph(full.ends[kept], full.length[kept]), solver.matrix())
-    before = smaller.ends
-    smaller.extend(Graph(full.ends[~kept], full.length[~kept]))
-    source = smaller.connected[-1]
-    np.testing.assert_array_equal(smaller.ends, solver.ends)
-    np.testing.assert_array_equal(smaller.ends[source >= 0], before[source[source >= 0]])
-    assert (source == -1).sum() == (~kept).sum()
-    assert smaller.anchored == 2
+def test_the_table_is_scaled_by_its_root():
+    z = np.random.default_rng(0).dirichlet(np.ones(4), 20)
+    scale = root_scale(z)
+    assert scale.mean() == pytest.approx(1.0)
+    ratio = scale / np.sqrt(np.maximum(z, SMALLEST))
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +120,8 @@ def test_the_scale_follows_the_table_at_restarts_whenever_iterations_have_double
     solver = recorder()
     solver.iterations = 0
     solver.residuals = [1.0] * 40
-    seen = []
-    solver._rescale = lambda: seen.append((solver.iterations, solver.anchored))
     solver.advance(40 * CHECK)
+    seen = solver.rescaled
     at = [iterations for iterations, _ in seen]
     assert at[0] == SCALE_ANEW
     assert all(b >= 2 * a for a, b in itertools.pairwise(at))

@@ -18,9 +18,9 @@ from helpers import (
 from panda_mdp import Domain, Problem, optimal
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning
-from panda_mdp.methods.optimal import small
+from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.dual import centre_bound
-from panda_mdp.methods.optimal.small import SmallLp, entry_bounds, is_small, pairs_beyond
+from panda_mdp.methods.optimal.lp import PASSES, SmallLp, entry_bounds, is_small, pairs_beyond
 
 TWO = Domain.from_vectors([[0.0], [1.0]])
 
@@ -36,7 +36,7 @@ def test_wide_ranged_losses_by_the_hundred(part):
         assert mechanism.details["backend"] == "lp"
         assert mechanism.details["stopped"] is Stopped.GAP_REACHED, seed
         assert mechanism.loss <= mechanism.lower_bound * (1 + 1e-3), seed
-        assert len(mechanism.details["trace"]) <= small.PASSES
+        assert len(mechanism.details["trace"]) <= PASSES
 
 
 @pytest.mark.parametrize("part", range(6))
@@ -86,18 +86,20 @@ def test_a_tight_gap_on_a_grid():
     assert mechanism.details["backend"] == "lp"
 
 
-def test_a_gap_that_was_not_reached_is_a_warning(monkeypatch):
+def test_where_the_lp_has_no_answer_the_closed_form_is_better_than_one_row():
+    class Unsolved(SmallLp):
+        def advance(self, target, standing):
+            self.ended = Stopped.PRECISION_REACHED
+
     problem = displacement_problem(random_domain("euclidean", 9), [0, 3, 6], 1.0)
-    monkeypatch.setattr(small.BoxedLp, "solve", lambda *_: None)
-    with pytest.warns(GapWarning, match=r"certified gap is .*, 1e-05 was asked for"):
-        mechanism = optimal(problem, gap=1e-5)
+    mechanism = certify(Unsolved(problem), Budget(1e-5)).mechanism()
     assert mechanism.details["stopped"] is Stopped.PRECISION_REACHED
     assert mechanism.audit.holds
     best = problem.expected_loss(mechanism.matrix)
     assert best < float((problem.prior @ problem.loss).min()), "a closed form is better"
 
 
-def test_a_time_limit_and_an_interrupt_are_no_warnings(monkeypatch):
+def test_a_time_limit_and_an_interrupt_are_no_warnings():
     problem = displacement_problem(random_domain("euclidean", 9), [0, 3, 6], 1.0)
     limited = optimal(problem, gap=1e-5, time_limit=1e-9)
     assert limited.details["stopped"] is Stopped.TIME_LIMIT
@@ -105,8 +107,7 @@ def test_a_time_limit_and_an_interrupt_are_no_warnings(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(small.BoxedLp, "solve", interrupt)
-    ended = optimal(problem, gap=1e-5)
+    ended = optimal(problem, gap=1e-9, progress=interrupt)
     assert ended.details["stopped"] is Stopped.INTERRUPTED
     assert limited.audit.holds
     assert ended.audit.holds
@@ -129,7 +130,7 @@ def test_pairs_beyond_are_those_that_no_third_record_implies():
 @pytest.mark.parametrize("seed", range(8))
 def test_no_optimal_table_leaves_the_box(seed):
     problem = wide_problem(4 * seed)
-    mechanism = SmallLp(problem, 1e-4).run()
+    mechanism = certify(SmallLp(problem), Budget(1e-4)).mechanism()
     excess = problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
     free = float((problem.prior * problem.loss.min(axis=1)).sum())
     most = entry_bounds(problem, excess, mechanism.loss * (1 + 1e-9) - free * (1 - 1e-12))

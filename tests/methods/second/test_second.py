@@ -8,16 +8,19 @@ from helpers import displacement_problem, is_private, random_domain
 from scipy.optimize import linprog
 
 import panda_mdp as pm
-from panda_mdp.compute.numba.simplex import onto_simplex
+from panda_mdp.compute.numba.pdhg import onto_simplex
 from panda_mdp.errors import MethodError, MissingDependencyError
-from panda_mdp.methods.optimal.progress import Progress
-from panda_mdp.methods.optimal.solve import Solve
-from panda_mdp.methods.second import second
-from panda_mdp.methods.second.descent import Budget, descend
-from panda_mdp.methods.second.first_order import Recorder
-from panda_mdp.methods.second.guesses import Guesses, best_guesses
-from panda_mdp.methods.second.objectives import LARGE, NAMES, city_objective, objective, quantity
-from panda_mdp.methods.second.second import limited, lower_objective, mixture
+from panda_mdp.methods.certify import Budget, Progress, certify
+from panda_mdp.methods.second.limits import Descent, LossLimit, mixture
+from panda_mdp.methods.second.objectives import (
+    LARGE,
+    NAMES,
+    Guesses,
+    best_guesses,
+    objective,
+    quantity,
+)
+from panda_mdp.methods.second.second import first_table
 
 
 def problem_of(seed: int = 0, size: int = 6, outputs: int = 4) -> pm.Problem:
@@ -90,8 +93,8 @@ def forms_of(problem, name, radius):
 def test_second_objective_is_the_lps_and_certified(name, seed):
     problem = problem_of(seed)
     radius = 1.5 if name == "located" else None
-    first = pm.optimal(problem, backend="highs", pairs="all")
-    table = lower_objective(first, name, 0.03, radius=radius)
+    first = pm.solve_lp(problem, "all")
+    table = pm.second_objective(first, name, 0.03, radius=radius)
     facts = table.details["second"]
     goal = objective(problem, name, radius)
     best = brute_force(problem, forms_of(problem, name, radius), budget=1.03 * first.loss)
@@ -113,11 +116,11 @@ def test_a_limit_is_kept_at_the_least_loss(name):
     problem = problem_of(2)
     radius = 1.0 if name == "located" else None
     goal = objective(problem, name, radius)
-    free = pm.optimal(problem, backend="highs", pairs="all")
+    free = pm.solve_lp(problem, "all")
     common = np.tile(free.matrix.mean(axis=0), (6, 1))
     # Half way from the table without a limit to one that ignores the record.
     limit = 0.5 * (goal.value(common) + goal.value(free.matrix))
-    table = limited(problem, name, goal.natural(limit), radius=radius)
+    table = pm.limit_attacker(problem, name, goal.natural(limit), radius=radius)
     best = brute_force(problem, forms_of(problem, name, radius), limit=limit)
     assert goal.value(table.matrix) <= limit
     assert best > free.loss * 1.001  # the limit binds
@@ -132,9 +135,9 @@ def test_a_limit_is_kept_at_the_least_loss(name):
 
 def test_what_the_attacker_measures_is_what_was_optimised():
     problem = problem_of(3, 8, 8)
-    first = pm.optimal(problem, backend="highs", pairs="all")
+    first = pm.solve_lp(problem, "all")
     for then, radius in (("vulnerability", None), ("located", 0.8), ("error", None)):
-        table = lower_objective(first, then, 0.05, radius=radius)
+        table = pm.second_objective(first, then, 0.05, radius=radius)
         seen = pm.attack(table, radii=[0.8])
         measured = {"vulnerability": seen.vulnerability, "located": seen.located[0.8]}
         assert table.details["second"]["value"] == pytest.approx(measured.get(then, seen.error))
@@ -144,31 +147,30 @@ def test_refusals_name_the_value_and_the_remedy():
     problem = problem_of(4)
     first = pm.exponential(problem)
     with pytest.raises(MethodError, match="slack is 0"):
-        lower_objective(first, "vulnerability", 0)
+        pm.second_objective(first, "vulnerability", 0)
     with pytest.raises(MethodError, match="'speed' is no objective"):
-        lower_objective(first, "speed", 0.01)
+        pm.second_objective(first, "speed", 0.01)
     with pytest.raises(MethodError, match="needs one"):
-        lower_objective(first, "located", 0.01)
+        pm.second_objective(first, "located", 0.01)
     with pytest.raises(MethodError, match=r"ignores the record.*set the limit above"):
-        limited(problem, "vulnerability", float(problem.prior.max()))
+        pm.limit_attacker(problem, "vulnerability", float(problem.prior.max()))
     with pytest.raises(MethodError, match=r"ignores the record.*set the limit below"):
-        limited(problem, "error", 1e6)
+        pm.limit_attacker(problem, "error", 1e6)
     with pytest.raises(MethodError, match="radius is nan"):
-        limited(problem, "located", 0.5, radius=float("nan"))
+        pm.limit_attacker(problem, "located", 0.5, radius=float("nan"))
     named = pm.Problem(
         problem.domain, pm.Outputs.labels(["a", "b", "c", "d"]), problem.loss, problem.epsilon
     )
     with pytest.raises(MethodError, match="reports are labels"):
-        pm.optimal(named, then="true_place")
+        pm.second_objective(named, "true_place")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_first_order_method_brackets_the_optimum(name, monkeypatch):
+def test_the_first_order_method_brackets_the_optimum(name):
     problem = problem_of(5, 12, 6)
     radius = 1.0 if name == "located" else None
     goal = objective(problem, name, radius)
-    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
-    table = pm.optimal(problem, gap=1e-3, backend="cpu", then=name, slack=0.05, radius=radius)
+    table = pm.second_objective(problem, name, 0.05, radius=radius, gap=1e-3, backend="cpu")
     facts = table.details["second"]
     best = brute_force(problem, forms_of(problem, name, radius), budget=facts["budget"])
     bound = goal.of_natural(facts["bound"])
@@ -184,16 +186,15 @@ def test_the_first_order_method_brackets_the_optimum(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name, monkeypatch):
+def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name):
     problem = problem_of(6, 12, 6)
     radius = 1.0 if name == "located" else None
     goal = objective(problem, name, radius)
-    free = pm.optimal(problem, backend="highs", pairs="all")
+    free = pm.solve_lp(problem, "all")
     common = np.tile(free.matrix.mean(axis=0), (12, 1))
     limit = goal.natural(0.7 * goal.value(free.matrix) + 0.3 * goal.value(common))
     best = brute_force(problem, forms_of(problem, name, radius), limit=goal.of_natural(limit))
-    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
-    table = pm.optimal(problem, 0.02, attacker=name, limit=limit, radius=radius)
+    table = pm.limit_attacker(problem, name, limit, radius=radius, gap=0.02, backend="cpu")
     facts = table.details["limited"]
     assert goal.sign * facts["value"] <= goal.sign * limit
     assert facts["value"] == pytest.approx(goal.natural(goal.value(table.matrix)))
@@ -206,11 +207,10 @@ def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name, monkeyp
     assert is_private(problem.domain, table.weights, problem.epsilon)
 
 
-def test_a_first_table_from_another_backend_is_gone_on_with_on_the_cpu(monkeypatch):
+def test_a_first_table_from_another_backend_is_gone_on_with_on_the_cpu():
     pytest.importorskip("jax")
     problem = problem_of(5, 12, 6)
-    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
-    table = pm.optimal(problem, backend="jax", then="vulnerability", slack=0.05)
+    table = pm.second_objective(problem, "vulnerability", 0.05, backend="jax")
     facts = table.details["second"]
     forms = forms_of(problem, "vulnerability", None)
     assert table.details["backend"] == "jax"
@@ -218,23 +218,23 @@ def test_a_first_table_from_another_backend_is_gone_on_with_on_the_cpu(monkeypat
     assert facts["improved"]
     limit = 0.5 * (facts["value"] + facts["before"])
     best = brute_force(problem, forms, limit=limit)
-    for backend in ("highs", "jax"):
-        held = pm.optimal(problem, 0.02, backend, attacker="vulnerability", limit=limit)
-        assert held.details["limited"]["value"] <= limit
-        assert held.details["limited"]["bound"] <= best + 1e-9 <= held.loss + 2e-9
+    held = pm.limit_attacker(problem, "vulnerability", limit, gap=0.02, backend="jax")
+    assert held.details["limited"]["value"] <= limit
+    assert held.details["limited"]["bound"] <= best + 1e-9 <= held.loss + 2e-9
 
 
-def test_without_compiled_loops_it_is_said_how_to_get_them(monkeypatch):
-    monkeypatch.setattr("panda_mdp.compute.highs.find_spec", lambda name: None)
-    for options in ({"then": "error"}, {"attacker": "error", "limit": 0.1}):
+def test_without_compiled_loops_it_is_said_how_to_get_them(without_numba):
+    for ask in (
+        lambda: pm.second_objective(problem_of(5), "error", backend="jax"),
+        lambda: pm.limit_attacker(problem_of(5), "error", 0.1, backend="jax"),
+    ):
         with pytest.raises(MissingDependencyError, match="pip install numba"):
-            pm.optimal(problem_of(5), backend="jax", **options)
+            ask()
 
 
-def test_a_limit_that_is_met_anyway_costs_nothing(monkeypatch):
+def test_a_limit_that_is_met_anyway_costs_nothing():
     problem = problem_of(5, 12, 6)
-    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
-    table = pm.optimal(problem, attacker="vulnerability", limit=0.999)
+    table = pm.limit_attacker(problem, "vulnerability", 0.999, backend="cpu")
     assert table.details["limited"]["stopped"] == "met without it"
     assert table.gap <= 0.01
 
@@ -244,7 +244,7 @@ def test_any_weights_bound_the_objective_from_below(name):
     """`below` of arbitrary weights never exceeds v on arbitrary tables, in any order of rows."""
     problem = problem_of(7, 9, 5)
     rng = np.random.default_rng(0)
-    goal = city_objective(
+    goal = objective(
         problem, name, 1.0 if name == "located" else None, rng.dirichlet(np.ones(5), 9)
     )
     order = rng.permutation(9)
@@ -283,14 +283,15 @@ def test_held_guesses_follow_the_best_ones():
 
 def test_the_second_stage_ends_after_the_work_it_is_granted():
     problem = problem_of(5, 12, 6)
-    first = pm.optimal(problem, backend="cpu")
-    goal = city_objective(problem, "vulnerability", None, first.matrix)
-    rule = Budget.of(goal, first, 1.02 * first.loss, 1e-9, goal.value(first.matrix), 0.0)
-    engine = Recorder()
-    Solve(problem, 0.01, engine).run()
-    for solver, granted in ((engine.made, 200), (None, 400)):
-        solved = descend(first, goal, rule, 200, solver)
-        assert (solved.status, solved.iterations) == ("iterations", granted)
+    first, trade_off = first_table(problem, "cpu", Budget(0.01))
+    goal = objective(problem, "vulnerability", None, first.matrix)
+    limit = LossLimit.of(goal, first, 1.02 * first.loss)
+    for solver in (trade_off, None):
+        descent = Descent(limit, solver)
+        solved = certify(descent, Budget(1e-9, iterations=200))
+        assert (solved.stopped, descent.iterations) == ("iterations", 200)
+    # Without the solver of the first stage its multipliers are worked out again.
+    assert Descent(limit).work == 2 * Descent(limit, trade_off).work
 
 
 def test_a_mixture_meets_a_convex_limit_with_nearly_the_least_share():
@@ -309,17 +310,16 @@ def test_a_mixture_meets_a_convex_limit_with_nearly_the_least_share():
 
 
 @pytest.mark.parametrize("name", ["error", "located"])
-def test_a_limit_ends_on_both_sides_of_itself(name, monkeypatch):
+def test_a_limit_ends_on_both_sides_of_itself(name):
     """Two tables of the search are mixed: a row common to all costs many times more."""
     domain = random_domain("euclidean", 60, 3)
     problem = displacement_problem(domain, range(12), 2.0)
     radius = 0.5 if name == "located" else None
-    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
     free = pm.optimal(problem, gap=1e-3, backend="cpu")
     common = np.tile(free.matrix.mean(axis=0), (60, 1))
     ends = (quantity(problem, name, radius, table) for table in (free.matrix, common))
     limit = float(np.dot([0.8, 0.2], list(ends)))
-    table = pm.optimal(problem, gap=0.02, attacker=name, limit=limit, radius=radius)
+    table = pm.limit_attacker(problem, name, limit, radius=radius, gap=0.02, backend="cpu")
     facts = table.details["limited"]
     assert table.loss <= 1.02 * facts["bound"]
     assert facts["stopped"] == "gap reached"
@@ -337,32 +337,20 @@ def test_simplex_projection_is_the_nearest_point():
         assert ((column - point) ** 2).sum() <= ((others - column) ** 2).sum(axis=1).min() + 1e-12
 
 
-def test_both_stages_tell_where_they_stand(monkeypatch):
+def test_both_stages_tell_where_they_stand():
     problem = problem_of(5, 12, 6)
-    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
     free = quantity(problem, "vulnerability", None, pm.optimal(problem, backend="cpu").matrix)
-    for options in ({"then": "error"}, {"attacker": "vulnerability", "limit": 0.9 * free}):
-        seen: list[Progress] = []
-        pm.optimal(problem, backend="cpu", progress=seen.append, **options)
-        assert any("loss" in now.note for now in seen)
+    seen: list[Progress] = []
+    options = {"backend": "cpu", "progress": seen.append}
+    pm.second_objective(problem, "error", **options)
+    assert any("error" in now.note and "loss" in now.note for now in seen)
+    seen.clear()
+    pm.limit_attacker(problem, "vulnerability", 0.9 * free, **options)
+    assert any("loss" in now.note for now in seen)
 
 
-def test_a_loss_of_nothing_leaves_no_slack(monkeypatch):
+def test_a_loss_of_nothing_leaves_no_slack():
     problem = problem_of(5, 12, 6)
     free = pm.Problem(problem.domain, problem.outputs, 0 * problem.loss, problem.epsilon)
-    monkeypatch.setattr(second, "EXACT_ENTRIES", 0)
-    with pytest.raises(MethodError, match=r"leaves no room; ask for a limit"):
-        pm.optimal(free, then="vulnerability")
-
-
-def test_optimal_takes_the_keywords_or_names_what_is_wrong():
-    problem = problem_of(6)
-    assert "second" not in pm.optimal(problem).details
-    held = pm.optimal(problem, attacker="vulnerability", limit=0.6)
-    assert held.details["limited"]["value"] <= 0.6
-    with pytest.raises(MethodError, match="belong together"):
-        pm.optimal(problem, attacker="vulnerability")
-    with pytest.raises(MethodError, match="belong together"):
-        pm.optimal(problem, attacker="vulnerability", limit=0.5, then="error")
-    with pytest.raises(MethodError, match="slack is -1"):
-        pm.optimal(problem, then="vulnerability", slack=-1)
+    with pytest.raises(MethodError, match=r"leaves no room; ask limit_attacker for a limit"):
+        pm.second_objective(free, "vulnerability", backend="cpu")

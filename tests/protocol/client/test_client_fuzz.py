@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from helpers import save_compact
 from protocol_standin import TOKEN, URL, Standin, anchors_deployment, without_fsync
 
 import panda_mdp as pm
 from panda_mdp.errors import PandaError
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.client import wire
 
 VALUES = (
     None,
@@ -45,8 +45,8 @@ def city(tmp_path_factory):
         np.round(41.9 + 0.02 * rng.random(14), 7), np.round(12.5 + 0.02 * rng.random(14), 7)
     )
     problem = pm.Problem(domain, [0, 3, 5], domain.distances(None, [0, 3, 5]), 2.0)
-    path = tmp_path_factory.mktemp("city") / "city.pmdc"
-    return path, pm.save_compact(pm.exponential(problem), path)
+    path = tmp_path_factory.mktemp("city") / "city.pmdp"
+    return path, save_compact(pm.exponential(problem), path)
 
 
 def places(node: Any) -> list[tuple[Any, Any]]:
@@ -88,13 +88,12 @@ def test_whatever_a_server_answers_the_client_ends_with_its_own_errors(
     city, kind, tmp_path, monkeypatch
 ):
     without_fsync(monkeypatch)
-    monkeypatch.setattr(wire, "FIRST_PAUSE_S", 0.0)
     chance = random.Random(7)
     path, table = city
     outcomes: dict[str, int] = {}
     for number in range(ROUNDS):
         server = Standin(path, table)
-        server.anchors = anchors_deployment(table.domain, private=True)
+        server.anchors = anchors_deployment(table.problem.domain, private=True)
         target = chance.randrange(8)
 
         def fault(request: httpx.Request, server: Standin = server) -> httpx.Response:
@@ -106,7 +105,7 @@ def test_whatever_a_server_answers_the_client_ends_with_its_own_errors(
 
         server.faults = [lambda _: None] * target + [fault]
         limits = Allowance(epsilon=9.0, period_epsilon=99.0, delta=0.5)
-        with Client(URL, TOKEN, tmp_path / str(number), limits, transport=server.transport) as user:
+        with Client(URL, TOKEN, tmp_path / str(number), limits, network=server.network) as user:
             try:
                 plan = user.plan(kind)
                 user.report(plan, plan.record(3), wait_s=0.0)

@@ -6,19 +6,21 @@ import json
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
+from helpers import save_compact
 from protocol_servers import Running
 from typer.testing import CliRunner, Result
 
 import panda_mdp as pm
 from panda_mdp.cli import app
-from panda_mdp.errors import BudgetError, ProtocolError, ServerError
-from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.client import client as client_module
+from panda_mdp.errors import BudgetError, ConnectionLostError, ProtocolError, ServerError
+from panda_mdp.protocol import Allowance, Client, Network, Plan
 
 LAT, LON = 41.9123457, 12.5123457
 """One of the records; its digits occur nowhere else."""
@@ -63,8 +65,8 @@ class Site:
     def publish(self, epsilon: float) -> None:
         loss = pm.distance_loss(self.domain, self.outputs)
         mechanism = pm.exponential(pm.Problem(self.domain, self.outputs, loss, epsilon))
-        path = self.folder / "city.pmdc"
-        pm.save_compact(mechanism, path)
+        path = self.folder / "city.pmdp"
+        save_compact(mechanism, path)
         made = self.running.admin.post("/v1/tables/city", content=path.read_bytes())
         assert made.status_code == 201, made.text
 
@@ -81,11 +83,28 @@ class Site:
         token: str = made["tokens"][0]["token"]
         return token
 
-    def user(self, **changes: Any) -> Client:
+    def user(self, network: Network | None = None, **changes: Any) -> Client:
         self.users += 1
         limits: dict[str, Any] = {"epsilon": 10.0, "period_epsilon": 20.0, "delta": 0.01}
         folder = self.folder / f"user-{self.users}"
-        return Client(self.running.url, self.token(), folder, Allowance(**{**limits, **changes}))
+        allowed = Allowance(**{**limits, **changes})
+        return Client(self.running.url, self.token(), folder, allowed, network=network)
+
+
+class Losing(httpx.HTTPTransport):
+    """Loses reports before they are sent, while it is told to."""
+
+    losing = True
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if self.losing and request.url.path.endswith("/reports"):
+            raise httpx.ReadTimeout("lost", request=request)
+        return super().handle_request(request)
+
+
+def stale(plan: Plan) -> Plan:
+    """A plan that was made an hour ago."""
+    return replace(plan, made=plan.made - 3600)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +144,7 @@ with Client(sys.argv[1], sys.argv[2], sys.argv[3]) as user:
 def test_processes_that_report_the_same_record_at_once_make_one_report(site):
     before = site.get("/deployments/table/counts")["reports"]
     with site.user() as user:
-        folder, token = str(user.folder), user._wire._token
+        folder, token = str(user.folder), site.token()
         workers = [
             subprocess.Popen(
                 [sys.executable, "-c", WORKER, user.server, str(token), folder],
@@ -200,10 +219,9 @@ def test_errors_of_the_server_have_their_codes(site):
         assert user.retry() == (1, 0)
 
 
-def test_a_new_version_in_force(site, monkeypatch):
-    monkeypatch.setattr(client_module, "STALE_S", -1.0)
+def test_a_new_version_in_force(site):
     with site.user() as user:
-        plan = user.plan("table")
+        plan = stale(user.plan("table"))
         site.publish(2.5)
         patched = site.running.admin.patch(
             "/v1/deployments/table", json={"table": {"name": "city", "version": 2}}
@@ -221,22 +239,24 @@ def test_a_new_version_in_force(site, monkeypatch):
         assert user.ledger.balances()[0].spent.epsilon == 5.5
 
 
-def test_other_limits_cost_nobody_a_draw(site, monkeypatch):
+def test_other_limits_cost_nobody_a_draw(site):
     """The version changes with the limits, the table does not: what waits is sent, once."""
-    monkeypatch.setattr(client_module, "STALE_S", -1.0)
-    with site.user() as user:
-        plan = user.plan("table", accept_update=True)
+    transport = Losing()
+    with site.user(Network(transport=transport, attempts=1)) as user:
+        plan = user.plan("table")
         record = plan.record(3)
-        drawn = user._enter(plan, record, False)
+        with pytest.raises(ConnectionLostError):
+            user.report(plan, record)
+        transport.losing = False
         for limit in (40, 41):
             patch = {"reports_per_period": limit}
             patched = site.running.admin.patch("/v1/deployments/table", json=patch)
             assert patched.is_success, patched.text
         assert user.retry() == (1, 0)
-        newer = user.plan("table")
+        newer = stale(user.plan("table"))
         assert newer.version == plan.version + 2
         # The same answer, at no further cost.
-        assert user._enter(newer, record, False).id == drawn.id
+        assert user.report(newer, record).repeated
         assert user.ledger.balances()[0].spent.epsilon == plan.cost.epsilon
 
 

@@ -25,7 +25,7 @@ class Site:
         assert domain.mesh is not None
         outputs = np.flatnonzero(domain.mesh.inside)[::4]
         problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
-        self.table = pm.optimal(problem, everywhere=True, gap=0.2)
+        self.table = pm.optimal_everywhere(problem, gap=0.2)
         self.file = self.table.save(folder / "area.pmdp").read_bytes()
         made = running.admin.post("/v1/tables/area", content=self.file)
         assert made.status_code == 201, made.text
@@ -85,7 +85,7 @@ def test_each_opening_draws_a_vertex_of_the_triangle(site):
     with site.user() as user:
         plan = user.plan("area")
     here = plan.place(*HERE)
-    drawn = {here.unseal(plan.domain.fingerprint, lambda vertex: vertex) for _ in range(200)}
+    drawn = {here.unseal(plan.domain, lambda vertex: vertex) for _ in range(200)}
     located = site.table.mesh.locate(*(np.array([value]) for value in HERE))
     assert drawn == set(located.vertices[0].tolist())
 

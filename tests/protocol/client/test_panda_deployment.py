@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forging import Archive
+from forging import File
 from protocol_servers import Running
 from typer.testing import CliRunner
 
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import BudgetError
-from panda_mdp.panda.options import Options
+from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.client.plans import PandaPlan
 
@@ -30,7 +30,7 @@ def tables() -> dict[str, pm.PandaTable]:
         "candidates": pm.BernoulliAnchors.alike(domain, 8, 1e-2),
     }
     return {
-        name: pm.PandaTable.of(selection.scheme(problem, 1e-2, Options()))
+        name: pm.PandaTable(selection.scheme(problem, 1e-2, PandaOptions()))
         for name, selection in selections.items()
     }
 
@@ -119,8 +119,8 @@ def test_it_is_no_plain_table_and_a_plain_one_has_no_phases(site):
 
 
 def test_a_forged_file_is_not_published(site):
-    archive = Archive.of(site.files["balls"].read_bytes())
-    archive.certificate["selection"]["radius"] /= 2
+    archive = File.of(site.files["balls"].read_bytes())
+    archive.header["selection"]["radius"] /= 2
     refused = site.post("/tables/forged", content=archive.bytes())
     assert refused.status_code == 422
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import save_compact
 from protocol_standin import TOKEN, URL, Standin, anchors_deployment, give, without_fsync
 
 import panda_mdp as pm
 from panda_mdp.errors import PrivacyError, ProtocolError, SignatureError, SnapError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.client.plans import parse_rows
-from panda_mdp.protocol.client.statements import read_statement
-from panda_mdp.protocol.client.trust import Pin, Trust
-from panda_mdp.table.certificate import Expected
+from panda_mdp.protocol.client.rounds import parse_rows
+from panda_mdp.protocol.client.trust import Pin, Trust, read_statement
+from panda_mdp.protocol.messages.signing import Keyring
+from panda_mdp.table.decode import Expected
 
 KM = 1 / 111.2
 
@@ -33,20 +34,20 @@ def published(tmp_path_factory):
     domain = pm.Domain.from_points(41.87 + 0.02 * rng.random(12), 12.43 + 0.02 * rng.random(12))
     outputs = np.array([1, 5, 9])
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
-    path = tmp_path_factory.mktemp("city") / "city.pmdc"
-    return path, pm.save_compact(pm.exponential(problem), path)
+    path = tmp_path_factory.mktemp("city") / "city.pmdp"
+    return path, save_compact(pm.exponential(problem), path)
 
 
 @pytest.fixture
 def server(published) -> Standin:
     made = Standin(*published)
-    made.anchors = anchors_deployment(published[1].domain, private=True)
+    made.anchors = anchors_deployment(published[1].problem.domain, private=True)
     return made
 
 
 def user(server: Standin, folder: Path, **limits: Any) -> Client:
     allowed = Allowance(**{"epsilon": 9.0, "period_epsilon": 90.0, "delta": 0.5, **limits})
-    return Client(URL, TOKEN, folder, allowed, transport=server.transport, clock=lambda: 1e9)
+    return Client(URL, TOKEN, folder, allowed, network=server.network, clock=lambda: 1e9)
 
 
 def says(server: Standin, kind: str = "table", **changes: Any) -> None:
@@ -89,15 +90,15 @@ def test_a_statement_about_another_table_is_refused(server, tmp_path, changes):
         client.plan("table")
 
 
-def test_no_server_can_ask_by_silence_who_is_near(server, tmp_path, published, monkeypatch):
+def test_no_server_can_ask_by_silence_who_is_near(server, tmp_path, published):
     """A limit of 10 m, signed: places 200 m away are reported all the same."""
     deployment = server.deployment
 
     def oracle(name: str) -> Any:
         return deployment(name).model_copy(update={"snap_km": 0.01})
 
-    monkeypatch.setattr(server, "deployment", oracle)
-    domain = published[1].domain
+    server.deployment = oracle
+    domain = published[1].problem.domain
     north = int(np.argmax(domain.lat))
     lat, lon = float(domain.lat[north]) + 0.2 * KM, float(domain.lon[north])
     with user(server, tmp_path, snap_km=0.5) as client:
@@ -129,15 +130,15 @@ def test_a_past_state_is_called_one(server, tmp_path):
 
 
 def test_an_older_statement_is_refused_wherever_it_is_in_the_log(server, tmp_path):
-    trust = Trust(tmp_path)
-    key = server.key.public
+    trust = Trust(tmp_path, URL)
+    key = Keyring(server.key.public, [server.key.public])
     older = read_statement(server.signed(server.deployment("table")), key)
     server.version = 2
     newer = read_statement(server.signed(server.deployment("table")), key)
-    trust.pin_statement(URL, newer, 1)
-    trust.check_statement(URL, newer, 1)
+    trust.accept(newer, 1, None, server.log().head)
+    trust.check_statement(newer, 1)
     with pytest.raises(SignatureError, match="older than version 2"):
-        trust.check_statement(URL, older, 1)
+        trust.check_statement(older, 1)
 
 
 def test_two_statements_about_one_version_are_noticed(server, tmp_path):
@@ -157,7 +158,7 @@ def test_nothing_that_a_server_can_vary_comes_back_with_a_report(published, tmp_
     bodies = []
     for version in (1, 77):
         server = Standin(*published)
-        server.anchors = anchors_deployment(published[1].domain, private=True)
+        server.anchors = anchors_deployment(published[1].problem.domain, private=True)
         server.version = version
         with user(server, tmp_path / str(version)) as client:
             plan = client.plan(kind)
@@ -187,7 +188,7 @@ def test_what_is_not_expected_is_refused(server, tmp_path, expected, reason):
         client.plan("table", expected=Expected(2.0, "km", domain.fingerprint))
 
 
-def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path, monkeypatch):
+def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path):
     """The description and its signatures agree with each other, and not with the file."""
     from panda_mdp.protocol.messages.signing import table_bytes
 
@@ -198,7 +199,7 @@ def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path,
         server.publish(signed)
         return info.model_copy(update={"epsilon": 1.0, "signature": server.key.sign(signed)})
 
-    monkeypatch.setattr(server, "info", other)
+    server.info = other
     with (
         user(server, tmp_path) as client,
         pytest.raises(ProtocolError, match="not what its description says"),
@@ -206,13 +207,15 @@ def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path,
         client.plan("table")
 
 
-def test_one_version_has_one_file_whatever_is_signed(tmp_path):
+def test_one_version_has_one_file_whatever_is_signed(server, tmp_path):
     """The last of several checks, by itself: a pinned file is never replaced under its version."""
-    trust = Trust(tmp_path)
-    trust.pin_version("https://x", "main", Pin("city", 1, "a" * 64))
+    trust = Trust(tmp_path, URL)
+    key = Keyring(server.key.public, [server.key.public])
+    stated = read_statement(server.signed(server.deployment("table")), key)
+    trust.accept(stated, 1, Pin("city", 1, "a" * 64), server.log().head)
     with pytest.raises(SignatureError, match="has another file than before"):
-        trust.check_version("https://x", "main", Pin("city", 1, "b" * 64), None, True)
-    trust.check_version("https://x", "main", Pin("city", 2, "b" * 64), None, True)
+        trust.check_version("table", Pin("city", 1, "b" * 64), None, True)
+    trust.check_version("table", Pin("city", 2, "b" * 64), None, True)
 
 
 @pytest.mark.parametrize("off", [-1, 1])

@@ -14,8 +14,10 @@ import itertools
 import json
 import logging
 import re
+import secrets
 import struct
 import traceback
+import uuid
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -24,12 +26,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from helpers import save_compact
 from protocol_standin import TOKEN, URL, Standin, anchors_deployment, without_fsync
 
 import panda_mdp as pm
 from panda_mdp.errors import PandaError
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.client import anchors, client, draws, wire
+from panda_mdp.protocol.client.wire import Network
 from panda_mdp.protocol.messages import types as message_module
 
 KINDS = ("table", "ball", "anchors")
@@ -38,16 +41,6 @@ KINDS = ("table", "ball", "anchors")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     without_fsync(monkeypatch)
-
-
-class Words:
-    """The same random words for everybody: 62 bits, in a fixed order."""
-
-    def __init__(self, seed: int = 1) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def integers(self, count: int) -> np.ndarray:
-        return self._generator.integers(0, 1 << 62, count)
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +52,14 @@ def city(tmp_path_factory):
     domain = pm.Domain.from_points(lat, lon)
     outputs = np.array([1, 12, 25, 38])
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
-    path = tmp_path_factory.mktemp("city") / "city.pmdc"
-    return path, pm.save_compact(pm.exponential(problem), path)
+    path = tmp_path_factory.mktemp("city") / "city.pmdp"
+    return path, save_compact(pm.exponential(problem), path)
 
 
 def standin(city: Any, private: bool = True) -> Standin:
     path, table = city
     made = Standin(path, table)
-    made.anchors = anchors_deployment(table.domain, private=private).model_copy(
+    made.anchors = anchors_deployment(table.problem.domain, private=private).model_copy(
         update={"outputs": [1, 12, 25, 38]}
     )
     return made
@@ -88,17 +81,17 @@ def run(
     private = kind != "anchors without guarantee"
     server = standin(city, private)
     server.key = pm_key()
-    words = Words(seed)
+    # The operating system's generator gives everybody the same.
+    words = np.random.default_rng(seed)
     ids = (f"00000000-0000-4000-8000-{n:012x}" for n in itertools.count())
-    with monkeypatch.context() as patch:
-        patch.setattr(draws, "SystemBits", lambda: words)
-        for module in (client, anchors):
-            patch.setattr(module, "new_id", lambda: next(ids))
-        with Client(
-            URL, TOKEN, folder, limits(), transport=server.transport, clock=lambda: 1e9
-        ) as user:
-            plan = user.plan(kind.split(maxsplit=1)[0])
-            user.report(plan, plan.record(record), accept_no_guarantee=not private)
+    with (
+        Client(URL, TOKEN, folder, limits(), network=server.network, clock=lambda: 1e9) as user,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(secrets, "token_bytes", words.bytes)
+        patch.setattr(uuid, "uuid4", lambda: next(ids))
+        plan = user.plan(kind.split(maxsplit=1)[0])
+        user.report(plan, plan.record(record), accept_no_guarantee=not private)
     return server
 
 
@@ -161,8 +154,6 @@ def test_the_mask_hides_nothing_else():
 
 def test_ids_come_from_the_operating_system_alone(monkeypatch):
     """The same bytes of the system make the same id, whatever else there is."""
-    import uuid
-
     monkeypatch.setattr(uuid.os, "urandom", lambda count: bytes(range(count)))
     assert message_module.new_id() == "00010203-0405-4607-8809-0a0b0c0d0e0f"
 
@@ -205,13 +196,13 @@ LAT, LON = 41.8899123, 12.4488321
 
 
 def test_the_search_finds_what_it_looks_for():
-    secrets = Secrets(LAT, LON)
-    assert secrets.found_in(json.dumps({"lat": LAT}))
-    assert secrets.found_in(f"{LAT:.5f}")
-    assert secrets.found_in(struct.pack("<2d", LAT, LON))
-    assert secrets.found_in(b"xx" + round(LON * 1e6).to_bytes(4, "little"))
-    assert secrets.found_in(f"{round(LAT * 1e7)}")
-    assert not secrets.found_in(b"nothing to see here, 12345 or 41.9")
+    spellings = Secrets(LAT, LON)
+    assert spellings.found_in(json.dumps({"lat": LAT}))
+    assert spellings.found_in(f"{LAT:.5f}")
+    assert spellings.found_in(struct.pack("<2d", LAT, LON))
+    assert spellings.found_in(b"xx" + round(LON * 1e6).to_bytes(4, "little"))
+    assert spellings.found_in(f"{round(LAT * 1e7)}")
+    assert not spellings.found_in(b"nothing to see here, 12345 or 41.9")
 
 
 @pytest.fixture(scope="module")
@@ -224,8 +215,8 @@ def places(tmp_path_factory):
     domain = pm.Domain.from_points(lat, lon)
     outputs = np.arange(0, 100, 9)
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 1.0)
-    path = tmp_path_factory.mktemp("places") / "places.pmdc"
-    return path, pm.save_compact(pm.exponential(problem), path)
+    path = tmp_path_factory.mktemp("places") / "places.pmdp"
+    return path, save_compact(pm.exponential(problem), path)
 
 
 @pytest.fixture
@@ -255,7 +246,7 @@ def trouble(server: Standin) -> list[Any]:
     def nonsense(_: httpx.Request) -> httpx.Response:
         return httpx.Response(200, content=b"{}")
 
-    attempts = wire.ATTEMPTS
+    attempts = Network().attempts
     return [[lost] * attempts, [echo], [nonsense], [lambda _: None, echo], []]
 
 
@@ -264,23 +255,22 @@ def test_nothing_that_leaves_or_stays_holds_the_record(
     places, kind, tmp_path, everything, monkeypatch
 ):
     """With every fault, all levels of logging, and local variables of all frames."""
-    monkeypatch.setattr(wire, "FIRST_PAUSE_S", 0.0)
     table = places[1]
     server = standin(places)
-    server.anchors = anchors_deployment(table.domain, private=True).model_copy(
-        update={"outputs": table.outputs.tolist()}
+    server.anchors = anchors_deployment(table.problem.domain, private=True).model_copy(
+        update={"outputs": table.problem.outputs.tolist()}
     )
     printed = io.StringIO()
     raised: list[str] = []
-    secrets = Secrets(LAT, LON)
+    spellings = Secrets(LAT, LON)
     with (
         redirect_stdout(printed),
         redirect_stderr(printed),
-        Client(URL, TOKEN, tmp_path, limits(), transport=server.transport) as user,
+        Client(URL, TOKEN, tmp_path, limits(), network=server.network) as user,
     ):
         plan = user.plan(kind)
         # Public and equal for everyone, and it names all places.
-        fetched = set(tmp_path.rglob("*.pmdc"))
+        fetched = set(tmp_path.rglob("*.pmdp"))
         record = plan.place(LAT, LON)
         print(record, [record], {"r": record}, plan, user, user.ledger)
         for faults in trouble(server):
@@ -298,15 +288,15 @@ def test_nothing_that_leaves_or_stays_holds_the_record(
         print(user.ledger.balances(), user.ledger.entries(), user.ledger.pending())
     assert len(raised) >= 5
     for sent in server.sent:
-        assert not secrets.found_in(sent.url)
-        assert not secrets.found_in(sent.text()), sent.url
-    assert not secrets.found_in(everything.getvalue())
-    assert not secrets.found_in(printed.getvalue())
-    assert not secrets.found_in("".join(raised))
+        assert not spellings.found_in(sent.url)
+        assert not spellings.found_in(sent.text()), sent.url
+    assert not spellings.found_in(everything.getvalue())
+    assert not spellings.found_in(printed.getvalue())
+    assert not spellings.found_in("".join(raised))
     assert TOKEN[20:] not in everything.getvalue() + printed.getvalue() + "".join(raised)
     for file in tmp_path.rglob("*"):
         if file.is_file() and file not in fetched:
-            assert not secrets.found_in(file.read_bytes()), file.name
+            assert not spellings.found_in(file.read_bytes()), file.name
 
 
 def collected(error: BaseException) -> str:
@@ -337,7 +327,7 @@ def test_the_search_sees_locals_of_frames():
 def test_reports_do_not_depend_on_where_the_record_was_snapped_from(places, tmp_path, monkeypatch):
     """Two places at one record are one record: the same memo, the same answer."""
     server = standin(places)
-    with Client(URL, TOKEN, tmp_path, limits(), transport=server.transport) as user:
+    with Client(URL, TOKEN, tmp_path, limits(), network=server.network) as user:
         plan = user.plan("table")
         first = user.report(plan, plan.place(LAT, LON))
         again = user.report(plan, plan.place(LAT + 1e-4, LON - 1e-4))

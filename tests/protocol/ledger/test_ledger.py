@@ -10,23 +10,22 @@ import stat
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from panda_mdp.errors import BudgetError, InvalidInputError, LedgerError
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.protocol.ledger import ledger as ledger_module
-from panda_mdp.protocol.ledger.allowance import Allowance, account_of, excess
-from panda_mdp.protocol.ledger.books import Entry
-from panda_mdp.protocol.ledger.drawn import Drawn
-from panda_mdp.protocol.ledger.ledger import KEY, LEDGER, Ledger
-from panda_mdp.protocol.ledger.vault import Vault
+from panda_mdp.protocol.ledger.allowance import Allowance, account_of
+from panda_mdp.protocol.ledger.ledger import COUNT, KEY, LEDGER, Ledger
+from panda_mdp.protocol.ledger.vault import Charge, Drawn, Entry, Vault
 from panda_mdp.protocol.messages.types import new_id
 
 DAY = 86_400
 COST = Guarantee(2.0, 0.0, "km")
 PLACES = "haversine km"
+BOX = 128
 
 
 class Clock:
@@ -57,7 +56,7 @@ def charge(
     content = Drawn(report=new_id(), version=1, output=7)
     with ledger.books() as books:
         memo = None if index is None else books.memo(index, {"deployment": "d"})
-        return books.charge(account, "s", "d", cost, content, memo=memo, size=128)
+        return books.charge(Charge(account, "s", "d", cost), content, BOX, memo)
 
 
 def test_what_is_spent_adds_up_and_is_refused_at_the_limit(ledger):
@@ -107,11 +106,11 @@ def test_one_release_has_limits_of_its_own(ledger, cost, why):
 def test_deltas_and_numbers_of_reports_are_limited():
     allowed = allowance(delta=1e-6, period_delta=1.5e-6, reports=2)
     cost = Guarantee(1.0, 1e-6, "km")
-    assert excess(allowed, [], cost) is None
-    assert "delta beyond" in str(excess(allowed, [cost], cost))
+    assert allowed.excess([], cost) is None
+    assert "delta beyond" in str(allowed.excess([cost], cost))
     free = Guarantee(1.0, 0.0, "km")
-    assert excess(allowed, [free], free) is None
-    assert "2 of 2 reports" in str(excess(allowed, [free, free], free))
+    assert allowed.excess([free], free) is None
+    assert "2 of 2 reports" in str(allowed.excess([free, free], free))
 
 
 def test_accounts_of_different_metrics_do_not_add():
@@ -205,9 +204,7 @@ def test_a_release_without_guarantee_spends_everything(ledger):
         charge(ledger, cost=endless)
     content = Drawn(report=new_id(), version=1)
     with ledger.books() as books:
-        books.charge(
-            PLACES, "s", "d", endless, content, memo=None, size=128, accept_no_guarantee=True
-        )
+        books.charge(Charge(PLACES, "s", "d", endless, accept_no_guarantee=True), content, BOX)
     with pytest.raises(BudgetError):
         charge(ledger)
     assert ledger.balances()[0].left_epsilon == 0.0
@@ -218,7 +215,7 @@ def test_nothing_of_a_failed_transaction_remains(ledger):
         pass
 
     with pytest.raises(Stop), ledger.books() as books:
-        books.charge(PLACES, "s", "d", COST, Drawn(report=new_id(), version=1), memo=None, size=128)
+        books.charge(Charge(PLACES, "s", "d", COST), Drawn(report=new_id(), version=1), BOX)
         raise Stop
     assert ledger.entries() == []
 
@@ -246,7 +243,7 @@ import sys
 from panda_mdp.errors import BudgetError
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.ledger.ledger import Ledger
-from panda_mdp.protocol.ledger.drawn import Drawn
+from panda_mdp.protocol.ledger.vault import Charge, Drawn
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.protocol.ledger.allowance import Allowance
 
@@ -257,9 +254,8 @@ for index in range(20):
         with made.books() as books:
             memo = books.memo(index, {})
             if books.find(memo) is None:
-                books.charge("a", "s", "d", Guarantee(1.0, 0.0, "km"),
-                             Drawn(report=new_id(), version=1, output=index),
-                             memo=memo, size=128)
+                books.charge(Charge("a", "s", "d", Guarantee(1.0, 0.0, "km")),
+                             Drawn(report=new_id(), version=1, output=index), 128, memo)
                 done += 1
                 print(index, flush=True)
     except BudgetError:
@@ -298,8 +294,8 @@ def test_what_was_printed_after_its_commit_survives_kill_9(tmp_path):
     assert len(set(outputs)) == len(outputs)
 
 
-def test_a_ledger_that_somebody_holds_is_waited_for_and_then_refused(ledger, monkeypatch, tmp_path):
-    monkeypatch.setattr(ledger_module, "BUSY_S", 0.2)
+def test_a_ledger_that_somebody_holds_is_waited_for_and_then_refused(ledger, tmp_path, clock):
+    ledger = Ledger.open(tmp_path, clock=clock, busy_s=0.2)
     holder = sqlite3.connect(tmp_path / LEDGER, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError, match="another process"):
@@ -423,7 +419,7 @@ def test_the_file_holds_neither_record_nor_output_and_all_boxes_are_as_long(tmp_
         with ledger.books() as books:
             memo = books.memo(record, {"deployment": "d"})
             content = Drawn(report=new_id(), version=1, output=output)
-            books.charge(PLACES, "s", "d", COST, content, memo=memo, size=512)
+            books.charge(Charge(PLACES, "s", "d", COST), content, 512, memo)
     for path in Path(tmp_path).iterdir():
         data = path.read_bytes()
         for mark in (987_654_321, 876_543):
@@ -439,10 +435,18 @@ def test_the_file_holds_neither_record_nor_output_and_all_boxes_are_as_long(tmp_
 
 
 def test_every_commit_is_synced_in_full(ledger, monkeypatch):
-    with ledger_module._connect(ledger.folder / LEDGER) as connection:
-        assert connection.execute("PRAGMA synchronous").fetchone()[0] == 3
-        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
-    connection.close()
+    """What SQLite is told, and what it then has."""
+    seen: list[tuple[int, str]] = []
+
+    class Watched(sqlite3.Connection):
+        def close(self) -> None:
+            modes = [self.execute(f"PRAGMA {name}") for name in ("synchronous", "journal_mode")]
+            seen.append(tuple(mode.fetchone()[0] for mode in modes))
+            super().close()
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Watched))
+    charge(ledger)
+    assert seen == [(3, "delete")]
 
 
 def test_a_vault_shows_and_pickles_nothing():
@@ -452,13 +456,14 @@ def test_a_vault_shows_and_pickles_nothing():
     assert repr(vault) == "Vault(<hidden>)"
     with pytest.raises(TypeError):
         pickle.dumps(vault)
-    box = vault.lock(b"1", "a", 64)
+    drawn = Drawn(report=new_id(), version=1, output=7)
+    box = vault.lock(drawn, "a", BOX)
     with pytest.raises(LedgerError):
         vault.unlock(box, "b")
     with pytest.raises(LedgerError):
         vault.unlock(b"", "a")
     with pytest.raises(LedgerError, match="does not fit"):
-        vault.lock(b"x" * 100, "a", 64)
+        vault.lock(drawn, "a", 64)
 
 
 @pytest.mark.parametrize(
@@ -483,8 +488,15 @@ def test_limits_must_make_sense(wrong):
 def test_an_allowance_survives_its_text():
     given = allowance(delta=1e-7, reports=3, metrics=("haversine", "matrix"))
     assert Allowance.from_json(given.to_json()) == given
-    with pytest.raises(LedgerError):
-        Allowance.from_json("{}")
+    anywhere = allowance(snap_km=math.inf)
+    assert Allowance.from_json(anywhere.to_json()) == anywhere
+
+
+def test_limits_that_cannot_be_read_are_damage(ledger, tmp_path, clock):
+    with sqlite3.connect(tmp_path / LEDGER) as connection:
+        connection.execute("UPDATE settings SET value = '{}' WHERE name = 'allowance'")
+    with pytest.raises(LedgerError, match="limits cannot be read"):
+        Ledger.open(tmp_path, clock=clock)
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -492,10 +504,10 @@ def test_deleted_rows_are_noticed(ledger, counted):
     """By the seal in the book itself, also where the file that counts them is deleted with them."""
     charge(ledger, 1)
     charge(ledger, 2)
-    with ledger_module._connect(ledger.folder / LEDGER) as connection:
+    with sqlite3.connect(ledger.folder / LEDGER) as connection:
         connection.execute("DELETE FROM entries WHERE seq = 1")
     if not counted:
-        (ledger.folder / "ledger.count").unlink()
+        (ledger.folder / COUNT).unlink()
     # The folder's name holds the word "deleted": the whole phrase is what counts.
     with pytest.raises(LedgerError, match="were deleted or added by other means"):
         charge(ledger, 3)
@@ -510,39 +522,34 @@ def test_an_older_copy_of_the_book_is_noticed(ledger):
         charge(ledger, 3)
 
 
-def test_a_ledger_of_the_first_version_goes_on(ledger):
-    """Without a seal over its entries and the file that counts them; from now on it has both."""
+@pytest.mark.parametrize("damage", [None, b"", b"1x 1 0", b"\xff", b"9" * 5000, b"1 1 00"])
+def test_a_count_that_is_gone_or_damaged_is_not_made_again(ledger, damage):
     charge(ledger, 1)
-    (ledger.folder / "ledger.count").unlink()
-    with ledger_module._connect(ledger.folder / LEDGER) as connection:
-        connection.execute("DELETE FROM settings WHERE name = 'tally'")
-        word = ledger._vault.unsealed
-        connection.execute("UPDATE settings SET value = ? WHERE name = 'key'", (word,))
-    charge(Ledger.open(ledger.folder, clock=ledger._clock), 2)
-    assert (ledger.folder / "ledger.count").exists()
-    (ledger.folder / "ledger.count").unlink()
-    with pytest.raises(LedgerError, match="it is missing, so it is unknown"):
-        charge(ledger, 3)
+    (ledger.folder / COUNT).unlink()
+    if damage is not None:
+        (ledger.folder / COUNT).write_bytes(damage)
+    with pytest.raises(LedgerError, match="missing or damaged, so it is unknown"):
+        charge(ledger, 2)
 
 
 @pytest.mark.parametrize("first", [1, 2])
 def test_entries_deleted_with_their_seals_are_noticed(ledger, first):
-    """Entry, tally and count together do not make a ledger of the first version."""
+    """Also where the tally and the count are deleted with them."""
     charge(ledger, 1)
     charge(ledger, 2)
-    with ledger_module._connect(ledger.folder / LEDGER) as connection:
+    with sqlite3.connect(ledger.folder / LEDGER) as connection:
         connection.execute("DELETE FROM entries WHERE seq >= ?", (first,))
         connection.execute("DELETE FROM settings WHERE name = 'tally'")
-    (ledger.folder / "ledger.count").unlink()
+    (ledger.folder / COUNT).unlink()
     with pytest.raises(LedgerError, match="were deleted or added by other means"):
         charge(ledger, 3)
 
 
-def test_a_crash_after_the_commit_leaves_a_count_that_refuses_nothing(ledger, monkeypatch):
+def test_a_crash_after_the_commit_leaves_a_count_that_refuses_nothing(ledger):
     charge(ledger, 1)
-    monkeypatch.setattr(ledger, "_raise_floor", lambda count: None)
+    before = (ledger.folder / COUNT).read_bytes()
     charge(ledger, 2)
-    monkeypatch.undo()
+    (ledger.folder / COUNT).write_bytes(before)
     charge(ledger, 3)
 
 

@@ -12,48 +12,46 @@ from protocol_standin import TOKEN, URL, Standin, without_fsync
 import panda_mdp as pm
 from panda_mdp.errors import ProtocolError
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.messages.balls import CompactBallRows, plain_rows, unpack_rows
 from panda_mdp.protocol.messages.deployments import BallRows
 from panda_mdp.protocol.messages.signing import rows_bytes, rows_bytes_of
 from panda_mdp.protocol.messages.types import GuaranteeInfo
-from panda_mdp.protocol.server.solving import ball_facts, ball_rows, compact_ball
+from panda_mdp.protocol.server.solving import BallTable
 
-CITY = Path(__file__).parents[2] / "vectors" / "city.pmdc"
+CITY = Path(__file__).parents[2] / "vectors" / "city.pmdp"
 EPSILON_1, DELTA = 12.0, 1e-2
 
 
-CENTRES = ball_facts(CITY.read_bytes(), EPSILON_1, DELTA, None)["centres"]
+TABLE = BallTable(CITY.read_bytes(), EPSILON_1, DELTA, None)
+CENTRES = TABLE.facts()["centres"]
 
 
-def cut(place: int) -> tuple[CompactBallRows, str]:
+def cut(place: int) -> tuple[BallRows, str]:
     """The ball around one of the centres."""
     centre = CENTRES[place]
-    made = compact_ball(CITY.read_bytes(), EPSILON_1, DELTA, None, centre)
+    made = TABLE.ball(centre)
     digest = made.pop("digest")
     shared = {"version": 1, "centre": centre, "signature": "AAAA", "key_id": "0" * 16}
     guarantee = GuaranteeInfo(epsilon=1.0, unit="km")
-    return CompactBallRows(**shared, guarantee=guarantee, **made), digest
+    return BallRows(**shared, guarantee=guarantee, **made), digest
 
 
 @pytest.mark.parametrize("place", [0, 100, 9])
-def test_the_same_rows_signed_by_the_same_bytes(place: int) -> None:
-    asked = (EPSILON_1, DELTA, None, CENTRES[place])
-    records, outputs, weights = ball_rows(CITY.read_bytes(), *asked)
+def test_the_rows_are_those_of_the_table_and_signed_as_integers(place: int) -> None:
     ball, digest = cut(place)
-    found = plain_rows(ball)
-    assert sorted(records) == found.records and outputs == found.outputs
-    by_record = dict(zip(records, weights, strict=True))
-    assert found.weights == [by_record[record] for record in found.records]
-    signed = rows_bytes("main", 1, "records", found.records, found.outputs, found.weights)
+    table = pm.load(CITY)
+    records, weights = ball.unpack()
+    assert records == sorted(ball.records) and ball.outputs == table.problem.outputs.tolist()
+    np.testing.assert_array_equal(weights, np.asarray(table.weights)[records])
+    signed = rows_bytes("main", 1, "records", records, ball.outputs, weights.tolist())
     assert signed == rows_bytes_of("main", 1, digest)
 
 
 def test_it_is_smaller_than_the_table_and_than_digits() -> None:
     ball, _ = cut(9)
     compact = len(ball.model_dump_json())
-    digits = len(plain_rows(ball).model_dump_json())
+    digits = sum(len(str(weight)) + 3 for row in ball.unpack()[1].tolist() for weight in row)
     assert compact < digits / 3
-    share = len(ball.records) / pm.load_compact(CITY).domain.size
+    share = len(ball.records) / pm.load(CITY).problem.domain.size
     assert share < 1 and compact < len(CITY.read_bytes())
 
 
@@ -67,31 +65,21 @@ def test_what_is_damaged_is_refused() -> None:
         {"blocks": []},
         {"blocks": ["!", *ball.blocks[1:]]},
         {"floors": ball.floors[:-1]},
+        {"floors": ["9" * 19, *ball.floors[1:]]},
         {"records": ball.records[:-1]},
     ):
         with pytest.raises(ProtocolError):
-            unpack_rows(ball.model_copy(update=changes))
+            ball.model_copy(update=changes).unpack()
 
 
 def test_a_client_reports_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_fsync(monkeypatch)
-    server = Standin(CITY, pm.load_compact(CITY), compact_balls=True)
+    server = Standin(CITY, pm.load(CITY))
     allowed = Allowance(
         epsilon=20.0, period_epsilon=100.0, delta=0.1, period_delta=0.5, snap_km=5.0
     )
-    with Client(URL, TOKEN, tmp_path, allowed, transport=server.transport) as client:
+    with Client(URL, TOKEN, tmp_path, allowed, network=server.network) as client:
         plan = client.plan("ball")
         answer = client.report(plan, plan.record(5))
-    assert answer.output in server.table.outputs
+    assert answer.output in server.table.problem.outputs
     assert len(server.reports) == 1
-
-
-def test_rows_come_in_the_order_of_the_records() -> None:
-    table = pm.load_compact(CITY)
-    chosen = np.array([200, 3, 77, 3, 0])
-    rows, floors = table.rows(chosen)
-    everything = table.weights()
-    assert isinstance(everything, np.ndarray)
-    np.testing.assert_array_equal(rows.weights, everything[chosen])
-    assert (rows.weights >= floors).all()
-    assert BallRows.model_fields.keys() - CompactBallRows.model_fields.keys() == {"weights"}

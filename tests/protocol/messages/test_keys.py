@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from panda_mdp.errors import FileFormatError, SignatureError
-from panda_mdp.protocol.messages.keys import (
+from panda_mdp.protocol.messages.signing import (
     Keyring,
     KeySheet,
+    SigningKey,
     certify,
     follow,
     succeed,
 )
-from panda_mdp.protocol.messages.signing import SigningKey
 
 DAY = 86_400
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from protocol_proofs import check_consistency, check_inclusion
 
-from panda_mdp.protocol.messages.merkle import (
-    check_consistency,
-    check_inclusion,
+from panda_mdp.protocol.messages.log import (
     consistency,
     inclusion,
     leaf_hash,

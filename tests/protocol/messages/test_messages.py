@@ -9,15 +9,15 @@ import re
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from panda_mdp.protocol.messages import catalogue, deployments, reports, service, types
+from panda_mdp.protocol.messages import catalogue, deployments, log, service, signing, types
 from panda_mdp.protocol.messages.catalogue import DomainRequest, JobRequest
 from panda_mdp.protocol.messages.deployments import (
     AnchorsRequest,
     BallRequest,
+    ReportRequest,
     deployment_info,
     deployment_request,
 )
-from panda_mdp.protocol.messages.reports import ReportRequest
 from panda_mdp.protocol.messages.service import TokenMade
 from panda_mdp.protocol.messages.types import new_id
 
@@ -27,7 +27,7 @@ ID = "3f2b8c1e-9d4a-4c6b-8e2f-0a1b2c3d4e5f"
 def models() -> list[type[BaseModel]]:
     return [
         value
-        for module in (catalogue, deployments, reports, service, types)
+        for module in (catalogue, deployments, log, service, signing, types)
         for value in vars(module).values()
         if inspect.isclass(value)
         and issubclass(value, BaseModel)
@@ -67,8 +67,8 @@ def test_every_string_and_list_is_bounded(model):
 
 
 def test_a_report_holds_an_id_its_table_and_an_output_and_nothing_else():
-    assert set(ReportRequest.model_fields) == {"id", "version", "table", "output"}
-    assert set(BallRequest.model_fields) == {"id", "centre", "compact"}
+    assert set(ReportRequest.model_fields) == {"id", "table", "output"}
+    assert set(BallRequest.model_fields) == {"id", "centre"}
     assert set(AnchorsRequest.model_fields) == {"id", "anchors"}
 
 
@@ -81,7 +81,7 @@ def test_a_report_holds_an_id_its_table_and_an_output_and_nothing_else():
         {"output": True},
         {"output": -1},
         {"output": 10**9},
-        {"version": 0},
+        {"table": "0"},
         {"id": "7"},
         {"id": ID.upper()},
         {"id": ID.replace("-4c6b", "-1c6b")},
@@ -89,7 +89,7 @@ def test_a_report_holds_an_id_its_table_and_an_output_and_nothing_else():
     ],
 )
 def test_reports_that_break_a_rule_are_refused_without_their_value(change):
-    body = {"id": ID, "version": 1, "output": 3} | change
+    body = {"id": ID, "output": 3} | change
     with pytest.raises(ValidationError) as caught:
         ReportRequest.model_validate_json(json.dumps(body))
     assert "input_value" not in str(caught.value)
@@ -137,12 +137,16 @@ def test_anchors_ascend():
             AnchorsRequest(id=ID, anchors=anchors)
 
 
-def test_losses_are_bounded(monkeypatch):
-    monkeypatch.setattr(catalogue, "MOST_LOSSES", 3)
+def test_losses_are_bounded():
     job = {"id": ID, "table": "a", "domain": "b", "outputs": [0], "epsilon": 1.0}
-    JobRequest.model_validate(job | {"loss": {"kind": "matrix", "values": [[1.0], [2.0]]}})
-    with pytest.raises(ValidationError):
-        JobRequest.model_validate(job | {"loss": {"kind": "matrix", "values": [[1.0, 2.0]] * 2}})
+    row = [1.0] * types.MOST_OUTPUTS
+    for rows, holds in ((1, True), (types.MOST_LOSSES // len(row) + 1, False)):
+        given = job | {"loss": {"kind": "matrix", "values": [row] * rows}}
+        if holds:
+            JobRequest.model_validate(given)
+            continue
+        with pytest.raises(ValidationError, match="more than 4000000"):
+            JobRequest.model_validate(given)
 
 
 def test_deployments_are_told_apart_by_kind():
@@ -160,7 +164,7 @@ def test_ids_are_random_uuids_of_version_4():
     made = {new_id() for _ in range(100)}
     assert len(made) == 100
     for one in made:
-        ReportRequest(id=one, version=1, output=0)
+        ReportRequest(id=one, output=0)
         assert re.fullmatch(
             r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", one
         )

@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 from protocol_servers import Running, error_of, new_id, publish, small_domain, small_table
 
-from panda_mdp.protocol.client.statements import read_statement
-from panda_mdp.protocol.messages.deployments import Statement, TableDeployment
-from panda_mdp.protocol.messages.reports import Counts, Estimate, ReportLine
+from panda_mdp.protocol.client.trust import read_statement
+from panda_mdp.protocol.messages.deployments import (
+    Counts,
+    Estimate,
+    ReportLine,
+    Statement,
+    TableDeployment,
+)
 from panda_mdp.protocol.messages.signing import VerifyKey
 
 
@@ -40,8 +45,13 @@ def request(name: str, version: int = 1) -> dict[str, object]:
 
 
 def send(client: httpx.Client, name: str, **changes: object) -> httpx.Response:
-    body = {"id": new_id(), "version": 1, "output": 5} | changes
+    body = {"id": new_id(), "output": 5} | changes
     return client.post(f"/v1/deployments/{name}/reports", json=body)
+
+
+def table_in_force(deployed: Running, name: str) -> str:
+    sha256: str = deployed.client().get(f"/v1/deployments/{name}").json()["table"]["sha256"]
+    return sha256
 
 
 def test_everybody_may_know_what_a_deployment_costs(deployed: Running) -> None:
@@ -80,9 +90,9 @@ def test_a_report_is_taken_once_whatever_happens(deployed: Running) -> None:
 def test_only_what_is_in_force_is_reported(deployed: Running) -> None:
     deploy(deployed, "changing")
     (client,) = deployed.reporters(1)
-    key = new_id()
-    assert send(client, "changing", id=key).status_code == 201
-    assert error_of(send(client, "changing", version=2)) == (409, "wrong_version")
+    key, first = new_id(), table_in_force(deployed, "changing")
+    assert send(client, "changing", id=key, table=first).status_code == 201
+    assert error_of(send(client, "changing", table="0" * 64)) == (409, "wrong_version")
     assert error_of(send(client, "changing", output=6)) == (422, "invalid")
     assert error_of(send(client, "nowhere")) == (404, "not_found")
     patch = {"table": {"name": "city", "version": 2}}
@@ -90,32 +100,33 @@ def test_only_what_is_in_force_is_reported(deployed: Running) -> None:
     assert (changed["version"], changed["guarantee"]["epsilon"]) == (2, 2.0)
     # The same patch again changes nothing.
     assert deployed.admin.patch("/v1/deployments/changing", json=patch).json()["version"] == 2
-    assert error_of(send(client, "changing")) == (409, "wrong_version")
+    assert error_of(send(client, "changing", table=first)) == (409, "wrong_version")
     # What was accepted stays accepted.
-    assert send(client, "changing", id=key).status_code == 200
-    assert send(client, "changing", version=2).status_code == 201
+    assert send(client, "changing", id=key, table=first).status_code == 200
+    second = table_in_force(deployed, "changing")
+    assert send(client, "changing", table=second).status_code == 201
     closed = deployed.admin.patch("/v1/deployments/changing", json={"open": False})
     assert closed.json()["open"] is False
-    assert error_of(send(client, "changing", version=2)) == (409, "round_closed")
-    assert send(client, "changing", id=key).status_code == 200
+    assert error_of(send(client, "changing", table=second)) == (409, "round_closed")
+    assert send(client, "changing", id=key, table=first).status_code == 200
     deployed.admin.patch("/v1/deployments/changing", json={"open": True})
-    assert send(client, "changing", version=2).status_code == 201
+    assert send(client, "changing", table=second).status_code == 201
 
 
 def test_what_was_drawn_before_other_limits_came_is_taken(deployed: Running) -> None:
     """Whoever has paid for a draw must not lose it to a change that it does not depend on."""
     deploy(deployed, "limited")
     (client,) = deployed.reporters(1)
+    drawn_from = table_in_force(deployed, "limited")
     for limit in (5, 6):
         patch = {"reports_per_period": limit}
         assert deployed.admin.patch("/v1/deployments/limited", json=patch).is_success
     assert deployed.admin.get("/v1/deployments/limited").json()["version"] == 3
-    assert [send(client, "limited", version=v).status_code for v in (1, 2, 3)] == [201] * 3
-    assert error_of(send(client, "limited", version=4)) == (409, "wrong_version")
-    assert deployed.admin.get("/v1/deployments/limited/counts").json()["reports"] == 3
+    assert send(client, "limited", table=drawn_from).status_code == 201
+    assert deployed.admin.get("/v1/deployments/limited/counts").json()["reports"] == 1
     patch = {"table": {"name": "city", "version": 2}}
     assert deployed.admin.patch("/v1/deployments/limited", json=patch).is_success
-    assert error_of(send(client, "limited", version=3)) == (409, "wrong_version")
+    assert error_of(send(client, "limited", table=drawn_from)) == (409, "wrong_version")
 
 
 def test_another_table_must_have_the_same_records(deployed: Running) -> None:
@@ -249,7 +260,7 @@ def test_a_token_has_a_quota_of_reports(deployed: Running) -> None:
     assert deployed.admin.get("/v1/deployments/few/counts").json()["reports"] == 5
 
 
-def test_a_report_need_not_say_its_version(deployed: Running) -> None:
+def test_a_report_is_of_the_version_in_force(deployed: Running) -> None:
     deploy(deployed, "silent")
     (client,) = deployed.reporters(1)
     url = "/v1/deployments/silent/reports"

@@ -18,8 +18,8 @@ import copied
 import pytest
 from protocol_servers import Running, error_of, publish, small_domain, small_table
 
+from panda_mdp.protocol.server.app import POLICY
 from panda_mdp.protocol.server.context import LOOK_SECONDS
-from panda_mdp.protocol.server.routes.pages import POLICY
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +79,15 @@ def test_a_wrong_method_is_told_the_right_ones(here: Running) -> None:
         b"\xff\xfe",
         b"[" * 20_000,
         b'{"id": 1e999}',
-        b'{"id": NaN, "version": 1, "output": 5}',
-        b'{"version": 1, "version": 2}',
-        b'{"id":"00000000-0000-4000-8000-000000000000","version":1,"output":0,"output":5}',
+        b'{"id": NaN, "output": 5}',
+        b'{"output": 1, "output": 2}',
+        b'{"id":"00000000-0000-4000-8000-000000000000","output":0,"output":5}',
         b'{"id":"' + b"9" * 10_000 + b'"}',
-        b'{"id":"00000000-0000-4000-8000-000000000000","version":1,"output":' + b"9" * 5_000 + b"}",
-        b'{"id":"00000000-0000-4000-8000-000000000000","version":true,"output":5}',
-        b'{"id":"00000000-0000-4000-8000-000000000000","version":1.0,"output":"5"}',
-        b'{"id":"00000000-0000-4000-8000-000000000000","version":1,"output":5,"lat":41.9}',
-        b'{"id":"\xd8\x00","version":1,"output":5}',
+        b'{"id":"00000000-0000-4000-8000-000000000000","output":' + b"9" * 5_000 + b"}",
+        b'{"id":"00000000-0000-4000-8000-000000000000","output":true}',
+        b'{"id":"00000000-0000-4000-8000-000000000000","output":"5"}',
+        b'{"id":"00000000-0000-4000-8000-000000000000","output":5,"lat":41.9}',
+        b'{"id":"\xd8\x00","output":5}',
     ],
 )
 def test_malformed_reports_are_refused(here: Running, body: bytes) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from helpers import save_compact
 from protocol_servers import Running, domain_body, error_of, publish, small_domain, small_table
 
 import panda_mdp as pm
@@ -91,11 +92,11 @@ def test_a_published_table_is_audited_signed_and_immutable(server: Running, tmp_
     key = VerifyKey.from_base64(public.get("/v1").json()["key"]["public"])
     signed = table_bytes("city", 1, info.sha256, len(data), info.domain, info.epsilon)
     key.verify(signed, info.signature)
-    path = tmp_path / "fetched.pmdc"
+    path = tmp_path / "fetched.pmdp"
     path.write_bytes(data)
-    table = pm.load_compact(path)
+    table = pm.load(path)
     assert table.audit.holds and table.epsilon == 3.0
-    assert table.domain.fingerprint == info.domain == mechanism.problem.domain.fingerprint
+    assert table.problem.domain.fingerprint == info.domain == mechanism.problem.domain.fingerprint
     names = [
         (entry["name"], entry["version"]) for entry in public.get("/v1/tables").json()["tables"]
     ]
@@ -103,8 +104,8 @@ def test_a_published_table_is_audited_signed_and_immutable(server: Running, tmp_
 
 
 def test_a_compact_file_is_taken_as_it_is(server: Running, tmp_path: Path) -> None:
-    path = tmp_path / "t.pmdc"
-    pm.save_compact(small_table(small_domain()), path)
+    path = tmp_path / "t.pmdp"
+    save_compact(small_table(small_domain()), path)
     data = path.read_bytes()
     made = server.admin.post("/v1/tables/compact", content=data, headers=OCTETS)
     assert made.status_code == 201
@@ -112,8 +113,8 @@ def test_a_compact_file_is_taken_as_it_is(server: Running, tmp_path: Path) -> No
 
 
 def test_a_table_that_was_not_expected_is_refused(server: Running, tmp_path: Path) -> None:
-    table = pm.save_compact(small_table(small_domain()), tmp_path / "t.pmdc")
-    data = (tmp_path / "t.pmdc").read_bytes()
+    table = save_compact(small_table(small_domain()), tmp_path / "t.pmdp")
+    data = (tmp_path / "t.pmdp").read_bytes()
 
     def post(**expected: float | str) -> httpx.Response:
         return server.admin.post("/v1/tables/asked", content=data, headers=OCTETS, params=expected)
@@ -123,13 +124,13 @@ def test_a_table_that_was_not_expected_is_refused(server: Running, tmp_path: Pat
         assert error_of(answer) == (422, "invalid")
         assert f"{next(iter(wrong))}: the table is not the expected one" in answer.text
     assert error_of(server.client().get("/v1/tables/asked/1")) == (404, "not_found")
-    right = {"epsilon": 3.0, "unit": "km", "fingerprint": table.domain.fingerprint}
+    right = {"epsilon": 3.0, "unit": "km", "fingerprint": table.problem.domain.fingerprint}
     assert post(**right).status_code == 201
 
 
 def test_files_that_prove_nothing_are_refused(server: Running, tmp_path: Path) -> None:
-    path = tmp_path / "t.pmdc"
-    pm.save_compact(small_table(small_domain()), path)
+    path = tmp_path / "t.pmdp"
+    save_compact(small_table(small_domain()), path)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     for body in (b"", b"nonsense", b"PK\x03\x04 but no archive", bytes(data), bytes(data)[:100]):

@@ -18,6 +18,7 @@ import yaml
 from protocol_servers import Postgres, Running, new_id, publish, small_domain, small_table
 
 import panda_mdp as pm
+from panda_mdp.protocol.server.store.database import Store
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -171,6 +172,68 @@ def test_a_backup_of_a_running_server_is_restored(
         assert sent.status_code == 200
     finally:
         again.stop()
+
+
+def test_a_backup_is_not_restored_beside_the_log_of_a_lost_database(tmp_path: Path) -> None:
+    """SQLite would write the old log into the restored file, which is then neither of the two."""
+    database, key, copy = tmp_path / "panda.db", tmp_path / "operator.key", tmp_path / "copy"
+    backup, restore = script("backup", tmp_path), script("restore", tmp_path)
+    running = Running(str(database), tmp_path).start()
+    try:
+        made = shell(backup, key, copy, PANDA_MDP_DATABASE=str(database))
+        assert made.returncode == 0, made.stderr
+        running.reporters(200)
+    finally:
+        running.kill()
+    database.rename(tmp_path / "lost.db")
+    strays = [Path(f"{database}{suffix}") for suffix in ("-wal", "-shm")]
+    assert all(stray.exists() for stray in strays)
+    refused = shell(restore, copy, key, PANDA_MDP_DATABASE=str(database))
+    assert refused.returncode == 1 and not database.exists()
+    assert "move the old database aside together with its -wal" in refused.stderr
+    for stray in strays:
+        stray.unlink()
+    done = shell(restore, copy, key, PANDA_MDP_DATABASE=str(database))
+    assert done.returncode == 0, done.stderr
+    again = Running(str(database), tmp_path).start()
+    again.admin_token = running.admin_token
+    try:
+        assert again.admin.get("/v1/tokens").json()["total"] == 1
+    finally:
+        again.stop()
+
+
+def test_a_database_that_is_not_there_is_not_backed_up(tmp_path: Path) -> None:
+    (tmp_path / "operator.key").write_text("key")
+    copy, missing = tmp_path / "copy", tmp_path / "none.db"
+    found = shell(
+        script("backup", tmp_path),
+        tmp_path / "operator.key",
+        copy,
+        PANDA_MDP_DATABASE=str(missing),
+    )
+    assert found.returncode == 1 and "there is no database to back up" in found.stderr
+    assert not copy.exists() and not missing.exists()
+
+
+def test_a_backup_that_is_no_whole_database_is_not_restored(tmp_path: Path) -> None:
+    folder, target = tmp_path / "copy", tmp_path / "new.db"
+    folder.mkdir()
+    (folder / "operator.key").write_bytes(b"y")
+    with Store.create(str(tmp_path / "whole.db")):
+        pass
+    whole = (tmp_path / "whole.db").read_bytes()
+    (folder / "database").write_bytes(whole[: len(whole) // 2])
+    (folder / "SHA256SUMS").write_text(
+        "".join(
+            f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
+            for name in ("database", "operator.key")
+        )
+    )
+    found = shell(
+        script("restore", tmp_path), folder, tmp_path / "k", PANDA_MDP_DATABASE=str(target)
+    )
+    assert found.returncode != 0 and not target.exists() and not (tmp_path / "k").exists()
 
 
 def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 import panda_mdp as pm
-from panda_mdp.panda.selection.law import surrogates
+from panda_mdp.panda.law import surrogates
 from panda_mdp.protocol.server.estimate import (
     Observations,
     anchors_observations,
@@ -18,6 +18,7 @@ from panda_mdp.protocol.server.estimate import (
     selection_logs,
     table_observations,
 )
+from panda_mdp.protocol.server.solving import Solution
 
 LINE = pm.Domain.from_vectors([[0.0], [1.0], [2.0], [4.0]])
 
@@ -26,6 +27,12 @@ def channel(epsilon: float = 2.0) -> np.ndarray:
     outputs = np.arange(4)
     problem = pm.Problem(LINE, outputs, LINE.distances(), epsilon)
     return pm.exponential(problem).matrix
+
+
+def solved(union: np.ndarray, row: np.ndarray, matrix: np.ndarray) -> Solution:
+    """A round's table: a row of `matrix` for each anchor, outputs by their columns."""
+    weights = (matrix * 2.0**62).astype(np.int64)
+    return Solution(union, row, weights, np.arange(matrix.shape[1]))
 
 
 def log_likelihood(shares: np.ndarray, likelihood: np.ndarray, counts: np.ndarray) -> float:
@@ -90,7 +97,7 @@ def test_tables_of_several_versions_add_up() -> None:
     shares = np.array([0.1, 0.2, 0.3, 0.4])
     direct = 3 * np.log(shares @ weak[:, 0]) + np.log(shares @ strong[:, 3])
     direct += 2 * np.log(shares @ strong[:, 1])
-    counts = np.bincount(seen.unit, seen.count, minlength=8)
+    counts = np.asarray(seen.counts.sum(axis=0))
     assert log_likelihood(shares, seen.likelihood, counts) == pytest.approx(direct)
 
 
@@ -142,7 +149,7 @@ def test_nothing_and_one_user_have_no_interval() -> None:
 def test_the_probability_of_a_set_is_the_product_of_its_coins() -> None:
     selection = pm.BernoulliAnchors("exponential", 0.8, 0.7, 3.0, candidates=np.array([0, 1, 3]))
     law = selection.on(LINE)
-    w = selection.probability(LINE)
+    w = selection.on(LINE).dense(np.arange(LINE.size))
     sets = [
         np.array(chosen, dtype=np.int64)
         for size in range(4)
@@ -158,13 +165,14 @@ def test_the_probability_of_a_set_is_the_product_of_its_coins() -> None:
 
 def test_anchors_count_as_evidence_with_the_reports() -> None:
     selection = pm.BernoulliAnchors("exponential", 0.8, 0.7, 3.0)
-    law, w = selection.on(LINE), selection.probability(LINE)
+    law, w = selection.on(LINE), selection.on(LINE).dense(np.arange(LINE.size))
     union, row = np.array([0, 1, 3]), np.array([0, 1, 1])
     matrix = np.array([[0.7, 0.3], [0.2, 0.8]])
+    solution = solved(union, row, matrix)
     chosen = np.array([0, 3])
     members = [("a", chosen), ("b", np.array([], dtype=np.int64)), ("silent", union)]
-    told = [{"a": [(1, 2), (0, 1)], "b": [(0, 1)]}]
-    seen = anchors_observations(law, [(members, matrix, row, union)], told)
+    told = [("a", 1, 1, 2), ("a", 1, 0, 1), ("b", 1, 0, 1)]
+    seen = anchors_observations(law, [(1, members, solution)], told)
     assert seen.users == 2 and len(seen.likelihood) == 2
     nearest = chosen[surrogates(LINE, chosen)]
     rows = matrix[row[np.searchsorted(union, nearest)]]
@@ -197,10 +205,8 @@ def test_what_no_record_makes_is_left_out_of_anchors_observations() -> None:
     law = pm.BernoulliAnchors("exponential", 0.9, 0.5, 2.0).on(domain)
     every = np.arange(4)
     matrix = np.tile([1.0, 0.0], (4, 1))
-    possible = [{"a": [(0, 1)]}]
-    impossible = [{"a": [(1, 1)]}]
-    rounds = [([("a", every)], matrix, every, every)]
-    assert anchors_observations(law, rounds, possible).reports == 1
-    found = anchors_observations(law, rounds, impossible)
+    rounds = [(1, [("a", every)], solved(every, every, matrix))]
+    assert anchors_observations(law, rounds, [("a", 1, 0, 1)]).reports == 1
+    found = anchors_observations(law, rounds, [("a", 1, 1, 1)])
     assert found.reports == 0
     assert np.isfinite(estimate(found).share).all()

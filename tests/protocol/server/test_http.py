@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvicorn
 
+from panda_mdp.protocol.server.context import Settings
 from panda_mdp.protocol.server.http import options
-from panda_mdp.protocol.server.settings import Settings
 
 SETTINGS = Settings(header_bytes=4_096, header_seconds=0.5, connections=4)
 

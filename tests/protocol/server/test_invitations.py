@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 from protocol_servers import Running, error_of
-from sqlalchemy import select, update
+from sqlalchemy import select
 from typer.testing import CliRunner
 
 from panda_mdp.cli.app import app
-from panda_mdp.protocol.server.auth import TokenBook, parse
+from panda_mdp.protocol.server.auth import TokenBook, invite, parse, revoke_invitation
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.invitations import invite, revoke_invitation
-from panda_mdp.protocol.server.store.schema import invitations, tokens
+from panda_mdp.protocol.server.store.schema import InvitationRow, TokenRow, when
 
 
 @pytest.fixture
@@ -26,8 +25,8 @@ def store(database: str) -> Iterator[Store]:
 
 
 def made_code(store: Store, places: int = 1, days: float | None = None) -> str:
-    with store.write() as connection:
-        return invite(connection, places, days=days)
+    with store.write() as session:
+        return invite(session, places, days=days)
 
 
 def test_no_more_tokens_than_places(store: Store) -> None:
@@ -47,19 +46,19 @@ def test_no_more_tokens_than_places(store: Store) -> None:
         key, secret = parse(f"Bearer {token}".encode()) or ("", b"")
         assert book.check(book.fetch(key), secret).role == "reporter"
     # Nothing of a token says where it came from.
-    with store.read() as connection:
-        assert set(connection.execute(select(tokens.c.label)).scalars()) == {""}
+    with store.read() as session:
+        assert set(session.scalars(select(TokenRow.label))) == {""}
 
 
 @pytest.mark.parametrize("spoil", ["other", "expired", "revoked", "form"])
 def test_what_is_no_invitation(store: Store, spoil: str) -> None:
     code, book = made_code(store, 5, days=1.0), TokenBook(store)
-    with store.write() as connection:
+    with store.write() as session:
         if spoil == "expired":
-            connection.execute(update(invitations).values(expires=1))
+            session.scalars(select(InvitationRow)).one().expires = when(1)
         if spoil == "revoked":
-            assert revoke_invitation(connection, code.split("_")[1])
-            assert not revoke_invitation(connection, code.split("_")[1])
+            assert revoke_invitation(session, code.split("_")[1])
+            assert not revoke_invitation(session, code.split("_")[1])
     if spoil == "other":
         code = code[:-1] + ("a" if code[-1] != "a" else "b")
     if spoil == "form":

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from protocol_servers import SQLITE_ONLY, Running, domain_body, error_of, new_id, small_domain
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 import panda_mdp as pm
 from panda_mdp.protocol.messages.catalogue import JobInfo, JobRequest
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.settings import Settings
-from panda_mdp.protocol.server.store.database import Store, now_ms
-from panda_mdp.protocol.server.store.jobs import (
+from panda_mdp.protocol.server.store.catalogue import (
     all_jobs,
     cancel_job,
     end_job,
@@ -27,7 +27,8 @@ from panda_mdp.protocol.server.store.jobs import (
     job_info,
     queue_job,
 )
-from panda_mdp.protocol.server.store.schema import jobs, tables
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.schema import JobRow, TableRow, now
 from panda_mdp.protocol.server.supervisor import Supervisor
 
 ENDED = ("done", "failed", "cancelled")
@@ -74,9 +75,9 @@ def test_a_solve_becomes_a_table(ready: Running, tmp_path: Path) -> None:
     progress = found.progress
     assert progress.loss is not None and progress.lower_bound is not None
     assert progress.gap is not None and progress.gap <= 0.0101
-    path = tmp_path / "t.pmdc"
+    path = tmp_path / "t.pmdp"
     path.write_bytes(ready.client().get(f"/v1/tables/solved/{found.table.version}/file").content)
-    assert pm.load_compact(path).audit.holds
+    assert pm.load(path).audit.holds
     assert body["id"] in [job["id"] for job in ready.admin.get("/v1/jobs").json()["jobs"]]
 
 
@@ -146,115 +147,117 @@ def store(database: str) -> Iterator[Store]:
 
 def queued(store: Store) -> str:
     wanted = JobRequest(id=new_id(), table="t", domain="d", outputs=[0], epsilon=1.0)
-    with store.write() as connection:
-        assert queue_job(connection, wanted.id, "table", wanted.model_dump_json().encode())
+    with store.write() as session:
+        assert queue_job(session, JobRow(id=wanted.id, kind="table", request=wanted))
     return wanted.id
 
 
+def info(store: Store, job: str) -> JobInfo:
+    with store.read() as session:
+        return job_info(find_job(session, job))
+
+
 def state(store: Store, job: str) -> str:
-    with store.read() as connection:
-        return job_info(find_job(connection, job)).state
+    return info(store, job).state
+
+
+def set_running(store: Store, job: str, **values: Any) -> None:
+    """As another server leaves a job."""
+    with store.write() as session:
+        row = find_job(session, job)
+        row.state = "running"
+        for name, value in values.items():
+            setattr(row, name, value)
+
+
+def supervisor(store: Store, folder: Path, changed: Callable[[], None] = lambda: None) -> Any:
+    if not (folder / "operator.key").exists():
+        SigningKey.create(folder / "operator.key")
+    return Supervisor(store, folder / "operator.key", changed, 0.02)
+
+
+def until(done: Callable[[], bool], limit: float = 120) -> None:
+    deadline = time.monotonic() + limit
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def test_a_worker_that_was_given_up_publishes_nothing(store: Store) -> None:
     job = queued(store)
-    with store.write() as connection:
-        connection.execute(update(jobs).where(jobs.c.id == job).values(state="running", attempt=2))
-    with store.write() as connection:
-        assert not end_job(connection, job, 1, "done")
+    set_running(store, job, attempt=2)
+    with store.write() as session:
+        assert not end_job(session, job, 1, "done")
     assert state(store, job) == "running"
-    with store.write() as connection:
-        assert end_job(connection, job, 2, "failed", error="x" * 5_000)
-        assert not end_job(connection, job, 2, "done")
-    with store.read() as connection:
-        assert len(job_info(find_job(connection, job)).error or "") < 2_000
+    with store.write() as session:
+        assert end_job(session, job, 2, "failed", error="x" * 5_000)
+        assert not end_job(session, job, 2, "done")
+    assert len(info(store, job).error or "") < 2_000
 
 
 def test_jobs_are_listed_in_order_and_not_queued_twice(store: Store) -> None:
     made = [queued(store) for _ in range(3)]
-    with store.read() as connection:
-        assert [job.id for job in all_jobs(connection)] == made
-    with store.write() as connection:
+    with store.write() as session:
+        assert [job.id for job in all_jobs(session)] == made
         with pytest.raises(Failure, match="another job"):
-            queue_job(connection, made[0], "table", b"other")
-        cancel_job(connection, made[1])
+            queue_job(session, JobRow(id=made[0], kind="table", request=None))
+        cancel_job(session, made[1])
     assert state(store, made[1]) == "cancelled"
 
 
 def test_a_worker_that_dies_fails_its_job(store: Store, tmp_path: Path) -> None:
     """Somebody, or the system for lack of memory, kills the worker."""
-    key = tmp_path / "operator.key"
-    SigningKey.create(key)
     changed: list[int] = []
     job = queued(store)
-    supervisor = Supervisor(store, key, lambda: changed.append(1), Settings(poll_seconds=0.02))
-    supervisor.start()
-    deadline = time.monotonic() + 120
-    while "table" not in supervisor._running and time.monotonic() < deadline:
-        time.sleep(0.01)
-    supervisor._running["table"].process.kill()
-    while state(store, job) == "running" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    supervisor.stop()
-    with store.read() as connection:
-        found = job_info(find_job(connection, job))
-        assert connection.execute(select(tables.c.name)).all() == []
+    server = supervisor(store, tmp_path, lambda: changed.append(1))
+    server.start()
+    until(lambda: "table" in server.workers)
+    os.kill(server.workers["table"], signal.SIGKILL)
+    until(lambda: state(store, job) != "running")
+    server.stop()
+    found = info(store, job)
+    with store.read() as session:
+        assert session.scalars(select(TableRow.name)).all() == []
     assert found.state == "failed" and "ended with code -9" in (found.error or "")
     assert changed
 
 
 def test_a_stopped_server_leaves_its_job_for_the_next_one(store: Store, tmp_path: Path) -> None:
-    key = tmp_path / "operator.key"
-    SigningKey.create(key)
     job = queued(store)
-    first = Supervisor(store, key, lambda: None, Settings(poll_seconds=0.02))
+    first = supervisor(store, tmp_path)
     first.start()
-    deadline = time.monotonic() + 120
-    while state(store, job) != "running" and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: state(store, job) == "running")
     first.stop()
     assert state(store, job) == "running"
-    second = Supervisor(store, key, lambda: None, Settings(poll_seconds=0.02))
+    second = supervisor(store, tmp_path)
     second.start()
-    while state(store, job) not in ENDED and time.monotonic() < deadline + 120:
-        time.sleep(0.01)
+    until(lambda: state(store, job) in ENDED, 240)
     second.stop()
     # There is no such domain, which only a worker that ran to the end can find out.
-    with store.read() as connection:
-        found = job_info(find_job(connection, job))
+    found = info(store, job)
     assert found.state == "failed" and "no domain" in (found.error or "")
 
 
 def test_only_the_job_of_a_server_that_is_gone_is_run_again(store: Store, tmp_path: Path) -> None:
     running, left, cancelled = (queued(store) for _ in range(3))
-    with store.write() as connection:
-        for job, lease in ((running, now_ms() + 60_000), (left, now_ms() - 1), (cancelled, None)):
-            connection.execute(
-                update(jobs).where(jobs.c.id == job).values(state="running", lease=lease)
-            )
-        cancel_job(connection, cancelled)
-    other = Supervisor(store, tmp_path / "operator.key", lambda: None, Settings())
-    other._take_back()
-    assert [state(store, job) for job in (running, left, cancelled)] == [
-        "running",
-        "queued",
-        "cancelled",
-    ]
+    set_running(store, running, lease=now() + timedelta(minutes=1))
+    set_running(store, left, lease=now() - timedelta(milliseconds=1), attempt=4)
+    set_running(store, cancelled, cancel=True)
+    other = supervisor(store, tmp_path)
+    other.turn()
+    with store.read() as session:
+        # What was left runs again at once, as another run.
+        assert find_job(session, left).attempt == 5
+    assert [state(store, job) for job in (running, cancelled)] == ["running", "cancelled"]
+    os.kill(other.workers["table"], signal.SIGKILL)
+    until(lambda: other.turn() or not other.workers)
 
 
 def test_a_server_that_lost_its_lease_ends_its_worker(store: Store, tmp_path: Path) -> None:
-    key = tmp_path / "operator.key"
-    SigningKey.create(key)
     job = queued(store)
-    supervisor = Supervisor(store, key, lambda: None, Settings())
-    supervisor._start_next("table")
-    mine = supervisor._running["table"]
-    with store.write() as connection:
-        # Another server has taken the job up meanwhile.
-        connection.execute(update(jobs).where(jobs.c.id == job).values(attempt=2))
-    mine.renewed = -math.inf
-    supervisor._look_after("table", mine)
-    assert mine.asked_to_end is not None
-    assert mine.process.wait(60) != 0
-    supervisor._look_after("table", mine)
-    assert state(store, job) == "running"
+    server = supervisor(store, tmp_path)
+    server.turn()
+    assert "table" in server.workers
+    # Another server has taken the job up meanwhile.
+    set_running(store, job, attempt=2, lease=now() + timedelta(hours=1))
+    until(lambda: server.turn() or not server.workers)
+    assert not server.workers and state(store, job) == "running"

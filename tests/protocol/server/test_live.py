@@ -3,68 +3,76 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from protocol_servers import small_domain, small_table
+from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import TableDeploymentRequest
 from panda_mdp.protocol.messages.signing import SigningKey
-from panda_mdp.protocol.server import live as module
 from panda_mdp.protocol.server.auth import TokenBook
-from panda_mdp.protocol.server.live import Cache, LiveDeployments
-from panda_mdp.protocol.server.store.catalogue import examine, store_table, table_outputs
+from panda_mdp.protocol.server.context import Live, LiveDeployments
+from panda_mdp.protocol.server.store.catalogue import examine, store_table
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.deployments import set_open, store_deployment
+from panda_mdp.protocol.server.store.deployments import find, store_deployment
+
+
+class Counting(Store):
+    """A store that counts how often it is read."""
+
+    reads = 0
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        self.reads += 1
+        with super().read() as session:
+            yield session
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> Counting:
     """A database with a deployment `main`."""
     path = small_table(small_domain()).save(tmp_path / "t.pmdp")
-    made = Store.create(str(tmp_path / "panda.db"))
+    made = Counting.create(str(tmp_path / "panda.db"))
     wanted = TableDeploymentRequest(
         kind="table", name="main", table=TableRef(name="city", version=1)
     )
-    with made.write() as connection:
+    with made.write() as session:
         key = SigningKey.create(tmp_path / "key")
-        store_table(connection, key, "city", examine(path.read_bytes()))
-        store_deployment(connection, wanted, {})
+        candidate = examine(path.read_bytes())
+        store_table(session, key, "city", candidate)
+        store_deployment(session, wanted, candidate.promise)
     return made
 
 
-def test_a_crowd_reads_a_deployment_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[int] = []
+def test_a_crowd_reads_a_deployment_once(store: Counting) -> None:
     together = threading.Barrier(8)
-
-    def read(data: bytes) -> object:
-        decoded.append(len(data))
-        return table_outputs(data)
-
-    monkeypatch.setattr(module, "table_outputs", read)
     with store:
-        live = LiveDeployments(store, Cache(1 << 20))
+        live = LiveDeployments(store)
+        before = store.reads
 
-        def ask(_: int) -> module.Live:
+        def ask(_: int) -> Live:
             together.wait(10)
             return live.get("main")
 
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(ask, range(8)))
-        assert len(decoded) == 1
+        assert store.reads == before + 1
         assert all(each is found[0] for each in found)
         assert found[0].outputs == frozenset(range(0, 40, 5)) and found[0].open
-        with store.write() as connection:
-            set_open(connection, "main", False)
+        with store.write() as session:
+            find(session, "main").open = False
         assert live.get("main").open
         live.forget()
-        # Read anew, but a version of a table is never decoded twice.
-        assert not live.get("main").open and len(decoded) == 1
+        assert not live.get("main").open and store.reads == before + 2
 
 
-def test_tokens_are_known_without_asking_until_one_is_revoked(store: Store) -> None:
+def test_tokens_are_known_without_asking_until_one_is_revoked(store: Counting) -> None:
     with store:
         book = TokenBook(store)
         made = book.make("reporter", count=3)

@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import copied
 import pytest
+from protocol_proofs import check_consistency, check_inclusion
 from protocol_servers import (
     Running,
     error_of,
@@ -15,26 +17,28 @@ from protocol_servers import (
     small_domain,
     small_table,
 )
-from sqlalchemy import delete, select
 from typer.testing import CliRunner
 
 from panda_mdp.cli.app import app
-from panda_mdp.errors import InvalidInputError
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.client.trust import check_head
-from panda_mdp.protocol.messages.catalogue import TableInfo, TableRef
+from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import TableDeploymentRequest
-from panda_mdp.protocol.messages.keys import Keyring
-from panda_mdp.protocol.messages.log import Log, LogProof
-from panda_mdp.protocol.messages.merkle import check_consistency, check_inclusion, root_of
-from panda_mdp.protocol.messages.signing import SigningKey, table_entry
-from panda_mdp.protocol.server.store.catalogue import Candidate, store_table, table_facts
+from panda_mdp.protocol.messages.log import (
+    Log,
+    LogProof,
+    root_of,
+)
+from panda_mdp.protocol.messages.signing import Keyring, KeySheet, SigningKey
+from panda_mdp.protocol.server.store.catalogue import all_tables, examine, store_table
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.deployments import find, set_table, store_deployment
+from panda_mdp.protocol.server.store.deployments import (
+    set_table,
+    sign_all,
+    sign_deployment,
+    store_deployment,
+)
 from panda_mdp.protocol.server.store.log import entries, proof, whole_log
-from panda_mdp.protocol.server.store.schema import heads, log, tables
-from panda_mdp.protocol.server.store.statements import sign_all, sign_deployment
-from panda_mdp.table.pmdc.archive import decode, encode
+from panda_mdp.table.encode import encode
 
 KEY = SigningKey.generate()
 
@@ -43,76 +47,63 @@ KEY = SigningKey.generate()
 def store(database: str) -> Iterator[Store]:
     """A table in two versions, the second in force."""
     domain = small_domain()
-    with Store.create(database) as made, made.write() as connection:
+    with Store.create(database) as made, made.write() as session:
         for epsilon in (3.0, 2.0):
-            data = encode(small_table(domain, epsilon=epsilon))
-            store_table(connection, KEY, "city", Candidate(table_facts(decode(data)), data))
+            candidate = examine(encode(small_table(domain, epsilon=epsilon)))
+            store_table(session, KEY, "city", candidate)
         request = TableDeploymentRequest(
             kind="table", name="main", table=TableRef(name="city", version=1)
         )
-        store_deployment(connection, request, {})
-        sign_deployment(connection, KEY, find(connection, "main"))
-        set_table(connection, "main", TableRef(name="city", version=2), {})
-        sign_deployment(connection, KEY, find(connection, "main"))
-        sign_deployment(connection, KEY, find(connection, "main"))
+        row, _ = store_deployment(session, request, candidate.promise)
+        sign_deployment(session, KEY, row)
+        set_table(session, row, TableRef(name="city", version=2), candidate.promise)
+        sign_deployment(session, KEY, row)
+        sign_deployment(session, KEY, row)
     with Store.open(database) as opened:
         yield opened
 
 
 def shown(store: Store) -> Log:
-    with store.read() as connection:
-        return whole_log(connection)
+    with store.read() as session:
+        return whole_log(session)
 
 
 def test_everything_signed_is_in_the_log_once_in_order(store: Store) -> None:
-    with store.read() as connection:
-        kinds = [entry.splitlines()[0] for entry in entries(connection, 0, 100).entries]
-        assert entries(connection, 3, 1).entries == entries(connection, 0, 100).entries[3:]
+    with store.read() as session:
+        kinds = [entry.splitlines()[0] for entry in entries(session, 0, 100).entries]
+        assert entries(session, 3, 1).entries == entries(session, 0, 100).entries[3:]
     assert kinds == ["panda-mdp table 1"] * 2 + ["panda-mdp deployment 1"] * 2
     found = shown(store)
-    assert len(check_head(found, Keyring(KEY.public, [KEY.public]))) == 4
+    found.verify(Keyring(KEY.public, [KEY.public]))
+    assert found.head.size == 4
 
 
 def test_proofs_are_of_the_log(store: Store) -> None:
     leaves = [bytes.fromhex(leaf) for leaf in shown(store).leaves]
-    with store.read() as connection:
+    with store.read() as session:
         for first, size in itertools.product(range(5), range(1, 5)):
             root = root_of(leaves[:size])
             if first < size:
-                made = proof(connection, first, size, inclusion=True)
+                made = proof(session, first, size, inclusion=True)
                 parts = [bytes.fromhex(part) for part in made.proof]
                 assert check_inclusion(leaves[first], first, size, parts, root)
             if 1 <= first <= size:
-                made = proof(connection, first, size, inclusion=False)
+                made = proof(session, first, size, inclusion=False)
                 parts = [bytes.fromhex(part) for part in made.proof]
                 assert check_consistency(first, size, root_of(leaves[:first]), root, parts)
-
-
-def test_what_an_earlier_layout_signed_enters_the_log(store: Store) -> None:
-    before = shown(store)
-    with store.write() as connection:
-        connection.execute(delete(log))
-        connection.execute(delete(heads))
-        sign_all(connection, KEY)
-    after = shown(store)
-    assert sorted(after.leaves) == sorted(before.leaves)
-    check_head(after, Keyring(KEY.public, [KEY.public]))
 
 
 def test_another_key_signs_the_same_words(store: Store) -> None:
     """Nothing is published by it: the log is as long as before."""
     before, key = shown(store), SigningKey.generate()
-    with store.write() as connection:
-        sign_all(connection, key)
-        sign_all(connection, key)
-        infos = [
-            TableInfo.model_validate_json(info)
-            for info in connection.execute(select(tables.c.info)).scalars()
-        ]
+    with store.write() as session:
+        sign_all(session, key)
+        sign_all(session, key)
+        infos = all_tables(session)
     assert shown(store).leaves == before.leaves
-    check_head(shown(store), Keyring(key.public, [key.public]))
+    shown(store).verify(Keyring(key.public, [key.public]))
     for info in infos:
-        key.public.verify(table_entry(info), info.signature)
+        key.public.verify(info.signed, info.signature)
         assert info.key_id == key.id
 
 
@@ -145,7 +136,7 @@ def test_a_server_with_a_log_and_reports_by_table(
             client.report(plan, plan.record(1))
         again = client.plan("main", accept_update=True)
         client.report(again, again.record(2))
-        assert client.trust.head(client.server).size == 4
+        assert client.log().head.size == 4
     # Accepted stays accepted; what is late is refused, not counted for the newer table.
     assert (send(first["sha256"], key), send(first["sha256"])) == (200, 409)
     lines = admin.get(address).text
@@ -165,65 +156,53 @@ def run(*words: str | Path) -> str:
 
 def test_keys_of_a_database(tmp_path: Path) -> None:
     """Init never makes another key in silence; certificates and successors are what lets one in."""
-    from panda_mdp.cli.serve import _check_key, _initialise
-    from panda_mdp.protocol.messages.keys import KeySheet
-
-    with Store.create(str(tmp_path / "panda.db")) as store:
-        key = tmp_path / "operator.key"
-        _initialise(store, key, new_key=False)
-        _check_key(store, key, None, new_key=False)
-        key.rename(tmp_path / "lost.key")
-        with pytest.raises(InvalidInputError, match="restore it from a backup"):
-            _initialise(store, key, new_key=False)
-        assert not key.exists()
-        new = run("signing", "new", key)
-        with pytest.raises(InvalidInputError, match="clients refuse"):
-            _check_key(store, key, None, new_key=False)
-        # The old key names an offline one, which certifies the new one.
-        offline, sheet = tmp_path / "offline.key", tmp_path / "keys.json"
-        run(
-            "signing",
-            "succeed",
-            tmp_path / "lost.key",
-            run("signing", "new", offline),
-            "--keys",
-            sheet,
-        )
-        with pytest.raises(InvalidInputError, match="has not certified"):
-            _check_key(store, key, KeySheet.load(sheet), new_key=False)
-        run("signing", "certify", offline, new, "--keys", sheet, "--days", "10")
-        _check_key(store, key, KeySheet.load(sheet), new_key=False)
-        assert store.value("operator") == run("signing", "show", offline)
-        # From now on the offline key is the operator's; a lost server key is just replaced.
-        third = tmp_path / "third.key"
-        run("signing", "certify", offline, run("signing", "new", third), "--keys", sheet)
-        assert len(KeySheet.load(sheet).certificates) == 2
-        _check_key(store, third, KeySheet.load(sheet), new_key=False)
-        with pytest.raises(InvalidInputError, match="clients refuse"):
-            _check_key(store, third, None, new_key=False)
-
-
-def test_serve_makes_another_key_only_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A lost key: refused without --new-key, made with it, and the operator's from then on."""
-    served: list[str] = []
-    monkeypatch.setattr("panda_mdp.protocol.server.app.create_app", lambda *_: None)
-    monkeypatch.setattr("panda_mdp.cli.serve._run", lambda *_: served.append("once"))
     database, key = str(tmp_path / "panda.db"), tmp_path / "operator.key"
-    command = ("serve", "--init", "--database", database, "--key", key)
-    run(*command)
+    offline, sheet = tmp_path / "offline.key", tmp_path / "keys.json"
+    command = ["serve", "--init", "--database", database, "--port", "0", "--key", str(key)]
+
+    def serves(*options: str) -> None:
+        Running(database, tmp_path, *options).start().stop()
+
+    def refused(why: str, *options: str) -> None:
+        found = copied.run([*command, *options], tmp_path)
+        assert found.returncode == 2 and why in " ".join(found.stderr.split()), found.stderr
+
+    serves()
+    key.rename(tmp_path / "lost.key")
+    refused("restore it from a backup")
+    assert not key.exists()
+    new = run("signing", "new", key)
+    refused("clients refuse")
+    # The old key names an offline one, which certifies the new one.
+    lost, successor = tmp_path / "lost.key", run("signing", "new", offline)
+    run("signing", "succeed", lost, successor, "--keys", sheet)
+    refused("has not certified", "--keys", str(sheet))
+    run("signing", "certify", offline, new, "--keys", sheet, "--days", "10")
+    serves("--keys", str(sheet))
+    with Store.open(database) as store:
+        assert store.value("operator") == run("signing", "show", offline)
+    # From now on the offline key is the operator's; a lost server key is just replaced.
+    key.unlink()
+    run("signing", "certify", offline, run("signing", "new", key), "--keys", sheet)
+    assert len(KeySheet.load(sheet).certificates) == 2
+    serves("--keys", str(sheet))
+    refused("clients refuse")
+
+
+def test_serve_makes_another_key_only_when_asked(tmp_path: Path) -> None:
+    """A lost key: refused without --new-key, made with it, and the operator's from then on."""
+    database, key = str(tmp_path / "panda.db"), tmp_path / "operator.key"
+    Running(database, tmp_path).start().stop()
     before = SigningKey.load(key).public
     key.unlink()
-    refused = CliRunner().invoke(app, [str(word) for word in command])
-    assert refused.exit_code == 2
-    assert "--new-key makes one that every client refuses" in refused.output
-    assert not key.exists()
-    run(*command, "--new-key")
+    command = ["serve", "--init", "--database", database, "--port", "0", "--key", str(key)]
+    refused = copied.run(command, tmp_path)
+    assert refused.returncode == 2 and not key.exists()
+    assert "--new-key makes one that every client refuses" in " ".join(refused.stderr.split())
+    Running(database, tmp_path, "--new-key").start().stop()
     after = SigningKey.load(key).public
     assert after != before
     with Store.open(database) as store:
         assert store.value("operator") == after.base64
-    run(*command)
+    Running(database, tmp_path).start().stop()
     assert SigningKey.load(key).public == after
-    assert len(served) == 3

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import save_compact
 from protocol_servers import small_domain, small_table
 
 import panda_mdp as pm
@@ -13,15 +15,8 @@ from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
 from panda_mdp.panda.run import study_panda
 from panda_mdp.protocol.messages.catalogue import MatrixLoss
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
-from panda_mdp.protocol.server.solving import (
-    AnchorsTask,
-    ball_facts,
-    ball_rows,
-    loss_table,
-    solve_round,
-)
+from panda_mdp.protocol.server.solving import AnchorsTask, BallTable, loss_table, solve_round
 from panda_mdp.protocol.server.store.catalogue import pack, unpack
-from panda_mdp.protocol.server.store.rounds import pack_solution, unpack_solution
 
 DOMAIN = pm.Domain.from_vectors([[float(i)] for i in range(12)])
 
@@ -59,7 +54,7 @@ def test_the_table_is_the_one_that_a_simulation_gets() -> None:
         [1, 5, 9],
         work.selection,
         work.delta,
-        neighbours=12,
+        pm.PandaOptions(neighbours=12),
         seed=1,
     )
     solved = solve_round(work, run.anchor_sets)
@@ -109,7 +104,7 @@ def test_a_forged_set_changes_nobody_elses_budgets() -> None:
     honest = (np.array([0, 1, 2, 3]), np.array([2, 3, 4, 5]))
     for forged in (np.arange(12), np.array([11]), np.array([0, 11])):
         solved = solve_round(work, (*honest, forged))
-        budgets = work.scheme().plan.restricted(solved.solution.anchors).budgets
+        budgets = work.scheme().budgets_of(solved.solution.anchors)
         rows = solved.solution.rows(solved.solution.anchors).astype(float)
         logs = np.log(rows[:, rows.any(axis=0)])
         spent = np.abs(logs[:, None] - logs).max(axis=2)
@@ -138,52 +133,25 @@ def test_the_next_round_starts_from_the_last() -> None:
     np.testing.assert_array_equal(again.solution.anchors, [0, 1, 2, 6, 7, 9])
 
 
-def test_a_solution_survives_the_store() -> None:
-    solved = solve_round(task(), (np.array([0, 1]), np.array([6, 7])))
-    back = unpack_solution(pack_solution(solved.solution))
-    for name in ("anchors", "row", "weights", "outputs"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(solved.solution, name))
-    assert (back.weights.sum(axis=1) == 2**62).all()
-
-
 def test_losses_are_rectangular() -> None:
     with pytest.raises(ProblemError, match="different lengths"):
         loss_table(DOMAIN, [0, 1], MatrixLoss(values=[[1.0, 2.0], [1.0]]))
 
 
-def test_balls_promise_twice_the_tables_epsilon_and_the_centres() -> None:
+def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) -> None:
     domain = small_domain()
     mechanism = small_table(domain, epsilon=1.5)
-    path_bytes = compact(mechanism)
-    facts = ball_facts(path_bytes, 2.0, 0.01, None)
-    assert facts["epsilon"] == 5.0 and facts["delta"] == 0.01
+    save_compact(mechanism, tmp_path / "t.pmdp")
+    table = BallTable((tmp_path / "t.pmdp").read_bytes(), 2.0, 0.01, None)
+    facts = table.facts()
+    assert facts["guarantee"] == {"epsilon": 5.0, "delta": 0.01, "unit": "km"}
     law = pm.BallAnchors(2.0, 0.01, centre="exponential").on(domain)
     assert facts["radius"] == law.radius and facts["centres"] == law.centres.tolist()
-    table = read(path_bytes)
     for centre in facts["centres"][::7]:
-        records, outputs, weights = ball_rows(path_bytes, 2.0, 0.01, None, centre)
+        made = table.ball(centre)
         near = domain.distances([centre])[0] <= law.radius
-        assert records == np.flatnonzero(near).tolist()
-        assert outputs == table.outputs.tolist()
-        expected = table.weights()[records]
-        assert [[int(value) for value in row] for row in weights] == expected.tolist()
-    with pytest.raises(MethodError, match="not one of the public centres"):
-        ball_rows(path_bytes, 2.0, 0.01, [0, 1], 2)
-
-
-def compact(mechanism: pm.Mechanism) -> bytes:
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory() as folder:
-        pm.save_compact(mechanism, Path(folder) / "t.pmdc")
-        return (Path(folder) / "t.pmdc").read_bytes()
-
-
-def read(data: bytes) -> pm.CompactTable:
-    from panda_mdp.protocol.server.store.catalogue import read_table
-
-    return read_table(data)
+        assert sorted(made["records"]) == np.flatnonzero(near).tolist()
+        assert made["outputs"] == mechanism.problem.outputs.tolist()
 
 
 def test_arrays_are_packed_alike_every_time() -> None:

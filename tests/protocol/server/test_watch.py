@@ -11,7 +11,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from protocol_servers import Postgres, Running, error_of, new_id, publish, small_domain, small_table
 
-from panda_mdp.protocol.server.logs import JsonLines
+from panda_mdp.protocol.server.gate import JsonLines
 
 LABELS = {"method", "route", "status", "code", "le"}
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.batches import Quota, Report, store_reports
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.schema import counts, reports
+from panda_mdp.protocol.server.store.reports import Outcome, Quota, Report, store_reports
+from panda_mdp.protocol.server.store.schema import CountRow, ReportRow
 from panda_mdp.protocol.server.writer import ReportWriter
 
 
@@ -29,25 +31,29 @@ def report(output: int = 1, *, key: bytes | None = None, token: str = "a" * 12) 
 
 
 def stored(store: Store) -> Counter[tuple[int, int]]:
-    with store.read() as connection:
-        rows = connection.execute(select(reports.c.deployment, reports.c.output)).all()
-    return Counter((row.deployment, row.output) for row in rows)
+    with store.read() as session:
+        rows = session.execute(select(ReportRow.deployment, ReportRow.output))
+        return Counter((row[0], row[1]) for row in rows)
 
 
 def counted(store: Store) -> Counter[tuple[int, int]]:
-    with store.read() as connection:
-        rows = connection.execute(
-            select(counts.c.deployment, counts.c.output, func.sum(counts.c.count)).group_by(
-                counts.c.deployment, counts.c.output
-            )
-        ).all()
+    where = (CountRow.deployment, CountRow.output)
+    with store.read() as session:
+        rows = session.execute(select(*where, func.sum(CountRow.count)).group_by(*where)).all()
     return Counter({(row[0], row[1]): int(row[2]) for row in rows})
+
+
+def write(
+    store: Store, batch: Sequence[Report], at: int = 0, quota: Quota | None = None
+) -> list[Outcome]:
+    """What becomes of reports that come together."""
+    with store.reports() as session:
+        return store_reports(session, [(each, quota) for each in batch], at)
 
 
 def test_what_becomes_of_reports(store: Store) -> None:
     known = report(3)
-    with store.reports() as raw:
-        assert store_reports(raw, [known], 0) == ["new"]
+    assert write(store, [known]) == ["new"]
     twice = report(4)
     batch = [
         known,
@@ -60,9 +66,7 @@ def test_what_becomes_of_reports(store: Store) -> None:
         # The same id in another deployment is another report.
         known._replace(deployment=2),
     ]
-    with store.reports() as raw:
-        outcomes = store_reports(raw, batch, 3_600_000)
-    assert outcomes == [
+    assert write(store, batch, 3_600_000) == [
         "known",
         "conflict",
         "conflict",
@@ -91,7 +95,7 @@ def test_many_at_once_share_commits(store: Store) -> None:
     assert sum(stored(store).values()) == 1_000
 
 
-def test_nobody_is_told_before_the_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_told_before_the_commit(store: Store) -> None:
     """Every acknowledgement is checked against what another connection can see by then."""
     writer = ReportWriter(store)
     writer.start()
@@ -99,11 +103,8 @@ def test_nobody_is_told_before_the_commit(store: Store, monkeypatch: pytest.Monk
     async def send(n: int) -> None:
         sent = report(n)
         await writer.write(sent)
-        with store.read() as connection:
-            found = connection.execute(
-                select(reports.c.output).where(reports.c.id == sent.id)
-            ).scalar()
-        assert found == n
+        with store.read() as session:
+            assert session.scalar(select(ReportRow.output).where(ReportRow.id == sent.id)) == n
 
     async def many() -> None:
         await asyncio.gather(*(send(n) for n in range(50)))
@@ -112,26 +113,32 @@ def test_nobody_is_told_before_the_commit(store: Store, monkeypatch: pytest.Monk
     writer.stop()
 
 
-def test_a_failed_commit_is_said_and_leaves_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import panda_mdp.protocol.server.writer as module
+class Full(Store):
+    """A store whose disk is full for a while."""
 
-    def broken(*args: object) -> list[str]:
-        raise OperationalError("INSERT", {}, RuntimeError("disk full"))
+    full = True
 
-    monkeypatch.setattr(module, "store_reports", broken)
-    writer = ReportWriter(store)
-    writer.start()
-    sent = report()
-    with pytest.raises(Failure) as caught:
-        asyncio.run(writer.write(sent))
-    assert caught.value.code == "unavailable"
-    monkeypatch.undo()
-    # The thread lives on, and the same id can be sent again.
-    assert asyncio.run(writer.write(sent)) == "new"
-    writer.stop()
-    assert sum(stored(store).values()) == 1
+    @contextmanager
+    def reports(self) -> Iterator[Session]:
+        with super().reports() as session:
+            yield session
+            if self.full:
+                raise OperationalError("COMMIT", {}, RuntimeError("disk full"))
+
+
+def test_a_failed_commit_is_said_and_leaves_nothing(database: str) -> None:
+    with Full.create(database) as store:
+        writer = ReportWriter(store)
+        writer.start()
+        sent = report()
+        with pytest.raises(Failure) as caught:
+            asyncio.run(writer.write(sent))
+        assert caught.value.code == "unavailable"
+        store.full = False
+        # The thread lives on, and the same id can be sent again.
+        assert asyncio.run(writer.write(sent)) == "new"
+        writer.stop()
+        assert sum(stored(store).values()) == 1
 
 
 def test_too_many_waiting_is_said_at_once(store: Store) -> None:
@@ -161,9 +168,8 @@ def test_quotas_hold_over_batches_and_periods(store: Store) -> None:
     """Two a period; what the period before left may be caught up; a repeat takes nothing."""
     quota = Quota(1_000, 2)
 
-    def send(batch: list[Report], at: int) -> list[str]:
-        with store.reports() as raw:
-            return list(store_reports(raw, batch, at, [quota] * len(batch)))
+    def send(batch: list[Report], at: int) -> list[Outcome]:
+        return write(store, batch, at, quota)
 
     first, other = report(1), report(1, token="b" * 12)
     assert send([first, first, report(2), other], 10_500) == ["new", "known", "new", "new"]
@@ -182,22 +188,18 @@ def test_quotas_hold_over_batches_and_periods(store: Store) -> None:
 
 
 def test_a_batch_that_breaks_leaves_nothing_and_the_next_is_stored(store: Store) -> None:
-    with pytest.raises(RuntimeError), store.reports() as raw:
-        assert store_reports(raw, [report(1)], 0) == ["new"]
+    with pytest.raises(RuntimeError), store.reports() as session:
+        assert store_reports(session, [(report(1), None)], 0) == ["new"]
         raise RuntimeError
     assert not stored(store)
-    with store.reports() as raw:
-        assert store_reports(raw, [report(2)], 0) == ["new"]
+    assert write(store, [report(2)]) == ["new"]
     assert stored(store) == counted(store) == Counter({(1, 2): 1})
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
 def test_batches_of_any_length(store: Store, count: int) -> None:
     batch = [report(n, token=f"{n % 90:012x}") for n in range(count)]
-    quotas = [Quota(1_000, 5)] * count
-    with store.reports() as raw:
-        assert store_reports(raw, batch, 0, quotas) == ["new"] * count
-    with store.reports() as raw:
-        assert store_reports(raw, batch, 0, quotas) == ["known"] * count
+    assert write(store, batch, 0, Quota(1_000, 5)) == ["new"] * count
+    assert write(store, batch, 0, Quota(1_000, 5)) == ["known"] * count
     assert stored(store) == counted(store)
     assert sum(stored(store).values()) == count

@@ -24,7 +24,7 @@ from protocol_browser import (
     visit,
 )
 
-from panda_mdp.protocol.messages import merkle
+from panda_mdp.protocol.messages.log import leaf_hash, root_of
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
     head_bytes,
@@ -47,12 +47,14 @@ def browser() -> Iterator[Browser]:
 
 def not_an_output(site: Site, start: int) -> int:
     """A record that is no output, so that its index has no business on the wire."""
-    outputs = set(site.table.outputs.tolist())
-    return next(k for k in range(start, site.table.domain.size) if k not in outputs)
+    outputs = set(site.table.problem.outputs.tolist())
+    return next(k for k in range(start, site.table.problem.domain.size) if k not in outputs)
 
 
 def place(site: Site, record: int) -> tuple[float, float]:
-    return float(site.table.domain.lat[record]), float(site.table.domain.lon[record])
+    return float(site.table.problem.domain.lat[record]), float(
+        site.table.problem.domain.lon[record]
+    )
 
 
 def reports(requests: list[Sent]) -> list[Sent]:
@@ -88,7 +90,7 @@ def test_from_a_click_to_an_accepted_report(browser: Browser, site: Site) -> Non
         assert at.complaints == []
     after = site.counts()
     assert after["reports"] == before + 1
-    assert set(after["outputs"]) <= set(site.table.outputs.tolist())
+    assert set(after["outputs"]) <= set(site.table.problem.outputs.tolist())
 
 
 def test_nothing_on_the_wire_tells_the_place(browser: Browser, site: Site) -> None:
@@ -104,7 +106,7 @@ def test_nothing_on_the_wire_tells_the_place(browser: Browser, site: Site) -> No
     assert [request.path for request in posted] == ["/v1/deployments/city/reports"]
     body = body_of(posted[0])
     assert set(body) == {"id", "output", "table"}
-    assert body["output"] in site.table.outputs.tolist()
+    assert body["output"] in site.table.problem.outputs.tolist()
     for request in sent:
         # The browser's own version and the length of the body are numbers too.
         own = ("user-agent", "sec-ch-ua", "content-length")
@@ -408,7 +410,7 @@ def test_a_list_instead_of_the_map(browser: Browser, site: Site) -> None:
               return all.map(Number).sort((a, b) => a - b);
             }"""
         )
-        assert listed == list(range(site.table.domain.size))
+        assert listed == list(range(site.table.problem.domain.size))
         at.page.click("#list-pick")
         at.page.wait_for_selector("#send:not([disabled])")
         assert "0 m away" in at.page.inner_text("#place-said")
@@ -528,7 +530,7 @@ def test_what_was_changed_on_the_way_is_refused(browser: Browser, site: Site, wh
 
 def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
     """The same weights with a smaller epsilon on the label, signed and logged all the same."""
-    old = (VECTORS / "city.pmdc").read_bytes()[:-32]
+    old = (VECTORS / "city.pmdp").read_bytes()[:-32]
     body = old.replace(b'"epsilon":4.0', b'"epsilon":3.0', 1)
     assert body != old
     data = body + hashlib.sha256(body).digest()
@@ -546,8 +548,8 @@ def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
         "signature": key.sign(statement_bytes(listed["name"], text)),
     }
     entries = (table_bytes(*(table[name] for name in names)), statement_bytes(listed["name"], text))
-    leaves = [merkle.leaf_hash(entry) for entry in entries]
-    root = merkle.root_of(leaves).hex()
+    leaves = [leaf_hash(entry) for entry in entries]
+    root = root_of(leaves).hex()
     head = {"size": 2, "root": root, "at": 1, "signature": key.sign(head_bytes(2, root, 1))}
     log = {"head": head, "leaves": [leaf.hex() for leaf in leaves]}
     return data, {"deployments": [listed]}, log

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from forging_versions import floored
+from forging import honest
+from helpers import save_compact
 from playwright.sync_api import Browser, expect
 from protocol_browser import (
     VECTORS,
@@ -27,7 +28,6 @@ from typer.testing import CliRunner
 
 import panda_mdp as pm
 from panda_mdp.cli import app
-from panda_mdp.panda.file.decode import load_panda
 from panda_mdp.protocol import Allowance, Client
 
 PHASES = json.loads((VECTORS / "phases.json").read_text())["ball"]
@@ -59,14 +59,14 @@ class Site:
         self.publish("area", (VECTORS / "area.pmdp").read_bytes())
         area = {"kind": "table", "name": "area", "table": ref("area"), "reports_per_period": 3}
         self.post("/deployments", area)
-        self.publish("sparse", floored("distance"))
+        self.publish("sparse", honest("floor distance"))
         self.post("/deployments", {"kind": "table", "name": "sparse", "table": ref("sparse")})
         places = {"lat": self.domain.lat.tolist(), "lon": self.domain.lon.tolist()}
         known = self.post("/domains", {"name": "city", "kind": "haversine", **places})["id"]
         loss = pm.distance_loss(self.domain, OUTPUTS)
         table = pm.exponential(pm.Problem(self.domain, OUTPUTS, loss, EPSILON_2))
-        pm.save_compact(table, self.folder / "city.pmdc")
-        self.publish("city", (self.folder / "city.pmdc").read_bytes())
+        save_compact(table, self.folder / "city.pmdp")
+        self.publish("city", (self.folder / "city.pmdp").read_bytes())
         ball = {"epsilon_1": EPSILON_1, "delta": 0.01, "table": ref("city")}
         self.post("/deployments", {"kind": "ball", "name": "ball", **ball})
         selection = {"decay": "exponential", "alpha": 1 - 1e-3 / 4, "rate": 0.0, "radius": 9.0}
@@ -131,7 +131,7 @@ def opened(at: Visit) -> str:
 def test_both_phases_in_the_page_and_one_report_on_the_wire(
     browser: Browser, site: Site, kind: str
 ) -> None:
-    table = load_panda(VECTORS / f"panda-{kind}.pmdp")
+    table = pm.load(VECTORS / f"panda-{kind}.pmdp")
     domain = table.problem.domain
     before = site.reports(kind)
     site.wire.clear()
@@ -171,7 +171,7 @@ def test_a_ball_is_drawn_fetched_checked_and_reported_from(browser: Browser, sit
         assert at.complaints == []
     first, second = posted(site)
     assert first.path == "/v1/deployments/ball/balls"
-    assert set(body_of(first)) == {"id", "centre", "compact"}
+    assert set(body_of(first)) == {"id", "centre"}
     assert second.path == "/v1/deployments/ball/reports"
     assert body_of(second)["output"] in OUTPUTS
     assert site.reports("ball") == 1
@@ -274,7 +274,7 @@ def test_a_sparse_table_is_one_like_others_for_both_clients(
 def test_an_invitation_becomes_a_token_and_is_in_no_address(browser: Browser, site: Site) -> None:
     given = CliRunner().invoke(app, ["invite", "--database", site.server.database, "--places", "1"])
     code = re.search(r"pmi_[\w-]+", given.output)[0]  # type: ignore[index]
-    domain = load_panda(VECTORS / "panda-balls.pmdp").problem.domain
+    domain = pm.load(VECTORS / "panda-balls.pmdp").problem.domain
     site.wire.clear()
     with visit(browser, f"{site.url}/#deployment=balls&invite={code}") as at:
         at.ready()

@@ -81,10 +81,10 @@ export function showCertificate(session: Session): void {
   ];
   if (info) {
     rows.unshift([said.factTable, said.factVersion(info.name, info.version, bytesWords(info.size_bytes))]);
-    if (table) rows.push([said.factMethod, table.method]);
-    rows.push([said.factLoss, said.factLossSaid(lossWords(info.loss, table?.loss_unit))
+    if (table) rows.push([said.factMethod, table.notes.method]);
+    rows.push([said.factLoss, said.factLossSaid(lossWords(info.loss, table?.loss.unit))
       + (info.gap === null ? "" : said.factGap(percentWords(info.gap)))]);
-    if (table) rows.push([said.factRounding, said.factCost(percentWords(table.compact.loss_cost))]);
+    if (table) rows.push([said.factRounding, said.factCost(percentWords(info.loss_cost))]);
     rows.push(["SHA-256", info.sha256]);
   }
   rows.push(

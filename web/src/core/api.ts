@@ -6,7 +6,7 @@ import { FormatError, PandaError } from "./errors";
 import { keep, kept, keepOnly } from "./keep";
 import type { Log } from "./log";
 import type { Selection } from "./coins";
-import type { CompactBall } from "./rows";
+import type { BallRows } from "./rows";
 import type { KeySheet, OperatorKey, SignedTable } from "./signing";
 
 export interface TableInfo extends SignedTable {
@@ -212,9 +212,9 @@ export class Api {
   }
 
   /** The rows around a centre that was drawn. */
-  async ball(deployment: string, id: string, centre: number, token: string): Promise<CompactBall> {
+  async ball(deployment: string, id: string, centre: number, token: string): Promise<BallRows> {
     const path = `deployments/${encodeURIComponent(deployment)}/balls`;
-    return (await this.post(path, token, { id, centre, compact: true })).json() as Promise<CompactBall>;
+    return (await this.post(path, token, { id, centre })).json() as Promise<BallRows>;
   }
 
   /** Anchors that were drawn, for a round that is open. */

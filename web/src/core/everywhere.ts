@@ -1,29 +1,20 @@
 /** Tables that are private at every point of an area (`.pmdp`, version 5), and draw at the point. */
 
-import { Archive } from "./archive";
 import {
   audit, type AuditOptions, type AuditResult, HALF, type OwnAudit, rowOf, type Told, TOTAL, type Weights,
   weightsFrom,
 } from "./audit";
 import type { Bytes } from "./bytes";
+import { Container, type Header } from "./container";
 import { FormatError, SnapError } from "./errors";
 import { type Located, Mesh, vertexOf } from "./mesh";
 import { Haversine } from "./metric";
 import { choose } from "./sampler";
-import { fingerprint } from "./table";
 
-const VERSION = 5;
 const UNITS = 2 ** 30;
 const MOST_ENTRIES = 30_000_000;
 
-interface Certificate {
-  readonly version: number;
-  readonly epsilon: number;
-  readonly domain: { readonly records: number; readonly fingerprint: string };
-  readonly outputs: number;
-  readonly mesh: { readonly middle: [number, number]; readonly spacing: number; readonly corners: number };
-  readonly reports?: { readonly kind: string };
-}
+type MeshHeader = Header & Required<Pick<Header, "mesh">>;
 
 export interface Place {
   readonly lat: number;
@@ -32,7 +23,7 @@ export interface Place {
 
 export class EverywhereTable {
   private constructor(
-    readonly certificate: Certificate, readonly mesh: Mesh, readonly outputs: Int32Array,
+    readonly header: MeshHeader, readonly mesh: Mesh, readonly outputs: Int32Array,
     readonly weights: Weights,
   ) {}
 
@@ -41,30 +32,26 @@ export class EverywhereTable {
   }
 
   get epsilon(): number {
-    return this.certificate.epsilon;
+    return this.header.epsilon;
   }
 
   static async read(file: Bytes): Promise<EverywhereTable> {
-    const archive = await Archive.open(file);
-    const certificate = await archive.json<Certificate>("certificate.json");
-    const { domain, mesh, outputs: m, epsilon, version } = certificate;
-    if (version !== VERSION || (certificate.reports?.kind ?? "records") !== "records") {
+    const archive = await Container.open(file);
+    const { header } = archive;
+    const { domain, mesh } = header;
+    if (!mesh || header.selection || domain.kind !== "haversine" || header.outputs.kind !== "records") {
       throw new FormatError("otherFormat");
     }
-    const size = domain.records;
-    const counts = [size, m, mesh.corners];
-    const right = counts.every((count) => Number.isInteger(count) && count > 0) && epsilon > 0
-      && Number.isFinite(epsilon);
-    if (!right) throw new FormatError("damaged", "the certificate's numbers are none");
+    const [size, m] = [archive.length("lat"), archive.length("outputs")];
+    if (!(mesh.spacing > 0)) throw new FormatError("damaged", "the mesh has no spacing");
     if (size * m > MOST_ENTRIES) throw new FormatError("tooLarge");
     const metric = new Haversine(await archive.floats("lat", size), await archive.floats("lon", size));
-    if ((await fingerprint(metric)) !== domain.fingerprint) throw new FormatError("otherTable");
     const at = Array.from(await archive.integers("mesh_vertices", size, 2), Number);
-    const area = await archive.floats("mesh_area", mesh.corners, 2);
+    const area = await archive.floats("mesh_area", archive.length("mesh_area"), 2);
     const pairs = (values: ArrayLike<number>) =>
       Array.from({ length: values.length / 2 }, (_, k) => [values[2 * k], values[2 * k + 1]] as const);
     return new EverywhereTable(
-      certificate, new Mesh(mesh.middle, mesh.spacing, pairs(at), pairs(area), metric),
+      { ...header, mesh }, new Mesh(mesh.middle, mesh.spacing, pairs(at), pairs(area), metric),
       await archive.records("outputs", m, size), weightsFrom(await archive.integers("weights", size, m), size, m),
     );
   }

@@ -1,5 +1,5 @@
 /**
- * Tables of PAnDA (`.pmdp`, version 4): the law of Phase I, the rows of Phase II, and the account of
+ * Tables of PAnDA: the law of Phase I, the rows of Phase II, and the account of
  * both, computed again on these very integers (docs/panda.md, docs/format.md).
  *
  *   balls   a centre is drawn; inside its ball a record has its own row, outside a common one
@@ -8,7 +8,6 @@
  * Neither the centre nor the selected candidates leave this device: one report does.
  */
 
-import { Archive } from "./archive";
 import {
   audit, type AuditOptions, auditRecord, type AuditResult, HALF, LOG_ERROR, type OwnAudit, rowOf, type Told,
   TOTAL, type Weights, weightsFrom,
@@ -17,29 +16,15 @@ import type { Bytes } from "./bytes";
 import { EDGE, nearestMember, ballOf } from "./centres";
 import { CoinLaw, flip, type Selection } from "./coins";
 import { EdgeAccount } from "./edge";
+import { Container, type Header } from "./container";
 import { FormatError } from "./errors";
 import { Haversine } from "./metric";
 import { choose } from "./sampler";
-import { fingerprint } from "./table";
 
-const FORMAT = "panda-mdp mechanism";
-const PHASED = 4;
 const MOST_ENTRIES = 30_000_000;
 const SLACK = 1e-12;
 
-interface Certificate {
-  readonly format: string;
-  readonly version: number;
-  readonly method: string;
-  readonly epsilon: number;
-  readonly delta: number;
-  readonly loss: number;
-  readonly domain: { readonly kind: string; readonly unit: string; readonly records: number; readonly fingerprint: string };
-  readonly outputs: number;
-  readonly reports?: { readonly kind: string };
-  readonly rows: number;
-  readonly selection: { readonly kind: string } & Record<string, unknown>;
-}
+type PhasedHeader = Header & Required<Pick<Header, "selection">>;
 
 /** Where random words come from: the operating system's generator. */
 export type Source = () => bigint;
@@ -48,16 +33,16 @@ export const systemWord: Source = () => crypto.getRandomValues(new BigUint64Arra
 /** What both kinds share: the law of a report, and what it costs. */
 export abstract class PandaTable {
   constructor(
-    readonly certificate: Certificate, readonly metric: Haversine, readonly outputs: Int32Array,
+    readonly header: PhasedHeader, readonly metric: Haversine, readonly outputs: Int32Array,
     readonly rows: Weights,
   ) {}
 
   get epsilon(): number {
-    return this.certificate.epsilon;
+    return this.header.epsilon;
   }
 
   get delta(): number {
-    return this.certificate.delta;
+    return this.header.selection.delta;
   }
 
   get size(): number {
@@ -94,24 +79,22 @@ export abstract class PandaTable {
   }
 
   static async read(file: Bytes): Promise<PandaTable> {
-    const archive = await Archive.open(file);
-    const certificate = await archive.json<Certificate>("certificate.json");
-    if (certificate.format !== FORMAT || certificate.version !== PHASED) throw new FormatError("otherFormat");
-    const { epsilon, delta, domain, selection } = certificate;
-    const onMap = (certificate.reports?.kind ?? "records") === "records";
-    if (domain.kind !== "haversine" || domain.unit !== "km" || !onMap) throw new FormatError("noMap");
-    const size = whole(domain.records);
-    if (!(epsilon > 0 && Number.isFinite(epsilon) && delta >= 0 && delta < 1)) {
-      throw new FormatError("damaged", "epsilon and delta are none");
+    const archive = await Container.open(file);
+    const { header } = archive;
+    const { domain, selection } = header;
+    if (!selection) throw new FormatError("otherFormat");
+    if (domain.kind !== "haversine" || domain.unit !== "km" || header.outputs.kind !== "records") {
+      throw new FormatError("noMap");
     }
+    if (!(selection.delta >= 0 && selection.delta < 1)) throw new FormatError("damaged", "delta is none");
+    const size = whole(archive.length("lat"));
     const metric = new Haversine(await archive.floats("lat", size), await archive.floats("lon", size));
-    if ((await fingerprint(metric)) !== domain.fingerprint) throw new FormatError("otherTable");
-    const m = whole(certificate.outputs);
+    const m = whole(archive.length("outputs"));
     const outputs = await archive.records("outputs", m, size);
-    const count = whole(certificate.rows);
+    const count = whole(archive.length("weights"));
     if (count * m > MOST_ENTRIES) throw new FormatError("tooLarge");
     const rows = weightsFrom(await archive.integers("weights", count, m), count, m);
-    const parts = [certificate, metric, outputs, rows] as const;
+    const parts = [{ ...header, selection }, metric, outputs, rows] as const;
     if (selection.kind === "ball" && count === size) return PandaBalls.from(archive, ...parts);
     if (selection.kind === "coins") return PandaCoins.from(archive, ...parts);
     throw new FormatError("otherFormat");
@@ -156,12 +139,12 @@ class PandaBalls extends PandaTable {
   private edge: EdgeAccount | null = null;
 
   private constructor(
-    certificate: Certificate, metric: Haversine, outputs: Int32Array, rows: Weights,
+    header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
     readonly centres: Int32Array, readonly law: Weights, readonly outside: Weights | null,
-    /** What the certificate says of centre and table, which the audits confirm or refuse. */
+    /** What the file says of centre and table, which the audits confirm or refuse. */
     readonly first: number, readonly second: number, readonly radius: number,
   ) {
-    super(certificate, metric, outputs, rows);
+    super(header, metric, outputs, rows);
     const count = centres.length;
     this.inside = new Uint8Array(metric.size * count);
     for (let x = 0; x < metric.size; x++) {
@@ -172,10 +155,10 @@ class PandaBalls extends PandaTable {
   }
 
   static async from(
-    archive: Archive, certificate: Certificate, metric: Haversine, outputs: Int32Array, rows: Weights,
+    archive: Container, header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
   ): Promise<PandaBalls> {
-    const said = certificate.selection;
-    const count = whole(said.centres);
+    const said = header.selection;
+    const count = whole(archive.length("centres"));
     const size = metric.size;
     if (count * size > MOST_ENTRIES) throw new FormatError("tooLarge");
     const centres = await archive.records("centres", count, size);
@@ -186,7 +169,7 @@ class PandaBalls extends PandaTable {
     if (outside === null && said.outside !== "nearest") throw new FormatError("otherFormat");
     if (new Set(centres).size < count) throw new FormatError("damaged", "a centre is named twice");
     const made = new PandaBalls(
-      certificate, metric, outputs, rows, centres, law, outside, real(said.epsilon),
+      header, metric, outputs, rows, centres, law, outside, real(said.epsilon),
       real(said.table_epsilon), real(said.radius),
     );
     if (outside) made.checkTwins(outside);
@@ -314,10 +297,10 @@ class PandaCoins extends PandaTable {
   private readonly budgets: Float64Array;
 
   private constructor(
-    certificate: Certificate, metric: Haversine, outputs: Int32Array, rows: Weights,
+    header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
     readonly law: CoinLaw, readonly row: Int32Array, private readonly blind: number,
   ) {
-    super(certificate, metric, outputs, rows);
+    super(header, metric, outputs, rows);
     const n = row.length;
     this.budgets = new Float64Array(n * n);
     const m = rows.outputs;
@@ -333,10 +316,10 @@ class PandaCoins extends PandaTable {
   }
 
   static async from(
-    archive: Archive, certificate: Certificate, metric: Haversine, outputs: Int32Array, rows: Weights,
+    archive: Container, header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
   ): Promise<PandaCoins> {
-    const said = certificate.selection as unknown as Selection & { candidates: number };
-    const n = whole(said.candidates);
+    const said = header.selection as unknown as Selection;
+    const n = whole(archive.length("candidates"));
     const size = metric.size;
     const candidates = await archive.records("candidates", n, size);
     const row = await archive.records("anchor_rows", n, rows.size);
@@ -346,12 +329,12 @@ class PandaCoins extends PandaTable {
     if (rows.broken >= 0) throw new FormatError("damaged", "an output is possible for some anchors alone");
     checkSelection(said);
     const m = outputs.length;
-    const prior = await archive.floats("prior", size);
+    const prior = await archive.prior(size);
     const loss = await archive.floats("loss", size, m);
     const expected = Array.from(outputs, (_, y) => prior.reduce((sum, p, x) => sum + p * loss[x * m + y], 0));
     const blind = expected.indexOf(expected.reduce((a, b) => Math.min(a, b)));
     return new PandaCoins(
-      certificate, metric, outputs, rows, new CoinLaw(metric, said, candidates), row, blind,
+      header, metric, outputs, rows, new CoinLaw(metric, said, candidates), row, blind,
     );
   }
 

@@ -50,6 +50,8 @@ export interface Plan {
   readonly epsilon: number;
   readonly delta: number;
   readonly source: Source;
+  /** What records are called, where their file says so. */
+  readonly labels?: unknown;
   /** Pr[report | record], for eyes; null where rows come after Phase I. */
   shares(record: number, place: Place): Promise<Float64Array | null>;
   /** The first draw for a record: a report, or what Phase I gives. */
@@ -63,6 +65,10 @@ export class TablePlan implements Plan {
 
   constructor(readonly table: CompactTable, file: Bytes) {
     this.source = { kind: "table", file };
+  }
+
+  get labels(): unknown {
+    return this.table.header.domain.labels;
   }
 
   get places(): Haversine {
@@ -97,6 +103,10 @@ export class EverywherePlan implements Plan {
     this.source = { kind: "everywhere", file };
   }
 
+  get labels(): unknown {
+    return this.table.header.domain.labels;
+  }
+
   get places(): Haversine {
     return this.table.metric;
   }
@@ -124,6 +134,10 @@ export class PandaPlan implements Plan {
 
   constructor(readonly table: PandaTable, file: Bytes) {
     this.source = { kind: "panda", file };
+  }
+
+  get labels(): unknown {
+    return this.table.header.domain.labels;
   }
 
   get places(): Haversine {

@@ -4,7 +4,8 @@ import { type Weights, weightsFrom } from "./audit";
 import { type Bytes, canonicalJson, fromBase64, sha256, utf8 } from "./bytes";
 import { FormatError } from "./errors";
 import { joined } from "./signing";
-import { BLOCK_ROWS, decodeBlock, inflate } from "./table";
+import { inflate } from "./container";
+import { BLOCK_ROWS, decodeBlock } from "./table";
 
 const DIGITS = /^(0|[1-9][0-9]{0,18})$/;
 const MOST_ROWS = 1_000_000;
@@ -16,7 +17,7 @@ export interface Rows {
   readonly weights: readonly (readonly string[])[];
 }
 
-export interface CompactBall {
+export interface BallRows {
   readonly version: number;
   readonly centre: number;
   readonly records: readonly number[];
@@ -49,7 +50,7 @@ export function weighed({ members, outputs, weights }: Rows): Weights {
 }
 
 /** The rows of a ball that came in blocks. */
-export async function unpackBall(ball: CompactBall): Promise<Rows> {
+export async function unpackBall(ball: BallRows): Promise<Rows> {
   const count = ball.records.length;
   const m = ball.outputs.length;
   const right = ball.floors.length === m && ball.floors.every((digits) => DIGITS.test(digits))

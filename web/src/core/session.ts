@@ -14,6 +14,7 @@ import { checkSelection, PandaTable } from "./panda";
 import { AnchorsPlan, BallPlan, EverywherePlan, PandaPlan, type Plan, TablePlan } from "./plan";
 import { keyId, type OperatorKey, tableBytes, verifyAny } from "./signing";
 import { checkSeen, readStatement, type Statement, statementBytes } from "./statement";
+import { headerOf } from "./container";
 import { CompactTable, fingerprint } from "./table";
 
 export interface Session {
@@ -80,7 +81,7 @@ export async function openSession(
   const claims = [
     plan.epsilon === deployment.guarantee?.epsilon,
     plan.delta === deployment.guarantee?.delta,
-    (await fingerprint(plan.places)) === domain,
+    (await fingerprint(plan.places, plan.labels)) === domain,
     stated.domain === domain,
     !info || plan.places.size === info.records,
     !info || plan.kind === "ball" || plan.outputs.length === info.outputs,
@@ -99,8 +100,7 @@ async function planOf(
     const file: Bytes = await api.tableFile(info, onProgress);
     let plan: Plan;
     if (deployment.kind === "panda") plan = new PandaPlan(await PandaTable.read(file), file);
-    // Compact files begin otherwise: this is a table for every point of an area.
-    else if (file[0] === 0x50 && file[1] === 0x4b) plan = new EverywherePlan(await EverywhereTable.read(file), file);
+    else if (headerOf(file).mesh) plan = new EverywherePlan(await EverywhereTable.read(file), file);
     else plan = new TablePlan(await CompactTable.read(file), file);
     return { plan, streets: info.streets };
   }

@@ -1,105 +1,18 @@
 /**
- * The compact table (docs/format.md): every field checked, one block decoded when a row is wanted.
+ * A table in blocks (docs/format.md): every field checked, one block decoded when a row is wanted.
  *
  * Weights have 62 bits. They are decoded as pairs of 32-bit halves, in numbers that are exact
  * throughout (codes are below 2^52), and handed out as 64-bit integers.
  */
 
-import { type Bytes, hex, sha256, utf8 } from "./bytes";
+import { type Bytes, sha256, utf8 } from "./bytes";
+import { Container, type Header, inflate, planes, refuse } from "./container";
 import { FormatError } from "./errors";
 import { Euclidean, Haversine, Matrix, type Metric } from "./metric";
 
-const MAGIC = "panda-mdp compact\n";
-const FORMAT = "panda-mdp compact table";
 export const BLOCK_ROWS = 256;
 const MOST_BITS = 46;
 const HALF = 2 ** 32;
-const DEGREES = 1e7;
-
-export interface Header {
-  readonly format: string;
-  readonly version: number;
-  readonly method: string;
-  readonly epsilon: number;
-  readonly loss: number;
-  readonly lower_bound: number | null;
-  readonly loss_unit?: string;
-  readonly subject: string;
-  readonly domain: {
-    readonly kind: string;
-    readonly unit: string;
-    readonly records: number;
-    readonly dimensions: number;
-    readonly fingerprint: string;
-  };
-  readonly outputs: number;
-  readonly sections: Record<string, number>;
-  readonly arrays: Record<string, string>;
-  readonly blocks: number[];
-  readonly compact: { readonly loss_cost: number; readonly loss_before: number };
-}
-
-function refuse(wrong: boolean, what: string): void {
-  if (wrong) throw new FormatError("damaged", `${what} is out of range`);
-}
-
-/** What was deflated, refused beyond `most` bytes. */
-export async function inflate(
-  bytes: Bytes, most: number, format: CompressionFormat = "deflate",
-): Promise<Bytes> {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream(format));
-  const reader = stream.getReader();
-  const parts: Uint8Array[] = [];
-  let length = 0;
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      length += value.length;
-      if (length > most) throw new FormatError("damaged", "a section is too long");
-      parts.push(value);
-    }
-  } catch (error) {
-    await reader.cancel().catch(() => undefined);
-    if (error instanceof FormatError) throw error;
-    throw new FormatError("damaged", "a section cannot be inflated");
-  }
-  const out = new Uint8Array(length);
-  let at = 0;
-  for (const part of parts) {
-    out.set(part, at);
-    at += part.length;
-  }
-  return out;
-}
-
-/** `count` folded numbers of at most 53 bits; they must take all of the bytes. */
-export function planes(bytes: Uint8Array, count: number): Float64Array {
-  const width = bytes.length ? bytes[0] : 9;
-  refuse(width > 7 || bytes.length !== 1 + width * count, "the width of a number");
-  const out = new Float64Array(count);
-  for (let i = 0; i < count; i++) {
-    let folded = 0;
-    for (let k = width - 1; k >= 0; k--) folded = folded * 256 + bytes[1 + k * count + i];
-    out[i] = folded % 2 ? -(folded + 1) / 2 : folded / 2;
-  }
-  return out;
-}
-
-function bigPlanes(bytes: Uint8Array, count: number): bigint[] {
-  const width = bytes.length ? bytes[0] : 9;
-  refuse(width > 8 || bytes.length !== 1 + width * count, "the width of a number");
-  return Array.from({ length: count }, (_, i) => {
-    let folded = 0n;
-    for (let k = width - 1; k >= 0; k--) folded = folded * 256n + BigInt(bytes[1 + k * count + i]);
-    return folded & 1n ? -((folded + 1n) / 2n) : folded / 2n;
-  });
-}
-
-function cumulate(values: Float64Array): Float64Array {
-  for (let i = 1; i < values.length; i++) values[i] += values[i - 1];
-  return values;
-}
 
 /** Rows of a block: low and high halves of each weight, row by row. */
 export interface Rows {
@@ -141,71 +54,33 @@ export class CompactTable {
   }
 
   async fingerprint(): Promise<string> {
-    return fingerprint(this.places);
+    return fingerprint(this.places, this.header.domain.labels);
   }
 
   /** Read a whole file: checksum, header, places; the rows are decoded when they are wanted. */
   static async read(file: Bytes): Promise<CompactTable> {
-    const { header, sections } = await unpack(file);
-    const { records, dimensions, kind, unit } = header.domain;
-    const count = header.outputs;
-    refuse(!(Number.isInteger(records) && records > 0 && records <= 2 ** 24), "the size");
-    refuse(!(Number.isInteger(count) && count > 0 && count <= 65536), "the number of outputs");
-    const integers = async (name: string, length: number) =>
-      cumulate(planes(await inflate(sections[name], 1 + 8 * length), length));
-    const floats = async (name: string, length: number): Promise<Float64Array> => {
-      if (header.arrays[name] === "degrees") {
-        return (await integers(name, length)).map((value) => value / DEGREES);
-      }
-      const plain = await inflate(sections[name], 8 * length);
-      refuse(plain.length !== 8 * length, "the length of an array");
-      return new Float64Array(plain.buffer);
-    };
-
-    const order = Int32Array.from(await integers("order", records));
+    const open = await Container.open(file);
+    const { header } = open;
+    if (header.selection || header.mesh || header.outputs.kind !== "records" || !open.has("blocks")) {
+      throw new FormatError("otherFormat");
+    }
+    const [records, count] = [open.length("order"), open.length("floor")];
+    refuse(!(records > 0 && records <= 2 ** 24), "the size");
+    refuse(!(count > 0 && count <= 65536), "the number of outputs");
+    const order = await open.records("order", records, records);
     const place = new Int32Array(records).fill(-1);
     order.forEach((record, row) => {
-      refuse(!(record >= 0 && record < records) || place[record] !== -1, "a record");
+      refuse(place[record] !== -1, "a record");
       place[record] = row;
     });
-    const outputs = Int32Array.from(await integers("outputs", count));
-    refuse(outputs.some((output) => !(output >= 0 && output < records)), "an output");
-    const floors = new BigUint64Array(count);
-    let floor = 0n;
-    bigPlanes(await inflate(sections.floors, 1 + 8 * count), count).forEach((step, column) => {
-      floor += step;
+    const outputs = await open.records("outputs", count, records);
+    const floors = BigUint64Array.from(await open.integers("floor", count), (floor) => {
       refuse(floor < 0n || floor > 1n << 62n, "a floor");
-      floors[column] = floor;
+      return floor;
     });
-
-    let metric: Metric;
-    if (kind === "haversine") {
-      // Coordinates lie in the order of the file's rows.
-      const turned = (values: Float64Array) => Float64Array.from(place, (row) => values[row]);
-      const lat = turned(await floats("lat", records));
-      const lon = turned(await floats("lon", records));
-      refuse(lat.some((value) => !(Math.abs(value) <= 90)), "a latitude");
-      refuse(lon.some((value) => !(Math.abs(value) <= 180)), "a longitude");
-      metric = new Haversine(lat, lon);
-    } else if (kind === "euclidean") {
-      metric = new Euclidean(
-        await floats("vectors", records * dimensions), records, dimensions, unit,
-      );
-    } else if (kind === "matrix") {
-      metric = new Matrix(await floats("distances", records * records), records, unit);
-    } else {
-      throw new FormatError("metric", kind);
-    }
-
-    const blocks: Bytes[] = [];
-    let at = 0;
-    for (const length of header.blocks) {
-      blocks.push(sections.blocks.subarray(at, at + length) as Bytes);
-      at += length;
-    }
-    refuse(at !== sections.blocks.length, "the length of a block");
-    refuse(blocks.length !== Math.ceil(records / BLOCK_ROWS), "the number of blocks");
-    return new CompactTable(header, metric, order, place, outputs, floors, blocks);
+    return new CompactTable(
+      header, await metricOf(open, records), order, place, outputs, floors, blocksOf(open, records),
+    );
   }
 
   private latest: { index: number; rows: Rows } | null = null;
@@ -234,45 +109,45 @@ export class CompactTable {
   }
 }
 
-/** A domain's name for certificates, computed from the places themselves. */
-export async function fingerprint({ lat, lon }: Haversine): Promise<string> {
+async function metricOf(open: Container, records: number): Promise<Metric> {
+  const { kind, unit } = open.header.domain;
+  if (kind === "haversine") {
+    const [lat, lon] = [await open.floats("lat", records), await open.floats("lon", records)];
+    refuse(lat.some((value) => !(Math.abs(value) <= 90)), "a latitude");
+    refuse(lon.some((value) => !(Math.abs(value) <= 180)), "a longitude");
+    return new Haversine(lat, lon);
+  }
+  if (kind === "euclidean") {
+    const dimensions = open.section("vectors").shape[1];
+    return new Euclidean(await open.floats("vectors", records, dimensions), records, dimensions, unit);
+  }
+  if (kind === "matrix") return new Matrix(await open.floats("distances", records, records), records, unit);
+  throw new FormatError("metric", kind);
+}
+
+function blocksOf(open: Container, records: number): Bytes[] {
+  const { data } = open.section("blocks");
+  const blocks: Bytes[] = [];
+  for (let at = 0; at < data.length;) {
+    refuse(at + 4 > data.length, "the length of a block");
+    const end = at + 4 + new DataView(data.buffer, data.byteOffset + at).getUint32(0, true);
+    refuse(end > data.length, "the length of a block");
+    blocks.push(data.subarray(at + 4, end) as Bytes);
+    at = end;
+  }
+  refuse(blocks.length !== Math.ceil(records / BLOCK_ROWS), "the number of blocks");
+  return blocks;
+}
+
+/** A domain's name, computed from the places and labels themselves. */
+export async function fingerprint({ lat, lon }: Haversine, labels: unknown = null): Promise<string> {
   const tag = utf8("haversine|km");
   const array = (values: Float64Array) => [
     utf8(`<f8(${values.length},)`), Float64Array.from(values).buffer as ArrayBuffer,
   ];
   const parts = [utf8(`|u1(${tag.length},)`), tag, ...array(lat), ...array(lon)];
-  return sha256(new Uint8Array(await new Blob(parts).arrayBuffer()));
-}
-
-async function unpack(file: Bytes): Promise<{ header: Header; sections: Record<string, Bytes> }> {
-  const damaged = new FormatError("checksum");
-  const start = MAGIC.length + 4;
-  if (file.length < start + 32) throw damaged;
-  if (new TextDecoder().decode(file.subarray(0, MAGIC.length)) !== MAGIC) {
-    throw new FormatError("notCompact");
-  }
-  const body = file.subarray(0, file.length - 32) as Bytes;
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", body));
-  if (hex(digest) !== hex(file.subarray(body.length))) throw damaged;
-  const length = new DataView(file.buffer, file.byteOffset).getUint32(MAGIC.length, true);
-  let header: Header;
-  try {
-    header = JSON.parse(new TextDecoder().decode(body.subarray(start, start + length))) as Header;
-  } catch {
-    throw new FormatError("damaged", "the header is not JSON");
-  }
-  if (header.format !== FORMAT || header.version !== 1) {
-    throw new FormatError("otherFormat");
-  }
-  const sections: Record<string, Bytes> = {};
-  let at = start + length;
-  for (const [name, size] of Object.entries(header.sections)) {
-    refuse(!(Number.isInteger(size) && size >= 0), "the length of a section");
-    sections[name] = body.subarray(at, at + size) as Bytes;
-    at += size;
-  }
-  refuse(at !== body.length, "the length of the sections");
-  return { header, sections };
+  const places = await sha256(new Uint8Array(await new Blob(parts).arrayBuffer()));
+  return labels === null ? places : sha256(utf8(`${places}|${JSON.stringify(labels)}`));
 }
 
 /** Decode the inflated bytes of a block; every sum is exact. */

@@ -5,6 +5,7 @@ import { EverywhereTable } from "../core/everywhere";
 import { Haversine } from "../core/metric";
 import { PandaTable } from "../core/panda";
 import { signingKeys, tableBytes, verifyAny } from "../core/signing";
+import { headerOf } from "../core/container";
 import { CompactTable } from "../core/table";
 import { bytesWords, countWords, epsilonWords, percentWords, periodWords } from "../core/words";
 import { by, make, say, token as tokenIn } from "../dom";
@@ -327,8 +328,8 @@ async function load(deployment: Deployment): Promise<Places | null> {
   let streetsOf: string | null;
   if (info) {
     const file = await api.tableFile(info, () => undefined);
-    const zipped = file[0] === 0x50 && file[1] === 0x4b;
-    const reader = deployment.kind === "panda" ? PandaTable : zipped ? EverywhereTable : CompactTable;
+    const points = headerOf(file).mesh !== undefined;
+    const reader = deployment.kind === "panda" ? PandaTable : points ? EverywhereTable : CompactTable;
     const table = await reader.read(file);
     if (!(table.metric instanceof Haversine)) return null;
     ({ lat, lon } = table.metric);

@@ -414,7 +414,7 @@ export const en = {
     checksum: () => [
       "the checksum does not match the contents; the file is truncated or damaged", "Load the page again.",
     ],
-    notCompact: () => ["not a compact table: it starts differently", ""],
+    notTable: () => ["not a table: it starts differently", ""],
     otherFormat: () => ["the file has another format or version than this page reads", ""],
     notPrivate: () => [
       "the page's own check found two places that reports tell apart better than promised",

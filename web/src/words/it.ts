@@ -417,7 +417,7 @@ export const it: Words = {
     checksum: () => [
       "la somma di controllo non corrisponde al contenuto; il file è troncato o danneggiato", "Ricarica la pagina.",
     ],
-    notCompact: () => ["non è una tabella compatta: comincia in un altro modo", ""],
+    notTable: () => ["non è una tabella: comincia in un altro modo", ""],
     otherFormat: () => ["il file ha un formato o una versione diversi da quelli che questa pagina legge", ""],
     notPrivate: () => [
       "il controllo di questa pagina ha trovato due luoghi che le segnalazioni distinguono più di quanto promesso",

@@ -48,7 +48,7 @@ class Distances:
     """(pairs, 64, 64); inf where a row is no record."""
 
     @classmethod
-    def build(cls, grid: TileGrid, tiles: Tiles, reach: float, device: Any) -> Distances:
+    def build(cls, grid: TileGrid, tiles: Tiles, reach: float, device: Any, most: int) -> Distances:
         """Of all pairs of tiles that may hold records nearer than `reach`."""
         first, second = np.nonzero(tiles.between < reach)
         if len(first) > MOST_DISTANCES:
@@ -59,7 +59,7 @@ class Distances:
             raise MethodError(msg)
         number = np.full(tiles.between.shape, -1, dtype=np.int32)
         number[first, second] = np.arange(len(first))
-        chunk, size = chunks_for(len(first))
+        chunk, size = chunks_for(len(first), most)
         if size > chunk:
             # Distances take room: whole chunks of them, four to eight sizes to a doubling.
             chunks = -(-len(first) // chunk)
@@ -153,10 +153,10 @@ class Pairs:
     chunk: int
 
     @classmethod
-    def build(cls, layout: Layout, near: Distances, between: Array, both: bool) -> Pairs:
+    def build(cls, layout: Layout, near: Distances, between: Array, both: bool, most: int) -> Pairs:
         """All pairs whose tiles have distances, in both orders or with first <= second."""
         wanted, count = _pair_mask(layout.arrays, near.pair, both)
-        chunk, size = chunks_for(int(count))
+        chunk, size = chunks_for(int(count), most)
         first, second, tiles, gap = _pair_lists(layout.arrays, near.pair, between, wanted, size)
         return cls(near, first, second, tiles, gap, chunk)
 
@@ -166,10 +166,10 @@ class Pairs:
         return self.first, self.second, self.tiles, self.gap
 
 
-def chunks_for(count: int) -> tuple[int, int]:
-    """The length of a chunk of a list of so many, and of the padded list."""
+def chunks_for(count: int, most: int) -> tuple[int, int]:
+    """The length of a chunk, `most` or less, of a list of so many, and of the padded list."""
     size = power(count)
-    return min(size, CHUNK), size
+    return min(size, most), size
 
 
 def power(count: int) -> int:

@@ -14,14 +14,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.compute.closure import (
     AGREED,
     FLOOR,
-    NEAR_NATS,
     UNUSED,
     Closure,
     floor_row,
@@ -186,23 +184,6 @@ class JaxClosure(Closure):
         target[turn, column], source[turn, column] = first, second
         return Turns(self._on.whole(target), self._on.whole(source), count)
 
-    def close(
-        self,
-        z: Any,
-        epsilon: float,
-        active: BoolArray | None = None,
-        nats: float = np.inf,
-    ) -> Any:
-        with precise():
-            tiles = None
-            if active is not None:
-                tiles = np.maximum.reduceat(active, self.tiles.starts[:-1])
-            return self._close(z, self._listed(z, epsilon, nats, tiles), epsilon, nats)
-
-    def _close(self, z: Any, turns: Turns, epsilon: float, nats: float) -> Any:
-        run = loops.compiled_close(self._on.mesh, self._grid.distances)
-        return run(z, *self._along(turns), np.float64(epsilon), np.float64(nats))
-
     def _along(self, turns: Turns) -> tuple[Any, ...]:
         """What loops along turns take."""
         grid = self._grid
@@ -280,21 +261,6 @@ class JaxClosure(Closure):
         )
         return z, sums
 
-    def centre(
-        self, z: Any, epsilon: float, nats: float = np.inf, active: BoolArray | None = None
-    ) -> Any:
-        above = self.close(z, epsilon, active, nats)
-        with precise():
-            inverse = 1 / z
-        below = self.close(inverse, epsilon, active, nats)
-        with precise():
-            return jnp.sqrt(above / below)
-
-    def normalise(self, closed: Any) -> tuple[Any, Any]:
-        with precise():
-            run = loops.compiled_normalise(self._on.mesh)
-            return run(closed, self._outputs, self._grid.real)
-
     def excess(self, sums: Any) -> float:
         with precise():
             return float(loops.compiled_excess(self._on.mesh)(sums, *self._near_slots))
@@ -311,37 +277,30 @@ class JaxClosure(Closure):
 
     def rate(self, z: Any) -> float:
         with precise():
-            return self._largest(jnp.log(z), self._on.whole(self._grid.members))[0]
+            return self._largest(jnp.log(z))[0]
+
+    def mixed(self, z: Any, share: float) -> tuple[Closure, Any]:
+        with precise():
+            return self, (1 - share) * z + share / z.shape[-1]
 
     def largest(self, logs: FloatArray | None, weights: IntArray) -> tuple[float, int, int]:
         """The audit's value and pair of records for a table in the domain's order. Without `logs`
-        they are those of the weights."""
+        they are those of the weights.
+
+        Equal rows count as well here, with the error of their logarithms.
+        """
         with precise():
-            placed = self._on.sharded(weights, 1)
             # The devices' own logarithm errs by 1 ulp on CUDA; elsewhere the host's is known.
             if logs is None and self._on.mesh.devices.flat[0].platform != "gpu":
                 logs = np.log(np.maximum(weights, 1).astype(np.float64))
-            values = placed if logs is None else self._on.sharded(logs, 0.0)
+            values = self._on.sharded(weights, 1) if logs is None else self._on.sharded(logs, 0.0)
             spread = loops.compiled_logs(self._on.mesh)(
                 values, self._records, self._grid.real, self._outputs
             )
-            same = self._equal_rows(placed, weights)
-            value, i, j = self._largest(
-                spread, self._on.whole(same[self.order[np.maximum(self._grid.members, 0)]])
-            )
+            value, i, j = self._largest(spread)
         return value, int(self.order[i]), int(self.order[j])
 
-    def _equal_rows(self, placed: Array, weights: IntArray) -> IntArray:
-        """`equal_rows`, its passes over the table made by the devices."""
-        factors = self._on.sharded(row_factors(weights.shape[1]), 0)
-        sums = np.asarray(loops.compiled_row_sums(self._on.mesh)(placed, factors))
-        _, first, same = np.unique(sums, return_index=True, return_inverse=True)
-        alike = loops.compiled_alike(self._on.mesh)(
-            placed, self._on.whole(first[same.reshape(-1)].astype(np.int32))
-        )
-        return same.reshape(-1) if bool(alike) else equal_rows(weights)
-
-    def _largest(self, logs: Any, same: Any) -> tuple[float, int, int]:
+    def _largest(self, logs: Any) -> tuple[float, int, int]:
         tiles = self.tiles
         members = self._grid.members
         run = loops.compiled_worst(self._on.mesh, self._grid.distances, self._width)
@@ -356,7 +315,6 @@ class JaxClosure(Closure):
             pad = (0, _coarse(max(SHORTEST, chunks)) * self._width - len(first))
             value, pair, at = run(
                 logs,
-                same,
                 self._grid.tables,
                 self._grid.real,
                 self._on.whole(np.pad(first, pad, mode="edge").astype(np.int32)),
@@ -380,43 +338,24 @@ class JaxClosure(Closure):
             scan(first[open_], second[open_])
         return best, *where
 
-    def violated(
-        self, z: Any, epsilon: float, most: int, least_gain: float
+    def broken(
+        self, z: Any, epsilon: float, nats: float, gains: tuple[float, float], most: int
     ) -> tuple[IntArray, FloatArray]:
         with precise():
-            turns = self._listed(z, epsilon, NEAR_NATS)
+            turns = self._listed(z, epsilon, nats)
             run = loops.compiled_violated(self._on.mesh, self._grid.distances, most)
             keys = run(z, *self._along(turns), np.float64(epsilon))
             ranked = np.asarray(keys).reshape(-1, most)[self._slots]
-        gain, slot = (
-            (ranked >> loops.KEY_BITS) / loops.GAIN_UNITS,
-            ranked & ((1 << loops.KEY_BITS) - 1),
-        )
-        hit = gain > least_gain
-        partners = np.where(hit, self._grid.members.ravel()[slot], -1)
-        return partners, np.where(hit, gain, 0.0)
+        mass = (ranked >> loops.KEY_BITS) / loops.GAIN_UNITS
+        position, k = np.nonzero(mass > gains[1])
+        slot = ranked[position, k] & ((1 << loops.KEY_BITS) - 1)
+        return np.stack([position, self._grid.members.ravel()[slot]], axis=1), mass[position, k]
 
 
 @lru_cache(maxsize=2)
 def closure_for(domain: Domain, mesh: Mesh, outputs: int) -> JaxClosure:
     """The closure of a domain, kept: audits of one domain follow each other."""
     return JaxClosure(domain, mesh, outputs)
-
-
-def equal_rows(weights: IntArray) -> IntArray:
-    """A number for every row; equal rows, and only those, get equal numbers."""
-    rows = np.ascontiguousarray(weights)
-    sums = (rows.view(np.uint64) * row_factors(rows.shape[1])).sum(axis=1, dtype=np.uint64)
-    _, first, same = np.unique(sums, return_index=True, return_inverse=True)
-    if np.array_equal(rows[first[same]], rows):
-        return same.reshape(-1)
-    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-    return np.unique(keys, return_inverse=True)[1].reshape(-1)
-
-
-def row_factors(outputs: int) -> npt.NDArray[np.uint64]:
-    """Odd factors whose sums with different rows are different, as good as always."""
-    return 2 * np.random.default_rng(0).integers(2**63, size=outputs, dtype=np.uint64) + 1
 
 
 def _coarse(size: int) -> int:

@@ -1,4 +1,4 @@
-"""compute/lifted.py on an accelerator: a table over a floor, closed block by block.
+"""Tables over a floor on an accelerator, closed and audited block by block.
 
 Groups of outputs and tiles of records are the blocks of compute/jax/blocks.py. A cut holds whole
 tiles: rows of theirs that nothing raises stay at the floor.
@@ -14,11 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.base.floored import Int32Array
-from panda_mdp.compute.closure import SETTLED, Closure
+from panda_mdp.base.floored import FlooredRows, Int32Array
+from panda_mdp.compute.backend import MEMORY_FULL
+from panda_mdp.compute.closure import ROOM, SETTLED, Closure
 from panda_mdp.compute.jax import blocks, triton
 from panda_mdp.compute.jax.blocks import Distances, Kernels, Layout, Pairs
 from panda_mdp.compute.jax.device import (
@@ -28,10 +29,11 @@ from panda_mdp.compute.jax.device import (
     distance_error,
     ladder,
     make_mesh,
+    measures,
     precise,
 )
-from panda_mdp.compute.lifted import ROOM
-from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
+from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR, WIDTH
+from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE
 
@@ -83,12 +85,15 @@ def _measured(domain: Domain, device: Any) -> Measured:
 
 
 class JaxLiftedClosure(Closure):
-    """`LiftedClosure` on one accelerator; tables are (blocks, 64, width) there."""
+    """`Closure` of tables over a floor on one accelerator; they are (blocks, 64, width) there, sums
+    of rows (T, 64)."""
 
-    def __init__(self, domain: Domain, epsilon: float, mesh: Mesh) -> None:
+    cut: Any
+    rest = 0.0
+
+    def __init__(self, domain: Domain, device: Any, chunk: int = blocks.CHUNK) -> None:
         super().__init__(domain)
-        self.epsilon = epsilon
-        self.device = mesh.local_devices[0]
+        self.device, self._chunk = device, chunk
         with precise():
             place = Placement(make_mesh([self.device]), TILE)
             self.grid = TileGrid.build(domain.metric, self.tiles, place)
@@ -110,16 +115,21 @@ class JaxLiftedClosure(Closure):
         if known is None or known.reach < reach:
             # The old ones make room first.
             self._measured.near = known = None
-            known = Distances.build(self.grid, self.tiles, SPARE * reach, self.device)
+            known = Distances.build(self.grid, self.tiles, SPARE * reach, self.device, self._chunk)
             self._measured.near = known
         return known
 
-    def cut(
-        self, columns: IntArray, seen: BoolArray, rows: Array, floor: FloatArray
-    ) -> tuple[BlockCut, Array]:
-        """The blocks that a table needs, all that the closure raises above the floor, and the table
-        on them: above the floor, rows summing to 1. The table is given as `rows`, blocks where
-        `seen` (groups, T) is true, in that order."""
+    def cut_for(
+        self,
+        columns: IntArray,
+        seen: BoolArray,
+        rows: Array,
+        floor: FloatArray,
+        epsilon: float,
+    ) -> tuple[Closure, Array]:
+        """The closure over the blocks that a table needs, all that closing at `epsilon` raises
+        above the floor, and the table on them: above the floor, rows summing to 1. The table is
+        given as `rows`, blocks where `seen` (groups, T) is true, in that order."""
         with precise():
             under = np.where(columns >= 0, floor[np.maximum(columns, 0)], 1.0)
             floors = self._put(np.concatenate([under, np.ones((1, columns.shape[1]))]))
@@ -128,16 +138,16 @@ class JaxLiftedClosure(Closure):
             )
             first = Layout.build(seen, self.device)
             lifts, highest = _lifts(rows, floors, exists, first.arrays, self.grid.real)
-            room = ROOM * self.epsilon
+            room = ROOM * epsilon
             near = self.near_distances(float(highest) / room * (1 + 1e-9))
             mask = self._covered(first, lifts, near, room, seen)
             layout = Layout.build(mask, self.device)
-            pairs = Pairs.build(layout, near, self._between, both=True)
-            cut = BlockCut(columns, floor, layout, floors, exists, pairs)
+            pairs = Pairs.build(layout, near, self._between, both=True, most=self._chunk)
+            closure = self.over(BlockCut(columns, floor, layout, floors, exists, pairs))
             at = np.full(first.size, layout.size - 1, dtype=np.int32)
             at[: first.count] = layout.number[np.nonzero(seen)]
             begun = _raised(rows, floors, exists, layout.arrays, self._put(at))
-        return cut, self.scaled(cut, begun)[0]
+        return closure, closure.scaled(begun)[0]
 
     def gathered(self, seen: Seen, z: Array, fold: IntArray) -> Array:
         """A table of nodes (nodes, width) as the blocks that `seen` lists; column k of group g
@@ -169,7 +179,7 @@ class JaxLiftedClosure(Closure):
         self, first: Layout, lifts: Array, near: Distances, room: float, seen: BoolArray
     ) -> BoolArray:
         wanted, count = blocks.cover_mask(lifts, first.arrays, near.pair, self._between, room)
-        chunk, size = blocks.chunks_for(int(count))
+        chunk, size = blocks.chunks_for(int(count), self._chunk)
         listed = blocks.nonzero(wanted, size)
         mask = np.zeros((len(seen) + 1, seen.shape[1]), dtype=np.bool_)
         chunks = np.int64(size // chunk)
@@ -179,23 +189,31 @@ class JaxLiftedClosure(Closure):
         # A block that nothing rises from is not needed.
         return np.asarray(inside)[:-1]
 
-    def scaled(self, cut: BlockCut, z: Array) -> tuple[Array, Array]:
-        """Rows scaled to sum to 1 over the floor, and their sums before, (T, 64)."""
+    def scaled(self, closed: Array, active: Any = None) -> tuple[Array, Array, Any]:
+        """Rows scaled to sum to 1 over the floor, and their sums before."""
+        cut = self.cut
         with precise():
-            total = float(cut.floor.sum())
-            return blocks.scale(
-                z, cut.layout.arrays, self.grid.real, cut.floors, cut.exists, total, MOST_SCALINGS
-            )
+            z, sums = blocks.scale(
+                closed, cut.layout.arrays, self.grid.real, cut.floors, cut.exists,
+                float(cut.floor.sum()), MOST_SCALINGS,
+            )  # fmt: skip
+        return z, sums, None
 
-    def closed(
-        self, cut: BlockCut, z: Array, epsilon: float, active: Array, nats: float = np.inf
+    def close(
+        self,
+        z: Array,
+        epsilon: float,
+        active: Any = None,
+        nats: float = np.inf,
+        sources: Any = None,
     ) -> Array:
         """`Closure.close` block by block; `active` (T, 64)."""
-        pairs = cut.pairs
+        pairs = self.cut.pairs
         with precise():
             return self._run(
-                blocks.close, z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
-                active, np.float64(epsilon), np.float64(nats), pairs.chunk,
+                blocks.close, z, self.cut.layout.arrays, self.grid.real, pairs.near.table,
+                pairs.lists, self._every if active is None else active, np.float64(epsilon),
+                np.float64(nats), pairs.chunk,
             )  # fmt: skip
 
     def _run(self, loop: Callable[..., Array], *args: Any) -> Array:
@@ -207,27 +225,31 @@ class JaxLiftedClosure(Closure):
                 self.kernels = "xla"
         return loop(*args, self.kernels)
 
-    def settling(
-        self, cut: BlockCut, z: Array, epsilon: float, nats: float = np.inf
+    def rounds(
+        self, z: Array, epsilon: float, nats: float = np.inf
     ) -> Iterator[tuple[Array, Array]]:
         """Tables after closing and scaling once, twice, ..., with the rows' sums before."""
-        active = self._every
+        active = None
         while True:
-            z, sums = self.scaled(cut, self.closed(cut, z, epsilon, active, nats))
+            z, sums, _ = self.scaled(self.close(z, epsilon, active, nats))
             with precise():
                 active = sums > 1 + SETTLED
             yield z, sums
 
-    def centring(self, cut: BlockCut, z: Array, epsilon: float) -> Iterator[tuple[Array, Array]]:
-        """`Closure.centred_rounds` in blocks: for rows that records next to them hold above 1."""
+    def centre(self, z: Array, epsilon: float, nats: float = np.inf, active: Any = None) -> Array:
+        """`Closure.centre` in blocks: for rows that records next to them hold above 1."""
+        with precise():
+            inverse = 1 / z
+        above, below = (self.close(side, epsilon, active, nats) for side in (z, inverse))
+        with precise():
+            return jnp.sqrt(above / below)
+
+    def centred_rounds(
+        self, z: Array, epsilon: float, nats: float = np.inf, sums: Any = None
+    ) -> Iterator[tuple[Array, Array]]:
+        """`Closure.centred_rounds`, of all rows."""
         while True:
-            above = self.closed(cut, z, epsilon, self._every)
-            with precise():
-                inverse = 1 / z
-            below = self.closed(cut, inverse, epsilon, self._every)
-            with precise():
-                z = jnp.sqrt(above / below)
-            z, sums = self.scaled(cut, z)
+            z, sums, _ = self.scaled(self.centre(z, epsilon, nats))
             yield z, sums
 
     def excess(self, sums: Array) -> float:
@@ -243,8 +265,8 @@ class JaxLiftedClosure(Closure):
         near, distance = self.near
         return self._put(self.slot), self._put(self.slot[near]), self._put(distance)
 
-    def audited(self, cut: BlockCut, z: Array) -> float:
-        """The audited epsilon of a table over all pairs and outputs, before it is quantised."""
+    def rate(self, z: Array) -> float:
+        cut = self.cut
         with precise():
             logs, lifts = _logs(z, cut.floors, cut.exists, cut.layout.arrays)
         return self.largest(cut.layout, logs, lifts)[0]
@@ -263,7 +285,7 @@ class JaxLiftedClosure(Closure):
         reach = float(np.finfo(np.float64).tiny)
         while True:
             near = self.near_distances(reach)
-            pairs = Pairs.build(layout, near, self._between, both=False)
+            pairs = Pairs.build(layout, near, self._between, both=False, most=self._chunk)
             value, first, second, rows = blocks.worst(
                 logs, c, real, near.table, pairs.lists, self._shrink, best, pairs.chunk
             )
@@ -281,7 +303,7 @@ class JaxLiftedClosure(Closure):
         mask, some = blocks.fringe_mask(lifts, c, real, self._between, self._shrink, best)
         count = int(some)
         if count:
-            chunk, size = blocks.chunks_for(count)
+            chunk, size = blocks.chunks_for(count, self._chunk)
             at = blocks.nonzero(mask, size)
             run = blocks.compiled_fringe(self.grid.distances, chunk)
             value, pair, rows = run(
@@ -299,44 +321,36 @@ class JaxLiftedClosure(Closure):
         return int(self.tiles.starts[np.asarray(c["tile"])[block]]) + row
 
     def broken(
-        self,
-        cut: BlockCut,
-        z: Array,
-        nats: float,
-        least_gain: float,
-        least_mass: float,
-        most: int,
+        self, z: Array, epsilon: float, nats: float, gains: tuple[float, float], most: int
     ) -> tuple[IntArray, FloatArray]:
-        """Pairs of positions, (n, 2), and the mass, over `least_mass`, by which the first misses
-        the constraint of the second, over all groups where it exceeds `least_gain`; the `most`
-        worst of every position."""
-        pairs = cut.pairs
+        pairs, (each, least) = self.cut.pairs, gains
         first, second = np.nonzero(np.asarray(pairs.near.pair) >= 0)
-        near = np.flatnonzero(self.epsilon * self.tiles.between[first, second] < nats)
+        near = np.flatnonzero(epsilon * self.tiles.between[first, second] < nats)
         lists = blocks.lists_of(first[near], near, len(self.grid.members), -1)
         with precise():
             units = self._run(
-                blocks.gains, z, cut.layout.arrays, self.grid.real, pairs.near.table, pairs.lists,
-                np.float64(self.epsilon), np.float64(nats), np.float64(least_gain), pairs.chunk,
+                blocks.gains, z, self.cut.layout.arrays, self.grid.real, pairs.near.table,
+                pairs.lists, np.float64(epsilon), np.float64(nats), np.float64(each), pairs.chunk,
             )  # fmt: skip
             ranked = blocks.largest_of_rows(units, self._put(lists), most)
             units, column = (np.asarray(part) for part in ranked)
-        tile, row, k = np.nonzero(units > least_mass * blocks.GAIN_UNITS)
+        tile, row, k = np.nonzero(units > least * blocks.GAIN_UNITS)
         at = column[tile, row, k]
         other = second[lists[tile, at // TILE]]
         starts = self.tiles.starts
         ends = np.stack([starts[tile] + row, starts[other] + at % TILE], axis=1)
         return ends, units[tile, row, k] / blocks.GAIN_UNITS
 
-    def rows(self, cut: BlockCut, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
-        """What lies above the floor, by record: starts, columns and values."""
+    def rows(self, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
+        cut = self.cut
         with precise():
             stored, count = _stored(z, cut.floors, cut.exists, cut.layout.arrays, self.grid.real)
-            return self._listed(cut, z, stored, int(count))
+            return self._listed(z, stored, int(count))
 
-    def whole_rows(self, cut: BlockCut, z: Array, total: int, slack: float) -> tuple[Any, ...]:
+    def whole_rows(self, z: Array, total: int, slack: float) -> tuple[Any, ...]:
         """Whole numbers in place of probabilities, every row summing to `total`: the floor, starts,
         columns and numbers. As `quantise_floored` rounds."""
+        cut = self.cut
         least = np.floor(cut.floor * total).astype(np.int64)
         listed = np.where(cut.columns >= 0, least[np.maximum(cut.columns, 0)], 0)
         under = np.concatenate([listed, np.zeros_like(listed[:1])])
@@ -345,12 +359,11 @@ class JaxLiftedClosure(Closure):
             stored, count = _stored(z, cut.floors, cut.exists, arrays, real)
             room = np.int64(total - int(least.sum()))
             whole = _whole(z, stored, self._put(under), arrays, room, slack)
-            return least, *self._listed(cut, whole, stored, int(count))
+            return least, *self._listed(whole, stored, int(count))
 
-    def _listed(
-        self, cut: BlockCut, z: Array, stored: Array, count: int
-    ) -> tuple[IntArray, Int32Array, Any]:
+    def _listed(self, z: Array, stored: Array, count: int) -> tuple[IntArray, Int32Array, Any]:
         """The entries that are stored, by record: starts, columns and values."""
+        cut = self.cut
         records = np.full(len(self.grid.members) * TILE, -1, dtype=np.int64)
         records[self.slot] = self.order
         listed = np.concatenate([cut.columns, np.zeros((1, cut.columns.shape[1]), np.int64)])
@@ -360,8 +373,8 @@ class JaxLiftedClosure(Closure):
         )  # fmt: skip
         return np.asarray(starts), np.asarray(column)[:count], np.asarray(value)[:count]
 
-    def mixed(self, cut: BlockCut, z: Array, share: float) -> tuple[BlockCut, Array]:
-        """The table with the share of a row that is common to all records: the floor, scaled."""
+    def mixed(self, z: Array, share: float) -> tuple[Closure, Array]:
+        cut = self.cut
         whole = float(cut.floor.sum())
         rise = (1 - share) + share / whole
         with precise():
@@ -369,7 +382,7 @@ class JaxLiftedClosure(Closure):
             common = share / whole * cut.floors[cut.layout.arrays["group"]][:, None, :]
             there = cut.exists[cut.layout.arrays["group"]][:, None, :]
             table = jnp.where(there, (1 - share) * z + common, 1.0)
-        return replace(cut, floor=cut.floor * rise, floors=floors), table
+        return self.over(replace(cut, floor=cut.floor * rise, floors=floors)), table
 
 
 @jax.jit
@@ -475,3 +488,106 @@ def _whole(z: Array, stored: Array, under: Array, c: Any, room: Array, slack: An
     row = jnp.broadcast_to(jnp.arange(TILE), block.shape)
     column = jnp.argmax(whole[block, row], axis=2)
     return whole.at[block, row, column].add(missing)
+
+
+@lru_cache(maxsize=1)
+def _closure_for(domain: Domain) -> JaxLiftedClosure:
+    """Kept: audits of one domain follow each other. This process's own device: others may have
+    nothing to audit."""
+    return JaxLiftedClosure(domain, jax.local_devices()[0])
+
+
+def device_rate(
+    domain: Domain, rows: FlooredRows, closure: Any = None
+) -> tuple[float, int, int] | None:
+    """`floored_rate`, with records by number; None where the host has to do it: the metric is not
+    measured here, the pairs or the device's memory do not suffice, or all rows are alike."""
+    if not measures(domain.metric) or rows.stored == 0:
+        return None
+    closure = _closure_for(domain) if closure is None else closure
+    try:
+        with precise():
+            layout, weights, floors = _blocks(closure, rows)
+            logs = None
+            if closure.device.platform != "gpu":
+                # A device's own logarithm is known to err by 1 ulp on CUDA alone.
+                host = (np.log(np.asarray(part).astype(np.float64)) for part in (weights, floors))
+                logs = tuple(closure._put(part) for part in host)
+            logs, lifts = _weight_lifts(weights, floors, logs, layout.arrays)
+        value, i, j = closure.largest(layout, logs, lifts)
+    except MethodError:
+        return None
+    except RuntimeError as error:
+        if MEMORY_FULL not in str(error):
+            raise
+        return None
+    first, second = int(closure.order[i]), int(closure.order[j])
+    # Equal rows count as 0 on the host; here they have the error of the logarithms.
+    return None if np.array_equal(rows[first], rows[second]) else (value, first, second)
+
+
+def _blocks(closure: JaxLiftedClosure, rows: FlooredRows) -> tuple[Layout, Array, Array]:
+    """The blocks that hold all stored entries, the weights in them, and the floors of groups."""
+    outputs = rows.shape[1]
+    put = closure._put
+    slot = np.empty(rows.shape[0], dtype=np.int32)
+    slot[closure.order] = closure.slot
+    size = ladder(rows.stored)
+    # Padded here: on the device every number of entries would be compiled for.
+    column, value = (put(_padded(part, size)) for part in (rows.columns, rows.values))
+    record, place, mask = _spread(
+        put(slot), put(np.diff(rows.starts)), column, value, outputs, len(closure.grid.members)
+    )
+    floors = np.ones((-(-outputs // WIDTH) + 1) * WIDTH, dtype=np.int64)
+    floors[np.asarray(place)] = np.maximum(rows.floor, 1)
+    under = put(floors.reshape(-1, WIDTH))
+    layout = Layout.build(np.asarray(mask), closure.device)
+    weights = _filled(record, column, value, place, under, layout.arrays)
+    return layout, weights, under
+
+
+def _padded(entries: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The last one again and again behind them."""
+    out = np.empty(size, dtype=entries.dtype)
+    out[: len(entries)] = entries
+    out[len(entries) :] = entries[-1]
+    return out
+
+
+@partial(jax.jit, static_argnames=("outputs", "tiles"))
+def _spread(
+    slot: Array, count: Array, column: Array, value: Array, outputs: int, tiles: int
+) -> Any:
+    """The slot of every entry, of padding the last one again; the place of every output, such that
+    those whose largest weights lie near each other go together; and which groups of places have an
+    entry in which tiles."""
+    slot = jnp.repeat(slot, count, total_repeat_length=len(column))
+    highest = jnp.zeros(outputs, jnp.int64).at[column].max(value)
+    none = jnp.iinfo(jnp.int32).max
+    first = jnp.where(value == highest[column], slot, none)
+    peaks = jnp.full(outputs, none, jnp.int32).at[column].min(first)
+    ranks = jnp.arange(outputs, dtype=jnp.int32)
+    place = jnp.zeros_like(ranks).at[jnp.argsort(peaks, stable=True)].set(ranks)
+    mask = jnp.zeros((-(-outputs // WIDTH), tiles), bool)
+    return slot, place, mask.at[place[column] // WIDTH, slot // TILE].set(True)
+
+
+@jax.jit
+def _filled(slot: Array, column: Array, value: Array, place: Array, floors: Array, c: Any) -> Array:
+    begun = jnp.broadcast_to(floors[c["group"]][:, None, :], (len(c["group"]), TILE, WIDTH))
+    group, k = place[column] // WIDTH, place[column] % WIDTH
+    block = c["number"][group, slot // TILE]
+    # A column that is 0 in all rows tells nothing.
+    return begun.at[block, slot % TILE, k].set(jnp.maximum(value, 1))
+
+
+@jax.jit
+def _weight_lifts(weights: Array, floors: Array, logs: Any, c: Any) -> tuple[Array, Array]:
+    """Logarithms, given with those of the floors or computed here, and by how much a row of a block
+    lies off the floor, in nats; -1 where it is the floor."""
+    if logs is None:
+        logs = (jnp.log(part.astype(jnp.float64)) for part in (weights, floors))
+    logs, under = logs
+    lifts = jnp.max(jnp.abs(logs - under[c["group"]][:, None, :]), axis=2)
+    same = jnp.all(weights == floors[c["group"]][:, None, :], axis=2)
+    return logs, jnp.where(same, -1.0, lifts)

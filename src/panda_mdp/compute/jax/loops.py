@@ -102,24 +102,6 @@ def compiled_expected(mesh: Mesh) -> Any:
 
 
 @cache
-def compiled_normalise(mesh: Mesh) -> Any:
-    """Rows divided by their sums, and the sums."""
-
-    def normalise(closed: Array, outputs: Array, real: Array) -> Any:
-        sums = jnp.sum(closed * outputs, axis=2)
-        sums = jnp.where(real, sums, 1.0)
-        return jnp.where(outputs, closed / sums[:, :, None], closed), sums
-
-    return jax.jit(normalise, out_shardings=(NamedSharding(mesh, TILES), _whole(mesh)))
-
-
-@cache
-def compiled_highest(mesh: Mesh) -> Any:
-    """The largest sum of every tile."""
-    return jax.jit(lambda sums: jnp.max(sums, axis=1), out_shardings=_whole(mesh))
-
-
-@cache
 def compiled_excess(mesh: Mesh) -> Any:
     """The largest rate between a row's sum and those of the records near it."""
 
@@ -133,22 +115,6 @@ def _excess(sums: Array, near: Array, distance: Array) -> Array:
 
 def _flat(z: Array) -> Array:
     return z.reshape(-1, z.shape[2])
-
-
-@cache
-def compiled_row_sums(mesh: Mesh) -> Any:
-    """Weighted sums of integer rows, modulo 2^64: equal for equal rows."""
-
-    def row_sums(rows: Array, factors: Array) -> Array:
-        return jnp.sum(rows.astype(jnp.uint64) * factors, axis=1, dtype=jnp.uint64)
-
-    return jax.jit(row_sums, out_shardings=_whole(mesh))
-
-
-@cache
-def compiled_alike(mesh: Mesh) -> Any:
-    """Whether every row equals the one it is said to equal."""
-    return jax.jit(lambda rows, of: jnp.all(rows[of] == rows), out_shardings=_whole(mesh))
 
 
 @cache
@@ -185,33 +151,6 @@ def compiled_reach(mesh: Mesh) -> Any:
         return jax.lax.pmax(jax.lax.map(part, grouped).ravel(), AXIS)
 
     return _mapped(mesh, reach, (EXTREMES, EXTREMES, WHOLE, WHOLE), WHOLE)
-
-
-@cache
-def compiled_close(mesh: Mesh, distances: Any) -> Any:
-    """Targets raised to what their sources lend them, within `nats`."""
-
-    def close(
-        z: Array,
-        tables: Any,
-        real: Array,
-        target: Array,
-        source: Array,
-        count: Array,
-        epsilon: Any,
-        nats: Any,
-    ) -> Array:
-        def body(k: Array, out: Array) -> Array:
-            a, b = target[k], source[k]
-            exponent = epsilon * distances(tables, a, b)
-            counts = real[b][:, None, :] & (exponent < nats)
-            lent = _best_source(jnp.exp(-exponent) * counts, z[b])
-            return out.at[a].max(lent, mode="drop", unique_indices=True)
-
-        return jax.lax.fori_loop(0, count, body, z)
-
-    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
-    return _mapped(mesh, close, specs, TILES)
 
 
 @cache
@@ -321,7 +260,6 @@ def compiled_worst(mesh: Mesh, distances: Any, width: int) -> Any:
 
     def worst(
         logs: Array,
-        same: Array,
         tables: Any,
         real: Array,
         first: Array,
@@ -341,8 +279,7 @@ def compiled_worst(mesh: Mesh, distances: Any, width: int) -> Any:
                 logs[b],
             )
             gap = jax.lax.pmax(gap, AXIS)
-            differ = same[a][:, :, None] != same[b][:, None, :]
-            counts = real[a][:, :, None] & real[b][:, None, :] & differ
+            counts = real[a][:, :, None] & real[b][:, None, :]
             counts &= (a != b)[:, None, None] | later
             rate = (gap + LOG_ERROR) / (distances(tables, a, b) * shrink)
             rate = jnp.where(counts, rate, 0.0).reshape(width, -1)
@@ -358,7 +295,7 @@ def compiled_worst(mesh: Mesh, distances: Any, width: int) -> Any:
         nothing = (jnp.float64(0), jnp.int64(0), jnp.int64(0))
         return jax.lax.fori_loop(0, chunks.astype(jnp.int64), body, nothing)
 
-    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
+    specs = (TILES, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE)
     return _mapped(mesh, worst, specs, (WHOLE, WHOLE, WHOLE))
 
 
@@ -408,19 +345,6 @@ def _top(keys: Array, most: int) -> Array:
         keys = jnp.where(keys == top[:, :, None], 0, keys)
         tops.append(top)
     return jnp.stack(tops, axis=2)
-
-
-def _best_source(factor: Array, source: Array) -> Array:
-    """max_j factor[p, i, j] source[p, j, y], a few sources at a time."""
-
-    def body(best: Array, group: Any) -> Any:
-        weight, row = group
-        for k in range(SOURCES_AT_ONCE):
-            best = jnp.maximum(best, weight[k][:, :, None] * row[k][:, None, :])
-        return best, None
-
-    nothing = jnp.zeros((len(factor), TILE, source.shape[2]))
-    return jax.lax.scan(body, nothing, (_grouped(factor, 2), _grouped(source, 1)))[0]
 
 
 def _best_of(factor: Array, source: Array) -> tuple[Array, Array]:

@@ -1,8 +1,87 @@
 """Compiled inner loops (numba). Nothing outside imports these at import time: without numba the
-callers fall back to NumPy, slower and with the same answers."""
+callers fall back to NumPy, slower and with the same answers.
 
+numba keeps compiled loops on disk until their own file changes. It does not look at what they call:
+after a change of the distances, an audit compiled before it would go on using the old ones. Loops
+that call across files are therefore compiled with the `njit` of this package, whose cache also
+depends on the sources in `SHARED`.
+"""
+
+from __future__ import annotations
+
+import hashlib
 import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 # Threads that spin while they wait for each other run hundreds of times slower where another
 # process wants the same cores. OpenMP reads this when the first parallel loop starts.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import numba
+
+_HERE = Path(__file__).parent
+_SPACE = _HERE.parent.parent / "space"
+SHARED = (
+    _HERE / "__init__.py",
+    _HERE / "distance.py",
+    _HERE.parent / "cut.py",
+    _SPACE / "metrics.py",
+)
+
+
+def fingerprint(sources: Iterable[Path]) -> str:
+    """SHA-256 of some sources, in hexadecimal."""
+    state = hashlib.sha256()
+    for path in sources:
+        data = path.read_bytes()
+        state.update(f"{path.name} {len(data)}\n".encode() + data)
+    return state.hexdigest()
+
+
+def njit(
+    *,
+    cache=True,
+    parallel=False,
+    nogil=False,
+    inline="never",
+    fastmath=False,
+    error_model="python",
+    sources=SHARED,
+):
+    """`numba.njit` with a cache that is renewed when any of `sources` changes."""
+    options = {
+        "parallel": parallel,
+        "nogil": nogil,
+        "inline": inline,
+        "fastmath": fastmath,
+        "error_model": error_model,
+    }
+
+    def decorate(function):
+        if not cache:
+            return numba.njit(**options)(function)
+        compiled = numba.njit(cache=True, **options)(function)
+        try:
+            index = compiled._cache._cache_file
+            index._source_stamp = (index._source_stamp, fingerprint(sources))
+        except AttributeError:
+            # A numba that keeps its cache in another way: slower and right, not fast and stale.
+            return numba.njit(**options)(function)
+        return compiled
+
+    return decorate
+
+
+def on_disk(compiled: Any) -> bool:
+    """Whether a compiled loop of this version is on the disk, for whatever types.
+
+    True where that cannot be known: nothing is announced then.
+    """
+    try:
+        index = Path(compiled._cache.cache_path)
+        name = compiled._cache._cache_file._index_name
+    except AttributeError:
+        return True
+    return bool((index / name).exists())

@@ -1,4 +1,6 @@
-"""Leakage of anchor selection over many pairs of records, compiled.
+"""Accounts of anchor selection over many pairs of records, compiled: leakage and its quantiles, how
+often two records of one user get surrogates that differ too much, and the composed mechanism's
+privacy loss for one set of anchors.
 
 Rows are compressed lists of anchors in ascending order with their probabilities; an anchor that a
 row does not list has the tail's probability.
@@ -7,10 +9,12 @@ row does not list has the tail's probability.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import prange
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.parts import in_parts
+from panda_mdp.compute.numba import njit
+from panda_mdp.compute.numba.distance import fill
 
 
 @njit(cache=True, inline="always")
@@ -120,3 +124,333 @@ def leakage_matrix(
     rows = (start, anchor, probability, tail)
     in_parts(_leakage_matrix, len(up), *rows, up, down, distance, split, out)
     return out
+
+
+@njit(cache=True)
+def _add_moments(w, other, powers, out):
+    """Add log E[exp(+-s l)] of one candidate, l its log-likelihood ratio, for every s.
+
+    out[0]: + under w; out[1]: - under w; out[2]: + under `other` for the reversed ratio;
+    out[3]: - under `other` for the reversed ratio.
+    """
+    if w == other:
+        return
+    chosen = np.log(w) - np.log(other)
+    passed = np.log1p(-w) - np.log1p(-other)
+    log_w = np.log(w)
+    log_not = np.log1p(-w)
+    log_other = np.log(other)
+    log_not_other = np.log1p(-other)
+    for k in range(len(powers)):
+        s = powers[k]
+        out[0, k] += np.logaddexp(log_w + s * chosen, log_not + s * passed)
+        out[1, k] += np.logaddexp(log_w - s * chosen, log_not - s * passed)
+        out[2, k] += np.logaddexp(log_other - s * chosen, log_not_other - s * passed)
+        out[3, k] += np.logaddexp(log_other + s * chosen, log_not_other + s * passed)
+
+
+@njit(cache=True)
+def _bound(moments, powers, surprise):
+    """The largest of the four Chernoff quantiles: min over s of (log E + surprise) / s."""
+    worst = 0.0
+    for side in range(4):
+        best = np.inf
+        for k in range(len(powers)):
+            best = min(best, (moments[side, k] + surprise) / powers[k])
+        worst = max(worst, best)
+    return worst
+
+
+@njit(cache=True, parallel=True)
+def lone_moments(start, probability, tail, powers):
+    """Moments of each row against a record that shares no near candidate, (rows, 4, powers)."""
+    rows = len(start) - 1
+    out = np.zeros((rows, 4, len(powers)))
+    for i in prange(rows):
+        for k in range(start[i], start[i + 1]):
+            _add_moments(probability[k], tail, powers, out[i])
+    return out
+
+
+@njit(cache=True, parallel=True)
+def quantile_matrix(start, anchor, probability, tail, lone, distance, split, powers, surprise):
+    """Upper bounds on the two-sided quantile of the leakage between all rows, symmetric."""
+    rows = len(start) - 1
+    out = np.zeros((rows, rows))
+    for i in prange(rows):
+        moments = np.empty((4, len(powers)))
+        for j in range(i):
+            if distance[i, j] >= split:
+                # The second record's near candidates are seen from its own side.
+                moments[0] = lone[i, 0] + lone[j, 2]
+                moments[1] = lone[i, 1] + lone[j, 3]
+                moments[2] = lone[i, 2] + lone[j, 0]
+                moments[3] = lone[i, 3] + lone[j, 1]
+            else:
+                moments[:] = 0.0
+                a = start[i]
+                b = start[j]
+                while a < start[i + 1] or b < start[j + 1]:
+                    w = tail
+                    other = tail
+                    left = b >= start[j + 1] or (a < start[i + 1] and anchor[a] <= anchor[b])
+                    right = a >= start[i + 1] or (b < start[j + 1] and anchor[b] <= anchor[a])
+                    if left:
+                        w = probability[a]
+                    if right:
+                        other = probability[b]
+                    if left:
+                        a += 1
+                    if right:
+                        b += 1
+                    _add_moments(w, other, powers, moments)
+            out[i, j] = _bound(moments, powers, surprise)
+    for i in prange(rows):
+        for j in range(i + 1, rows):
+            out[i, j] = out[j, i]
+    return out
+
+
+@njit(cache=True)
+def _probability(start, anchor, probability, tail, row, a):
+    """w(row, a): the row's own entry, or the tail's."""
+    low = start[row]
+    high = start[row + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if anchor[middle] < a:
+            low = middle + 1
+        else:
+            high = middle
+    if low < start[row + 1] and anchor[low] == a:
+        return probability[low]
+    return tail
+
+
+@njit(cache=True)
+def unsafe_mass(x, y, who, ranked, start, anchor, probability, tail, budgets, place, room, tiny):
+    """Pr over sets drawn by record `who` that x and y get surrogates with budget above `room`.
+
+    Enumerates the surrogates (a, b) of x and y in one set: a selected and nothing before it in
+    x's order, b selected and nothing before it in y's. Sets whose surrogates lie beyond the lists
+    in `ranked`, or that are rarer than `tiny`, count as unsafe: the result is an upper bound,
+    exact (up to rounding) where the lists hold all candidates and `tiny` is 0.
+    """
+    width = ranked.shape[1]
+    unsafe = 0.0
+    none = 1.0
+    for i in range(width):
+        if none <= tiny:
+            break
+        a = ranked[x, i]
+        p = _probability(start, anchor, probability, tail, who, a)
+        rest = none * p
+        none *= 1.0 - p
+        for j in range(width):
+            if rest <= tiny:
+                break
+            b = ranked[y, j]
+            if b == a:
+                # One and the same row for both records.
+                rest = 0.0
+                break
+            before = False
+            for k in range(i):
+                if ranked[x, k] == b:
+                    before = True
+                    break
+            if before:
+                continue
+            q = _probability(start, anchor, probability, tail, who, b)
+            if budgets[place[a], place[b]] > room:
+                unsafe += rest * q
+            rest *= 1.0 - q
+        unsafe += rest
+    return unsafe + none
+
+
+@njit(cache=True, nogil=True)
+def _unsafe_pairs(
+    begin, end, first, ranked, start, anchor, probability, tail, budgets, place, room, tiny, worst,
+    partner,
+):  # fmt: skip
+    for i in range(begin, end):
+        x = first + i
+        for y in range(x):
+            if room[i, y] < 0.0:
+                mass = 1.0
+            else:
+                args = (ranked, start, anchor, probability, tail, budgets, place, room[i, y], tiny)
+                mass = max(unsafe_mass(x, y, x, *args), unsafe_mass(x, y, y, *args))
+            if mass > worst[i]:
+                worst[i] = mass
+                partner[i] = y
+
+
+def unsafe_pairs(
+    first: int,
+    ranked: IntArray,
+    start: IntArray,
+    anchor: IntArray,
+    probability: FloatArray,
+    tail: float,
+    budgets: FloatArray,
+    place: IntArray,
+    room: FloatArray,
+    tiny: float,
+) -> tuple[FloatArray, IntArray]:
+    """For records x = first + i the largest unsafe mass over x' < x and both hypotheses, and x'.
+
+    `room` is what Phase I leaves of eps d, (rows, K); a pair for which it is negative is unsafe.
+    """
+    worst = np.zeros(len(room))
+    partner = np.zeros(len(room), np.int64)
+    tables = (ranked, start, anchor, probability, tail, budgets, place, room, tiny)
+    in_parts(_unsafe_pairs, len(room), first, *tables, worst, partner)
+    return worst, partner
+
+
+@njit(cache=True)
+def _surrogate_pairs(
+    x, y, who, ranked, start, anchor, probability, tail, tiny, first, second, mass
+):
+    """All surrogates (a, b) of two rows of `ranked` in one set drawn by `who`: how many there are.
+
+    Fills the three arrays; the sum of the masses falls short of 1 by what lies beyond the lists.
+    """
+    width = ranked.shape[1]
+    count = 0
+    none = 1.0
+    for i in range(width):
+        if none <= tiny:
+            break
+        a = ranked[x, i]
+        p = _probability(start, anchor, probability, tail, who, a)
+        rest = none * p
+        none *= 1.0 - p
+        for j in range(width):
+            if rest <= tiny:
+                break
+            b = ranked[y, j]
+            before = False
+            for k in range(i):
+                if ranked[x, k] == b:
+                    before = True
+                    break
+            if before:
+                continue
+            q = 1.0 if b == a else _probability(start, anchor, probability, tail, who, b)
+            first[count] = a
+            second[count] = b
+            mass[count] = rest * q
+            count += 1
+            rest *= 1.0 - q
+    return count
+
+
+@njit(cache=True)
+def cap_budgets(
+    begin, ranked, start, anchor, probability, tail, place, room, budgets, delta, tiny, limit
+):
+    """Lower budgets until surrogates of one set differ by more than `room` at most with delta.
+
+    For records x = begin + i and all x' < x. Of the surrogates whose budget exceeds the room of the
+    pair, from the largest budget down, each stays whose mass still fits into delta under the
+    hypothesis; the others are lowered to the room. `limit` is the largest number of surrogates.
+    Where all but the two nearest candidates together fit into delta, only their budget is looked
+    at: it cannot stay, and everything else does.
+    """
+    first = np.empty(limit, np.int64)
+    second = np.empty(limit, np.int64)
+    mass = np.empty(limit)
+    for i in range(len(room)):
+        x = begin + i
+        for y in range(x):
+            if room[i, y] < 0.0:
+                continue
+            near, near2 = ranked[x, 0], ranked[y, 0]
+            for who in (x, y):
+                sure = _probability(start, anchor, probability, tail, who, near)
+                if near2 != near:
+                    sure *= _probability(start, anchor, probability, tail, who, near2)
+                if 1.0 - sure <= delta < sure:
+                    a, b = place[near], place[near2]
+                    if a != b and budgets[a, b] > room[i, y]:
+                        budgets[a, b] = budgets[b, a] = room[i, y]
+                    continue
+                count = _surrogate_pairs(
+                    x, y, who, ranked, start, anchor, probability, tail, tiny, first, second, mass
+                )
+                seen = 0.0
+                over = 0
+                for k in range(count):
+                    seen += mass[k]
+                    a = place[first[k]]
+                    b = place[second[k]]
+                    if a != b and budgets[a, b] > room[i, y]:
+                        first[over] = a
+                        second[over] = b
+                        mass[over] = mass[k]
+                        over += 1
+                # What is not seen is unsafe already, whatever the budgets are.
+                left = delta - max(0.0, 1.0 - seen)
+                for _ in range(over):
+                    largest = -1
+                    for k in range(over):
+                        if mass[k] >= 0.0 and (
+                            largest < 0
+                            or budgets[first[k], second[k]]
+                            > budgets[first[largest], second[largest]]
+                        ):
+                            largest = k
+                    if mass[largest] <= left:
+                        left -= mass[largest]
+                    else:
+                        a = first[largest]
+                        b = second[largest]
+                        budgets[a, b] = min(budgets[a, b], room[i, y])
+                        budgets[b, a] = budgets[a, b]
+                    mass[largest] = -1.0
+
+
+@njit(cache=True, parallel=True)
+def row_spreads(logs):
+    """up[a, b] = max over outputs of log z_a - log z_b."""
+    count = len(logs)
+    up = np.zeros((count, count))
+    for a in prange(count):
+        for b in range(count):
+            best = 0.0
+            for y in range(logs.shape[1]):
+                best = max(best, logs[a, y] - logs[b, y])
+            up[a, b] = best
+    return up
+
+
+@njit(cache=True, parallel=True)
+def composed_rates(places, likelihood, row, up, counted, epsilon, slack):
+    """Per record x: the largest loss per distance over x' < x, that x', and the pairs over epsilon.
+
+    Pairs of two records that are not `counted` are left out.
+    The loss of a pair is max over outputs of |l + log z_s / z_s'|, l the difference of the
+    log-likelihoods of the set, s and s' the rows of the two records' surrogates.
+    """
+    size = len(likelihood)
+    worst = np.zeros(size)
+    partner = np.zeros(size, np.int64)
+    beyond = np.zeros(size, np.int64)
+    for x in prange(size):
+        distance = np.empty(x)
+        fill(places, x, np.int64(0), x, distance)
+        for y in range(x):
+            if not (counted[x] or counted[y]):
+                continue
+            l = likelihood[x] - likelihood[y]
+            loss = max(l + up[row[x], row[y]], up[row[y], row[x]] - l)
+            d = distance[y]
+            if loss > epsilon * d + slack:
+                beyond[x] += 1
+            if loss > worst[x] * d:
+                worst[x] = loss / d if d > 0.0 else np.inf
+                partner[x] = y
+    return worst, partner, beyond

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.parts import in_parts
-from panda_mdp.compute.numba.compiling import njit
-from panda_mdp.compute.numba.distance import fill
+from panda_mdp.compute.numba import njit
+from panda_mdp.compute.numba.distance import Coordinates, fill
+
+
+class Balls(NamedTuple):
+    """Balls with one row for all outside, and what a report may tell."""
+
+    chance: FloatArray
+    """(balls, K): the probability of a ball for a record."""
+    to_centre: FloatArray
+    """(balls, K): the distance of a record to a ball's centre."""
+    radius: float
+    slack: float
+    """By which distances may be off, as a share."""
+    rows: FloatArray
+    log_rows: FloatArray
+    common: FloatArray
+    """(balls, m): the row of all that are outside."""
+    log_common: FloatArray
+    room: float
+    """What a report may tell per unit of distance."""
+    step: float
+    """Log-ratios are rounded to multiples of it."""
+    tiny: float
+    """A ball that can add at most this to any pair adds as much to all of them."""
 
 
 @njit(cache=True)
@@ -26,7 +51,8 @@ def _tail_masses(own, common, log_own, log_common, masses, step, out):
 
 
 @njit(cache=True, nogil=True)
-def _common_tails(begin, end, rows, log_rows, common, log_common, to_centre, radius, step, out):
+def _common_tails(begin, end, balls, out):
+    _, to_centre, radius, _, rows, log_rows, common, log_common, _, step, _ = balls
     bins = out.shape[1]
     tails = np.empty(bins)
     for x in range(begin, end):
@@ -37,21 +63,11 @@ def _common_tails(begin, end, rows, log_rows, common, log_common, to_centre, rad
                     out[x, b] = max(out[x, b], tails[b])
 
 
-def common_tails(
-    rows: FloatArray,
-    log_rows: FloatArray,
-    common: FloatArray,
-    log_common: FloatArray,
-    to_centre: FloatArray,
-    radius: float,
-    step: float,
-    bins: int,
-) -> FloatArray:
+def common_tails(balls: Balls, bins: int) -> FloatArray:
     """Per record: the largest mass of a common row, over the balls that the record is in, whose
     log-ratio to the record's row is at least b steps; (K, bins)."""
-    out = np.zeros((len(rows), bins))
-    tables = (rows, log_rows, common, log_common, to_centre, radius, step)
-    in_parts(_common_tails, len(rows), *tables, out)
+    out = np.zeros((len(balls.rows), bins))
+    in_parts(_common_tails, len(out), balls, out)
     return out
 
 
@@ -65,10 +81,8 @@ def _least_level(distance, radius, slack, scale):
 
 
 @njit(cache=True, nogil=True)
-def _boundary_masses(
-    begin, end, kind, table, order, chance, to_centre, radius, slack, rows, log_rows, common,
-    log_common, outer, most, room, step, tiny, chosen, worst, partner,
-):  # fmt: skip
+def _boundary_masses(begin, end, places, balls, outer, most, chosen, worst, partner):
+    chance, to_centre, radius, slack, rows, log_rows, common, log_common, room, step, tiny = balls
     size = rows.shape[0]
     bins = outer.shape[1]
     distance = np.empty(size)
@@ -78,7 +92,7 @@ def _boundary_masses(
     tails = np.empty(bins)
     for n in range(begin, end):
         x = chosen[n]
-        fill(kind, table, order, x, np.int64(0), size, distance)
+        fill(places, x, np.int64(0), size, distance)
         count = 0
         for y in range(size):
             steps = distance[y] * room / step
@@ -120,45 +134,24 @@ def _boundary_masses(
 
 
 def boundary_masses(
-    kind: int,
-    table: FloatArray,
-    order: IntArray,
-    chance: FloatArray,
-    to_centre: FloatArray,
-    radius: float,
-    slack: float,
-    rows: FloatArray,
-    log_rows: FloatArray,
-    common: FloatArray,
-    log_common: FloatArray,
-    outer: FloatArray,
-    room: float,
-    step: float,
-    tiny: float,
-    chosen: IntArray,
+    places: Coordinates, balls: Balls, outer: FloatArray, chosen: IntArray
 ) -> tuple[FloatArray, IntArray]:
     """For chosen records x the largest violation probability over x', and that x'.
 
-    `chance[c, x]` is the probability of ball c for record x, `to_centre[c, x]` the distance of its
-    centre, `room` what a report may tell per unit of distance, `outer` the result of
-    `common_tails`. A pair is violated where exactly one of the two is in the ball and the output's
-    log-ratio to the common row exceeds the room of their distance, which is rounded down to a step
-    of the log-ratio. A ball that can add at most `tiny` to any pair adds as much to all of them.
+    `outer` is the result of `common_tails`. A pair is violated where exactly one of the two is in
+    the ball and the output's log-ratio to the common row exceeds the room of their distance, which
+    is rounded down to a step of the log-ratio.
     """
     worst = np.zeros(len(chosen))
     partner = np.zeros(len(chosen), np.int64)
-    balls = (chance, to_centre, radius, slack, rows, log_rows, common, log_common, outer)
-    scale = (outer.max(axis=0), room, step, tiny)
-    where = (kind, table, order)
-    in_parts(_boundary_masses, len(chosen), *where, *balls, *scale, chosen, worst, partner)
+    tails = (outer, outer.max(axis=0))
+    in_parts(_boundary_masses, len(chosen), places, balls, *tails, chosen, worst, partner)
     return worst, partner
 
 
 @njit(cache=True, nogil=True)
-def _ring_masses(
-    begin, end, chance, to_centre, radius, slack, rows, log_rows, common, log_common, most, room,
-    step, tiny, worst,
-):  # fmt: skip
+def _ring_masses(begin, end, balls, most, worst):
+    chance, to_centre, radius, slack, rows, log_rows, common, log_common, room, step, tiny = balls
     bins = len(most)
     tails = np.empty(bins)
     total = np.empty(bins)
@@ -184,26 +177,12 @@ def _ring_masses(
             worst[x] = max(worst[x], total[b] + rest)
 
 
-def ring_masses(
-    chance: FloatArray,
-    to_centre: FloatArray,
-    radius: float,
-    slack: float,
-    rows: FloatArray,
-    log_rows: FloatArray,
-    common: FloatArray,
-    log_common: FloatArray,
-    outer: FloatArray,
-    room: float,
-    step: float,
-    tiny: float,
-) -> FloatArray:
+def ring_masses(balls: Balls, outer: FloatArray) -> FloatArray:
     """Per record an upper bound on `boundary_masses` that looks at no second record.
 
     A record at most d from x is on the other side of a ball's edge only where the centre is
     farther than radius - d from x and nearer than radius + d.
     """
     worst = np.zeros(len(outer))
-    balls = (chance, to_centre, radius, slack, rows, log_rows, common, log_common)
-    in_parts(_ring_masses, len(outer), *balls, outer.max(axis=0), room, step, tiny, worst)
+    in_parts(_ring_masses, len(outer), balls, outer.max(axis=0), worst)
     return worst

@@ -1,19 +1,48 @@
-"""The log-Lipschitz closure of a table over all pairs, compiled."""
+"""Closure, violated pairs and scaling of a table that is cut into groups of outputs, compiled.
+
+Tables are (nodes, width); parts of a group and a tile, and pairs of parts, are those of
+compute/cut.py.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from panda_mdp.base.floored import Int32Array
 from panda_mdp.base.parts import in_parts
-from panda_mdp.compute.numba.compiling import njit
+from panda_mdp.compute.cut import BLOCK, Blocks, Cut
+from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import fill
 from panda_mdp.space.tiles import TILE
 
-BLOCK = 8
-"""Records of a tile that are compared with a row at once before each of them is."""
+SCALINGS = 8
+
+
+class Near(NamedTuple):
+    """Part a may be raised by the parts second[starts[a] : starts[a + 1]]."""
+
+    starts: IntArray
+    second: IntArray
+    between: FloatArray
+    """Their distance at least."""
+
+
+class Sources(NamedTuple):
+    """For every node the nodes that may raise it."""
+
+    above: FloatArray
+    """By which rows may lie above what they are now."""
+    margin: FloatArray
+    """Nats by which a row may fall before sources are missing from its list."""
+    length: IntArray
+    """Sources of a row; -1 where there is no list."""
+    partner: Int32Array
+    """(nodes, most)."""
+    exponent: Float32Array
+    """epsilon d of the partners."""
 
 
 @njit(cache=True, fastmath=True, error_model="numpy")
@@ -42,11 +71,11 @@ def _raise(source, row, factor):
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def _close(
-    first_turn, last_turn, z, out, active, epsilon, nats, margin, above, high, top, turns, count,
-    partner, exponents, kind, table, order, blocks, radius, slack, starts, nearby, others, between,
-):  # fmt: skip
-    records, outputs = z.shape
+def _close(first_turn, last_turn, z, out, active, epsilon, nats, sources, high, top, cut, near):
+    nodes, outputs = z.shape
+    starts, blocks, places, radius, slack, turns = cut
+    nearby, others, between = near
+    above, margin, count, partner, exponents = sources
     most = partner.shape[1]
     for turn in range(first_turn, last_turn):
         a = turns[turn]
@@ -56,14 +85,11 @@ def _close(
         for i in range(begin, starts[a + 1]):
             if not active[i]:
                 continue
-            row = out[i]
-            source = z[i]
-            for y in range(outputs):
-                row[y] = source[y]
             if count[i] < 0:
                 open_[i - begin] = True
                 some = True
                 continue
+            row = out[i]
             for k in range(count[i]):
                 source = z[partner[i, k]]
                 factor = np.exp(-np.float64(exponents[i, k]))
@@ -86,9 +112,9 @@ def _close(
                     of_row[y] = grow[i - begin] / source[y]
                 for y in range(outputs):
                     low[y] = max(low[y], of_row[y])
-        for near in range(nearby[a], nearby[a + 1]):
-            b = others[near]
-            distant = epsilon * between[near]
+        for pair in range(nearby[a], nearby[a + 1]):
+            b = others[pair]
+            distant = epsilon * between[pair]
             if distant >= nats or _ratio(high[b], low) <= np.exp(distant):
                 continue
             first = starts[b]
@@ -100,8 +126,7 @@ def _close(
                 if reach <= distant:
                     continue
                 row = out[i]
-                centre = records + blocks[b]
-                fill(kind, table, order, i, centre, records + blocks[b + 1], away)
+                fill(places, i, nodes + blocks[b], nodes + blocks[b + 1], away)
                 for block in range(blocks[b], blocks[b + 1]):
                     to_centre = away[block - blocks[b]]
                     nearest = to_centre - radius[block] - slack * (to_centre + radius[block])
@@ -112,7 +137,7 @@ def _close(
                         continue
                     left = first + BLOCK * (block - blocks[b])
                     right = min(left + BLOCK, last)
-                    fill(kind, table, order, i, left, right, distance)
+                    fill(places, i, left, right, distance)
                     for j in range(left, right):
                         exponent = epsilon * distance[j - left]
                         if exponent >= reach or j == i:
@@ -132,24 +157,6 @@ def _close(
                 count[i] = listed[i - begin]
 
 
-def close(z: Any, out: Any, active: Any, epsilon: float, nats: float, *arrays: Any) -> None:
-    """out_xy = max over the x' with epsilon d(x, x') < nats of z_x'y exp(-epsilon d(x, x')), for
-    the active records x; the rows of the others are left as they are.
-
-    `high` (tiles, m) bounds `above` times z in every tile: what a row lacks of that bounds how far
-    away a tile can raise it; `top` does the same for `BLOCK` records at a time, those of tile a
-    from blocks[a] on, which lie within `radius` of a centre: position K + block. `turns` are the
-    tiles in the order in which threads share them, and others[nearby[a]:nearby[a + 1]] those that
-    may raise tile a, at `between` at least. The other arguments are those of the loop above.
-
-    Rows of `partner` and `exponents`, epsilon d, (K, n) list the sources of a record, `count` of
-    them; where that is negative all records are looked at, and those are listed for which
-    above_x' z_x' exp(-epsilon d) comes within the record's `margin` of its row, unless they are
-    more than n.
-    """
-    in_parts(_close, len(arrays[-3]) - 1, z, out, active, epsilon, nats, *arrays)
-
-
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def _tops(begin, end, z, above, starts, blocks, top):
     for a in range(begin, end):
@@ -162,39 +169,176 @@ def _tops(begin, end, z, above, starts, blocks, top):
                 _raise(z[i], most, above[i])
 
 
-def tops(z: FloatArray, above: FloatArray, starts: IntArray, blocks: IntArray) -> FloatArray:
-    """The largest `above` times z of every output among the records of each block: (blocks, m)."""
-    top = np.empty((blocks[-1], z.shape[1]))
-    in_parts(_tops, len(starts) - 1, z, above, starts, blocks, top)
+def tops(z: FloatArray, above: FloatArray, cut: Blocks) -> FloatArray:
+    """The largest `above` times z of every output among the nodes of each block: (blocks, m)."""
+    top = np.empty((cut.blocks[-1], z.shape[1]))
+    in_parts(_tops, len(cut.starts) - 1, z, above, cut.starts, cut.blocks, top)
     return top
 
 
+def close(
+    z: FloatArray,
+    out: FloatArray,
+    active: BoolArray,
+    epsilon: float,
+    nats: float,
+    sources: Sources,
+    top: FloatArray,
+    cut: Blocks,
+    near: Near,
+) -> None:
+    """out_iy = max over the nodes j of i's group with epsilon d(i, j) < nats of z_jy
+    exp(-epsilon d(i, j)), for the active nodes i; the rows of the others are left as they are, and
+    `out` is given as z.
+
+    `top` bounds `above` times z for `BLOCK` nodes at a time: what a row lacks of that bounds how
+    far away a block, or a whole part, can raise it.
+
+    The nodes that have a list of sources go along it alone. For the others all nodes near are
+    looked at, and those are listed for which above_j z_j exp(-epsilon d) comes within the node's
+    `margin` of its row, unless they are more than the list takes.
+    """
+    high = np.maximum.reduceat(top, cut.blocks[:-1], axis=0) if len(top) else top
+    loop = (z, out, active, epsilon, nats, sources, high, top, cut, near)
+    in_parts(_close, len(cut.turns), *loop)
+
+
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def _replace(begin, end, rows, z, above, below, centred, sums):
-    for k in range(begin, end):
-        row = z[rows[k]]
-        high = above[rows[k]]
-        low = below[rows[k]]
-        if centred:
-            for y in range(len(row)):
-                row[y] = np.sqrt(high[y] / low[y])
-        else:
-            for y in range(len(row)):
-                row[y] = high[y]
-        total = 0.0
-        for y in range(len(row)):
-            total += row[y]
-        for y in range(len(row)):
-            row[y] /= total
-        sums[rows[k]] = total
+def _violated(begin, end, z, epsilon, nats, cut, near, reach, least_gain, partner, gain):
+    outputs = z.shape[1]
+    most = partner.shape[1]
+    starts, _, places, _, _, _ = cut
+    nearby, others, between = near
+    distance = np.empty(TILE)
+    for a in range(begin, end):
+        for pair in range(nearby[a], nearby[a + 1]):
+            b = others[pair]
+            within = min(reach[pair], nats)
+            if within <= epsilon * between[pair]:
+                continue
+            first = starts[b]
+            last = starts[b + 1]
+            for i in range(starts[a], starts[a + 1]):
+                fill(places, i, first, last, distance)
+                row = z[i]
+                for j in range(first, last):
+                    exponent = epsilon * distance[j - first]
+                    if j == i or exponent >= within:
+                        continue
+                    factor = np.float32(np.exp(-exponent))
+                    source = z[j]
+                    value = np.float32(0)
+                    for y in range(outputs):
+                        value += max(np.float32(0), factor * source[y] - row[y])
+                    if value > least_gain and value > gain[i, most - 1]:
+                        k = most - 1
+                        while k > 0 and gain[i, k - 1] < value:
+                            gain[i, k] = gain[i, k - 1]
+                            partner[i, k] = partner[i, k - 1]
+                            k -= 1
+                        gain[i, k] = value
+                        partner[i, k] = j
 
 
-def replace(
-    z: FloatArray, rows: IntArray, above: FloatArray, below: FloatArray | None = None
-) -> tuple[FloatArray, FloatArray]:
-    """z with some rows replaced by those of `above`, or by sqrt(above / below), scaled to sum 1,
-    and what the rows' sums were: 1 for those that stay."""
-    out, sums = z.copy(), np.ones(len(z))
-    low = above if below is None else below
-    in_parts(_replace, len(rows), rows, out, above, low, below is not None, sums)
-    return out, sums
+def violated(
+    z: Float32Array,
+    epsilon: float,
+    nats: float,
+    cut: Blocks,
+    near: Near,
+    reach: FloatArray,
+    most: int,
+    least_gain: float,
+) -> tuple[IntArray, FloatArray]:
+    """For every node the `most` partners whose constraint it misses by the most mass.
+
+    gain_ij = sum_y max(0, z_jy exp(-epsilon d) - z_iy), of pairs within `nats`; log ratios of the
+    paired parts go up to `reach`. Partners (nodes, most) are -1 where none exceeds `least_gain`.
+    """
+    partner = np.full((len(z), most), -1, np.int64)
+    gain = np.zeros((len(z), most))
+    loop = (z, epsilon, nats, cut, near, reach, least_gain, partner, gain)
+    in_parts(_violated, len(cut.starts) - 1, *loop)
+    return partner, gain
+
+
+@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+def _scale(begin, end, records, z, floors, there, group, start, part, total, sums, factors):
+    width = z.shape[1]
+    for n in range(begin, end):
+        r = records[n]
+        above = 0.0
+        for k in range(start[r], start[r + 1]):
+            row, floor, real = z[part[k]], floors[group[part[k]]], there[group[part[k]]]
+            for y in range(width):
+                above += real[y] * (row[y] - floor[y])
+        sums[r] = above + total
+        factor = 1 / sums[r]
+        # Without a floor that is all.
+        for _ in range(SCALINGS if total > 0.0 else 0):
+            mass = 0.0
+            freed = 0.0
+            for k in range(start[r], start[r + 1]):
+                row, floor, real = z[part[k]], floors[group[part[k]]], there[group[part[k]]]
+                for y in range(width):
+                    stays = real[y] if row[y] * factor > floor[y] else 0.0
+                    mass += stays * row[y]
+                    freed += stays * floor[y]
+            new = (1 - total + freed) / (mass if mass > 0 else 1.0)
+            still = abs(new / factor - 1) < 1e-14
+            factor = new
+            if still:
+                break
+        factors[r] = factor
+        for k in range(start[r], start[r + 1]):
+            row, floor, real = z[part[k]], floors[group[part[k]]], there[group[part[k]]]
+            for y in range(width):
+                row[y] = max(row[y] * (factor if real[y] > 0.0 else 1.0), floor[y])
+
+
+def scale(z: FloatArray, cut: Cut, records: IntArray) -> tuple[FloatArray, FloatArray]:
+    """z <- max(s z, floor) with the s, one for every record, for which its row sums to 1 over the
+    floor of all outputs, in place for some records, by position; what all rows summed to before,
+    and s, both 1 for the other records.
+
+    Each step takes the entries that s leaves above the floor to be those of the last.
+    """
+    sums, factors = np.ones(cut.domain.size), np.ones(cut.domain.size)
+    there = cut.exists.astype(np.float64)
+    rows = (z, cut.floors, there, cut.group, *cut.by_position, float(cut.floor.sum()))
+    in_parts(_scale, len(records), records, *rows, sums, factors)
+    return sums, factors
+
+
+@njit(cache=True, nogil=True)
+def _cover(begin, end, lifts, groups, position, epsilon, places, starts, between, inside):
+    tiles = len(starts) - 1
+    distance = np.empty(TILE)
+    for g in range(begin, end):
+        home = 0
+        for i in range(groups[g], groups[g + 1]):
+            if i == groups[g]:
+                home = 0
+            while position[i] >= starts[home + 1]:
+                home += 1
+            if lifts[i] <= 0.0:
+                continue
+            for b in range(tiles):
+                if epsilon * between[home, b] >= lifts[i]:
+                    continue
+                fill(places, position[i], starts[b], starts[b + 1], distance)
+                for p in range(starts[b], starts[b + 1]):
+                    if epsilon * distance[p - starts[b]] < lifts[i]:
+                        inside[g, p] = True
+
+
+def covered(lifts: FloatArray, cut: Cut, epsilon: float) -> BoolArray:
+    """Which positions some node of a group raises above the floor, (groups, K): those within
+    `lifts` nats of it."""
+    tiles = cut.domain.tiles
+    inside = np.zeros((len(cut.columns), cut.domain.size), np.bool_)
+    whole = Cut.whole(cut.domain, 1)
+    nodes = (lifts, cut.groups, cut.position, epsilon)
+    where = (whole.places, tiles.starts, tiles.between, inside)
+    in_parts(_cover, len(cut.columns), *nodes, *where)
+    return inside

@@ -1,18 +1,20 @@
 """Distances inside compiled loops: of records, for every metric of `panda_mdp.space.metrics`, and
-of rows of logarithms."""
+of rows of logarithms. Losses d(x, y)^power are computed from them as they are used; `places` hold
+the records then and, behind them, the outputs."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+from numba import prange
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.compute.numba.compiling import njit
-from panda_mdp.space.angular import Angular
+from panda_mdp.compute.numba import njit
 from panda_mdp.space.metrics import (
     EARTH_RADIUS_KM,
     SUM_TERMS,
+    Angular,
     Euclidean,
     Haversine,
     Matrix,
@@ -93,8 +95,9 @@ def _squares(table, i, j, sign):
 
 
 @njit(cache=True)
-def fill(kind, table, order, i, start, stop, out):
+def fill(places, i, start, stop, out):
     """out[j - start] = distance of positions i and j, for start <= j < stop."""
+    kind, table, order = places
     if kind == LOCAL_HAVERSINE:
         lat = table[0, i]
         lon = table[1, i]
@@ -124,18 +127,7 @@ def fill(kind, table, order, i, start, stop, out):
                 out[j - start] = EARTH_RADIUS_KM * (np.pi - 2 * np.arcsin(np.sqrt(min(b, 1.0))))
     elif kind == EUCLIDEAN:
         for j in range(start, stop):
-            total = 0.0
-            excess = 0.0
-            for first in range(0, table.shape[1], SUM_TERMS):
-                s = 0.0
-                for p in range(first, min(first + SUM_TERMS, table.shape[1])):
-                    t = table[i, p] - table[j, p]
-                    s += t * t
-                corrected = s - excess
-                raised = total + corrected
-                excess = (raised - total) - corrected
-                total = raised
-            out[j - start] = np.sqrt(total)
+            out[j - start] = np.sqrt(_squares(table, i, j, -1.0))
     elif kind == ANGULAR:
         for j in range(start, stop):
             out[j - start] = 2 * np.arctan2(
@@ -163,3 +155,55 @@ def largest_step(row, high, low):
     for y in range(len(row)):
         most = max(most, high[y] - row[y], row[y] - low[y])
     return most
+
+
+@njit(cache=True, parallel=True)
+def loss_pairs(places, records, first, second, power, out):
+    """out[n, k] = loss of record first[n] and output second[n, k]."""
+    for n in prange(len(first)):
+        one = np.empty(1)
+        for k in range(second.shape[1]):
+            at = records + second[n, k]
+            fill(places, first[n], at, at + 1, one)
+            out[n, k] = one[0] if power == 1.0 else one[0] ** power
+
+
+@njit(cache=True, parallel=True)
+def loss_sums(places, records, outputs, power, weights, out):
+    """out[w, y] = sum_x weights[w, x] loss(x, y), record by record."""
+    for y in prange(outputs):
+        row = np.empty(records)
+        fill(places, records + y, 0, records, row)
+        for w in range(len(weights)):
+            total = 0.0
+            for x in range(records):
+                total += weights[w, x] * (row[x] if power == 1.0 else row[x] ** power)
+            out[w, y] = total
+
+
+@njit(cache=True, parallel=True)
+def losses_above(places, records, power, starts, columns, values, floor, out):
+    """out[x] = sum over what row x stores of (value - floor) loss(x, column)."""
+    for x in prange(records):
+        one = np.empty(1)
+        total = 0.0
+        for k in range(starts[x], starts[x + 1]):
+            at = records + columns[k]
+            fill(places, x, at, at + 1, one)
+            loss = one[0] if power == 1.0 else one[0] ** power
+            total += (values[k] - floor[columns[k]]) * loss
+        out[x] = total
+
+
+@njit(cache=True, parallel=True)
+def least_losses(places, first, last, records, starts, power, out):
+    """out[x - first, g] = least loss of record x over the outputs starts[g] to starts[g + 1]."""
+    count = starts[-1]
+    for n in prange(last - first):
+        row = np.empty(count)
+        fill(places, first + n, records, records + count, row)
+        for g in range(len(starts) - 1):
+            least = np.inf
+            for y in range(starts[g], starts[g + 1]):
+                least = min(least, row[y])
+            out[n, g] = least if power == 1.0 else least**power

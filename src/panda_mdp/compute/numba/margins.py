@@ -1,9 +1,17 @@
-"""Safety margins over many pairs of records, compiled."""
+"""Safety margins over many pairs of records and the closure of budgets, compiled; and what the
+published code computes in their place, as it computes it, for `panda_paper.published` alone."""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.parts import in_parts
+from panda_mdp.compute.numba import njit
+
+BLOCK = 64
+"""Budgets between so many anchors stay in the cache."""
 
 
 @njit(cache=True)
@@ -236,4 +244,168 @@ def refine(
                     mass,
                 )
         out[k] = best
+    return out
+
+
+@njit(cache=True)
+def _middle(middle):
+    """The block on the diagonal through itself."""
+    for k in range(len(middle)):
+        for i in range(len(middle)):
+            first = middle[i, k]
+            for j in range(len(middle)):
+                middle[i, j] = min(middle[i, j], first + middle[k, j])
+
+
+@njit(cache=True, fastmath={"nnan"})
+def _relax(row, left, i, right, j0, j1):
+    """row[j] = min(row[j], left[k, i] + right[k, j]) for j0 <= j < j1, four k at a time.
+
+    There are no NaN, so minima become single instructions.
+    """
+    out = row[j0:j1]
+    steps = len(left) // 4 * 4
+    for k in range(0, steps, 4):
+        a, b, c, d = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
+        first, second = right[k][j0:j1], right[k + 1][j0:j1]
+        third, fourth = right[k + 2][j0:j1], right[k + 3][j0:j1]
+        for j in range(len(out)):
+            near, far = min(a + first[j], b + second[j]), min(c + third[j], d + fourth[j])
+            out[j] = min(out[j], near, far)
+    for k in range(steps, len(left)):
+        a, first = left[k, i], right[k][j0:j1]
+        for j in range(len(out)):
+            out[j] = min(out[j], a + first[j])
+
+
+@njit(cache=True, nogil=True)
+def _cross(begin, end, table, middle, k0, known, panel):
+    """panel[k, j]: from the block's records to all, by paths that end through the block."""
+    for block in range(begin, end):
+        j0 = block * BLOCK
+        j1 = min(len(table), j0 + BLOCK)
+        for k in range(len(middle)):
+            for j in range(j0, j1):
+                # Only one side of the diagonal is kept up to date.
+                known[k, j] = table[k0 + k, j] if j >= k0 else table[j, k0 + k]
+                panel[k, j] = known[k, j]
+        for k in range(len(middle)):
+            _relax(panel[k], middle, k, known, j0, j1)
+
+
+@njit(cache=True, nogil=True)
+def _others(begin, end, table, panel):
+    """Blocks on and above the diagonal, of some rows of blocks, through the block of the panel."""
+    size = len(table)
+    count = -(-size // BLOCK)
+    for turn in range(begin, end):
+        # Long rows and short ones in turn, so that parts take alike.
+        row = turn // 2 if turn % 2 == 0 else count - 1 - turn // 2
+        for j0 in range(row * BLOCK, size, BLOCK):
+            j1 = min(size, j0 + BLOCK)
+            for i in range(row * BLOCK, min(size, (row + 1) * BLOCK)):
+                _relax(table[i], panel, i, panel, j0, j1)
+
+
+@njit(cache=True, nogil=True)
+def _mirror(begin, end, table):
+    for block in range(begin, end):
+        for i in range(block * BLOCK, min(len(table), (block + 1) * BLOCK)):
+            for j in range(i):
+                table[i, j] = table[j, i]
+
+
+def close(table: FloatArray) -> None:
+    """Floyd and Warshall's shortest paths, in place, for a symmetric non-negative table.
+
+    Half of the table is computed, and the result is symmetric to the last bit.
+    """
+    size = len(table)
+    count = -(-size // BLOCK)
+    for k0 in range(0, size, BLOCK):
+        middle = table[k0 : k0 + BLOCK, k0 : k0 + BLOCK].copy()
+        _middle(middle)
+        panel = np.empty((len(middle), size))
+        in_parts(_cross, count, table, middle, k0, np.empty_like(panel), panel)
+        in_parts(_others, count, table, panel)
+    in_parts(_mirror, count, table)
+
+
+@njit(cache=True, parallel=True)
+def last_factor_leakage(w):
+    """log of the last factors of the two products between all rows of w (n, K), in nats.
+
+    The first product runs over records with w_i > w_j, the second over those with w_i <= w_j;
+    only the record with the largest index of each enters.
+    """
+    count, size = w.shape
+    out = np.zeros((count, count))
+    for i in prange(count):
+        for j in range(count):
+            if i == j:
+                continue
+            above, below = -1, -1
+            for k in range(size - 1, -1, -1):
+                if w[i, k] > w[j, k]:
+                    if above < 0:
+                        above = k
+                elif below < 0:
+                    below = k
+                if above >= 0 and below >= 0:
+                    break
+            total = 0.0
+            if above >= 0:
+                total += np.log(w[i, above] / w[j, above])
+            if below >= 0:
+                total += np.log((1.0 - w[i, below]) / (1.0 - w[j, below]))
+            out[i, j] = total
+    return out
+
+
+@njit(cache=True, parallel=True)
+def second_largest_margins(base, law, half_start, half, near_start, near, target):
+    """Margins between all anchors, (n, n), in nats, at least 0.
+
+    `base` holds max(0, eps - eps_bar) d between the records involved, `law[n]` the probability
+    of each of them to be the surrogate of anchor n. For every pair of records within half a radius
+    of the two anchors (`half`), candidate margins are those of records within a radius (`near`) of
+    them; the search goes up until the mass reaches `target`, and ends at the second largest at the
+    latest. Candidates that are exactly 0 are passed over.
+    """
+    count = len(half_start) - 1
+    out = np.zeros((count, count))
+    for n in prange(count):
+        for m in range(count):
+            if n == m:
+                continue
+            largest = 0.0
+            for p in range(half_start[n], half_start[n + 1]):
+                x = half[p]
+                for q in range(half_start[m], half_start[m + 1]):
+                    y = half[q]
+                    rows = near_start[x + 1] - near_start[x]
+                    columns = near_start[y + 1] - near_start[y]
+                    values = np.empty(rows * columns)
+                    masses = np.empty(rows * columns)
+                    nonzero = 0
+                    # The order of equal values: by column, then by row.
+                    for c in range(near_start[y], near_start[y + 1]):
+                        for r in range(near_start[x], near_start[x + 1]):
+                            value = base[near[r], near[c]] - base[x, y]
+                            if value != 0.0:
+                                values[nonzero] = value
+                                masses[nonzero] = law[n, near[r]] * law[m, near[c]]
+                                nonzero += 1
+                    if nonzero < 2:
+                        continue
+                    order = np.argsort(values[:nonzero], kind="mergesort")
+                    before = masses[order[0]]
+                    for k in range(1, nonzero):
+                        after = before + masses[order[k]]
+                        reached = after >= target and before <= target
+                        if reached or nonzero - k == 2:
+                            largest = max(largest, values[order[k]])
+                            break
+                        before = after
+            out[n, m] = largest
     return out

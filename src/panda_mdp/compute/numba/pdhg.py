@@ -1,4 +1,4 @@
-"""One iteration of the structured first-order method, compiled.
+"""The structured first-order method and the lower bound of its multipliers, compiled.
 
 Arrays are (records or edges) x outputs with outputs contiguous: the inner loops over outputs
 vectorise, threads take records in the primal pass and edges in the dual pass.
@@ -18,8 +18,8 @@ the edges within the block, adding up what they will tell their ends in the next
 multipliers, by far the most of all that is held, are read once, in order. The edges between
 blocks follow, and are gathered by the records.
 
-A record may be cut into several rows, each with some of its outputs (methods/optimal/lifted.py):
-only the sum over its outputs, and the price mu that keeps it at 1, is then taken over several rows.
+A record may be cut into several nodes, each with some of its outputs (methods/optimal/program.py):
+only the sum over its outputs, and the price mu that keeps it at 1, is then taken over several.
 
 Both passes are functions of their own that are compiled once, and called by the parallel loops with
 whole blocks: inlined into those they took half a minute to compile.
@@ -27,34 +27,67 @@ whole blocks: inlined into those they took half a minute to compile.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
+from panda_mdp.base.parts import in_parts
+from panda_mdp.compute.numba import njit
 
 F = np.float32
+UNIT_ROUNDOFF = 2.0**-53
 CHUNK = 32
 RECORDS = 1024
+PASSES = 60
 WIDTH = 512
 """Outputs that are taken at a time."""
 
 
+class Point(NamedTuple):
+    """Where an iteration stands."""
+
+    x: Float32Array
+    """(nodes, outputs): the scaled table."""
+    mu: Float32Array
+    """(records,): the prices of the rows' sums."""
+    u: Float32Array
+    """(edges, 2, outputs): the multipliers."""
+
+
+class Nodes(NamedTuple):
+    """What belongs to nodes and rows."""
+
+    cost: Float32Array
+    scale: Float32Array
+    owner: IntArray
+    """The row of every node."""
+    part_start: IntArray
+    part: IntArray
+    """The nodes of row r are part[part_start[r] : part_start[r + 1]]."""
+    stiff: Float32Array
+    """The step of entry (i, y) is 1 / (stiff_i + row_pull D_iy)."""
+    row_step: Float32Array
+
+
+class Edges(NamedTuple):
+    """The constrained pairs of nodes, sorted by their ends."""
+
+    ends: IntArray
+    growth: Float32Array
+    inside: IntArray
+    """The edges within blocks of nodes, those of block b from inside_start[b] on."""
+    inside_start: IntArray
+    across: IntArray
+    """The edges between blocks."""
+    across_start: IntArray
+    across_slot: IntArray
+    """Their slots (2 edge + side) by node."""
+
+
 @njit(cache=True, fastmath=True, error_model="numpy")
-def turn(
-    which,
-    begin,
-    end,
-    tell,
-    ends,
-    growth,
-    mid,
-    scale,
-    u,
-    u0,
-    adjoint,
-    dual_step,
-    keep,
-    pull,
-    measure,
-):
+def turn(which, begin, end, tell, edges, mid, scale, u, u0, adjoint, dual_step, keep, measure):
     """The dual steps of the edges which[begin:end], all outputs; their squared movement where that
     is measured. With `tell` the new multipliers are added to the adjoint at their ends.
 
@@ -63,6 +96,8 @@ def turn(
     most, so one division does. The loops over outputs have few enough streams for the compiler to
     prove them apart and vectorise; what they hand over lies in one buffer, at fixed places.
     """
+    ends, growth = edges.ends, edges.growth
+    pull = F(1) - keep
     outputs = mid.shape[1]
     new = np.empty(2 * WIDTH, np.float32)
     moved = 0.0
@@ -117,39 +152,21 @@ def turn(
 
 
 @njit(cache=True, fastmath=True, error_model="numpy")
-def move(
-    begin,
-    end,
-    x,
-    x0,
-    mid,
-    adjoint,
-    totals,
-    mu,
-    owner,
-    u,
-    cost,
-    scale,
-    across_start,
-    across_slot,
-    primal_step,
-    row_pull,
-    keep,
-    pull,
-    measure,
-):
+def move(begin, end, now, anchor, mid, adjoint, totals, nodes, edges, row_pull, keep, measure):
     """The primal steps of rows begin to end: `x`, `mid` and the rows' `totals`; their squared
     movement where that is measured."""
-    outputs = x.shape[1]
+    across_start, across_slot = edges.across_start, edges.across_slot
+    pull = F(1) - keep
+    outputs = now.x.shape[1]
     grad = np.empty(outputs, np.float32)
     moved = 0.0
     for i in range(begin, end):
-        price = mu[owner[i]]
-        stiff = primal_step[i]
-        cost_i = cost[i]
-        scale_i = scale[i]
-        x_i = x[i]
-        x0_i = x0[i]
+        price = now.mu[nodes.owner[i]]
+        stiff = nodes.stiff[i]
+        cost_i = nodes.cost[i]
+        scale_i = nodes.scale[i]
+        x_i = now.x[i]
+        x0_i = anchor.x[i]
         mid_i = mid[i]
         adjoint_i = adjoint[i]
         for y in range(outputs):
@@ -157,7 +174,7 @@ def move(
         for y in range(outputs):
             adjoint_i[y] = F(0)
         for k in range(across_start[i], across_start[i + 1]):
-            row = u[across_slot[k] >> 1, across_slot[k] & 1]
+            row = now.u[across_slot[k] >> 1, across_slot[k] & 1]
             for y in range(outputs):
                 grad[y] += row[y]
         for y in range(outputs):
@@ -178,54 +195,37 @@ def move(
     return moved
 
 
+@njit(cache=True, fastmath=True, error_model="numpy")
+def price(first, last, mu, mu0, totals, nodes, keep):
+    """The steps of the prices of rows first to last; their squared movement."""
+    square = 0.0
+    for r in range(first, last):
+        total = F(0)
+        for i in range(nodes.part_start[r], nodes.part_start[r + 1]):
+            total += totals[nodes.part[i]]
+        short = F(1) - total
+        square += nodes.row_step[r] * short * short
+        raised = mu[r] + nodes.row_step[r] * short
+        mu[r] = keep * (F(2) * raised - mu[r]) + (F(1) - keep) * mu0[r]
+    return square
+
+
 @njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
 def run(
-    steps,
-    done,
-    block,
-    x,
-    x0,
-    mid,
-    adjoint,
-    heard,
-    mu,
-    mu0,
-    u,
-    u0,
-    cost,
-    scale,
-    ends,
-    inside,
-    inside_start,
-    across,
-    across_start,
-    across_slot,
-    growth,
-    owner,
-    part_start,
-    part,
-    primal_step,
-    dual_step,
-    row_pull,
-    row_step,
-    moved,
+    steps, done, block, now, anchor, mid, adjoint, heard, nodes, edges, dual_step, row_pull, moved
 ):
-    """`steps` reflected Halpern iterations from the anchor (x0, mu0, u0); `done` were made before.
+    """`steps` reflected Halpern iterations from a point and its anchor; `done` were made before.
 
-    x, mu and u are updated in place. `moved` (3,) receives the squared, step-weighted movement of
-    x, mu and u in the last iteration: the fixed-point residual. The step of entry (i, y) is
-    1 / (primal_step_i + row_pull D_iy), that of an edge `dual_step`, of a record's sum `row_step`.
-    Rows are taken in blocks of `block`; `inside` are the edges within blocks, those of block b from
-    `inside_start[b]` on, `across` the edges between blocks, and `across_start`, `across_slot` their
-    slots (2 edge + side) by row. Row i belongs to record `owner[i]`, whose rows are
-    part[part_start[r] : part_start[r + 1]]. `adjoint` holds, between calls too, the multipliers of
-    the edges inside summed at their ends; unless they were `heard` it is added up first.
+    The point is updated in place. `moved` (3,) receives the squared, step-weighted movement of
+    x, mu and u in the last iteration: the fixed-point residual. The step of an edge is `dual_step`.
+    Nodes are taken in blocks of `block`. `adjoint` holds, between calls too, the multipliers of
+    the edges inside blocks summed at their ends; unless they were `heard` it is added up first.
     """
-    rows, outputs = x.shape
+    rows, outputs = now.x.shape
     blocks = (rows + block - 1) // block
-    records = len(mu)
+    records = len(now.mu)
     sums = (records + RECORDS - 1) // RECORDS
-    chunks = sums + (len(across) + CHUNK - 1) // CHUNK
+    chunks = sums + (len(edges.across) + CHUNK - 1) // CHUNK
     totals = np.zeros(rows, np.float32)
     squares = np.zeros((4, max(blocks, chunks)))
     if not heard:
@@ -233,16 +233,16 @@ def run(
             adjoint_i = adjoint[i]
             for y in range(outputs):
                 adjoint_i[y] = F(0)
-        for k in range(2 * len(inside)):
-            adjoint_i = adjoint[ends[inside[k >> 1], k & 1]]
-            row = u[inside[k >> 1], k & 1]
+        for k in range(2 * len(edges.inside)):
+            e = edges.inside[k >> 1]
+            adjoint_i = adjoint[edges.ends[e, k & 1]]
+            row = now.u[e, k & 1]
             for y in range(outputs):
                 adjoint_i[y] += row[y]
     # One parallel loop for both passes: each takes as long to compile as all that it calls.
     for half in range(2 * steps):
         step = half >> 1
         keep = F((done + step + 1.0) / (done + step + 2.0))
-        pull = F(1) - keep
         measure = step == steps - 1
         primal = half & 1 == 0
         # Chosen beforehand: with a branch in its argument the loop is compiled as a serial one.
@@ -251,34 +251,125 @@ def run(
             begin, end = 0, 0
             if primal:
                 squares[0, k] = move(
-                    k * block, min(rows, (k + 1) * block), x, x0, mid, adjoint, totals, mu, owner,
-                    u, cost, scale, across_start, across_slot, primal_step, row_pull, keep, pull,
-                    measure,
+                    k * block, min(rows, (k + 1) * block), now, anchor, mid, adjoint, totals,
+                    nodes, edges, row_pull, keep, measure,
                 )  # fmt: skip
                 # No other block reads the multipliers of these edges.
-                begin, end = inside_start[k], inside_start[k + 1]
+                begin, end = edges.inside_start[k], edges.inside_start[k + 1]
             elif k >= sums:
                 begin = (k - sums) * CHUNK
-                end = min(len(across), begin + CHUNK)
+                end = min(len(edges.across), begin + CHUNK)
             else:
-                square = 0.0
-                for r in range(k * RECORDS, min(records, (k + 1) * RECORDS)):
-                    total = F(0)
-                    for i in range(part_start[r], part_start[r + 1]):
-                        total += totals[part[i]]
-                    short = F(1) - total
-                    square += row_step[r] * short * short
-                    raised = mu[r] + row_step[r] * short
-                    mu[r] = keep * (F(2) * raised - mu[r]) + pull * mu0[r]
-                squares[1, k] = square
-            turned = turn(
-                inside if primal else across, begin, end, primal, ends, growth, mid, scale, u, u0,
-                adjoint, dual_step, keep, pull, measure,
+                first, last = k * RECORDS, min(records, (k + 1) * RECORDS)
+                squares[1, k] = price(first, last, now.mu, anchor.mu, totals, nodes, keep)
+            which = edges.inside if primal else edges.across
+            squares[2 if primal else 3, k] = turn(
+                which, begin, end, primal, edges, mid, nodes.scale, now.u, anchor.u, adjoint,
+                dual_step, keep, measure,
             )  # fmt: skip
-            squares[2 if primal else 3, k] = turned
     for part_of in range(3):
         moved[part_of] = 0.0
     for k in range(squares.shape[1]):
         moved[0] += squares[0, k]
         moved[1] += squares[1, k]
         moved[2] += squares[2, k] + squares[3, k]
+
+
+@njit(cache=True, inline="always")
+def _multiplier(own, other, growth, scale):
+    """A multiplier >= 0 of "own <= growth * other" read off the edge's dual pair.
+
+    On the polar cone's ray own = l, other = -growth l. Off it, any value >= 0 gives a valid bound;
+    the smaller of the two readings moves neither reduced cost further than the pair does.
+    """
+    return scale * max(0.0, min(own, -other / growth))
+
+
+@njit(cache=True, nogil=True)
+def _least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth, scale, least):
+    outputs = cost.shape[1]
+    h = np.empty(outputs)
+    size = np.empty(outputs)
+    for i in range(begin, end):
+        for y in range(outputs):
+            h[y] = cost[i, y]
+            size[y] = abs(cost[i, y])
+        for k in range(start[i], start[i + 1]):
+            edge = slot[k] >> 1
+            side = slot[k] & 1
+            own = u[edge, side]
+            other = u[edge, 1 - side]
+            own_inverse = inverse[i]
+            other_inverse = inverse[ends[edge, 1 - side]]
+            g = growth[edge]
+            for y in range(outputs):
+                mine = np.float64(own[y]) * np.float64(own_inverse[y])
+                theirs = np.float64(other[y]) * np.float64(other_inverse[y])
+                up = _multiplier(mine, theirs, g, scale)
+                down = g * _multiplier(theirs, mine, g, scale)
+                h[y] += up - down
+                size[y] += up + down
+        terms = 2.0 * (start[i + 1] - start[i]) + 6.0
+        low = np.inf
+        for y in range(outputs):
+            low = min(low, h[y] - terms * UNIT_ROUNDOFF * size[y])
+        least[i] = low
+
+
+def least_reduced_costs(
+    cost: FloatArray,
+    u: Float32Array,
+    inverse: FloatArray | Float32Array,
+    ends: IntArray,
+    start: IntArray,
+    slot: IntArray,
+    growth: FloatArray,
+    scale: float,
+) -> FloatArray:
+    """min_y of the reduced costs of every record, rounding errors subtracted.
+
+    For any multipliers l >= 0 of the constraints z_i <= g z_j (g an upper bound on exp(eps d)),
+    h_iy = cost_iy + sum over edges (l_ij - g l_ji) and every feasible z has
+    sum cost z >= sum_i min_y h_iy, because rows sum to 1. `inverse` takes the multipliers u of
+    the scaled problem back to the unscaled one.
+    """
+    least = np.empty(len(cost))
+    tables = (cost, u, inverse, ends, start, slot, growth, scale)
+    in_parts(_least_reduced_costs, len(cost), *tables, least)
+    return least
+
+
+@njit(cache=True, error_model="numpy")
+def onto_simplex(weights):
+    """max(weights - t, 0) with the t of every column for which it sums to 1 (Michelot 1986).
+
+    t lies above the largest weight less 1, so no weight below that is in the first active set; the
+    set shrinks until it is that of the answer.
+    """
+    rows, columns = weights.shape
+    shift = np.full(columns, -np.inf)
+    for i in range(rows):
+        for y in range(columns):
+            shift[y] = max(shift[y], weights[i, y] - 1.0)
+    before = np.full(columns, -1)
+    for _ in range(PASSES):
+        count = np.zeros(columns, np.int64)
+        total = np.zeros(columns)
+        for i in range(rows):
+            for y in range(columns):
+                if weights[i, y] > shift[y]:
+                    count[y] += 1
+                    total[y] += weights[i, y]
+        settled = True
+        for y in range(columns):
+            if count[y] != before[y]:
+                settled = False
+                before[y] = count[y]
+                shift[y] = (total[y] - 1.0) / max(1, count[y])
+        if settled:
+            break
+    near = np.empty_like(weights)
+    for i in range(rows):
+        for y in range(columns):
+            near[i, y] = max(weights[i, y] - shift[y], 0.0)
+    return near

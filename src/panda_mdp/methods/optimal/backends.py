@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.forks import threads_lost
-from panda_mdp.compute.backend import Backend, accelerator, default_backend
+from panda_mdp.compute.backend import Backend, accelerator
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import MethodError, MissingDependencyError
-from panda_mdp.methods.optimal import lifted
+from panda_mdp.methods.optimal.finish import SparseFinish
 from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.halpern import Halpern
-from panda_mdp.methods.optimal.lifted import Lifted, localised
+from panda_mdp.methods.optimal.halpern import GraphSolver
+from panda_mdp.methods.optimal.program import TilingTuning, tiling_for
 from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.problem import Problem
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-    from panda_mdp.methods.optimal.lifted_finish import LiftedFinish
-
 
 class Engine(ABC):
     """Makes the solver and the closure of one machine."""
 
     name: str
-    audit: Backend
-    """What computes the audits of this machine's tables."""
+    audit: Backend | None = None
+    """What computes the audits of this machine's tables; the default one where None."""
     compiles: bool = False
     """Whether what runs for the first time is compiled meanwhile, in every process anew."""
     extends_always: bool = False
@@ -40,20 +38,22 @@ class Engine(ABC):
     def closure(self, problem: Problem) -> Closure:
         """What closes tables of the problem over all pairs."""
 
+    def __init__(self, tiling: TilingTuning | None = None) -> None:
+        self.tiling = TilingTuning() if tiling is None else tiling
+
     @abstractmethod
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
         """What iterates on the problem, from a table or a start of its own."""
 
-    def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
-        """What makes sparse tables of a lifted solver's, with numba; None where there is none, or
-        tables are dense."""
-        if not isinstance(solver, Lifted) or default_backend() != "numba":
+    def finish(self, problem: Problem, solver: Any) -> SparseFinish | None:
+        """What makes sparse tables of a solver's on tiles; None where tables are dense."""
+        if solver.tiling.one or problem.outputs_count < self.tiling.least_outputs:
             return None
-        if problem.outputs_count < lifted.LEAST_OUTPUTS:
-            return None
-        from panda_mdp.methods.optimal.lifted_finish import LiftedFinish
+        return self._finish(problem, solver)
 
-        return LiftedFinish(problem, "numba")
+    @abstractmethod
+    def _finish(self, problem: Problem, solver: Any) -> SparseFinish:
+        """What makes sparse tables on this machine."""
 
     def note(self) -> str:
         """What will take its time before the first iteration; empty where nothing does."""
@@ -68,10 +68,10 @@ class CpuEngine(Engine):
     """All cores of this machine, compiled by numba."""
 
     name = "cpu"
-    audit = "numba"
     extends_always = True
 
-    def __init__(self) -> None:
+    def __init__(self, tiling: TilingTuning | None = None) -> None:
+        super().__init__(tiling)
         try:
             import numba  # noqa: F401
         except ImportError as error:
@@ -86,7 +86,7 @@ class CpuEngine(Engine):
             raise MethodError(msg)
 
     def note(self) -> str:
-        from panda_mdp.compute.numba.compiling import on_disk
+        from panda_mdp.compute.numba import on_disk
         from panda_mdp.compute.numba.pdhg import run
 
         return "" if on_disk(run) else "compiling once, about 10 s"
@@ -94,33 +94,30 @@ class CpuEngine(Engine):
     def closure(self, problem: Problem) -> Closure:
         return Closure(problem.domain)
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
-        from panda_mdp.methods.optimal.cpu_solver import READ_MULTIPLIERS, CpuSolver
-        from panda_mdp.methods.optimal.host_lifted import HostLifted
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
+        from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 
-        # Multipliers of tiles are no proof of a bound: graphs that may give one stay whole.
-        unread = 2 * graph.count * problem.outputs_count > READ_MULTIPLIERS
-        reached = localised(problem, graph, unread, lifted.HOST_NATS)
-        if reached is None:
-            return CpuSolver(problem, graph, warm_start(problem, graph) if start is None else start)
-        return HostLifted(problem, graph, start, reached)
+        tiling = tiling_for(problem, graph, self.tiling, host=True)
+        if start is None and tiling.one:
+            start = warm_start(problem, graph)
+        return CpuSolver(problem, graph, start, tiling, self.tiling)
 
-    def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
-        from panda_mdp.methods.optimal.host_lifted import HostLifted
-
-        if not isinstance(solver, HostLifted) or problem.outputs_count < lifted.LEAST_OUTPUTS:
-            return None
-        return solver.finish
+    def _finish(self, problem: Problem, solver: Any) -> SparseFinish:
+        finish: SparseFinish = solver.finish
+        return finish
 
 
 class JaxEngine(Engine):
-    """The devices that JAX sees, or those given; outputs are split over them."""
+    """The devices that JAX sees, or those given; outputs of dense tables are split over them."""
 
     name = "jax"
     audit = "jax"
     compiles = True
 
-    def __init__(self, devices: Sequence[Any] | None = None) -> None:
+    def __init__(
+        self, devices: Sequence[Any] | None = None, tiling: TilingTuning | None = None
+    ) -> None:
+        super().__init__(tiling)
         try:
             from panda_mdp.compute.jax.device import waking_mesh
         except ImportError as error:
@@ -138,28 +135,16 @@ class JaxEngine(Engine):
 
         return closure_for(problem.domain, self.mesh, problem.outputs_count)
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> Halpern | Lifted:
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
-        from panda_mdp.methods.optimal.lifted_solver import DeviceLifted, fits
 
-        reached = localised(problem, graph)
-        if reached is None:
-            first = warm_start(problem, graph) if start is None else start
-            return JaxSolver(problem, graph, first, self.mesh)
-        if fits(problem, self.mesh):
-            return DeviceLifted(problem, graph, start, reached, self.mesh)
+        tiling = tiling_for(problem, graph, self.tiling)
+        if start is None and tiling.one:
+            start = warm_start(problem, graph)
+        return JaxSolver(problem, graph, start, self.mesh, tiling, self.tiling)
 
-        def make(part: Problem, graph: Graph, start: FloatArray, owner: IntArray) -> JaxSolver:
-            return JaxSolver(part, graph, start, self.mesh, owner)
-
-        return Lifted(problem, graph, start, reached, make)
-
-    def finish(self, problem: Problem, solver: Halpern | Lifted) -> LiftedFinish | None:
-        from panda_mdp.compute.jax.device import measures
-
-        if not isinstance(solver, Lifted) or not measures(problem.domain.metric):
-            return super().finish(problem, solver)
-        from panda_mdp.methods.optimal.lifted_device import DeviceFinish
+    def _finish(self, problem: Problem, solver: Any) -> SparseFinish:
+        from panda_mdp.methods.optimal.jax_solver import DeviceFinish
 
         return DeviceFinish(problem, self.mesh)
 
@@ -174,10 +159,20 @@ class JaxEngine(Engine):
         return any_process(decision, self.mesh)
 
 
-def choose(backend: Literal["auto", "cpu", "jax"], devices: Sequence[Any] | None) -> Engine:
+Machine: TypeAlias = Literal["auto", "cpu", "jax"] | Engine
+"""What solves: the name of an engine, or one, such as `JaxEngine(devices)`."""
+
+
+def choose(machine: Machine) -> Engine:
     """The engine of a name; "auto" takes an accelerator where JAX sees one, else the CPU."""
-    if backend == "cpu":
-        return CpuEngine()
-    if backend == "jax" or devices is not None or accelerator():
-        return JaxEngine(devices)
+    if isinstance(machine, Engine):
+        return machine
+    if machine not in ("auto", "cpu", "jax"):
+        msg = (
+            f"backend is {machine!r}; it must be 'auto', 'cpu', 'jax' or an engine such as "
+            "JaxEngine(devices); solve_lp hands the LP to HiGHS"
+        )
+        raise MethodError(msg)
+    if machine == "jax" or (machine == "auto" and accelerator()):
+        return JaxEngine()
     return CpuEngine()

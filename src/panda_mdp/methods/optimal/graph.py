@@ -10,19 +10,22 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.threads import by_slices
-from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.space.domain import Domain
 
 PER_RECORD = 2
 """Pairs that are added for a record at a time."""
 LEAST_GAIN = 3e-5
 """Violations by less than this share of a row's mass are left to the repair."""
+SMALL_GAIN = 3e-6
+"""Of a row's mass, by which one group of outputs may miss a constraint before it is counted."""
 CONES = 12
 NEIGHBOURS = 16
 ALL_PAIRS_RECORDS = 40
@@ -47,10 +50,12 @@ class Graph:
         return Graph(np.concatenate([self.ends, ends]), np.concatenate([self.length, length]))
 
 
-def constraint_graph(domain: Domain, epsilon: float, cones: int = CONES) -> Graph:
+def constraint_graph(
+    domain: Domain, epsilon: float, cones: int = CONES, small: int = ALL_PAIRS_RECORDS
+) -> Graph:
     """Delaunay plus the nearest record in each cone for records in a plane, the pairs that imply
-    all others for road distance, else the nearest neighbours; all pairs for small domains."""
-    if domain.size <= ALL_PAIRS_RECORDS:
+    all others for road distance, else the nearest neighbours; all pairs up to `small` records."""
+    if domain.size <= small:
         return all_pairs(domain, epsilon)
     whole = _graph_of(domain, cones)
     short = epsilon * whole.length <= MAX_EXPONENT
@@ -132,20 +137,22 @@ def yao(points: FloatArray, cones: int, candidates: int = 48) -> IntArray:
 def missing_pairs(
     closure: Closure, graph: Graph, matrix: FloatArray, epsilon: float, most: int = PER_RECORD
 ) -> Graph:
-    """For every record the pairs outside the graph whose constraints `matrix` breaks the most.
+    """`broken_pairs` of a dense table."""
+    return broken_pairs(closure, graph, closure.start(matrix), epsilon, most)
+
+
+def broken_pairs(closure: Closure, graph: Graph, z: Any, epsilon: float, most: int) -> Graph:
+    """For every record the pairs outside the graph whose constraints a table of `closure` breaks
+    the most.
 
     Few at a time: every edge slows the solver, and one edge often mends its neighbours' breaks.
     """
-    partner, _ = closure.violated(closure.start(matrix), epsilon, most, LEAST_GAIN)
-    tiles = closure.tiles
-    first, column = np.nonzero(partner >= 0)
-    pairs = np.stack([tiles.order[first], tiles.order[partner[first, column]]], axis=1)
+    broken, _ = closure.broken(z, epsilon, NEAR_NATS, (SMALL_GAIN, LEAST_GAIN), most)
     size = closure.domain.size
-    pairs = distinct(pairs, size)
+    pairs = distinct(closure.order[broken], size)
     old = np.sort(graph.ends.min(axis=1) * size + graph.ends.max(axis=1))
     keys = pairs[:, 0] * size + pairs[:, 1]
     place = np.searchsorted(old, keys)
     known = place < len(old)
     known[known] = old[place[known]] == keys[known]
-    pairs = pairs[~known]
-    return _measured(closure.domain, pairs, epsilon)
+    return _measured(closure.domain, pairs[~known], epsilon)

@@ -13,21 +13,23 @@ and Yang 2024), restarted on the fixed-point residual, with the primal weight ba
 No matrix is formed; float32 throughout: what is certified is computed in float64 from whatever the
 iterates are.
 
-`Halpern` holds what all machines share; `cpu_solver` and `jax_solver` hold the arrays.
+`Halpern` holds the method, `GraphSolver` what all machines share for a program (program.py);
+`cpu_solver` and `jax_solver` hold the arrays.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, total_from_below
 from panda_mdp.methods.optimal.graph import Graph
+from panda_mdp.methods.optimal.program import Tiling, TilingTuning
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import BoundProof
 
@@ -46,38 +48,13 @@ SUFFICIENT, NECESSARY, ARTIFICIAL = 0.2, 0.8, 0.36
 
 
 class Halpern(ABC):
-    """Iterates on one problem; the graph can be extended while it runs."""
+    """The iteration, its restarts and its weight; a machine makes the steps."""
 
-    def __init__(self, problem: Problem, graph: Graph, start: FloatArray) -> None:
-        self.problem = problem
-        self.order = problem.domain.tiles.order
-        self.place = np.argsort(self.order)
+    def __init__(self) -> None:
         self.weight = START_WEIGHT
         self.iterations = 0
         self.residual = math.inf
         self._scale_anew = SCALE_ANEW
-        self._start(start)
-        self.graph = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
-        self.extend(graph)
-
-    def _start(self, start: FloatArray) -> None:
-        """Take over the problem's costs and a table to start from."""
-        cost = np.ascontiguousarray(self.problem.weighted_loss[self.order])
-        # Costs of order 1 make one starting weight fit all problems.
-        self.unit = float(cost.mean()) or 1.0
-        z = start[self.order]
-        scale = np.ascontiguousarray(root_scale(z))
-        self.scale_sums = scale.sum(axis=1)
-        self._begin(cost, scale, z)
-
-    @abstractmethod
-    def _begin(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
-        """Take over p c, the scale D and the starting table, along the order in space."""
-
-    @abstractmethod
-    def _connect(self, source: IntArray) -> None:
-        """Take over `graph`, `ends` and the rest; edge e continues old edge source[e], or none
-        where that is -1."""
 
     @abstractmethod
     def _anchor(self) -> None:
@@ -87,56 +64,13 @@ class Halpern(ABC):
     def _iterate(self, steps: int, since: int) -> float:
         """Make `steps` iterations, `since` after the anchor; the squared residual of the last."""
 
-    def _rescale(self) -> None:  # noqa: B027 - a machine need not
-        """Scale by the root of the current table where the machine can; a restart follows."""
+    @abstractmethod
+    def _rescale(self) -> None:
+        """Scale by the root of the current table; a restart follows."""
 
     @abstractmethod
     def _travel(self) -> tuple[float, float]:
         """Step-weighted squared distances of primal and dual from the anchor."""
-
-    @abstractmethod
-    def matrix(self) -> FloatArray:
-        """The current table in the domain's order: non-negative, rows near 1, nearly feasible."""
-
-    def table(self) -> FloatArray:
-        """`matrix` as the closure of the same machine takes it."""
-        return self.matrix()
-
-    @abstractmethod
-    def bound(self) -> float:
-        """A rigorous lower bound on the true problem's optimum from the current multipliers."""
-
-    def proof(self) -> BoundProof | None:
-        """What `bound` rests on, in the form that a file holds; None where it cannot be had."""
-        return None
-
-    def extend(self, graph: Graph) -> None:
-        """Constrain the edges of `graph` as well; what was reached so far is kept."""
-        known = self.graph.count
-        joined = self.graph.join(graph.ends, graph.length)
-        # Sides follow the order in space, so that an old edge keeps its two rows.
-        swap = self.place[joined.ends[:, 0]] > self.place[joined.ends[:, 1]]
-        ordered = np.where(swap[:, None], joined.ends[:, ::-1], joined.ends)
-        ends = self.place[ordered]
-        # Two sorted lists behind each other, as a rule: merged, not sorted.
-        along = np.argsort(ends[:, 0] * self.problem.size + ends[:, 1], kind="stable")
-        self.graph = Graph(ordered[along], joined.length[along])
-        self.ends = np.ascontiguousarray(ends[along])
-        exponent = self.problem.epsilon * self.graph.length
-        self.growth = np.exp(exponent)
-        # Upper bounds on exp(epsilon d): a looser constraint keeps the lower bound rigorous.
-        error = self.problem.domain.metric.relative_error + 4e-16
-        self.growth_above = np.exp(exponent * (1 + error)) * (1 + 1e-15)
-        vars(self).pop("incident", None)
-        count = np.bincount(self.ends.ravel(), minlength=self.problem.size)
-        self.degree: npt.NDArray[Any] = count
-        self._connect(np.where(along < known, along, -1))
-        self._restart()
-
-    @cached_property
-    def incident(self) -> tuple[IntArray, IntArray]:
-        """The edges of every record: `incidence`."""
-        return incidence(self.ends, self.problem.size)
 
     def _restart(self) -> None:
         self._anchor()
@@ -176,6 +110,81 @@ class Halpern(ABC):
         if primal > 1e-24 and dual > 1e-24:
             weight = math.sqrt(self.weight * math.sqrt(dual / primal))
             self.weight = min(max(weight, 1 / MOST_WEIGHT), MOST_WEIGHT)
+
+
+class GraphSolver(Halpern):
+    """Iterates on a problem's constraint graph, cut into tiles; what was reached is kept when pairs
+    are constrained that were not, or tiles see more."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        graph: Graph,
+        start: FloatArray | None,
+        tiling: Tiling | None = None,
+        tuning: TilingTuning | None = None,
+    ) -> None:
+        super().__init__()
+        self.problem, self.graph = problem, graph
+        self.tuning = TilingTuning() if tuning is None else tuning
+        self._begin(Tiling.whole(problem) if tiling is None else tiling, start)
+
+    tiling: Tiling
+
+    @abstractmethod
+    def _begin(self, tiling: Tiling, start: FloatArray | None) -> None:
+        """Build the arrays of a tiling, from a table K x m or a start of its own."""
+
+    def extend(self, graph: Graph) -> None:
+        """Constrain further pairs, in every tile that sees both ends."""
+        self.graph = self.graph.join(graph.ends, graph.length)
+        self._join(graph)
+
+    @abstractmethod
+    def _join(self, graph: Graph) -> None:
+        """Iterate on these edges of records as well."""
+
+    @abstractmethod
+    def _widen(self) -> None:
+        """Let tiles see farther, and go on from the current table."""
+
+    def grow(self, candidate: Any) -> None:
+        """See what the current table, `candidate` as a sparse one's, lacks, where that is done."""
+
+    @abstractmethod
+    def matrix(self) -> FloatArray:
+        """The current table, K x m: non-negative, rows near 1, nearly feasible; 0 outside tiles."""
+
+    def table(self) -> Any:
+        """`matrix` as the closure of dense tables on the same machine takes it."""
+        return self.matrix()
+
+    @abstractmethod
+    def least(self) -> FloatArray:
+        """The least reduced cost of every record over its nodes, rounding errors subtracted."""
+
+    def bound(self) -> float:
+        """A rigorous lower bound on the true problem's optimum from the current multipliers."""
+        inside, tiling, tuning = self.least(), self.tiling, self.tuning
+        outside = tiling.outside * (1 - 2 * UNIT_ROUNDOFF)
+        bound = total_from_below(np.minimum(inside, outside))
+        # Where plain costs outside are the least, seeing more would raise the bound.
+        limited = float(np.maximum(inside - outside, 0.0).sum())
+        if limited > tuning.limited * abs(bound) and tiling.nats < tuning.most_nats:
+            self._widen()
+        return bound
+
+    def proof(self) -> BoundProof | None:
+        """What `bound` rests on, in the form that a file holds; None where it cannot be had."""
+        return None
+
+
+def growths(problem: Problem, length: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """exp(epsilon d) of edges, and upper bounds on it: a looser constraint keeps a lower bound
+    rigorous."""
+    exponent = problem.epsilon * length
+    error = problem.domain.metric.relative_error + 4e-16
+    return np.exp(exponent), np.exp(exponent * (1 + error)) * (1 + 1e-15)
 
 
 def root_scale(z: npt.NDArray[Any]) -> npt.NDArray[Any]:

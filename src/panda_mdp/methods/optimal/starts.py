@@ -6,7 +6,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.methods.exponential import softmax
+from panda_mdp.methods.closed_forms import softmax
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
@@ -25,6 +25,13 @@ def one_floor(problem: Problem) -> FlooredRows:
     floor[problem.best_single_output] = TOTAL
     none = np.zeros(problem.size + 1, dtype=np.int64)
     return FlooredRows(floor, none, none[:0].astype(np.int32), none[:0])
+
+
+def cheapest_outputs(problem: Problem) -> FloatArray:
+    """Every record reports its cheapest output: the best table without any constraint."""
+    matrix = np.zeros((problem.size, problem.outputs_count))
+    matrix[np.arange(problem.size), problem.loss.argmin(axis=1)] = 1.0
+    return matrix
 
 
 def warm_start(problem: Problem, graph: Graph) -> FloatArray:

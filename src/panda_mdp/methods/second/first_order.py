@@ -18,23 +18,22 @@ import math
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.compute.numba.simplex import onto_simplex
+from panda_mdp.compute.numba.pdhg import onto_simplex
 from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.starts import warm_start
-from panda_mdp.methods.second.forms import CityForms
-from panda_mdp.methods.second.objectives import Objective
+from panda_mdp.methods.second.objectives import Forms, Objective
 from panda_mdp.problem import Problem
 
 
 class TradeOff(CpuSolver):
     """`CpuSolver` whose cost follows an objective's heaviest forms; without one, the same."""
 
-    _goal: Objective[CityForms] | None = None
+    _goal: Objective | None = None
     at = 0.0
 
-    def aim(self, goal: Objective[CityForms], at: float) -> None:
+    def aim(self, goal: Objective, at: float) -> None:
         """Minimise loss + `at` v from here on; where the forms are levelled, the loss with every
         form at most -`at`."""
         if self._goal is not goal:
@@ -42,7 +41,7 @@ class TradeOff(CpuSolver):
                 self._plain, self._plain64 = self._cost.copy(), self._cost64
                 self._own_degree = self.degree
             self._goal = goal
-            self._take(goal.forms.permuted(self.order))
+            self._take(goal.forms.permuted(self.program.record))
             values = self._forms.forward(self._table())
             self._w = np.zeros_like(values)
             if not goal.forms.levelled:
@@ -62,7 +61,7 @@ class TradeOff(CpuSolver):
             self._take(forms)
             self._restart()
 
-    def _take(self, forms: CityForms) -> None:
+    def _take(self, forms: Forms) -> None:
         self._forms = forms
         self._share = forms.shares()
         steep = forms.steepness(self._scale.astype(np.float64) ** 2 / self._share[:, None])
@@ -128,12 +127,8 @@ class TradeOff(CpuSolver):
         return np.asarray(np.maximum(self._x, 0) * self._scale, dtype=np.float64)
 
 
-class Recorder(CpuEngine):
-    """The cores of this machine; keeps the solver, so that a second objective can go on with it."""
-
-    made: TradeOff | None = None
+class TradeOffEngine(CpuEngine):
+    """The cores of this machine, with a solver that a second objective can go on with."""
 
     def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> TradeOff:
-        first = warm_start(problem, graph) if start is None else start
-        self.made = TradeOff(problem, graph, first)
-        return self.made
+        return TradeOff(problem, graph, warm_start(problem, graph) if start is None else start)

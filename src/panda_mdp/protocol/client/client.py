@@ -13,70 +13,53 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-import httpx
+from typing import Any, Self
 
 from panda_mdp.errors import (
     BudgetError,
-    LedgerError,
+    DomainError,
     NotForReleaseError,
     ProtocolError,
     ServerError,
     SignatureError,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.protocol.client import draws
-from panda_mdp.protocol.client.anchors import Rounds, pack_anchors
-from panda_mdp.protocol.client.cache import TableCache, check_signature
-from panda_mdp.protocol.client.plans import (
-    AnchorsPlan,
-    BallPlan,
-    EverywherePlan,
-    PandaPlan,
-    Plan,
-    TablePlan,
-    domain_of,
-)
+from panda_mdp.protocol.client.plans import BallPlan, PandaPlan, Plan, table_plan
 from panda_mdp.protocol.client.record import Record
-from panda_mdp.protocol.client.statements import Described, check_domain, read_statement
-from panda_mdp.protocol.client.trust import Pin, Trust, check_round, place_in
-from panda_mdp.protocol.client.wire import Wire
-from panda_mdp.protocol.ledger.allowance import Allowance, excess
-from panda_mdp.protocol.ledger.books import Books, Entry
-from panda_mdp.protocol.ledger.drawn import AnchorsDrawn, BallDrawn, Drawn
-from panda_mdp.protocol.ledger.ledger import Ledger
-from panda_mdp.protocol.messages.balls import any_ball, plain_rows
-from panda_mdp.protocol.messages.catalogue import DomainDetail
+from panda_mdp.protocol.client.rounds import AnchorsPlan
+from panda_mdp.protocol.client.trust import Pin, Trust, check_domain, check_heads, read_statement
+from panda_mdp.protocol.client.wire import Network, Wire, digest_of_file
+from panda_mdp.protocol.ledger.allowance import Allowance
+from panda_mdp.protocol.ledger.ledger import Books, Ledger
+from panda_mdp.protocol.ledger.vault import Drawn, Entry, file_lock
+from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
 from panda_mdp.protocol.messages.deployments import (
-    AnchorsDeployment,
-    BallDeployment,
-    BallRequest,
+    AnyDeployment,
+    Deployment,
     DeploymentList,
-    PandaDeployment,
-    deployment_info,
+    ReportAccepted,
+    ReportRequest,
 )
-from panda_mdp.protocol.messages.keys import Keyring
 from panda_mdp.protocol.messages.log import Log
-from panda_mdp.protocol.messages.reports import ReportAccepted, ReportRequest
 from panda_mdp.protocol.messages.service import ServiceInfo
-from panda_mdp.protocol.messages.signing import (
-    VerifyKey,
-    rows_bytes,
-    statement_bytes,
-    table_entry,
-)
-from panda_mdp.protocol.messages.types import new_id
+from panda_mdp.protocol.messages.signing import Keyring, VerifyKey
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.certificate import Expected
-from panda_mdp.table.everywhere import EverywhereMechanism
+from panda_mdp.table.decode import Expected
 
 STALE_S = 60.0
 """A plan that is older than this is compared with what is in force before something is sent."""
+LARGEST_FILE = 1 << 30
+PLANS: dict[str, Callable[[Any, Any], Plan]] = {
+    "table": table_plan,
+    "panda": PandaPlan.of,
+    "ball": BallPlan.of,
+    "anchors": AnchorsPlan.of,
+}
+"""How a deployment of each kind is checked."""
 
 
 @dataclass(frozen=True)
@@ -107,40 +90,26 @@ class Client:
         allowance: Allowance | None = None,
         *,
         key: VerifyKey | str | None = None,
-        timeout_s: float = 30.0,
         allow_plain_http: bool = False,
-        transport: httpx.BaseTransport | None = None,
+        network: Network | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.folder = Path(folder).expanduser()
         self.ledger = Ledger.open(self.folder, allowance, clock=clock)
-        self.trust = Trust(self.folder)
-        self.tables = TableCache(self.folder / "tables")
-        self._wire = Wire(
-            url,
-            token,
-            timeout_s=timeout_s,
-            allow_plain_http=allow_plain_http,
-            transport=transport,
-        )
+        self.wire = Wire(url, token, allow_plain_http=allow_plain_http, network=network)
+        self.trust = Trust(self.folder, self.server)
         self._given = VerifyKey.from_base64(key) if isinstance(key, str) else key
         self._key: Keyring | None = None
-        self._rounds = Rounds(self._wire, self.ledger, self.log)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close all connections."""
-        self._wire.close()
+        self.wire.close()
 
     def __repr__(self) -> str:
         return f"Client({self.server})"
@@ -148,25 +117,33 @@ class Client:
     @property
     def server(self) -> str:
         """The server's address."""
-        return self._wire.origin
+        return self.wire.origin
 
     @property
     def key(self) -> Keyring:
         """The operator's key (given, pinned from before, or pinned now), and those it certifies."""
         if self._key is None:
-            info: ServiceInfo = self._wire.get(ServiceInfo)
-            self._key = self.trust.keyring(self.server, info, self._given)
+            info: ServiceInfo = self.wire.get(ServiceInfo)
+            self._key = self.trust.keyring(info, self._given)
         return self._key
 
     def log(self) -> Log:
         """The server's log, checked: signed, whole, and a continuation of the one seen before."""
-        log: Log = self._wire.get(Log, "log")
-        self.trust.check_log(self.server, log, self.key)
+        log: Log = self.wire.get(Log, "log")
+        self.trust.check_log(log, self.key)
         return log
 
-    def deployments(self) -> list[Described]:
+    def compare_heads(self, text: str) -> int:
+        """How many heads, one a line, that others were shown are of the log that this client is
+        shown; raises `SignatureError` for another log."""
+        log, lines = self.log(), [line for line in text.splitlines() if line.strip()]
+        check_heads(lines, log, self.key)
+        self.trust.pin_log(log.head)
+        return len(lines)
+
+    def deployments(self) -> list[AnyDeployment]:
         """What the server offers. Nothing of it is checked yet."""
-        reply: DeploymentList = self._wire.get(DeploymentList, "deployments")
+        reply: DeploymentList = self.wire.get(DeploymentList, "deployments")
         return list(reply.deployments)
 
     def plan(
@@ -176,138 +153,82 @@ class Client:
         version: int | None = None,
         accept_update: bool = False,
         expected: Expected | None = None,
-    ) -> TablePlan | PandaPlan | BallPlan | AnchorsPlan:
+    ) -> Plan:
         """Fetch a deployment whole and check it: key, signatures, pinned version, audit, cost.
 
         `version` asks for one version of the table. `accept_update` takes another version than
         the one that was used before. `expected` is what the user knows from elsewhere. Raises
-        `BudgetError` where a release costs more than is allowed, before any record is known.
+        `BudgetError` where a release costs more than is allowed, before any record is known. The
+        result is the `Plan` of the deployment's kind.
         """
         # First, so that all deployments ask for the same things in the same order.
         key = self.key
-        info: Described = self._wire.get(deployment_info, "deployments", name)
+        info: AnyDeployment = self.wire.get(Deployment, "deployments", name)
         if info.name != name:
             msg = "the server described another deployment than the one that was asked for"
             raise ProtocolError(msg)
         stated = read_statement(info, key)
         log = self.log()
-        place = place_in(log, statement_bytes(name, info.statement), f"deployment {name}")
-        self.trust.check_statement(self.server, stated, place)
-        # The user's own: a limit that a server could set would tell it, by silence, who is near.
-        snap_km = self.ledger.allowance.snap_km
-        plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan
-        if isinstance(info, AnchorsDeployment):
-            check_round(log, name, info.round)
-            domain = self._domain(info.domain, None)
-            plan = AnchorsPlan.of(self.server, info, domain, snap_km)
-        else:
-            pin = Pin(info.table.name, info.table.version, info.table.sha256)
-            check_signature(info.table, key)
-            number = place_in(log, table_entry(info.table), f"table {info.table.name}")
-            self.trust.check_version(self.server, name, pin, version, accept_update, number)
-            if isinstance(info, BallDeployment):
-                domain = self._domain(info.domain, info.table.domain)
-                plan = BallPlan.of(self.server, info, domain, snap_km)
-            elif isinstance(info, PandaDeployment):
-                both = self.tables.get_panda(self._wire, info.table, key)
-                self._check_metric(both.problem.domain)
-                plan = PandaPlan.of(self.server, info, both, snap_km)
-                if (plan.cost.epsilon, plan.cost.delta) != (stated.epsilon, stated.delta):
-                    msg = "the file costs something else than its operator signed; do not report"
-                    raise SignatureError(msg)
-            else:
-                table = self.tables.get(self._wire, info.table, key)
-                if isinstance(table, EverywhereMechanism):
-                    plan = EverywherePlan.over(self.server, info, table)
-                else:
-                    plan = TablePlan.of(self.server, info, table, snap_km)
-                self._check_metric(plan.domain)
+        number = log.number_of(info.signed, f"deployment {name}")
+        self.trust.check_statement(stated, number)
+        log.check_round(name, info.open_round())
+        pin, table = None, info.table_in_force()
+        if table is not None:
+            table.verify(key)
+            place = log.number_of(table.signed, f"table {table.name}")
+            pin = Pin(table.name, table.version, table.sha256, place)
+            self.trust.check_version(name, pin, version, accept_update)
+        plan = PLANS[info.kind](self, info)
+        self._check_metric(plan.domain)
         check_domain(stated, plan.domain)
         if expected is not None:
             expected.check(plan.domain, plan.cost.epsilon)
         self._check_cost(plan)
-        if not isinstance(info, AnchorsDeployment):
-            self.trust.pin_version(self.server, name, pin, number)
-        self.trust.pin_statement(self.server, stated, place)
-        self.trust.pin_log(self.server, log.head)
+        self.trust.accept(stated, number, pin, log.head)
         return plan
 
-    def report(
-        self,
-        plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan,
-        record: Record,
-        *,
-        accept_no_guarantee: bool = False,
-        wait_s: float = 60.0,
-    ) -> Answer:
-        """Release one answer for a record: draw, charge durably, send.
+    @contextmanager
+    def file(self, info: TableInfo, suffix: str) -> Iterator[Path]:
+        """The file of a table, from disk or from the server, by its digest.
 
-        Within a period the same record gets the same answer, at no further cost and with nothing
-        sent. What got lost is sent again unchanged by calling this again, or by `retry`. Where the
-        ledger's rule is "fresh", every call draws and charges, after a `retry`. Raises
-        `BudgetError` before anything is drawn where the period has too little left. `wait_s` is
-        how long an anchors' round may take to be solved.
+        It counts as a table only after the audit that is made when it is read.
         """
-        if self.ledger.allowance.repeats == "fresh" or isinstance(plan, EverywherePlan):
-            # Whatever the record is now, so that a lost report does not tell whether it changed.
-            self.retry()
-        known = {pending.id for pending in self.ledger.pending(self.server)}
-        entry = self._enter(plan, record, accept_no_guarantee)
-        repeated = entry.state == "accepted"
-        if not repeated:
-            if isinstance(plan, BallPlan):
-                entry = self._finish_ball(plan, record, entry)
-            elif isinstance(plan, AnchorsPlan):
-                entry = self._rounds.finish(plan, record, entry, self.key, wait_s)
-            if entry.id in known or time.monotonic() - plan.made > STALE_S:
-                self._confirm(entry)
-            self._send(entry)
-        output = _output_of(entry)
-        free = Guarantee(0.0, 0.0, plan.cost.unit)
-        return Answer(
-            plan.name, output, plan.where(output), free if repeated else entry.cost, repeated
-        )
+        folder = self.folder / "tables"
+        folder.mkdir(parents=True, exist_ok=True)
+        path, part = folder / f"{info.sha256}{suffix}", folder / f"{info.sha256}.part"
+        # Two processes that want the same table fetch it once.
+        with file_lock(folder / f"{info.sha256}.lock", timeout_s=600.0):
+            if not (path.exists() and digest_of_file(path) == info.sha256):
+                self._fetch(info, part)
+                part.replace(path)
+            yield path
 
-    def join(self, plan: AnchorsPlan, record: Record, *, accept_no_guarantee: bool = False) -> None:
-        """Draw anchors and upload them to the open round; `report` goes on when it is solved."""
-        entry = self._enter(plan, record, accept_no_guarantee)
-        if entry.state != "accepted":
-            self._rounds.upload(plan, entry)
-
-    def retry(self) -> tuple[int, int]:
-        """Send again what was charged and not accepted: how many were accepted, how many remain.
-
-        Needs no record: what is sent was drawn before. Entries that wait for a ball or a round
-        need `report`. What a server refuses for good is given up after its period.
-        """
-        accepted = remaining = 0
-        with self.ledger.books() as books:
-            running = books.period
-        for entry in self.ledger.pending(self.server):
-            if entry.drawn(Drawn).output is None:
-                remaining += entry.period == running
-                if entry.period < running:
-                    self.ledger.settle(entry, "given_up")
-                continue
-            try:
-                self._confirm(entry)
-                self._send(entry)
-                accepted += 1
-            except ServerError as error:
-                if error.status in (404, 409, 422) and entry.period < running:
-                    self.ledger.settle(entry, "given_up")
-                else:
-                    remaining += 1
-        return accepted, remaining
-
-    def _domain(self, name: str, fingerprint: str | None) -> Domain:
-        detail: DomainDetail = self._wire.get(DomainDetail, "domains", name)
-        domain = domain_of(detail)
-        if fingerprint is not None and domain.fingerprint != fingerprint:
-            msg = "the deployment's domain is not the one that its table was signed for"
+    def _fetch(self, info: TableInfo, part: Path) -> None:
+        if info.size_bytes > LARGEST_FILE:
+            msg = f"the table has {info.size_bytes} bytes; this client takes up to {LARGEST_FILE}"
             raise ProtocolError(msg)
-        self._check_metric(domain)
-        return domain
+        address = ("tables", info.name, str(info.version), "file")
+        if not self.wire.download(part, info.size_bytes, info.sha256, *address):
+            # A broken start must not spoil every later attempt.
+            part.unlink()
+            msg = (
+                f"the file of table {info.name} version {info.version} is not the one that was "
+                "signed; it was damaged or changed on the way: fetch it again"
+            )
+            raise SignatureError(msg)
+
+    def domain(self, name: str) -> Domain:
+        """A domain of the server, whole, checked as any other, with its fingerprint."""
+        detail: DomainDetail = self.wire.get(DomainDetail, "domains", name)
+        try:
+            made = detail.domain()
+        except (DomainError, ValueError) as error:
+            msg = f"the server's domain cannot be used: {error}"
+            raise ProtocolError(msg) from None
+        if made.fingerprint != detail.fingerprint:
+            msg = "the server's domain is not the one of its fingerprint; fetch it again"
+            raise ProtocolError(msg)
+        return made
 
     def _check_metric(self, domain: Domain) -> None:
         kind, allowed = domain.metric.kind, self.ledger.allowance.metrics
@@ -322,162 +243,135 @@ class Client:
         if plan.guarantee is None:
             # Refused by `report` unless accepted there by name.
             return
-        why = excess(self.ledger.allowance, [], plan.cost)
+        why = self.ledger.allowance.excess([], plan.cost)
         if why is not None:
             msg = f"{why}: choose another deployment or allow more"
             raise BudgetError(msg)
 
-    def _enter(
-        self, plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan, record: Record, accept: bool
-    ) -> Entry:
+    def report(
+        self,
+        plan: Plan,
+        record: Record,
+        *,
+        accept_no_guarantee: bool = False,
+        wait_s: float = 60.0,
+    ) -> Answer:
+        """Release one answer for a record: draw, charge durably, send.
+
+        Within a period the same record gets the same answer, at no further cost and with nothing
+        sent. What got lost is sent again unchanged by calling this again, or by `retry`. Where the
+        ledger's rule is "fresh", every call draws and charges, after a `retry`. Raises
+        `BudgetError` before anything is drawn where the period has too little left. `wait_s` is
+        how long an anchors' round may take to be solved.
+        """
+        if plan.always_fresh or self.ledger.allowance.repeats == "fresh":
+            # Whatever the record is now, so that a lost report does not tell whether it changed.
+            self.retry()
+        begun = {pending.id for pending in self.ledger.pending(self.server)}
+        entry = self._enter(plan, record, accept_no_guarantee)
+        repeated = entry.state == "accepted"
+        if not repeated:
+            entry = plan.finish(self, record, entry, wait_s)
+            if entry.id in begun or time.monotonic() - plan.made > STALE_S:
+                self._confirm(entry)
+            self._send(entry)
+        cost = Guarantee(0.0, 0.0, plan.cost.unit) if repeated else entry.cost
+        return Answer(plan.name, entry.output, plan.where(entry.output), cost, repeated)
+
+    def join(self, plan: AnchorsPlan, record: Record, *, accept_no_guarantee: bool = False) -> None:
+        """Draw anchors and upload them to the open round; `report` goes on when it is solved."""
+        entry = self._enter(plan, record, accept_no_guarantee)
+        if entry.state != "accepted":
+            plan.upload(self, entry)
+
+    def retry(self) -> tuple[int, int]:
+        """Send again what was charged and not accepted: how many were accepted, how many remain.
+
+        Needs no record: what is sent was drawn before. Entries that wait for a ball or a round
+        need `report`. What a server refuses for good is given up after its period.
+        """
+        accepted = remaining = 0
+        with self.ledger.books() as books:
+            running, pending = books.period, books.pending(self.server)
+        for entry in pending:
+            ended = entry.period < running
+            try:
+                if entry.drawn(Drawn).output is not None:
+                    self._confirm(entry)
+                    self._send(entry)
+                    accepted += 1
+                    continue
+            except ServerError as error:
+                ended = ended and error.status in (404, 409, 422)
+            if ended:
+                self.ledger.settle(entry, "given_up")
+            else:
+                remaining += 1
+        return accepted, remaining
+
+    def _enter(self, plan: Plan, record: Record, accept_no_guarantee: bool) -> Entry:
         """The entry of a record: found, or drawn and charged, in one exclusive transaction."""
         if plan.server != self.server:
             msg = "the plan is of another server; make it with this client"
             raise ProtocolError(msg)
-        if not self._wire.has_token:
+        if not self.wire.has_token:
             msg = "reports need a token; give the client the one that the operator issued"
             raise ProtocolError(msg)
         if not plan.open:
             msg = f"deployment {plan.name} is closed and takes no reports"
             raise ProtocolError(msg)
-        if plan.guarantee is None and not accept:
-            why = "; ".join(getattr(plan, "reasons", ())) or "none could be proved"
+        if plan.guarantee is None and not accept_no_guarantee:
+            why = "; ".join(plan.reasons) or "none could be proved"
             msg = (
                 f"deployment {plan.name} has no guarantee ({why}); accept_no_guarantee=True "
                 "releases all the same, and spends everything that is left of the period"
             )
             raise NotForReleaseError(msg)
         with self.ledger.books() as books:
-            memo = None
-            if isinstance(plan, EverywherePlan):
-                return self._draw_and_charge(plan, record, books, memo, accept)
-            # With fresh draws, only what has a second step is looked up, to be finished.
-            if books.allowance.repeats == "same" or not isinstance(plan, TablePlan | PandaPlan):
-                memo = draws.memo_of(record, plan, books)
-                entry = books.find(memo)
-                if entry is not None and _still_valid(entry, plan):
+            memo = _memo(plan, record, books)
+            entry = None if memo is None else books.find(memo)
+            if entry is not None:
+                if plan.still_valid(entry):
                     return entry
-                if entry is not None:
-                    books.settle(entry, "given_up")
-            return self._draw_and_charge(plan, record, books, memo, accept)
-
-    def _draw_and_charge(
-        self,
-        plan: TablePlan | PandaPlan | BallPlan | AnchorsPlan,
-        record: Record,
-        books: Books,
-        memo: bytes | None,
-        accept: bool,
-    ) -> Entry:
-        # Before the draw: what is refused must not depend on what was drawn.
-        unproved = accept and plan.guarantee is None
-        books.check(plan.account, plan.cost, unproved)
-        if isinstance(plan, AnchorsPlan):
-            _check_one_set(plan, books)
-        content: Drawn
-        report, version = new_id(), plan.version
-        if isinstance(plan, TablePlan):
-            output = draws.draw_output(record, plan)
-            content = Drawn(report=report, version=version, table=plan.sha256, output=output)
-        elif isinstance(plan, PandaPlan):
-            output = draws.draw_both_phases(record, plan)
-            content = Drawn(report=report, version=version, table=plan.sha256, output=output)
-        elif isinstance(plan, BallPlan):
-            ball, centre = new_id(), draws.draw_centre(record, plan)
-            content = BallDrawn(
-                report=report, version=version, table=plan.sha256, ball=ball, centre=centre
-            )
-        else:
-            anchors = pack_anchors(draws.draw_anchors(record, plan), plan.domain.size)
-            content = AnchorsDrawn(report=report, version=version, anchors=anchors)
-        return books.charge(
-            plan.account,
-            self.server,
-            plan.name,
-            plan.cost,
-            content,
-            memo=memo,
-            size=plan.box_bytes,
-            accept_no_guarantee=unproved,
-        )
-
-    def _finish_ball(self, plan: BallPlan, record: Record, entry: Entry) -> Entry:
-        content = entry.drawn(BallDrawn)
-        if content.output is not None:
-            return entry
-        message = BallRequest(id=content.ball, centre=content.centre, compact=True)
-        rows = plain_rows(self._wire.post(any_ball, message, "deployments", plan.name, "balls"))
-        signed = rows_bytes(
-            plan.name, rows.version, "records", rows.records, rows.outputs, rows.weights
-        )
-        self.key.verify(signed, rows.signature)
-        # The limits of a deployment may have changed since, and its version with them.
-        if rows.version not in (content.version, plan.version):
-            msg = f"the server sent rows of version {rows.version}; make the plan again"
-            raise ProtocolError(msg)
-        weights = plan.check(content.centre, rows)
-        return self._rounds.draw_once(
-            record, plan.domain, entry, rows.records, weights, rows.outputs
-        )
+                books.settle(entry, "given_up")
+            charge = plan.charge(accept_no_guarantee)
+            # Before the draw: what is refused must not depend on what was drawn.
+            books.check(charge)
+            plan.check_draw(books)
+            return books.charge(charge, plan.draw(record), plan.box_bytes, memo)
 
     def _confirm(self, entry: Entry) -> None:
-        """Raise where what was drawn from is not in force any more. The report does not name it."""
-        info: Described = self._wire.get(deployment_info, "deployments", entry.deployment)
-        if isinstance(info, AnchorsDeployment):
-            # Whoever has rows of the round in force may report, and nobody else.
-            return
-        drawn = entry.drawn(Drawn)
-        if not _of_table(drawn, info.version, info.table.sha256):
+        """Raise where what was drawn from is not in force any more. The report does not name it;
+        for rounds of anchors, whoever has rows of the round in force may report."""
+        name = entry.charge.deployment
+        info: AnyDeployment = self.wire.get(Deployment, "deployments", name)
+        table = info.table_in_force()
+        if entry.drawn(Drawn).table != (None if table is None else table.sha256):
             msg = (
-                f"deployment {entry.deployment} uses another table since this report was drawn; it "
-                "is not sent, and its cost stands: report again with a new plan"
+                f"deployment {name} uses another table since this report was drawn; it is not "
+                "sent, and its cost stands: report again with a new plan"
             )
             raise ServerError(msg, code="wrong_version", status=409)
 
     def _send(self, entry: Entry) -> None:
         drawn = entry.drawn(Drawn)
-        message = ReportRequest(id=drawn.report, table=drawn.table, output=_output_of(entry))
-        answer = self._wire.post(
-            ReportAccepted, message, "deployments", entry.deployment, "reports"
-        )
+        message = ReportRequest(id=drawn.report, table=drawn.table, output=entry.output)
+        address = ("deployments", entry.charge.deployment, "reports")
+        answer: ReportAccepted = self.wire.post(ReportAccepted, message, *address)
         if answer.id != message.id:
             msg = "the server accepted another report than the one that was sent"
             raise ProtocolError(msg)
         self.ledger.settle(entry, "accepted")
 
 
-def _still_valid(entry: Entry, plan: Plan) -> bool:
-    """Whether an entry answers for a plan: it was accepted, or can still be."""
-    if entry.content is None:
-        return False
-    if entry.state == "accepted" or isinstance(plan, AnchorsPlan):
-        return True
-    return _of_table(entry.content, plan.version, plan.sha256)
-
-
-def _of_table(drawn: Drawn, version: int, sha256: str | None) -> bool:
-    """Whether something was drawn from the table in force. A version also changes with the limits,
-    which are nothing that a draw depends on; earlier versions of this library noted it alone."""
-    if drawn.table is None or sha256 is None:
-        return drawn.version == version
-    return drawn.table == sha256
-
-
-def _output_of(entry: Entry) -> int:
-    output = entry.drawn(Drawn).output
-    if output is None:
-        msg = "an entry of the ledger has no output yet; report again"
-        raise LedgerError(msg)
-    return output
-
-
-def _check_one_set(plan: AnchorsPlan, books: Books) -> None:
-    """Refuse a second anchor set for a round, which the server would read and not take."""
-    for entry in books.pending(plan.server):
-        same = entry.deployment == plan.name and isinstance(entry.content, AnchorsDrawn)
-        if same and entry.drawn(AnchorsDrawn).round == plan.round is not None:
-            msg = (
-                f"another record's anchors are in round {plan.round} already, and a round takes "
-                "one set of a user; finish that report or wait for the next round"
-            )
-            raise ProtocolError(msg)
+def _memo(plan: Plan, record: Record, books: Books) -> bytes | None:
+    """The keyed hash that a record's answer is found by, or None where each report draws anew."""
+    fresh = plan.always_fresh or books.allowance.repeats == "fresh"
+    if fresh and not plan.second_step:
+        return None
+    context = {
+        "server": plan.server,
+        "deployment": plan.name,
+        "domain": plan.domain.fingerprint,
+    }
+    return record.unseal(plan.domain, lambda index: books.memo(index, context))

@@ -1,4 +1,4 @@
-"""A deployment that a client has checked: what it draws from and what a release costs.
+"""A deployment that a client has checked: what it draws from, how a report is finished, its cost.
 
 A plan is made from public things alone and before the record is known, so nothing that is fetched
 for it can depend on the record. Its `cost` is the client's own reckoning, not the server's claim:
@@ -6,83 +6,117 @@ for it can depend on the record. Its `cost` is the client's own reckoning, not t
     table     epsilon of the table, audited over all pairs, or over every point of its area
     panda     (epsilon, delta) of the file, both phases accounted for over all pairs
     ball      (epsilon_1 + 2 epsilon_2, delta): centres audited, radius exact, rows audited later
-    anchors   (epsilon, delta) where the certificate over all pairs holds; otherwise no guarantee
+    anchors   (epsilon, delta) where the certificate over all pairs holds (`rounds`)
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
-from panda_mdp.base.floored import FlooredRows, owned
-from panda_mdp.base.sealing import Failed, attempt
-from panda_mdp.compute.rate import LOG_ERROR
-from panda_mdp.errors import DomainError, MethodError, ProtocolError
-from panda_mdp.loss import distance_loss
-from panda_mdp.panda.options import Options
+from panda_mdp.base.arrays import IntArray, frozen
+from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.sealing import sealed
+from panda_mdp.errors import ProtocolError, SignatureError
+from panda_mdp.panda.balls import BallAnchors
+from panda_mdp.panda.centres import BallLaw
+from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.panda.selection.ball import BallAnchors
-from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
-from panda_mdp.panda.selection.centres import BallLaw
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee, compose
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.problem import Problem
 from panda_mdp.protocol.client.record import (
     Record,
     Snapping,
+    draw_column,
+    draw_nearest,
     seal_index,
     seal_place,
     seal_point,
 )
 from panda_mdp.protocol.ledger.allowance import account_of
-from panda_mdp.protocol.messages.catalogue import DomainDetail
+from panda_mdp.protocol.ledger.ledger import Books
+from panda_mdp.protocol.ledger.vault import BallDrawn, Charge, Drawn, Entry
+from panda_mdp.protocol.messages.catalogue import TableInfo
 from panda_mdp.protocol.messages.deployments import (
-    AnchorsDeployment,
+    AnyDeployment,
     BallDeployment,
+    BallRequest,
     BallRows,
     PandaDeployment,
-    RoundRows,
-    SelectionInfo,
     TableDeployment,
 )
+from panda_mdp.protocol.messages.signing import rows_bytes
+from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
+from panda_mdp.table.decode import load_mechanism
 from panda_mdp.table.everywhere import EverywhereMechanism
-from panda_mdp.table.pmdc.compact import CompactTable
+from panda_mdp.table.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from panda_mdp.protocol.client.client import Client
 
 BOX_BYTES = 512
 """Room in the ledger for what is drawn and sent, apart from anchors."""
-NEAREST_SLACK = {"matrix": 4e-9}
-"""How far d(x, s(x')) <= 2 d(x, x') may be off, relatively: see `panda.schemes.ball_scheme`."""
-BUDGET_ERROR = 1e-12
-"""Relative and absolute; budgets are trimmed by ten times as much (`panda.plan.TRIM`)."""
+MOST_WRITTEN_OUT = 1 << 25
+"""Weights of a table whose rows are looked up in one array."""
+Facts = list[tuple[str, object]]
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What all deployments share."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Plan(ABC):
+    """What all deployments share: the client knows this and no kind of them."""
 
     server: str
     name: str
     version: int
     open: bool
     domain: Domain
-    outputs: IntArray
     cost: Guarantee
     """What one release costs: everything that is sent about one record, anchors included."""
     snap_km: float
-    sha256: str | None = field(default=None, kw_only=True)
+    sha256: str | None = None
     """Of the table that reports are drawn from, as the log has it; None for rounds of anchors."""
-    made: float = field(default_factory=time.monotonic, kw_only=True)
+    reasons: tuple[str, ...] = ()
+    """Why there is no guarantee; empty where there is one."""
+    made: float = field(default_factory=time.monotonic)
     """When, on this process's clock."""
 
-    @property
-    def account(self) -> str:
-        """The account of the ledger that is charged."""
-        return account_of(self.domain)
+    always_fresh: ClassVar[bool] = False
+    """Whether every report draws and pays, whatever the ledger's rule for repeats is."""
+    second_step: ClassVar[bool] = False
+    """Whether the output is drawn from what the server sends back: what was begun is found again
+    and finished, also where every report draws anew."""
+
+    @abstractmethod
+    def draw(self, record: Record) -> Drawn:
+        """What is charged and sent first, drawn for a record."""
+
+    def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
+        """The entry with its output, asked for where the first draw was not the output."""
+        del client, record, wait_s
+        return entry
+
+    def check_draw(self, books: Books) -> None:
+        """Raise where nothing may be drawn now, whatever the record is."""
+        del books
+
+    @abstractmethod
+    def facts(self) -> Facts:
+        """What a person is shown of it, beside its cost."""
+
+    def still_valid(self, entry: Entry) -> bool:
+        """Whether an entry answers for this plan: it was accepted, or can still be."""
+        drawn = entry.content
+        return drawn is not None and (entry.state == "accepted" or drawn.table == self.sha256)
+
+    def charge(self, accept_no_guarantee: bool = False) -> Charge:
+        """What the ledger is charged for one release."""
+        unproved = accept_no_guarantee and self.guarantee is None
+        return Charge(account_of(self.domain), self.server, self.name, self.cost, unproved)
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -99,22 +133,15 @@ class Plan:
         """Bytes that an entry of the ledger takes, the same for every record."""
         return BOX_BYTES
 
+    @sealed
     def place(self, lat: float, lon: float) -> Record:
         """The record nearest to a place; `SnapError` beyond `snap_km`. Stays in memory."""
-        sealed = attempt(seal_place, self.domain, lat, lon, self.snap_km)
-        # The frame of the error below must not show the place.
-        del lat, lon
-        if isinstance(sealed, Failed):
-            raise sealed.error()
-        return sealed
+        return seal_place(self.domain, lat, lon, self.snap_km)
 
+    @sealed
     def record(self, index: int) -> Record:
         """A record by its index, for domains that are not places."""
-        sealed = attempt(seal_index, self.domain, index)
-        del index
-        if isinstance(sealed, Failed):
-            raise sealed.error()
-        return sealed
+        return seal_index(self.domain, index)
 
     def where(self, output: int) -> tuple[float, float] | None:
         """Latitude and longitude of an output; None where records are not places."""
@@ -122,39 +149,70 @@ class Plan:
             return None
         return float(self.domain.lat[output]), float(self.domain.lon[output])
 
+    def _with_output(
+        self,
+        client: Client,
+        record: Record,
+        entry: Entry,
+        members: list[int],
+        weights: IntArray,
+        outputs: IntArray,
+    ) -> Entry:
+        """The entry with an output from the row of the member nearest to the record, drawn once."""
+
+        def draw(drawn: Drawn) -> Drawn:
+            column = draw_nearest(record, self.domain, members, weights)
+            return drawn.but(output=int(outputs[column]))
+
+        return client.ledger.amend(entry, Drawn, draw)
+
+    def _drawn(self, output: int | None = None) -> dict[str, Any]:
+        """What every draw of this plan is noted with."""
+        shared = {"report": new_id(), "version": self.version, "table": self.sha256}
+        return {**shared, "output": output}
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name}, version {self.version}, {self.cost})"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+def shared_fields(client: Client, info: AnyDeployment) -> dict[str, Any]:
+    """The fields of a plan that are the same for all kinds of deployments."""
+    table = info.table_in_force()
+    return {
+        "server": client.server,
+        "name": info.name,
+        "version": info.version,
+        "open": info.open,
+        # The user's own: a limit that a server could set would tell it, by silence, who is near.
+        "snap_km": client.ledger.allowance.snap_km,
+        "sha256": None if table is None else table.sha256,
+    }
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TablePlan(Plan):
     """Everyone has the whole table: nothing is sent but the report."""
 
-    table: CompactTable | EverywhereMechanism
+    outputs: IntArray
     weights: IntArray | FlooredRows
     """All rows, decoded at once: looking one up takes the same time for every record."""
+    table: Mechanism
 
-    @classmethod
-    def of(
-        cls, server: str, info: TableDeployment, table: CompactTable, snap_km: float
-    ) -> TablePlan:
-        """The plan of a table that was verified."""
-        return cls(
-            server=server,
-            name=info.name,
-            version=info.version,
-            open=info.open,
-            domain=table.domain,
-            outputs=table.outputs,
-            cost=Guarantee(table.epsilon, 0.0, table.domain.unit),
-            snap_km=snap_km,
-            sha256=info.table.sha256,
-            table=table,
-            weights=owned(table.weights()),
-        )
+    def draw(self, record: Record) -> Drawn:
+        """An output from the record's row."""
+        column = draw_column(record, self.domain, self.weights)
+        return Drawn(**self._drawn(int(self.outputs[column])))
+
+    def facts(self) -> Facts:
+        """The audit and the loss."""
+        verdict = self.table.audit
+        return [
+            ("audited here", f"epsilon {verdict.epsilon:.9g} over {verdict.pairs:,} pairs"),
+            ("expected loss", self.table.loss_words),
+        ]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class EverywherePlan(TablePlan):
     """A table for every point: a place is not snapped, and a vertex is drawn for each report.
 
@@ -162,116 +220,161 @@ class EverywherePlan(TablePlan):
     drawn, which depends on the place beyond epsilon. So every report draws and pays.
     """
 
-    points: EverywhereMechanism
+    always_fresh: ClassVar[bool] = True
+    table: EverywhereMechanism
 
-    @classmethod
-    def over(cls, server: str, info: TableDeployment, table: EverywhereMechanism) -> EverywherePlan:
-        """The plan of a file that was verified, at every point."""
-        return cls(
-            server=server,
-            name=info.name,
-            version=info.version,
-            open=info.open,
-            domain=table.problem.domain,
-            outputs=table.problem.outputs,
-            cost=Guarantee(table.epsilon, 0.0, table.problem.domain.unit),
-            snap_km=table.everywhere.resolution_km,
-            sha256=info.table.sha256,
-            table=table,
-            weights=owned(table.weights),
-            points=table,
-        )
-
+    @sealed
     def place(self, lat: float, lon: float) -> Record:
         """A place in the area; `SnapError` outside. Stays in memory."""
-        sealed = attempt(seal_point, self.points, lat, lon)
-        # The frame of the error below must not show the place.
-        del lat, lon
-        if isinstance(sealed, Failed):
-            raise sealed.error()
-        return sealed
+        return seal_point(self.table, lat, lon)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+def table_plan(client: Client, info: TableDeployment) -> TablePlan:
+    """The plan of a table, which this client audits over all pairs, or over every point."""
+    shared = shared_fields(client, info)
+    with client.file(info.table, ".pmdp") as path:
+        table = load_mechanism(path)
+    problem = table.problem
+    _check_claims(info.table, problem.domain, table.epsilon, problem.outputs_count)
+    kind: type[TablePlan] = TablePlan
+    if isinstance(table, EverywhereMechanism):
+        kind = EverywherePlan
+        shared = {**shared, "snap_km": table.everywhere.resolution_km}
+    return kind(
+        domain=problem.domain,
+        outputs=problem.outputs,
+        cost=table.guarantee,
+        table=table,
+        weights=_written_out(table.weights),
+        **shared,
+    )
+
+
+def _written_out(weights: IntArray | FlooredRows) -> IntArray | FlooredRows:
+    """All rows as one array, where that takes up to 256 MiB."""
+    records, outputs = weights.shape
+    return weights if records * outputs > MOST_WRITTEN_OUT else frozen(np.asarray(weights))
+
+
+def _check_claims(info: TableInfo, domain: Domain, epsilon: float, outputs: int) -> None:
+    """Raise unless a file is what was signed; its audit was made when it was read."""
+    claims = (domain.fingerprint, epsilon, outputs, domain.size)
+    if claims != (info.domain, info.epsilon, info.outputs, info.records):
+        msg = (
+            f"table {info.name} version {info.version} is not what its description says: other "
+            "records, outputs or another epsilon; do not report, and tell the operator"
+        )
+        raise ProtocolError(msg)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PandaPlan(Plan):
     """Everyone has the whole file of PAnDA: both phases run here, and only the report is sent."""
 
     table: PandaTable
 
     @classmethod
-    def of(cls, server: str, info: PandaDeployment, table: PandaTable, snap_km: float) -> PandaPlan:
-        """The plan of a file that was verified: its cost is what this client computed."""
-        if table.problem.reports.records is None:
+    def of(cls, client: Client, info: PandaDeployment) -> PandaPlan:
+        """The plan of a file, every claim of which this client computed again."""
+        with client.file(info.table, ".pmdp") as path:
+            table = load(path)
+        if not isinstance(table, PandaTable):
+            msg = f"table {info.table.name} has no first phase; tell the operator"
+            raise ProtocolError(msg)
+        problem, cost = table.problem, table.guarantee
+        _check_claims(info.table, problem.domain, table.epsilon, problem.outputs_count)
+        if problem.reports.records is None:
             msg = "the outputs of this deployment are no records; reports here are"
             raise ProtocolError(msg)
-        return cls(
-            server=server,
-            name=info.name,
-            version=info.version,
-            open=info.open,
-            domain=table.problem.domain,
-            outputs=table.problem.outputs,
-            cost=table.guarantee,
-            snap_km=snap_km,
-            sha256=info.table.sha256,
-            table=table,
-        )
+        if (cost.epsilon, cost.delta) != (info.guarantee.epsilon, info.guarantee.delta):
+            msg = "the file costs something else than its operator signed; do not report"
+            raise SignatureError(msg)
+        return cls(domain=problem.domain, cost=cost, table=table, **shared_fields(client, info))
+
+    def draw(self, record: Record) -> Drawn:
+        """An output by Phase I and Phase II, neither of which leaves the device."""
+        return Drawn(**self._drawn(int(record.unseal(self.domain, self.table.sample))))
+
+    def facts(self) -> Facts:
+        """The account of both phases and the loss."""
+        violation = self.table.account.violation
+        return [
+            ("audited here", f"violation at most {violation:.4g} over all pairs"),
+            ("both phases", f"run here; {self.table.scheme.selection!r}"),
+            ("expected loss", f"{self.table.loss:.6g} {self.table.problem.loss_unit}"),
+        ]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BallPlan(Plan):
     """A centre is drawn and sent, the rows of its ball come back, the report is drawn from them."""
 
+    second_step: ClassVar[bool] = True
     law: BallLaw
     epsilon_2: float
 
     @classmethod
-    def of(cls, server: str, info: BallDeployment, domain: Domain, snap_km: float) -> BallPlan:
-        """The plan of a ball deployment on a domain that was fetched whole."""
+    def of(cls, client: Client, info: BallDeployment) -> BallPlan:
+        """The plan of a ball deployment on a domain that is fetched whole."""
+        domain = client.domain(info.domain)
         selection = BallAnchors(
             epsilon=info.epsilon_1,
             delta=info.delta,
             candidates=None if info.candidates is None else np.array(info.candidates),
             centre="exponential",
         )
-        unit = domain.unit
-        own = compose(
-            Guarantee(info.epsilon_1, 0.0, unit),
-            Guarantee(2 * info.table.epsilon, info.delta, unit),
+        both = compose(
+            Guarantee(info.epsilon_1, 0.0, domain.unit),
+            Guarantee(2 * info.table.epsilon, info.delta, domain.unit),
         )
         # Rounding may make the server claim a trifle more; never less is charged.
-        claimed = info.guarantee.epsilon
-        cost = Guarantee(max(own.epsilon, claimed), own.delta, unit)
+        cost = Guarantee(max(both.epsilon, info.guarantee.epsilon), both.delta, domain.unit)
         return cls(
-            server=server,
-            name=info.name,
-            version=info.version,
-            open=info.open,
             domain=domain,
-            # The ball brings its outputs along.
-            outputs=np.empty(0, dtype=np.int64),
             cost=cost,
-            snap_km=snap_km,
-            sha256=info.table.sha256,
             law=selection.on(domain),
             epsilon_2=info.table.epsilon,
+            **shared_fields(client, info),
         )
 
-    def check(self, centre: int, rows: BallRows) -> IntArray:
-        """The weights of a ball, where it is the right one and epsilon_2-mDP over all its pairs.
+    def draw(self, record: Record) -> BallDrawn:
+        """A centre by the audited exponential mechanism; costs epsilon_1."""
+        column = draw_column(record, self.domain, self.law.mechanism.weights)
+        centre = int(self.law.centres[column])
+        return BallDrawn(ball=new_id(), centre=centre, **self._drawn())
+
+    def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
+        """Ask for the ball around the centre, check its rows, draw the output once."""
+        del wait_s
+        content = entry.drawn(BallDrawn)
+        if content.output is not None:
+            return entry
+        message = BallRequest(id=content.ball, centre=content.centre)
+        rows: BallRows = client.wire.post(BallRows, message, "deployments", self.name, "balls")
+        records, weights = rows.unpack()
+        facts = (records, rows.outputs, weights.tolist())
+        client.key.verify(rows_bytes(self.name, rows.version, "records", *facts), rows.signature)
+        # The limits of a deployment may have changed since, and its version with them.
+        if rows.version not in (content.version, self.version):
+            msg = f"the server sent rows of version {rows.version}; make the plan again"
+            raise ProtocolError(msg)
+        outputs = self.check(content.centre, rows, records, weights)
+        return self._with_output(client, record, entry, records, weights, outputs)
+
+    def check(self, centre: int, rows: BallRows, records: list[int], weights: IntArray) -> IntArray:
+        """The outputs of rows that are those of the right ball, epsilon_2-mDP over all its pairs.
 
         That is all that (epsilon_1 + 2 epsilon_2, delta) needs of a table: whatever record it was,
         the rows that can be used are those of this ball (`panda.schemes.ball_scheme`).
         """
         ball = self.law.ball(int(np.argmax(self.law.centres == centre)))
-        if rows.centre != centre or rows.records != ball.tolist():
+        if rows.centre != centre or records != ball.tolist():
             msg = "the server sent other records than those of the ball that was asked for"
             raise ProtocolError(msg)
-        weights = parse_rows(rows.weights, len(ball), len(rows.outputs))
         outputs = check_outputs(rows.outputs, self.domain)
         if len(ball) > 1:
             verdict = audit_weights(self.domain.take(ball), outputs, weights, self.epsilon_2)
-            slack = NEAREST_SLACK.get(self.domain.metric.kind, 1e-12)
+            slack = self.domain.metric.triangle_slack
             whole = self.law.mechanism.epsilon + 2 * verdict.epsilon * (1 + slack)
             if not verdict.holds or whole > self.cost.epsilon:
                 msg = (
@@ -279,142 +382,20 @@ class BallPlan(Plan):
                     "nothing is reported from them"
                 )
                 raise ProtocolError(msg)
-        return weights
+        return outputs
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AnchorsPlan(Plan):
-    """The paper: anchors are sent, a round is solved, the nearest own anchor's row is used."""
-
-    selection: BernoulliAnchors
-    budgets: FloatArray | None
-    """What rows may differ by between candidates, nats; None where there is no guarantee."""
-    candidates: IntArray
-    reasons: tuple[str, ...]
-    """Why there is no guarantee; empty where there is one."""
-    round: int | None
-    """The round that is open."""
-
-    @classmethod
-    def of(
-        cls, server: str, info: AnchorsDeployment, domain: Domain, snap_km: float
-    ) -> AnchorsPlan:
-        """Certify the deployment with the client's own distances, over all pairs of records.
-
-        The certificate bounds the violation probability for one user and one set, whatever other
-        users upload, provided that rows keep the budgets, which `check` looks at.
-        """
-        selection = _selection(info.selection)
-        outputs = check_outputs(info.outputs, domain)
-        # The guarantee does not depend on losses; any will do.
-        problem = Problem(domain, outputs, distance_loss(domain, outputs), info.epsilon)
-        options = Options(
-            neighbours=info.selection.neighbours, delta_selection=info.selection.delta_selection
-        )
-        scheme = selection.scheme(problem, info.delta, options)
-        failure = scheme.failure
-        safe = failure is None
-        return cls(
-            server=server,
-            name=info.name,
-            version=info.version,
-            open=info.open,
-            domain=domain,
-            outputs=outputs,
-            cost=Guarantee(
-                info.epsilon if safe else float("inf"), info.delta if safe else 1.0, domain.unit
-            ),
-            snap_km=snap_km,
-            selection=selection,
-            budgets=scheme.plan.budgets if safe else None,
-            candidates=selection.on(domain).candidates,
-            reasons=() if failure is None else (str(failure),),
-            round=info.round,
-        )
-
-    @property
-    def box_bytes(self) -> int:
-        """Room for one bit per record, as hexadecimal digits, whichever anchors are drawn."""
-        return BOX_BYTES + 2 * ((self.domain.size + 7) // 8)
-
-    def check(self, anchors: list[int], rows: RoundRows) -> IntArray:
-        """The weights of the own anchors, where they are the right ones and keep the budgets."""
-        if rows.anchors != anchors or rows.outputs != self.outputs.tolist():
-            msg = "the server sent rows of other anchors or outputs than those of this round"
-            raise ProtocolError(msg)
-        weights = parse_rows(rows.weights, len(anchors), len(self.outputs))
-        if self.budgets is not None:
-            at = np.searchsorted(self.candidates, np.array(anchors))
-            self._check_budgets(weights, self.budgets[np.ix_(at, at)])
-        return weights
-
-    def _check_budgets(self, weights: IntArray, budgets: FloatArray) -> None:
-        zero = weights == 0
-        mixed = bool((zero.any(axis=0) & ~zero.all(axis=0)).any())
-        logs = np.log(np.where(zero, 1, weights).astype(np.float64))
-        for a in range(len(weights)):
-            gaps = np.abs(logs - logs[a]).max(axis=1)
-            gaps[(weights == weights[a]).all(axis=1)] = -LOG_ERROR
-            room = budgets[a] * (1 + BUDGET_ERROR) + BUDGET_ERROR
-            if mixed or (gaps + LOG_ERROR > room).any():
-                msg = (
-                    "the rows of this round differ by more than the budgets between anchors, so "
-                    "the guarantee does not hold; nothing is reported from them"
-                )
-                raise ProtocolError(msg)
-
-
-def domain_of(detail: DomainDetail) -> Domain:
-    """The domain of a message, checked as any other, with its fingerprint."""
-    try:
-        if detail.kind == "haversine":
-            made = Domain.from_points(np.array(detail.lat), np.array(detail.lon))
-        elif detail.kind == "euclidean":
-            made = Domain.from_vectors(np.array(detail.vectors), unit=detail.unit)
-        else:
-            made = Domain.from_matrix(np.array(detail.distances), unit=detail.unit)
-    except (DomainError, ValueError) as error:
-        msg = f"the server's domain cannot be used: {error}"
-        raise ProtocolError(msg) from None
-    if made.fingerprint != detail.fingerprint:
-        msg = "the server's domain is not the one of its fingerprint; fetch it again"
-        raise ProtocolError(msg)
-    return made
+    def facts(self) -> Facts:
+        """How centres are drawn, and how large balls are."""
+        return [
+            ("centre", f"epsilon {self.law.mechanism.audit.epsilon:.9g}, audited here"),
+            ("radius", f"{self.law.radius:.4g} {self.domain.unit}"),
+        ]
 
 
 def check_outputs(outputs: list[int], domain: Domain) -> IntArray:
     """Outputs of a message as records of the domain."""
-    chosen = np.array(outputs, dtype=np.int64)
-    if len(np.unique(chosen)) != len(chosen) or chosen.max() >= domain.size:
+    records = np.array(outputs, dtype=np.int64)
+    if len(np.unique(records)) != len(records) or records.max() >= domain.size:
         msg = "the outputs are not distinct records of the domain"
         raise ProtocolError(msg)
-    return frozen(chosen)
-
-
-def parse_rows(rows: list[list[str]], count: int, outputs: int) -> IntArray:
-    """Weights from decimal strings; every row must sum to 2^62."""
-    if len(rows) != count or any(len(row) != outputs for row in rows):
-        msg = f"the rows are not {count} by {outputs}"
-        raise ProtocolError(msg)
-    if any(sum(map(int, row)) != TOTAL for row in rows):
-        msg = "a row of weights does not sum to 2^62"
-        raise ProtocolError(msg)
-    return np.array([[int(weight) for weight in row] for row in rows], dtype=np.int64).reshape(
-        count, outputs
-    )
-
-
-def _selection(info: SelectionInfo) -> BernoulliAnchors:
-    try:
-        return BernoulliAnchors(
-            decay=info.decay,
-            alpha=info.alpha,
-            rate=info.rate,
-            radius=info.radius,
-            tail=info.tail,
-            candidates=None if info.candidates is None else np.array(info.candidates),
-            neighbours=info.neighbours,
-        )
-    except MethodError as error:
-        msg = f"the deployment's selection cannot be used: {error}"
-        raise ProtocolError(msg) from None
+    return frozen(records)

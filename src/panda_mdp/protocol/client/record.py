@@ -4,7 +4,9 @@
 `format`, `vars`, pickling, JSON, logging and equality see nothing. Messages take plain integers of
 their own types, so a record put into one is a type error before anything runs and a validation
 error, without the value, when it does. One door is left, `Record.unseal`, which hands the index to
-a function; the client's draws are the only code that uses it (a test reads the source).
+a function: the draws of plans, and the client's memo, a keyed hash that stays on the device (a test
+reads the source). What comes out may be released; draws are exact, on integers, from the operating
+system's generator.
 
 What happens behind the door leaves no trace in tracebacks: an error inside is thrown away with its
 frames, and a new one without them is raised. Whoever can run code in the process or read its memory
@@ -17,8 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, final
 
-from panda_mdp.base.sealing import Failed, attempt
-from panda_mdp.errors import MethodError
+import numpy as np
+
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.sealing import sealed
+from panda_mdp.errors import EmptyAnchorsError, MethodError
+from panda_mdp.panda.law import surrogates
+from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.space.domain import Domain, check_record
 from panda_mdp.table.everywhere import EverywhereMechanism
 
@@ -37,24 +45,21 @@ class Record:
 
     __slots__ = ("__domain", "__open", "__weakref__")
 
-    def __init__(self, domain: str, sealed: Callable[[], int]) -> None:
+    def __init__(self, domain: str, open_seal: Callable[[], int]) -> None:
         self.__domain = domain
-        self.__open = sealed
+        self.__open = open_seal
 
     @property
     def domain(self) -> str:
         """The fingerprint of the domain, which is public."""
         return self.__domain
 
-    def unseal(self, domain: str, action: Callable[[int], T]) -> T:
+    def unseal(self, domain: Domain, action: Callable[[int], T]) -> T:
         """Call `action(index)`, for draws alone; its errors come back without frames."""
-        if domain != self.__domain:
+        if domain.fingerprint != self.__domain:
             msg = "the record belongs to another domain; make it with this deployment's plan"
             raise MethodError(msg)
-        result = attempt(_opened, self.__open, action)
-        if isinstance(result, Failed):
-            raise result.error()
-        return result
+        return _opened(self.__open, action)
 
     def __repr__(self) -> str:
         return "Record(<sealed>)"
@@ -79,32 +84,29 @@ class Record:
         raise TypeError(msg)
 
 
-def _opened(sealed: Callable[[], int], action: Callable[[int], T]) -> T:
-    return action(sealed())
+@sealed
+def _opened(open_seal: Callable[[], int], action: Callable[[int], T]) -> T:
+    return action(open_seal())
 
 
+@sealed
 def seal_index(domain: Domain, index: int) -> Record:
     """A record by its index. The error for a wrong one does not show it."""
-    checked = attempt(check_record, index, domain.size, MethodError)
-    # The frame of the error below must not hold it.
-    del index
-    if isinstance(checked, Failed):
-        raise checked.error()
+    checked = check_record(index, domain.size, MethodError)
     return Record(domain.fingerprint, lambda: checked)
 
 
+@sealed
 def seal_place(domain: Domain, lat: float, lon: float, limit_km: float) -> Record:
     """The record nearest to a place, within the limit; ties go to the lowest index.
 
     Raises `SnapError` for a place beyond the limit, and says neither the place nor its distance.
     """
-    opener = attempt(_nearest, domain, lat, lon, limit_km)
-    del lat, lon
-    if isinstance(opener, Failed):
-        raise opener.error()
-    return Record(domain.fingerprint, opener)
+    nearest = domain.snap(lat, lon, limit_km).record
+    return Record(domain.fingerprint, lambda: nearest)
 
 
+@sealed
 def seal_point(table: EverywhereMechanism, lat: float, lon: float) -> Record:
     """A place in the area of a table for every point.
 
@@ -112,21 +114,31 @@ def seal_point(table: EverywhereMechanism, lat: float, lon: float) -> Record:
     one vertex for two draws would tell where in the triangle the place is. Raises `SnapError`
     outside the area, and does not say the place.
     """
-    opener = attempt(_vertices, table, lat, lon)
-    del lat, lon
-    if isinstance(opener, Failed):
-        raise opener.error()
-    return Record(table.problem.domain.fingerprint, opener)
-
-
-def _vertices(table: EverywhereMechanism, lat: float, lon: float) -> Callable[[], int]:
     table.draw_vertex(lat, lon)
-    return lambda: table.draw_vertex(lat, lon)
+    return Record(table.problem.domain.fingerprint, lambda: table.draw_vertex(lat, lon))
 
 
-def _nearest(domain: Domain, lat: float, lon: float, limit_km: float) -> Callable[[], int]:
-    record = domain.snap(lat, lon, limit_km).record
-    return lambda: record
+def draw_column(record: Record, domain: Domain, weights: IntArray | FlooredRows) -> int:
+    """A column from the record's row of a whole table."""
+    return record.unseal(domain, lambda index: _column(weights[index]))
+
+
+def draw_nearest(record: Record, domain: Domain, members: list[int], weights: IntArray) -> int:
+    """A column from the row of the member nearest to the record, ties to the lowest index.
+
+    For a ball a member is its own nearest; for anchors this is the surrogate.
+    """
+    if not members:
+        msg = "no anchor was drawn, so there is no row to report from; take part in a later round"
+        raise EmptyAnchorsError(msg)
+    places = np.array(members)
+    return record.unseal(
+        domain, lambda index: _column(weights[surrogates(domain, places, np.array([index]))[0]])
+    )
+
+
+def _column(row: IntArray) -> int:
+    return int(choose(row, SystemBits().integers(1))[0])
 
 
 @dataclass(frozen=True)

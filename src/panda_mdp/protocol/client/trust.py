@@ -1,25 +1,34 @@
-"""Whom a client trusts: the operator's key and the versions of tables, pinned at first use."""
+"""What a client believes of a server, and what it remembers: keys, the log, statements, versions.
+
+A client believes what the operator signed and published in its log, and nothing beside it. The key
+is pinned at first use; logs that were shortened or rewritten, past statements, two statements about
+one version and two files of one version are refused. Nothing signed moves the user's own limits
+(`Allowance`).
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.errors import ProtocolError, SignatureError
-from panda_mdp.protocol.client.statements import content_of
-from panda_mdp.protocol.ledger.locking import file_lock
-from panda_mdp.protocol.messages.deployments import Statement
-from panda_mdp.protocol.messages.keys import Keyring, KeySheet, follow
+from panda_mdp.errors import FileFormatError, ProtocolError, SignatureError
+from panda_mdp.protocol.ledger.vault import file_lock
+from panda_mdp.protocol.messages.deployments import AnyDeployment, Statement
 from panda_mdp.protocol.messages.log import Log, LogHead
-from panda_mdp.protocol.messages.merkle import leaf_hash, root_of
 from panda_mdp.protocol.messages.service import ServiceInfo
-from panda_mdp.protocol.messages.signing import VerifyKey, head_bytes, round_entry
+from panda_mdp.protocol.messages.signing import Keyring, KeySheet, VerifyKey, follow
+from panda_mdp.space.domain import Domain
 
 FILE = "trust.json"
 LOCK = "trust.lock"
+_SERVERS = TypeAdapter(dict[str, dict[str, Any]])
 
 
 @dataclass(frozen=True)
@@ -29,89 +38,78 @@ class Pin:
     table: str
     version: int
     sha256: str
+    number: int = 0
+    """Its place in the log."""
+
+    @property
+    def label(self) -> str:
+        """What names a file for ever."""
+        return f"{self.table} {self.version}"
 
 
 class Trust:
-    """Keys and pins of all servers of one user, in one file. None of it is secret."""
+    """Keys and pins of one server of a user, in a file for all of them. None of it is secret."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, origin: str) -> None:
         self._path = folder / FILE
         self._lock = folder / LOCK
+        self._origin = origin
 
-    def key(self, origin: str) -> VerifyKey | None:
-        """The pinned key of a server."""
-        text = self._server(origin).get("key")
+    @property
+    def key(self) -> VerifyKey | None:
+        """The pinned key of the server."""
+        text = self._known().get("key")
         return None if text is None else VerifyKey.from_base64(text)
 
-    def keyring(self, origin: str, info: ServiceInfo, given: VerifyKey | None) -> Keyring:
-        """The keys that signatures must be by: the operator's, and those that it certifies now."""
+    def keyring(self, info: ServiceInfo, given: VerifyKey | None) -> Keyring:
+        """The keys that signatures must be by: the operator's, and those that it certifies now.
+
+        The operator's is the given one, the pinned one or its successor, or at first use the one
+        that the server shows, which is pinned then.
+        """
         sheet = info.keys or KeySheet(operator=info.key.public)
         shown = VerifyKey.from_base64(sheet.operator)
-        pinned = given or self.key(origin)
-        if pinned is not None and pinned != shown and follow(pinned, sheet.successions) == shown:
-            self._replace_key(origin, shown)
-            given = shown if given is not None else None
-        operator = self.check_key(origin, shown, given)
-        return Keyring.of(operator, sheet.certificates)
-
-    def check_key(self, origin: str, shown: VerifyKey, given: VerifyKey | None) -> VerifyKey:
-        """The operator's key: the given one, the pinned one, or at first use the one that the
-        server shows, which is pinned then."""
-        pinned = given or self.key(origin)
+        pinned = given or self.key
         if pinned is None:
             # Another process may have pinned one since: the first stands.
-            pinned = self._pin_first(origin, shown)
+            with self._change() as known:
+                pinned = VerifyKey.from_base64(known.setdefault("key", shown.base64))
+        elif pinned != shown and follow(pinned, sheet.successions) == shown:
+            # Everything else that is known of the server stays.
+            with self._change() as known:
+                known["key"] = shown.base64
+            pinned, given = shown, None
         if shown != pinned:
             msg = (
-                f"{origin} shows key {shown.id}, and {pinned.id} is "
+                f"{self._origin} shows key {shown.id}, and {pinned.id} is "
                 f"{'given' if given else 'pinned from before'}: another operator, or somebody in "
                 "between. Ask the operator by another way, then replace the pinned key "
                 "(`panda-mdp client trust --key`)"
             )
             raise SignatureError(msg)
         if given is not None:
-            self.pin_key(origin, given)
-        return pinned
+            self.pin_key(given)
+        return Keyring.of(pinned, sheet.certificates)
 
-    def _replace_key(self, origin: str, key: VerifyKey) -> None:
-        """Pin the successor of the pinned key; everything else that is known stays."""
-        with file_lock(self._lock):
-            everything = self._read()
-            everything.setdefault(origin, {})["key"] = key.base64
-            self._write(everything)
-
-    def _pin_first(self, origin: str, key: VerifyKey) -> VerifyKey:
-        with file_lock(self._lock):
-            everything = self._read()
-            pinned: str = everything.setdefault(origin, {}).setdefault("key", key.base64)
-            self._write(everything)
-        return VerifyKey.from_base64(pinned)
-
-    def pin_key(self, origin: str, key: VerifyKey) -> None:
+    def pin_key(self, key: VerifyKey) -> None:
         """Trust a key from now on; versions that another key signed are not pinned any more."""
-        with file_lock(self._lock):
-            everything = self._read()
-            before = everything.get(origin, {})
-            if before.get("key") != key.base64:
-                everything[origin] = {"key": key.base64}
-                self._write(everything)
+        with self._change() as known:
+            if known.get("key") != key.base64:
+                known.clear()
+                known["key"] = key.base64
 
-    def pin(self, origin: str, deployment: str) -> Pin | None:
+    def pin(self, deployment: str) -> Pin | None:
         """The table that is pinned for a deployment."""
-        entry = self._server(origin).get("deployments", {}).get(deployment)
+        entry = self._known().get("tables", {}).get(deployment)
         return None if entry is None else Pin(**entry)
 
-    def head(self, origin: str) -> LogHead | None:
-        """The latest head of a server's log that was seen."""
-        entry = self._server(origin).get("log")
-        return None if entry is None else LogHead(**entry)
-
-    def check_log(self, origin: str, log: Log, keys: Keyring) -> None:
+    def check_log(self, log: Log, keys: Keyring) -> None:
         """Refuse a log that is not what its head says, or not a continuation of the one before."""
-        leaves = check_head(log, keys)
-        before = self.head(origin)
-        if before is None:
+        log.verify(keys)
+        entry = self._known().get("log")
+        if entry is None:
             return
+        before = LogHead(**entry)
         if log.head.size < before.size:
             msg = (
                 f"the server's log has {log.head.size} entries and had {before.size} before: an "
@@ -119,7 +117,7 @@ class Trust:
                 "ask the operator (`panda-mdp client trust --forget-log` begins anew)"
             )
             raise SignatureError(msg)
-        if root_of(leaves[: before.size]).hex() != before.root:
+        if not log.continues(before):
             msg = (
                 f"the first {before.size} entries of the server's log are not those of before: "
                 "the operator shows different things to different people, or has lost its log. Do "
@@ -127,49 +125,42 @@ class Trust:
             )
             raise SignatureError(msg)
 
-    def pin_log(self, origin: str, head: LogHead) -> None:
+    def pin_log(self, head: LogHead) -> None:
         """Remember a head that passed its checks, unless a later one is known."""
-        with file_lock(self._lock):
-            everything = self._read()
-            server = everything.setdefault(origin, {})
-            if server.get("log", {}).get("size", -1) < head.size:
-                server["log"] = head.model_dump(mode="json")
-                self._write(everything)
+        with self._change() as known:
+            _note_head(known, head)
 
-    def forget_log(self, origin: str) -> None:
+    def forget_log(self) -> None:
         """Forget the log, and with it which statements and tables were the latest."""
-        with file_lock(self._lock):
-            everything = self._read()
-            for name in ("log", "statements", "numbers"):
-                everything.get(origin, {}).pop(name, None)
-            self._write(everything)
+        with self._change() as known:
+            known.pop("log", None)
+            known.pop("statements", None)
+            for entry in known.get("tables", {}).values():
+                entry["number"] = 0
 
     def check_version(
-        self,
-        origin: str,
-        deployment: str,
-        offered: Pin,
-        wanted: int | None,
-        accept_update: bool,
-        number: int = 0,
+        self, deployment: str, offered: Pin, version: int | None, accept_update: bool
     ) -> None:
         """Refuse another table than the pinned one unless it is asked for, and always another
-        file under a name and version that were seen before. `number` is its place in the log."""
-        files = self._server(origin).get("files", {})
-        if files.get(_label(offered), offered.sha256) != offered.sha256:
+        file under a name and version that were seen before."""
+        files = self._known().get("files", {})
+        if files.get(offered.label, offered.sha256) != offered.sha256:
             msg = (
                 f"table {offered.table} version {offered.version} has another file than before; "
                 "versions never change, so the operator shows different tables: do not report"
             )
             raise SignatureError(msg)
-        if wanted is not None and offered.version != wanted:
-            msg = f"table {offered.table} is at version {offered.version} and {wanted} is asked for"
+        if version is not None and offered.version != version:
+            msg = (
+                f"table {offered.table} is at version {offered.version} and {version} is asked for"
+            )
             raise ProtocolError(msg)
-        pinned = self.pin(origin, deployment)
-        if pinned is None or pinned == offered or wanted is not None or accept_update:
+        pinned = self.pin(deployment)
+        if pinned is None or version is not None or accept_update:
             return
-        before = self._server(origin).get("numbers", {}).get(pinned.sha256)
-        older = ", an older one" if before is not None and number < before else ""
+        if offered == replace(pinned, number=offered.number):
+            return
+        older = ", an older one" if offered.number < pinned.number else ""
         msg = (
             f"deployment {deployment} now uses table {offered.table} version {offered.version}"
             f"{older}, and {pinned.table} version {pinned.version} is pinned; look at what it "
@@ -177,108 +168,122 @@ class Trust:
         )
         raise ProtocolError(msg)
 
-    def pin_version(self, origin: str, deployment: str, offered: Pin, number: int = 0) -> None:
-        """Remember a table that passed all checks."""
-        with file_lock(self._lock):
-            everything = self._read()
-            server = everything.setdefault(origin, {})
-            server.setdefault("deployments", {})[deployment] = asdict(offered)
-            server.setdefault("files", {})[_label(offered)] = offered.sha256
-            server.setdefault("numbers", {})[offered.sha256] = number
-            self._write(everything)
-
-    def check_statement(self, origin: str, stated: Statement, number: int = 0) -> None:
+    def check_statement(self, stated: Statement, number: int) -> None:
         """Refuse a statement that is older than one seen before, or another one of its version.
         `number` is its place in the log."""
-        before = self._server(origin).get("statements", {}).get(stated.name)
+        before = self._known().get("statements", {}).get(stated.name)
         if before is None:
             return
         older = (stated.version, stated.issued) < (before["version"], before["issued"])
-        if older or number < before.get("number", 0):
+        if older or number < before["number"]:
             msg = (
                 f"the server shows version {stated.version} of deployment {stated.name}, which is "
                 f"older than version {before['version']}, seen before: operators do not go back, "
                 "so somebody shows you a past state; do not report"
             )
             raise SignatureError(msg)
-        if stated.version == before["version"] and content_of(stated) != before["content"]:
+        if stated.version == before["version"] and stated.content != before["content"]:
             msg = (
                 f"the operator signed two different statements about version {stated.version} of "
                 f"deployment {stated.name}; do not report"
             )
             raise SignatureError(msg)
 
-    def pin_statement(self, origin: str, stated: Statement, number: int = 0) -> None:
-        """Remember a statement that passed all checks."""
-        entry = {
-            "version": stated.version,
-            "issued": stated.issued,
-            "content": content_of(stated),
-            "number": number,
-        }
+    def accept(self, stated: Statement, number: int, table: Pin | None, head: LogHead) -> None:
+        """Remember a statement, its table and a head of the log that passed all checks."""
+        with self._change() as known:
+            known.setdefault("statements", {})[stated.name] = {
+                "version": stated.version,
+                "issued": stated.issued,
+                "content": stated.content,
+                "number": number,
+            }
+            if table is not None:
+                known.setdefault("tables", {})[stated.name] = asdict(table)
+                known.setdefault("files", {})[table.label] = table.sha256
+            _note_head(known, head)
+
+    def _known(self) -> dict[str, Any]:
+        """What is known of the server."""
+        return self._read().get(self._origin, {})
+
+    @contextmanager
+    def _change(self) -> Iterator[dict[str, Any]]:
+        """What is known of the server, written when it was changed."""
         with file_lock(self._lock):
             everything = self._read()
-            everything.setdefault(origin, {}).setdefault("statements", {})[stated.name] = entry
-            self._write(everything)
+            yield everything.setdefault(self._origin, {})
+            with atomic_file(self._path) as stream:
+                stream.write(json.dumps(everything, indent=1, sort_keys=True).encode())
 
-    def _server(self, origin: str) -> dict[str, Any]:
-        entry: dict[str, Any] = self._read().get(origin, {})
-        return entry
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            data = self._path.read_bytes()
-        except FileNotFoundError:
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if not self._path.exists():
             return {}
         try:
-            content: dict[str, Any] = json.loads(data)
-            if isinstance(content, dict) and all(isinstance(v, dict) for v in content.values()):
-                return content
-        except ValueError:
-            pass
+            return _SERVERS.validate_json(self._path.read_bytes())
+        except ValidationError:
+            msg = (
+                f"{self._path}: the pinned keys cannot be read; restore the file, or delete it and "
+                "compare the keys with the operators again"
+            )
+            raise ProtocolError(msg) from None
+
+
+def _note_head(known: dict[str, Any], head: LogHead) -> None:
+    if known.get("log", {}).get("size", -1) < head.size:
+        known["log"] = head.model_dump(mode="json")
+
+
+def read_statement(info: AnyDeployment, key: Keyring) -> Statement:
+    """The statement about a deployment; raises unless it is signed and says what `info` says."""
+    info.verify(key)
+    try:
+        stated = Statement.model_validate_json(info.statement)
+    except ValidationError:
+        msg = f"what the operator signed about deployment {info.name} is no statement"
+        raise SignatureError(msg) from None
+    said = {"kind": info.kind, **info.stated()}
+    differing = [name for name, value in said.items() if getattr(stated, name) != value]
+    if differing:
         msg = (
-            f"{self._path}: the pinned keys cannot be read; restore the file, or delete it and "
-            "compare the keys with the operators again"
-        )
-        raise ProtocolError(msg)
-
-    def _write(self, everything: dict[str, Any]) -> None:
-        with atomic_file(self._path) as stream:
-            stream.write(json.dumps(everything, indent=1, sort_keys=True).encode())
-
-
-def check_head(log: Log, keys: Keyring) -> list[bytes]:
-    """The leaves of a log, where its head is signed and is theirs."""
-    head, leaves = log.head, [bytes.fromhex(leaf) for leaf in log.leaves]
-    keys.verify(head_bytes(head.size, head.root, head.at), head.signature)
-    if len(leaves) != head.size or root_of(leaves).hex() != head.root:
-        msg = "the entries of the server's log are not those that its operator signed"
-        raise SignatureError(msg)
-    return leaves
-
-
-def place_in(log: Log, entry: bytes, what: str) -> int:
-    """The number of an entry of a log, which must have it."""
-    leaf = leaf_hash(entry).hex()
-    if leaf not in log.leaves:
-        msg = (
-            f"{what} is signed and not in the operator's log: it was made for you alone, or is not "
-            "published yet; do not report"
+            f"the server says other things about deployment {info.name} than its operator signed "
+            f"({', '.join(differing)}); do not report, and tell the operator"
         )
         raise SignatureError(msg)
-    return log.leaves.index(leaf)
+    return stated
 
 
-def check_round(log: Log, name: str, number: int | None) -> None:
-    """Refuse a round that is not the latest one of a log: its number is in the address of what is
-    sent, so one that a server shows to a single user would mark that user."""
-    if number is None:
-        return
-    place_in(log, round_entry(name, number), f"round {number} of deployment {name}")
-    if leaf_hash(round_entry(name, number + 1)).hex() in log.leaves:
-        msg = f"round {number} of deployment {name} is over by the operator's log; do not report"
+def check_domain(stated: Statement, domain: Domain) -> None:
+    """Raise unless a domain is the one that the statement is about."""
+    derived = (domain.fingerprint, domain.metric.kind, domain.unit)
+    if derived != (stated.domain, stated.metric, stated.unit):
+        msg = f"the records of deployment {stated.name} are not those that its operator signed"
         raise SignatureError(msg)
 
 
-def _label(pin: Pin) -> str:
-    return f"{pin.table} {pin.version}"
+def check_heads(lines: list[str], log: Log, keys: Keyring) -> None:
+    """Raise `SignatureError` where somebody was shown a log that is not this one.
+
+    A server that shows two people two logs can keep that up only as long as they never compare: a
+    head that one of them was shown is not a beginning of the other's log, and both are signed.
+    """
+    for line in lines:
+        try:
+            head = LogHead.model_validate_json(line)
+        except ValidationError:
+            msg = "a line is not a head; `panda-mdp client heads` prints one"
+            raise FileFormatError(msg) from None
+        head.verify(keys)
+        if head.size > log.head.size:
+            msg = (
+                f"somebody was shown a log of {head.size} entries and you one of {log.head.size}: "
+                "compare again in a minute; if it stays so, you are shown a past state"
+            )
+            raise SignatureError(msg)
+        if not log.continues(head):
+            msg = (
+                f"somebody was shown another log of {head.size} entries than you: the operator "
+                "shows different things to different people. Both heads are signed; keep them as "
+                "proof, and do not report"
+            )
+            raise SignatureError(msg)

@@ -2,17 +2,20 @@
 
 What is public is fetched without the token, over connections of its own, and without cookies, so
 that fetching links nobody to anything but an address. A token goes to the server that it is for
-and nowhere else.
+and nowhere else. Files are fetched whole and resumed where they broke off.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,23 +26,34 @@ from panda_mdp.protocol.messages.service import ErrorBody
 from panda_mdp.protocol.messages.types import Message
 from panda_mdp.version import __version__
 
-T = TypeVar("T")
-M = TypeVar("M", bound=Message)
-
-MOST_BYTES = 256 << 20
-"""The longest answer in JSON that a client reads."""
-ATTEMPTS = 4
-FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 10.0
 LOOPBACK = re.compile(r"^(localhost|127(\.\d{1,3}){3}|::1)$")
 PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 TOKEN = re.compile(r"^pmt_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$")
 
 
-class Wire:
-    """A server as a client sees it: `get` and `post` of messages, by path.
+@dataclass(frozen=True)
+class Network:
+    """How a server is reached, and for how long it is tried."""
 
-    `transport` replaces the network in tests. Its repr shows the address only.
+    timeout_s: float = 30.0
+    attempts: int = 4
+    first_pause_s: float = 0.2
+    """After a lost request; doubled each time."""
+    longest_pause_s: float = 10.0
+    most_bytes: int = 256 << 20
+    """The longest answer in JSON that is read."""
+    resumptions: int = 8
+    """Of one file."""
+    transport: httpx.BaseTransport | None = None
+    """In place of the network."""
+    pause: Callable[[float], None] = time.sleep
+
+
+class Wire:
+    """A server as a client sees it: `get` and `post` of messages, by path, parsed as the type of
+    the answer.
+
+    Its repr shows the address only.
     """
 
     def __init__(
@@ -47,30 +61,29 @@ class Wire:
         url: str,
         token: str | None = None,
         *,
-        timeout_s: float = 30.0,
         allow_plain_http: bool = False,
-        transport: httpx.BaseTransport | None = None,
+        network: Network | None = None,
     ) -> None:
-        self.origin, local = _origin(url, allow_plain_http)
+        self.origin, self._local = origin_of(url, allow_plain_http)
         if token is not None and not TOKEN.match(token):
             msg = "the token is not of the form pmt_<id>_<secret>; ask the operator for one"
             raise ProtocolError(msg)
         self._token = token
-        self._settings: dict[str, Any] = {
-            "timeout": timeout_s,
-            "follow_redirects": False,
-            "trust_env": not local,
-            "transport": transport,
-        }
+        self._network = network or Network()
         self._public = self._make({})
         self._own: httpx.Client | None = None
-        self._pause = time.sleep
 
     def _make(self, headers: dict[str, str]) -> httpx.Client:
-        # No domain is allowed to set one.
-        cookies = CookieJar(policy=DefaultCookiePolicy(allowed_domains=[]))
         shared = {"User-Agent": f"panda-mdp/{__version__}", "Accept": "application/json"}
-        return httpx.Client(headers={**shared, **headers}, cookies=cookies, **self._settings)
+        return httpx.Client(
+            headers={**shared, **headers},
+            # No domain is allowed to set one.
+            cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
+            timeout=self._network.timeout_s,
+            follow_redirects=False,
+            trust_env=not self._local,
+            transport=self._network.transport,
+        )
 
     @property
     def has_token(self) -> bool:
@@ -86,40 +99,62 @@ class Wire:
     def __repr__(self) -> str:
         return f"Wire({self.origin})"
 
-    def get(self, answer: type[M] | TypeAdapter[T], *parts: str, own: bool = False) -> Any:
+    def get(self, answer: Any, *parts: str, own: bool = False) -> Any:
         """GET a public resource, or with `own` one of this token's."""
         client = self._with_token() if own else self._public
-        return _parsed(answer, self._send(client, "GET", self.path(*parts), None))
+        return _parsed(answer, self._send(client, "GET", parts))
 
-    def post(
-        self, answer: type[M] | TypeAdapter[T], message: Message, *parts: str, own: bool = True
-    ) -> Any:
+    def post(self, answer: Any, message: Message, *parts: str, own: bool = True) -> Any:
         """POST a message with the token. Ids make it safe to send again what got lost."""
         if not isinstance(message, Message):
             msg = f"a {type(message).__name__} is no message; only messages.py travels"
             raise ProtocolError(msg)
         body = message.model_dump_json(exclude_none=True).encode()
         client = self._with_token() if own else self._public
-        return _parsed(answer, self._send(client, "POST", self.path(*parts), body))
+        return _parsed(answer, self._send(client, "POST", parts, body))
 
-    def upload(self, answer: type[M], data: bytes, *parts: str) -> M:
+    def upload(self, answer: Any, data: bytes, *parts: str) -> Any:
         """POST a file with the token, as it is; for operators."""
-        url = self.path(*parts)
-        sent = self._send(self._with_token(), "POST", url, data, "application/octet-stream")
-        reply: M = _parsed(answer, sent)
-        return reply
+        sent = self._send(self._with_token(), "POST", parts, data, "application/octet-stream")
+        return _parsed(answer, sent)
 
-    @contextmanager
-    def stream(self, start: int, tag: str, *parts: str) -> Iterator[httpx.Response]:
-        """The bytes of a whole public file from `start` on, without the token."""
+    def download(self, part: Path, size: int, sha256: str, *parts: str) -> bool:
+        """Fetch a whole public file, without the token, into `part`, where what is there of an
+        earlier attempt is not fetched again; whether it is the file of that digest."""
+        for resumption in range(self._network.resumptions + 1):
+            start = part.stat().st_size if part.exists() else 0
+            if start >= size:
+                break
+            try:
+                self._append(part, start, size, sha256, parts)
+            except ConnectionLostError:
+                if resumption == self._network.resumptions:
+                    raise
+        return part.stat().st_size == size and digest_of_file(part) == sha256
+
+    def _append(
+        self, part: Path, start: int, size: int, sha256: str, parts: tuple[str, ...]
+    ) -> None:
         headers = {"Accept": "application/octet-stream", "Accept-Encoding": "identity"}
         if start:
-            headers |= {"Range": f"bytes={start}-", "If-Range": f'"{tag}"'}
+            headers |= {"Range": f"bytes={start}-", "If-Range": f'"{sha256}"'}
         try:
             with self._public.stream("GET", self.path(*parts), headers=headers) as response:
                 if response.status_code >= 300:
-                    raise _refusal(response.status_code, _bounded(response))
-                yield response
+                    raise _refusal(response.status_code, self._bounded(response))
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    msg = "the server sent a table in another encoding than asked for"
+                    raise ProtocolError(msg)
+                resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
+                place = response.headers.get("Content-Range")
+                if resumed and place != f"bytes {start}-{size - 1}/{size}":
+                    msg = f"the server resumed with {place!r}, not at byte {start} of {size}"
+                    raise ProtocolError(msg)
+                with part.open("ab" if resumed else "wb") as target:
+                    for piece in response.iter_bytes():
+                        target.write(piece)
+                        if target.tell() > size:
+                            break
         except httpx.HTTPError as error:
             raise _lost(self.origin, error) from None
 
@@ -143,16 +178,16 @@ class Wire:
         self,
         client: httpx.Client,
         method: str,
-        url: str,
-        body: bytes | None,
+        parts: tuple[str, ...],
+        body: bytes | None = None,
         kind: str = "application/json",
     ) -> bytes:
         headers = {} if body is None else {"Content-Type": kind}
-        pause = FIRST_PAUSE_S
-        for attempt in range(1, ATTEMPTS + 1):
+        url, pause = self.path(*parts), self._network.first_pause_s
+        for attempt in range(1, self._network.attempts + 1):
             try:
                 with client.stream(method, url, content=body, headers=headers) as response:
-                    data = _bounded(response)
+                    data = self._bounded(response)
                 if response.status_code < 300:
                     return data
                 failed: ProtocolError = _refusal(response.status_code, data)
@@ -161,14 +196,29 @@ class Wire:
                 pause = max(pause, _seconds(response.headers.get("Retry-After")))
             except httpx.HTTPError as error:
                 failed = _lost(self.origin, error)
-            if attempt == ATTEMPTS:
-                break
-            self._pause(min(pause, LONGEST_PAUSE_S))
-            pause *= 2
+            if attempt < self._network.attempts:
+                self._network.pause(min(pause, self._network.longest_pause_s))
+                pause *= 2
         raise failed from None
 
+    def _bounded(self, response: httpx.Response) -> bytes:
+        data, most = bytearray(), self._network.most_bytes
+        for piece in response.iter_bytes():
+            data += piece
+            if len(data) > most:
+                msg = f"the server's answer is longer than {most} bytes; it is not read further"
+                raise ProtocolError(msg)
+        return bytes(data)
 
-def _origin(url: str, allow_plain_http: bool) -> tuple[str, bool]:
+
+def digest_of_file(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def origin_of(url: str, allow_plain_http: bool = False) -> tuple[str, bool]:
+    """The address of a server, and whether it is this machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     local = bool(LOOPBACK.match(host))
@@ -187,21 +237,12 @@ def _origin(url: str, allow_plain_http: bool) -> tuple[str, bool]:
     return url.rstrip("/"), local
 
 
-def _bounded(response: httpx.Response) -> bytes:
-    data = bytearray()
-    for piece in response.iter_bytes():
-        data += piece
-        if len(data) > MOST_BYTES:
-            msg = f"the server's answer is longer than {MOST_BYTES} bytes; it is not read further"
-            raise ProtocolError(msg)
-    return bytes(data)
+_adapter = cache(TypeAdapter)
 
 
-def _parsed(answer: type[M] | TypeAdapter[T], data: bytes) -> Any:
+def _parsed(answer: Any, data: bytes) -> Any:
     try:
-        if isinstance(answer, TypeAdapter):
-            return answer.validate_json(data)
-        return answer.model_validate_json(data)
+        return _adapter(answer).validate_json(data)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"][:4])
     msg = f"the server's answer is not of this protocol's form (at {where or 'its start'})"

@@ -4,19 +4,56 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from panda_mdp.errors import InvalidInputError, LedgerError
 from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.protocol.messages.types import MetricKind
 from panda_mdp.space.domain import Domain
 
 DAY_S = 86_400
 AS_DELTA = -1.0
 """Stands for a period's delta that is not given: that of one release."""
 LEAST_SNAP_KM = 0.05
-KINDS = ("haversine", "euclidean", "angular", "matrix")
+KINDS = get_args(MetricKind)
+
+
+def _positive(value: float) -> bool:
+    return math.isfinite(value) and value > 0
+
+
+def _probability(value: float) -> bool:
+    return 0 <= value < 1
+
+
+RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("epsilon", _positive, "it must be positive and finite"),
+    ("period_epsilon", _positive, "it must be positive and finite"),
+    ("delta", _probability, "it must be a probability below 1"),
+    ("period_delta", _probability, "it must be a probability below 1"),
+    (
+        "snap_km",
+        lambda km: km >= LEAST_SNAP_KM,
+        f"below {LEAST_SNAP_KM} km, silence would tell who is near a record: give more, or "
+        "math.inf, which reports from anywhere",
+    ),
+    (
+        "reports",
+        lambda count: count is None or count >= 1,
+        "it must be at least 1, or None for no limit",
+    ),
+    ("period_s", lambda seconds: seconds >= 1, "a period is at least one second"),
+    ("repeats", lambda rule: rule in ("same", "fresh"), "choose 'same' or 'fresh'"),
+    (
+        "metrics",
+        lambda kinds: bool(kinds) and set(kinds) <= set(KINDS),
+        f"choose from {', '.join(KINDS)}",
+    ),
+)
+"""What each limit must be, and how the refusal says it."""
 
 
 @dataclass(frozen=True)
@@ -56,35 +93,11 @@ class Allowance:
     def __post_init__(self) -> None:
         if self.period_delta == AS_DELTA:
             object.__setattr__(self, "period_delta", self.delta)
-        for name in ("epsilon", "period_epsilon"):
+        for name, holds, rule in RULES:
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                msg = f"{name} is {value!r}; it must be positive and finite"
+            if not holds(value):
+                msg = f"{name} is {value!r}; {rule}"
                 raise InvalidInputError(msg)
-        if not self.snap_km >= LEAST_SNAP_KM:
-            msg = (
-                f"snap_km is {self.snap_km!r}; below {LEAST_SNAP_KM} km, silence would tell who is "
-                "near a record: give more, or math.inf, which reports from anywhere"
-            )
-            raise InvalidInputError(msg)
-        for name in ("delta", "period_delta"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                msg = f"{name} is {value!r}; it must be a probability below 1"
-                raise InvalidInputError(msg)
-        if self.reports is not None and self.reports < 1:
-            msg = f"reports is {self.reports!r}; it must be at least 1, or None for no limit"
-            raise InvalidInputError(msg)
-        if self.period_s < 1:
-            msg = f"period_s is {self.period_s!r}; a period is at least one second"
-            raise InvalidInputError(msg)
-        if self.repeats not in ("same", "fresh"):
-            msg = f"repeats is {self.repeats!r}; choose 'same' or 'fresh'"
-            raise InvalidInputError(msg)
-        unknown = set(self.metrics) - set(KINDS)
-        if unknown or not self.metrics:
-            msg = f"metrics is {self.metrics!r}; choose from {', '.join(KINDS)}"
-            raise InvalidInputError(msg)
 
     def to_json(self) -> str:
         """The allowance as text."""
@@ -99,6 +112,27 @@ class Allowance:
         except (ValueError, TypeError, KeyError):
             msg = "the ledger's limits cannot be read; the ledger is damaged"
             raise LedgerError(msg) from None
+
+    def excess(self, spent: list[Guarantee], cost: Guarantee) -> str | None:
+        """Why a release would be too much after those of this period, or None where it is not."""
+        if cost.unit != self.unit:
+            return f"it costs epsilon per {cost.unit}, and the limits are per {self.unit}"
+        if cost.epsilon > self.epsilon:
+            return f"one release costs epsilon {cost.epsilon:g} and {self.epsilon:g} is allowed"
+        if cost.delta > self.delta:
+            return f"one release costs delta {cost.delta:g} and {self.delta:g} is allowed"
+        if self.reports is not None and len(spent) + 1 > self.reports:
+            return f"{len(spent)} of {self.reports} reports of this period are made"
+        before = total(spent, cost.unit)
+        both = [*spent, cost]
+        if exact_sum(part.epsilon for part in both) > Decimal(repr(self.period_epsilon)):
+            return (
+                f"epsilon {before.epsilon:g} of {self.period_epsilon:g} is spent in this period "
+                f"and the release costs {cost.epsilon:g}"
+            )
+        if exact_sum(part.delta for part in both) > Decimal(repr(self.period_delta)):
+            return f"the release would take delta beyond {self.period_delta:g} in this period"
+        return None
 
 
 def account_of(domain: Domain) -> str:
@@ -116,33 +150,17 @@ def account_of(domain: Domain) -> str:
     return f"{domain.metric.kind} {domain.unit} {domain.fingerprint[:16]}"
 
 
-def total(values: list[float]) -> Decimal:
+def exact_sum(values: Iterable[float]) -> Decimal:
     """The sum of numbers as they are written: ten times 0.1 is 1.
 
-    >>> total([0.1] * 10) == 1
+    >>> exact_sum([0.1] * 10) == 1
     True
     """
     return sum((Decimal(repr(value)) for value in values), Decimal(0))
 
 
-def excess(allowed: Allowance, spent: list[Guarantee], cost: Guarantee) -> str | None:
-    """Why a release would be too much after those of this period, or None where it is not."""
-    unit = cost.unit
-    if unit != allowed.unit:
-        return f"it costs epsilon per {unit}, and the limits are per {allowed.unit}"
-    if cost.epsilon > allowed.epsilon:
-        return f"one release costs epsilon {cost.epsilon:g} and {allowed.epsilon:g} is allowed"
-    if cost.delta > allowed.delta:
-        return f"one release costs delta {cost.delta:g} and {allowed.delta:g} is allowed"
-    if allowed.reports is not None and len(spent) + 1 > allowed.reports:
-        return f"{len(spent)} of {allowed.reports} reports of this period are made"
-    epsilon = total([part.epsilon for part in [*spent, cost]])
-    if epsilon > Decimal(repr(allowed.period_epsilon)):
-        return (
-            f"epsilon {float(total([part.epsilon for part in spent])):g} of "
-            f"{allowed.period_epsilon:g} is spent in this period and the release costs "
-            f"{cost.epsilon:g}"
-        )
-    if total([part.delta for part in [*spent, cost]]) > Decimal(repr(allowed.period_delta)):
-        return f"the release would take delta beyond {allowed.period_delta:g} in this period"
-    return None
+def total(costs: Iterable[Guarantee], unit: str) -> Guarantee:
+    """What several releases cost together."""
+    parts = list(costs)
+    delta = min(1.0, float(exact_sum(part.delta for part in parts)))
+    return Guarantee(float(exact_sum(part.epsilon for part in parts)), delta, unit)

@@ -7,45 +7,56 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from panda_mdp.errors import DomainError
+from panda_mdp.protocol.messages.signing import Signed, table_bytes
 from panda_mdp.protocol.messages.types import (
     MOST_LOSSES,
     MOST_NAMES,
     MOST_NODES,
     MOST_RECORDS,
-    Base64,
     ClientId,
     Count,
-    Degrees,
     Epsilon,
+    Fraction,
     Hex,
+    Latitude,
+    Longitude,
     Losses,
     Message,
+    MetricKind,
     Name,
+    NonNegative,
     Outputs,
     Sha256,
     Text,
     Unit,
     Version,
 )
+from panda_mdp.space.domain import Domain
 
 
 class PlaceName(Message):
     """The name of a street or of a landmark, and where to write it, in degrees."""
 
     name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
-    lat: Annotated[float, Field(ge=-90, le=90)]
-    lon: Degrees
+    lat: Latitude
+    lon: Longitude
     kind: Literal["street", "landmark"] = "street"
+
+
+PlaceNames = Annotated[list[PlaceName], Field(max_length=MOST_NAMES, default_factory=list)]
+Integers = Annotated[list[int], Field(max_length=MOST_NODES)]
+Nodes = Annotated[list[Annotated[int, Field(ge=0, lt=MOST_NODES)]], Field(max_length=MOST_NODES)]
 
 
 class StreetsUpload(Message):
     """A road network for drawing: nodes in degrees, edges by node, names."""
 
-    lat: Annotated[list[Annotated[float, Field(ge=-90, le=90)]], Field(max_length=MOST_NODES)]
-    lon: Annotated[list[Degrees], Field(max_length=MOST_NODES)]
-    u: Annotated[list[Annotated[int, Field(ge=0, lt=MOST_NODES)]], Field(max_length=MOST_NODES)]
-    v: Annotated[list[Annotated[int, Field(ge=0, lt=MOST_NODES)]], Field(max_length=MOST_NODES)]
-    names: Annotated[list[PlaceName], Field(max_length=MOST_NAMES, default_factory=list)]
+    lat: Annotated[list[Latitude], Field(max_length=MOST_NODES)]
+    lon: Annotated[list[Longitude], Field(max_length=MOST_NODES)]
+    u: Nodes
+    v: Nodes
+    names: PlaceNames
 
     @model_validator(mode="after")
     def _fits(self) -> StreetsUpload:
@@ -61,12 +72,27 @@ class StreetsUpload(Message):
 class Streets(Message):
     """GET /v1/domains/{id}/streets: degrees as integers over 1e6."""
 
-    lat: Annotated[list[int], Field(max_length=MOST_NODES)]
-    lon: Annotated[list[int], Field(max_length=MOST_NODES)]
-    u: Annotated[list[int], Field(max_length=MOST_NODES)]
-    v: Annotated[list[int], Field(max_length=MOST_NODES)]
-    names: Annotated[list[PlaceName], Field(max_length=MOST_NAMES, default_factory=list)]
+    lat: Integers
+    lon: Integers
+    u: Integers
+    v: Integers
+    names: PlaceNames
     """In degrees as they are; a person may search them, on the own device."""
+
+
+Vectors = Annotated[
+    list[Annotated[list[float], Field(min_length=1, max_length=4096)]],
+    Field(max_length=MOST_RECORDS),
+]
+Distances = Annotated[
+    list[Annotated[list[float], Field(max_length=2_000)]], Field(max_length=2_000)
+]
+ARRAYS_OF_KIND = {
+    "haversine": ("lat", "lon"),
+    "euclidean": ("vectors",),
+    "matrix": ("distances",),
+}
+ARRAYS = ("lat", "lon", "vectors", "distances")
 
 
 class DomainArrays(Message):
@@ -77,35 +103,33 @@ class DomainArrays(Message):
 
     kind: Literal["haversine", "euclidean", "matrix"]
     unit: Unit = "km"
-    lat: (
-        Annotated[list[Annotated[float, Field(ge=-90, le=90)]], Field(max_length=MOST_RECORDS)]
-        | None
-    ) = None
-    lon: Annotated[list[Degrees], Field(max_length=MOST_RECORDS)] | None = None
-    vectors: (
-        Annotated[
-            list[Annotated[list[float], Field(min_length=1, max_length=4096)]],
-            Field(max_length=MOST_RECORDS),
-        ]
-        | None
-    ) = None
-    distances: (
-        Annotated[list[Annotated[list[float], Field(max_length=2_000)]], Field(max_length=2_000)]
-        | None
-    ) = None
+    lat: Annotated[list[Latitude], Field(max_length=MOST_RECORDS)] | None = None
+    lon: Annotated[list[Longitude], Field(max_length=MOST_RECORDS)] | None = None
+    vectors: Vectors | None = None
+    distances: Distances | None = None
 
     @model_validator(mode="after")
     def _arrays_of_kind(self) -> DomainArrays:
-        wanted = {"haversine": {"lat", "lon"}, "euclidean": {"vectors"}, "matrix": {"distances"}}
-        names = ("lat", "lon", "vectors", "distances")
-        given = {name for name in names if getattr(self, name) is not None}
-        if given != wanted[self.kind]:
-            msg = f"kind {self.kind} needs exactly {' and '.join(sorted(wanted[self.kind]))}"
+        needed = ARRAYS_OF_KIND[self.kind]
+        if any((getattr(self, name) is None) == (name in needed) for name in ARRAYS):
+            msg = f"kind {self.kind} needs exactly {' and '.join(needed)}"
             raise ValueError(msg)
         if self.kind == "haversine" and self.unit != "km":
             msg = "places are in km"
             raise ValueError(msg)
         return self
+
+    def domain(self) -> Domain:
+        """The records with their metric, checked as any others: `DomainError` where they cannot be
+        used, the triangle inequality included."""
+        if self.kind == "haversine":
+            return Domain.from_points(self.lat or [], self.lon or [])
+        rows = self.vectors or self.distances or []
+        if len({len(row) for row in rows}) > 1:
+            msg = "the rows of the table differ in length; give a rectangular one"
+            raise DomainError(msg)
+        make = Domain.from_vectors if self.kind == "euclidean" else Domain.from_matrix
+        return make(rows, unit=self.unit)
 
 
 class DomainRequest(DomainArrays):
@@ -115,28 +139,26 @@ class DomainRequest(DomainArrays):
     streets: StreetsUpload | None = None
 
 
-class DomainInfo(Message):
+class PublishedDomain(Message):
+    """What the server adds to a domain."""
+
+    id: Name
+    name: Name
+    records: Count
+    fingerprint: Sha256
+    streets: bool = False
+    created: datetime
+
+
+class DomainInfo(PublishedDomain):
     """One domain in GET /v1/domains, and the answer to its POST."""
 
-    id: Name
-    name: Name
-    kind: Literal["haversine", "euclidean", "angular", "matrix"]
+    kind: MetricKind
     unit: Unit
-    records: Count
-    fingerprint: Sha256
-    streets: bool = False
-    created: datetime
 
 
-class DomainDetail(DomainArrays):
+class DomainDetail(DomainArrays, PublishedDomain):
     """GET /v1/domains/{id}: the whole domain, always; never a part that depends on a place."""
-
-    id: Name
-    name: Name
-    records: Count
-    fingerprint: Sha256
-    streets: bool = False
-    created: datetime
 
 
 class DomainList(Message):
@@ -152,10 +174,10 @@ class TableRef(Message):
     version: Version
 
 
-class TableInfo(Message):
+class TableInfo(Signed):
     """GET /v1/tables/{name}/{version}: what a table claims, and the operator's signature.
 
-    `signature` is over `signing.table_bytes`. Nothing here is proof of privacy: a client audits
+    `signature` is over `signed`. Nothing here is proof of privacy: a client audits
     the file itself.
     """
 
@@ -166,18 +188,23 @@ class TableInfo(Message):
     records: Count
     outputs: Count
     epsilon: Epsilon
-    audited_epsilon: Annotated[float, Field(ge=0)]
+    audited_epsilon: NonNegative
     loss: float
     lower_bound: float | None = None
     gap: float | None = None
     loss_cost: float
     size_bytes: Annotated[int, Field(gt=0, lt=2**40)]
     sha256: Sha256
-    signature: Base64
     key_id: Hex
     created: datetime
     streets: Name | None = None
     """The id of a domain whose streets may be drawn below this table."""
+
+    @property
+    def signed(self) -> bytes:
+        """What the operator signs: the name, version, file and claim."""
+        facts = (self.name, self.version, self.sha256, self.size_bytes, self.domain, self.epsilon)
+        return table_bytes(*facts)
 
 
 class TableList(Message):
@@ -218,11 +245,9 @@ class JobRequest(Message):
     outputs: Outputs
     loss: Loss = DistanceLoss()
     epsilon: Epsilon
-    gap: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    gap: Fraction = 0.01
     time_limit: Annotated[float, Field(gt=0, le=86_400)] | None = None
-    prior: Annotated[list[Annotated[float, Field(ge=0)]], Field(max_length=MOST_RECORDS)] | None = (
-        None
-    )
+    prior: Annotated[list[NonNegative], Field(max_length=MOST_RECORDS)] | None = None
 
 
 class Progress(Message):
@@ -232,7 +257,7 @@ class Progress(Message):
     loss: float | None = None
     lower_bound: float | None = None
     gap: float | None = None
-    seconds: Annotated[float, Field(ge=0)] = 0.0
+    seconds: NonNegative = 0.0
 
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]

@@ -1,37 +1,80 @@
-"""Messages about deployments: what is in force, balls, and the rounds of anchors."""
+"""Messages about deployments: what is in force, reports, balls, and the rounds of anchors."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from datetime import date, datetime
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+import numpy as np
+from pydantic import AfterValidator, Field, TypeAdapter
 
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.errors import FileFormatError, ProtocolError
+from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.protocol.messages.catalogue import DistanceLoss, Loss, TableInfo, TableRef
+from panda_mdp.protocol.messages.signing import Signed, digest_of, statement_bytes
 from panda_mdp.protocol.messages.types import (
+    MOST_OUTPUTS,
     MOST_RECORDS,
     Base64,
     ClientId,
     Count,
     Day,
     Epsilon,
+    Fraction,
     GuaranteeInfo,
     Hex,
     Index,
     Indices,
+    Kilometres,
+    Label,
     Line,
     Message,
+    MetricKind,
     Name,
+    NonNegative,
     Outputs,
+    Positive,
     Probability,
     Rows,
     Sha256,
     Text,
     Unit,
     Version,
+    Weight,
+)
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.blocks import (
+    BLOCK_ROWS,
+    decode_block,
+    encode_block,
+    spanning_order,
+)
+from panda_mdp.table.blocks import (
+    Rows as StoredRows,
 )
 
 ReportsPerPeriod = Annotated[int, Field(ge=1, le=1_000_000)]
+Reasons = Annotated[list[Text], Field(max_length=16, default_factory=list)]
+Screen = Literal["none", "median", "distance"]
+
+
+def _a_day(text: str) -> str:
+    date.fromisoformat(text)
+    return text
+
+
+LastDay = Annotated[Day, AfterValidator(_a_day)]
+
+
+def _ascending(anchors: list[int]) -> list[int]:
+    if any(b <= a for a, b in pairwise(anchors)):
+        msg = "anchors must be distinct and ascending"
+        raise ValueError(msg)
+    return anchors
 
 
 class Advice(Message):
@@ -45,99 +88,83 @@ class Advice(Message):
     """Who collects the reports, for people to read."""
     purpose: Line = ""
     """What they are collected for."""
-    until: Day | None = None
+    until: LastDay | None = None
     """The last day, in UTC, on which reports are taken; None where no end is promised."""
-
-    @field_validator("until")
-    @classmethod
-    def _a_day(cls, given: str | None) -> str | None:
-        if given is not None:
-            date.fromisoformat(given)
-        return given
 
 
 class SelectionInfo(Message):
-    """The paper's Phase I (`BernoulliAnchors`): decay, alpha, rate, radius, tail, candidates.
-
-    What was stored or is sent with the paper's letters, `lam` and `gamma`, is still read.
-    """
+    """The paper's Phase I (`BernoulliAnchors`): decay, alpha, rate, radius, tail, candidates."""
 
     decay: Literal["exponential", "power", "logistic"]
-    alpha: Annotated[float, Field(gt=0, lt=1)]
+    alpha: Fraction
     rate: Annotated[float, Field(ge=0, le=1e9)]
-    radius: Annotated[float, Field(gt=0)] | None = None
-    tail: Annotated[float, Field(gt=0, lt=1)] | Literal["clip"] = "clip"
+    radius: Positive | None = None
+    tail: Fraction | Literal["clip"] = "clip"
     candidates: Indices | None = None
     neighbours: Annotated[int, Field(ge=1, le=MOST_RECORDS)] = 20
     delta_selection: Probability = 0.0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _letters(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        named = dict(given)
-        for letter, word in (("lam", "rate"), ("gamma", "radius")):
-            if letter in named and word not in named:
-                named[word] = named.pop(letter)
-        return named
+    def law(self) -> BernoulliAnchors:
+        """The law that anchors are drawn by."""
+        fields = self.model_dump(exclude={"candidates", "delta_selection"})
+        candidates = None if self.candidates is None else np.array(self.candidates)
+        return BernoulliAnchors(candidates=candidates, **fields)
 
 
-class TableDeploymentRequest(Advice):
+class Requested(Advice):
+    """What every deployment is asked for with."""
+
+    name: Name
+    snap_km: Kilometres = 0.5
+
+
+class TableDeploymentRequest(Requested):
     """Everyone downloads the whole public table."""
 
     kind: Literal["table"]
-    name: Name
     table: TableRef
-    snap_km: Annotated[float, Field(gt=0, le=20_000)] = 0.5
 
 
-class BallDeploymentRequest(Advice):
+class BallDeploymentRequest(Requested):
     """Everyone draws a centre (epsilon_1) and downloads the ball around it."""
 
     kind: Literal["ball"]
-    name: Name
     table: TableRef
     epsilon_1: Epsilon
-    delta: Annotated[float, Field(gt=0, lt=1)]
+    delta: Fraction
     candidates: Indices | None = None
-    snap_km: Annotated[float, Field(gt=0, le=20_000)] = 0.5
 
 
-class PandaDeploymentRequest(Advice):
+class PandaDeploymentRequest(Requested):
     """Everyone downloads a file of PAnDA and runs both phases alone; only the report is sent."""
 
     kind: Literal["panda"]
-    name: Name
     table: TableRef
-    snap_km: Annotated[float, Field(gt=0, le=20_000)] = 0.5
 
 
-class AnchorsDeploymentRequest(Advice):
+class AnchorsDeploymentRequest(Requested):
     """The paper: rounds of anchor uploads, a table over their union, rows for everyone."""
 
     kind: Literal["anchors"]
-    name: Name
     domain: Name
     outputs: Outputs
     loss: Loss = DistanceLoss()
     epsilon: Epsilon
-    delta: Annotated[float, Field(gt=0, lt=1)]
+    delta: Fraction
     selection: SelectionInfo
-    screen: Literal["none", "median", "distance"] = "none"
-    screen_limit: Annotated[float, Field(gt=0)] | None = None
+    screen: Screen = "none"
+    screen_limit: Positive | None = None
     accept_no_guarantee: bool = False
     """Open it although no guarantee could be certified; every answer then says that."""
-    snap_km: Annotated[float, Field(gt=0, le=20_000)] = 0.5
 
 
-DeploymentRequest = Annotated[
+AnyRequest = (
     TableDeploymentRequest
     | BallDeploymentRequest
     | PandaDeploymentRequest
-    | AnchorsDeploymentRequest,
-    Field(discriminator="kind"),
-]
+    | AnchorsDeploymentRequest
+)
+DeploymentRequest = Annotated[AnyRequest, Field(discriminator="kind")]
 
 
 class Statement(Advice):
@@ -153,19 +180,24 @@ class Statement(Advice):
     version: Version
     issued: Count
     """Seconds since 1970; a later statement about the same deployment replaces this one."""
-    metric: Literal["haversine", "euclidean", "angular", "matrix"]
+    metric: MetricKind
     unit: Unit
     domain: Sha256
-    epsilon: Annotated[float, Field(ge=0)] | None
+    epsilon: NonNegative | None
     """What one release costs, per unit; None where there is no guarantee."""
     delta: Probability
-    snap_km: Annotated[float, Field(gt=0)]
+    snap_km: Positive
     table: TableRef | None = None
     table_sha256: Sha256 | None = None
     epsilon_1: Epsilon | None = None
     candidates: Sha256 | None = None
     outputs: Sha256 | None = None
     selection: Sha256 | None = None
+
+    @property
+    def content(self) -> str:
+        """A digest of what is stated, whenever it was signed."""
+        return digest_of(self.model_dump(mode="json", exclude={"issued"}))
 
 
 class DeploymentPatch(Message):
@@ -180,30 +212,66 @@ class DeploymentPatch(Message):
     until: Day | None = None
 
 
-class Deployed(Advice):
+class Deployed(Advice, Signed):
     """What all deployments say about themselves."""
 
     name: Name
     version: Version
     """Changes whenever the table in force changes; reports name it (rounds for `anchors`)."""
     open: bool
-    snap_km: Annotated[float, Field(gt=0)]
+    snap_km: Positive
     created: datetime
     statement: Annotated[str, Field(max_length=4_000)]
     """A `Statement` as the text that was signed."""
-    signature: Base64
-    """The operator's, over `signing.statement_bytes`."""
+
+    @property
+    def signed(self) -> bytes:
+        """What the operator signs: the name, and the very text of the statement."""
+        return statement_bytes(self.name, self.statement)
+
+    def stated(self) -> dict[str, Any]:
+        """What a statement about this deployment must say, by field."""
+        shared = ("name", "snap_km", *Advice.model_fields)
+        return {name: getattr(self, name) for name in shared}
+
+    def table_in_force(self) -> TableInfo | None:
+        """The table that reports are drawn from, where everybody has the same."""
+        return None
+
+    def open_round(self) -> int | None:
+        """The round of anchors that is open."""
+        return None
 
 
-class TableDeployment(Deployed):
-    """GET /v1/deployments/{name}, kind table."""
+class TableBased(Deployed):
+    """A deployment of a table that was published."""
 
-    kind: Literal["table"] = "table"
     table: TableInfo
     guarantee: GuaranteeInfo
 
+    def stated(self) -> dict[str, Any]:
+        """The table, and what one release from it costs."""
+        return super().stated() | {
+            "version": self.version,
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+            "unit": self.table.unit,
+            "domain": self.table.domain,
+            "table_sha256": self.table.sha256,
+        }
 
-class BallDeployment(Deployed):
+    def table_in_force(self) -> TableInfo | None:
+        """The table."""
+        return self.table
+
+
+class TableDeployment(TableBased):
+    """GET /v1/deployments/{name}, kind table."""
+
+    kind: Literal["table"] = "table"
+
+
+class BallDeployment(TableBased):
     """GET /v1/deployments/{name}, kind ball.
 
     `domain` names the whole domain, which a client fetches to draw its centre. `guarantee` is
@@ -211,23 +279,24 @@ class BallDeployment(Deployed):
     """
 
     kind: Literal["ball"] = "ball"
-    table: TableInfo
     domain: Name
     epsilon_1: Epsilon
-    delta: Annotated[float, Field(gt=0, lt=1)]
+    delta: Fraction
     candidates: Indices | None = None
-    guarantee: GuaranteeInfo
+
+    def stated(self) -> dict[str, Any]:
+        """The table, the cost, and what centres are drawn by."""
+        centres = {"epsilon_1": self.epsilon_1, "candidates": digest_of(self.candidates)}
+        return super().stated() | centres
 
 
-class PandaDeployment(Deployed):
+class PandaDeployment(TableBased):
     """GET /v1/deployments/{name}, kind panda: the file has everything, and proves `guarantee`."""
 
     kind: Literal["panda"] = "panda"
-    table: TableInfo
     selection: Literal["ball", "coins"]
-    selection_epsilon: Annotated[float, Field(ge=0)]
+    selection_epsilon: NonNegative
     """What Phase I would tell if it were released; here it stays with the client."""
-    guarantee: GuaranteeInfo
 
 
 class AnchorsDeployment(Deployed):
@@ -237,31 +306,36 @@ class AnchorsDeployment(Deployed):
     domain: Name
     outputs: Outputs
     epsilon: Epsilon
-    delta: Annotated[float, Field(gt=0, lt=1)]
+    delta: Fraction
     selection: SelectionInfo
-    screen: Literal["none", "median", "distance"] = "none"
+    screen: Screen = "none"
     guarantee: GuaranteeInfo | None
-    reasons: Annotated[list[Text], Field(max_length=16, default_factory=list)]
+    reasons: Reasons
     """Why there is no guarantee."""
     round: Version | None = None
     """The round that is open now."""
     in_force: Version | None = None
     """The latest solved round: the one that reports are accepted for."""
 
+    def stated(self) -> dict[str, Any]:
+        """Outputs, selection and cost; a deployment of rounds never changes."""
+        return super().stated() | {
+            "version": 1,
+            "epsilon": None if self.guarantee is None else self.guarantee.epsilon,
+            "delta": self.delta,
+            "outputs": digest_of(self.outputs),
+            "selection": digest_of(self.selection.model_dump(mode="json")),
+        }
 
-Deployment = Annotated[
-    TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment,
-    Field(discriminator="kind"),
-]
-deployment_request: TypeAdapter[
-    TableDeploymentRequest
-    | BallDeploymentRequest
-    | PandaDeploymentRequest
-    | AnchorsDeploymentRequest
-] = TypeAdapter(DeploymentRequest)
-deployment_info: TypeAdapter[
-    TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment
-] = TypeAdapter(Deployment)
+    def open_round(self) -> int | None:
+        """The round that is open."""
+        return self.round
+
+
+AnyDeployment = TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment
+Deployment = Annotated[AnyDeployment, Field(discriminator="kind")]
+deployment_request: TypeAdapter[AnyRequest] = TypeAdapter(DeploymentRequest)
+deployment_info: TypeAdapter[AnyDeployment] = TypeAdapter(Deployment)
 
 
 class DeploymentList(Message):
@@ -270,26 +344,138 @@ class DeploymentList(Message):
     deployments: list[Deployment]
 
 
+# Reports
+
+
+class ReportRequest(Message):
+    """POST /v1/deployments/{name}/reports: an output that was drawn, and nothing else.
+
+    `table` is the SHA-256 of the file that it was drawn from, as the log has it for everybody:
+    nothing that a server could give to one user alone goes back to it. Rounds of anchors have
+    none.
+    """
+
+    id: ClientId
+    table: Sha256 | None = None
+    output: Index
+
+
+class ReportAccepted(Message):
+    """The answer to a report, the first time and every time."""
+
+    id: ClientId
+    accepted: Literal[True] = True
+
+
+class ReportLine(Message):
+    """One line of the export, GET .../reports (NDJSON)."""
+
+    seq: Count
+    at: datetime
+    version: Version
+    output: Index
+    user: Label
+
+
+class HourCount(Message):
+    """Reports of one hour."""
+
+    hour: datetime
+    count: Count
+
+
+class Counts(Message):
+    """GET .../counts."""
+
+    reports: Count
+    outputs: Indices
+    counts: Annotated[list[Count], Field(max_length=MOST_OUTPUTS)]
+    per_hour: Annotated[list[HourCount], Field(max_length=100_000)]
+
+
+Shares = Annotated[list[Probability], Field(max_length=MOST_RECORDS)]
+
+
+class Estimate(Message):
+    """GET .../estimate: the share of users at each record, with an interval."""
+
+    records: Indices
+    share: Shares
+    low: Shares
+    high: Shares
+    iterations: Count
+    reports: Count
+    confidence: Probability = 0.95
+
+
+# Rows of a ball
+
+
 class BallRequest(Message):
     """POST /v1/deployments/{name}/balls: the centre that was drawn, a record of the domain."""
 
     id: ClientId
     centre: Index
-    compact: bool = False
-    """Whether the rows are to come as `CompactBallRows`."""
+
+
+Block = Annotated[str, Field(max_length=1 << 28)]
 
 
 class BallRows(Message):
-    """The rows of all records within the radius of the centre; `signing.rows_bytes` is signed."""
+    """The rows of all records within the radius of a centre, as they lie in a compact table.
+
+    Floors, and blocks of rows that follow each other: the integers in a tenth of the bytes of
+    their digits. What is signed is the integers (`signing.rows_bytes`).
+    """
 
     version: Version
     centre: Index
     records: Indices
+    """In the order of the rows in `blocks`; ascending they are the ball."""
     outputs: Outputs
-    weights: Rows
+    floors: Annotated[list[Weight], Field(min_length=1, max_length=MOST_OUTPUTS)]
+    blocks: Annotated[list[Block], Field(max_length=MOST_RECORDS // BLOCK_ROWS + 1)]
+    """Base64 of blocks of 256 rows (docs/format.md)."""
     guarantee: GuaranteeInfo
     signature: Base64
     key_id: Hex
+
+    def unpack(self) -> tuple[list[int], IntArray]:
+        """The ball's records, ascending, and their weights."""
+        count, outputs = len(self.records), len(self.outputs)
+        if len(self.floors) != outputs or len(self.blocks) != -(-count // BLOCK_ROWS):
+            msg = "the server's rows have other numbers of outputs or blocks than they say"
+            raise ProtocolError(msg)
+        parts = [np.empty((0, outputs), dtype=np.int64)]
+        try:
+            floors = np.array([int(floor) for floor in self.floors], dtype=np.int64)
+            for number, block in enumerate(self.blocks):
+                size = min(BLOCK_ROWS, count - number * BLOCK_ROWS)
+                data = base64.b64decode(block, validate=True)
+                parts.append(decode_block(data, size, floors).weights)
+        except (FileFormatError, binascii.Error, ValueError, OverflowError) as error:
+            msg = f"the server's rows cannot be read ({type(error).__name__}); ask again"
+            raise ProtocolError(msg) from None
+        records = np.array(self.records, dtype=np.int64)
+        order = np.argsort(records, kind="stable")
+        return records[order].tolist(), np.concatenate(parts)[order]
+
+
+def pack_rows(
+    domain: Domain, records: IntArray, weights: IntArray, floors: IntArray
+) -> tuple[list[int], list[str]]:
+    """Records in the order of their rows, and the rows in blocks."""
+    order, blocks = [], []
+    for start in range(0, len(records), BLOCK_ROWS):
+        members = records[start : start + BLOCK_ROWS]
+        along, parent = spanning_order(domain.distances(members, members))
+        block = encode_block(StoredRows.of(weights[start + along], floors), parent, floors)
+        blocks.append(base64.b64encode(block).decode("ascii"))
+        order += members[along].tolist()
+    return order, blocks
+
+
+# Rounds of anchors
 
 
 class RoundRequest(Message):
@@ -333,14 +519,7 @@ class AnchorsRequest(Message):
     """POST .../rounds/{n}/anchors: the anchors that were drawn, distinct, ascending."""
 
     id: ClientId
-    anchors: Indices
-
-    @model_validator(mode="after")
-    def _ascending(self) -> AnchorsRequest:
-        if any(b <= a for a, b in zip(self.anchors, self.anchors[1:], strict=False)):
-            msg = "anchors must be distinct and ascending"
-            raise ValueError(msg)
-        return self
+    anchors: Annotated[Indices, AfterValidator(_ascending)]
 
 
 class AnchorsAccepted(Message):
@@ -355,10 +534,10 @@ class PlanInfo(Message):
     """What the server's audit of a round found. `guarantee` None: none, for `reasons`."""
 
     guarantee: GuaranteeInfo | None
-    reasons: Annotated[list[Text], Field(max_length=16, default_factory=list)]
+    reasons: Reasons
     violation: Probability | None = None
     """The largest probability, over all pairs, of a release beyond epsilon d."""
-    phase_one_epsilon: Annotated[float, Field(ge=0)] | None = None
+    phase_one_epsilon: NonNegative | None = None
     anchors: Count
     """Anchors in the union of all users."""
     loss: float | None = None

@@ -1,24 +1,99 @@
-"""Messages about the log of everything that an operator signed for good: tables and deployments."""
+"""The log of everything that an operator signed for good: a hash tree (RFC 6962), and its messages.
+
+A hash tree over a list that only grows (section 2 of the RFC) has a root, and proofs about it.
+
+    leaf   SHA-256(0x00 || entry)        node   SHA-256(0x01 || left || right)
+
+A tree of n > 1 leaves has the largest power of two below n on its left side. `inclusion` shows that
+a leaf is in a tree, `consistency` that a tree is the beginning of a longer one; both have at most
+about log2(n) hashes.
+
+>>> leaves = [leaf_hash(bytes([k])) for k in range(5)]
+>>> len(inclusion(leaves, 3)), len(consistency(leaves, 3))
+(3, 4)
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
-from panda_mdp.protocol.messages.types import Base64, Count, Message, Sha256
+from panda_mdp.errors import SignatureError
+from panda_mdp.protocol.messages.signing import Keyring, Signed, head_bytes, round_entry
+from panda_mdp.protocol.messages.types import Count, Message, Sha256
 
 MOST_LEAVES = 100_000
 
 
-class LogHead(Message):
-    """The log's length and root (`merkle.root_of`), signed over `signing.head_bytes`."""
+def leaf_hash(entry: bytes) -> bytes:
+    """The hash of an entry."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def root_of(leaves: Sequence[bytes]) -> bytes:
+    """The root over leaves; of none, the hash of nothing."""
+    if not leaves:
+        return hashlib.sha256().digest()
+    full: list[tuple[int, bytes]] = []
+    for leaf in leaves:
+        size, top = 1, leaf
+        while full and full[-1][0] == size:
+            top = _node(full.pop()[1], top)
+            size *= 2
+        full.append((size, top))
+    top = full.pop()[1]
+    while full:
+        top = _node(full.pop()[1], top)
+    return top
+
+
+def _split(size: int) -> int:
+    return 1 << ((size - 1).bit_length() - 1)
+
+
+def inclusion(leaves: Sequence[bytes], number: int) -> list[bytes]:
+    """The hashes beside the way from leaf `number` to the root, from below."""
+    if len(leaves) <= 1:
+        return []
+    half = _split(len(leaves))
+    if number < half:
+        return [*inclusion(leaves[:half], number), root_of(leaves[half:])]
+    return [*inclusion(leaves[half:], number - half), root_of(leaves[:half])]
+
+
+def consistency(leaves: Sequence[bytes], first: int) -> list[bytes]:
+    """The hashes that show that the first leaves, 1 .. len(leaves) of them, are a beginning."""
+    return _consistency(leaves, first, True)
+
+
+def _consistency(leaves: Sequence[bytes], first: int, whole: bool) -> list[bytes]:
+    if first == len(leaves):
+        return [] if whole else [root_of(leaves)]
+    half = _split(len(leaves))
+    if first <= half:
+        return [*_consistency(leaves[:half], first, whole), root_of(leaves[half:])]
+    return [*_consistency(leaves[half:], first - half, False), root_of(leaves[:half])]
+
+
+class LogHead(Signed):
+    """The log's length and root (`root_of`), signed over `signing.head_bytes`."""
 
     size: Count
     root: Sha256
     at: Count
     """Milliseconds since 1970."""
-    signature: Base64
+
+    @property
+    def signed(self) -> bytes:
+        """What the operator signs."""
+        return head_bytes(self.size, self.root, self.at)
 
 
 class Log(Message):
@@ -30,6 +105,39 @@ class Log(Message):
 
     head: LogHead
     leaves: Annotated[list[Sha256], Field(max_length=MOST_LEAVES)]
+
+    def verify(self, keys: Keyring) -> None:
+        """Raise `SignatureError` unless the head is signed and is that of the entries."""
+        self.head.verify(keys)
+        if len(self.leaves) != self.head.size or not self.continues(self.head):
+            msg = "the entries of the server's log are not those that its operator signed"
+            raise SignatureError(msg)
+
+    def continues(self, head: LogHead) -> bool:
+        """Whether a head is that of the first entries."""
+        first = [bytes.fromhex(leaf) for leaf in self.leaves[: head.size]]
+        return len(first) == head.size and root_of(first).hex() == head.root
+
+    def number_of(self, entry: bytes, what: str) -> int:
+        """The number of an entry, which must be in the log."""
+        leaf = leaf_hash(entry).hex()
+        if leaf not in self.leaves:
+            msg = (
+                f"{what} is signed and not in the operator's log: it was made for you alone, or is "
+                "not published yet; do not report"
+            )
+            raise SignatureError(msg)
+        return self.leaves.index(leaf)
+
+    def check_round(self, name: str, number: int | None) -> None:
+        """Refuse a round that is not the latest one: its number is in the address of what is sent,
+        so one that a server shows to a single user would mark that user."""
+        if number is None:
+            return
+        self.number_of(round_entry(name, number), f"round {number} of deployment {name}")
+        if leaf_hash(round_entry(name, number + 1)).hex() in self.leaves:
+            msg = f"round {number} of deployment {name} is over by the log; do not report"
+            raise SignatureError(msg)
 
 
 class LogEntries(Message):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from panda_mdp.protocol.messages.keys import KeySheet
+from panda_mdp.protocol.messages.signing import KeySheet
 from panda_mdp.protocol.messages.types import (
     MOST_TOKENS,
     Base64,
@@ -18,6 +18,7 @@ from panda_mdp.protocol.messages.types import (
     Message,
     Role,
     Text,
+    TokenId,
 )
 
 
@@ -91,7 +92,7 @@ class TokenRequest(Message):
 class TokenMade(Message):
     """A token, shown once."""
 
-    id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    id: TokenId
     token: Annotated[str, Field(pattern=r"^pmt_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$")]
     role: Role
     label: Label
@@ -123,7 +124,7 @@ class TokensMade(Message):
 class TokenInfo(Message):
     """A token without its secret."""
 
-    id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    id: TokenId
     role: Role
     label: Label
     created: datetime

@@ -8,6 +8,14 @@ a signature of one thing is never one of another:
     panda-mdp deployment 1\\n{name}\\n{sha256 of the statement's text}\\n
     panda-mdp rows 1\\n{deployment}\\n{round or version}\\n{sha256 of the canonical JSON}\\n
 
+    panda-mdp key 1\\n{public key}\\n{from}\\n{until}\\n      signed by the operator's key
+    panda-mdp successor 1\\n{the successor's public key}\\n  signed by the key that it follows
+
+Clients pin the operator's key, which may stay offline and certify short-lived ones of servers. What
+servers sign is checked against all keys that it certifies now, so that an old and a new one
+overlap. A pinned key that has a successor is followed there. Where an operator has no offline key,
+the server's own key is the operator's.
+
 A signature proves no privacy. Clients audit what they are given, whoever signed it.
 """
 
@@ -18,20 +26,21 @@ import binascii
 import hashlib
 import json
 import os
-import stat
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pydantic import Field, ValidationError
 
-from panda_mdp.base.atomic import sync_folder
+from panda_mdp.base.atomic import atomic_file, read_private, write_private
 from panda_mdp.errors import FileFormatError, SignatureError
-from panda_mdp.protocol.messages.catalogue import TableInfo
-
-ALGORITHM = "Ed25519"
+from panda_mdp.protocol.messages.types import Base64, Count, Message
 
 
 def canonical_json(value: Any) -> bytes:
@@ -64,13 +73,6 @@ def table_bytes(
         repr(float(epsilon)),
     )
     return joined(lines)
-
-
-def table_entry(info: TableInfo) -> bytes:
-    """What is signed of a table, from what is said about it."""
-    return table_bytes(
-        info.name, info.version, info.sha256, info.size_bytes, info.domain, info.epsilon
-    )
 
 
 def head_bytes(size: int, root: str, at: int) -> bytes:
@@ -112,7 +114,7 @@ def rows_bytes(
     kind: Literal["anchors", "records"],
     members: Sequence[int],
     outputs: Sequence[int],
-    weights: Sequence[Sequence[str]],
+    weights: Sequence[Sequence[int | str]],
 ) -> bytes:
     """What is signed of some rows: the deployment, the round or version, and the rows.
 
@@ -125,7 +127,7 @@ def rows_digest(
     kind: Literal["anchors", "records"],
     members: Sequence[int],
     outputs: Sequence[int],
-    weights: Sequence[Sequence[str]],
+    weights: Sequence[Sequence[int | str]],
 ) -> str:
     """The SHA-256 of some rows' canonical JSON."""
     return digest_of(
@@ -152,6 +154,7 @@ def joined(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
+@dataclass(frozen=True, repr=False)
 class VerifyKey:
     """The operator's public key.
 
@@ -161,12 +164,12 @@ class VerifyKey:
     True
     """
 
-    def __init__(self, raw: bytes) -> None:
-        if len(raw) != 32:
-            msg = f"an Ed25519 public key has 32 bytes; got {len(raw)}"
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != 32:
+            msg = f"an Ed25519 public key has 32 bytes; got {len(self.raw)}"
             raise SignatureError(msg)
-        self.raw = bytes(raw)
-        self._key = Ed25519PublicKey.from_public_bytes(self.raw)
 
     @classmethod
     def from_base64(cls, text: str) -> VerifyKey:
@@ -185,20 +188,15 @@ class VerifyKey:
 
     def verify(self, data: bytes, signature: str) -> None:
         """Raise `SignatureError` unless `signature` (base64) is this key's over `data`."""
+        key = Ed25519PublicKey.from_public_bytes(self.raw)
         try:
-            self._key.verify(_decoded(signature, "the signature"), data)
+            key.verify(_decoded(signature, "the signature"), data)
         except InvalidSignature:
             msg = (
                 f"the signature is not one of key {self.id} over this content; it was changed on "
                 "the way, or another operator made it: fetch it again, and compare the key"
             )
             raise SignatureError(msg) from None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, VerifyKey) and self.raw == other.raw
-
-    def __hash__(self) -> int:
-        return hash(self.raw)
 
     def __repr__(self) -> str:
         return f"VerifyKey({self.id})"
@@ -269,32 +267,139 @@ class SigningKey:
         raise TypeError(msg)
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write a new file with mode 0600, durably. Refuses to replace one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+class Signed(Message):
+    """A message that carries a signature over `signed`."""
+
+    signature: Base64
+
+    @property
+    def signed(self) -> bytes:
+        """What the signature is over."""
+        raise NotImplementedError
+
+    def verify(self, key: VerifyKey | Keyring) -> None:
+        """Raise `SignatureError` unless the key, or one of the keys, signed this."""
+        key.verify(self.signed, self.signature)
+
+    def by(self, key: SigningKey) -> Self:
+        """The same, signed by a key."""
+        return self.model_copy(update={"signature": key.sign(self.signed)})
 
 
-def read_private(path: Path, what: str) -> bytes:
-    """Read a file that must be its owner's alone; refuse it where others may read or write it."""
-    with path.open("rb") as stream:
-        mode = os.fstat(stream.fileno()).st_mode
-        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-            msg = (
-                f"{path}: the {what} has mode {stat.S_IMODE(mode):04o} and others may use it; "
-                f"`chmod 600` it, and replace it if somebody may have read it"
-            )
-            raise FileFormatError(msg)
-        return stream.read()
+UNSIGNED = "AAAA"
+"""Stands for a signature that is about to be made."""
+
+
+class Certificate(Signed):
+    """The operator's word for a server's key. Times are seconds since 1970."""
+
+    public: Base64
+    since: Count
+    until: Count
+
+    @property
+    def signed(self) -> bytes:
+        """What the operator's key signs."""
+        return joined(("panda-mdp key 1", self.public, str(self.since), str(self.until)))
+
+
+class Succession(Signed):
+    """An operator's key and the one that takes its place, signed by the former."""
+
+    old: Base64
+    new: Base64
+
+    @property
+    def signed(self) -> bytes:
+        """What the old key signs."""
+        return joined(("panda-mdp successor 1", self.new))
+
+
+class KeySheet(Message):
+    """What an operator publishes about keys; a file beside the server's key."""
+
+    operator: Base64
+    certificates: list[Certificate] = Field(default_factory=list, max_length=100)
+    successions: list[Succession] = Field(default_factory=list, max_length=100)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> KeySheet:
+        """Read a sheet."""
+        try:
+            return cls.model_validate_json(Path(path).read_bytes())
+        except ValidationError:
+            msg = f"{path}: not a sheet of keys; `panda-mdp signing certify` writes one"
+            raise FileFormatError(msg) from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a sheet; nothing in it is secret."""
+        with atomic_file(Path(path)) as stream:
+            stream.write(json.dumps(self.model_dump(mode="json"), indent=1).encode())
+
+
+@dataclass(frozen=True, repr=False)
+class Keyring:
+    """The operator's key and the keys that sign for it now."""
+
+    operator: VerifyKey
+    keys: Sequence[VerifyKey]
+
+    @classmethod
+    def of(
+        cls, operator: VerifyKey, certificates: Sequence[Certificate], now: float | None = None
+    ) -> Keyring:
+        """The operator's own key, and those of certificates that are valid now; raises where one
+        is not the operator's."""
+        at = time.time() if now is None else now
+        keys = [operator]
+        for certificate in certificates:
+            certificate.verify(operator)
+            if certificate.since <= at < certificate.until:
+                keys.append(VerifyKey.from_base64(certificate.public))
+        return cls(operator, keys)
+
+    @property
+    def id(self) -> str:
+        """The id of the operator's key."""
+        return self.operator.id
+
+    def verify(self, data: bytes, signature: str) -> None:
+        """Raise `SignatureError` unless one of the keys signed `data`."""
+        for key in self.keys[:-1]:
+            with suppress(SignatureError):
+                return key.verify(data, signature)
+        return self.keys[-1].verify(data, signature)
+
+    def __repr__(self) -> str:
+        return f"Keyring({self.id}, {len(self.keys)} keys)"
+
+
+def certify(
+    operator: SigningKey, public: str, days: float, now: float | None = None
+) -> Certificate:
+    """The operator's word for a server's key, for some days."""
+    since = int(time.time() if now is None else now)
+    VerifyKey.from_base64(public)
+    until = since + int(86_400 * days)
+    return Certificate(public=public, since=since, until=until, signature=UNSIGNED).by(operator)
+
+
+def succeed(old: SigningKey, new: str) -> Succession:
+    """The word of an operator's key for the one that takes its place."""
+    VerifyKey.from_base64(new)
+    return Succession(old=old.public.base64, new=new, signature=UNSIGNED).by(old)
+
+
+def follow(pinned: VerifyKey, successions: Sequence[Succession]) -> VerifyKey:
+    """The key that a pinned one leads to, each step signed by the one before."""
+    at = pinned
+    for _ in successions:
+        following = next((step for step in successions if step.old == at.base64), None)
+        if following is None:
+            break
+        following.verify(at)
+        at = VerifyKey.from_base64(following.new)
+    return at
 
 
 def _decoded(text: str, what: str) -> bytes:

@@ -7,9 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PROTOCOL = 1
-SERVICE = "panda-mdp"
-
 MOST_RECORDS = 1_000_000
 MOST_OUTPUTS = 65_536
 MOST_LOSSES = 4_000_000
@@ -46,15 +43,22 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 Version = Annotated[int, Field(ge=1, lt=2**31)]
 Epsilon = Annotated[float, Field(gt=0, le=1e9)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,18})$", max_length=19)]
 """An integer weight over 2^62, in decimal digits."""
 Indices = Annotated[list[Index], Field(max_length=MOST_RECORDS)]
 Outputs = Annotated[list[Index], Field(min_length=1, max_length=MOST_OUTPUTS)]
-Degrees = Annotated[float, Field(ge=-180, le=360)]
+Latitude = Annotated[float, Field(ge=-90, le=90)]
+Longitude = Annotated[float, Field(ge=-180, le=360)]
+Kilometres = Annotated[float, Field(gt=0, le=20_000)]
 Row = Annotated[list[Weight], Field(min_length=1, max_length=MOST_OUTPUTS)]
 Rows = Annotated[list[Row], Field(max_length=MOST_RECORDS)]
 Losses = Annotated[list[float], Field(max_length=MOST_OUTPUTS)]
 Unit = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[ -~]+$")]
+TokenId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+MetricKind = Literal["haversine", "euclidean", "angular", "matrix"]
 
 Role = Literal["admin", "reporter", "monitor"]
 ErrorCode = Literal[
@@ -91,7 +95,7 @@ class Message(BaseModel):
 class GuaranteeInfo(Message):
     """(epsilon, delta) per unit of the domain's metric, for all that one user releases once."""
 
-    epsilon: Annotated[float, Field(ge=0)]
+    epsilon: NonNegative
     delta: Probability = 0.0
     unit: Unit
 

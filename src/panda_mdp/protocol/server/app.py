@@ -1,72 +1,59 @@
-"""Puts the server together."""
+"""Puts the server together: routes, pages, the description of the API, and what surrounds them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+import mimetypes
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import FileResponse, JSONResponse, Response
+from pydantic import TypeAdapter
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
-from starlette.routing import Mount, Route, Router
 
 from panda_mdp.errors import PandaError
-from panda_mdp.protocol.messages.keys import KeySheet
-from panda_mdp.protocol.server.context import Context
-from panda_mdp.protocol.server.express import Express
+from panda_mdp.protocol.messages.signing import KeySheet
+from panda_mdp.protocol.server.context import Context, Settings
 from panda_mdp.protocol.server.failures import Failure, invalid
-from panda_mdp.protocol.server.gate import INTERNAL, App, Gate, Receive, Scope, Send, failure_of
-from panda_mdp.protocol.server.openapi import describe
+from panda_mdp.protocol.server.gate import App, Gate, Metrics, Receive, Scope, Send, failure_of
 from panda_mdp.protocol.server.routes import (
+    MESSAGES,
+    Shared,
     catalogue,
     deployments,
-    jobs,
-    log,
+    operators,
     reports,
     rounds,
-    tokens,
-    watch,
 )
-from panda_mdp.protocol.server.routes.common import NAME_PATTERN
-from panda_mdp.protocol.server.routes.pages import add_pages
-from panda_mdp.protocol.server.settings import Settings
 from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.version import __version__
 
-NAME = re.compile(NAME_PATTERN)
-_ASKED = ("authorization", "content-type", "if-none-match", "if-range", "range")
-Handler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
-_ROUTERS = (
-    reports.router,
-    catalogue.router,
-    tokens.router,
-    deployments.router,
-    rounds.router,
-    jobs.router,
-    log.router,
-    watch.router,
+_DESCRIPTION = (
+    "Metric differential privacy as a service. A person's record never leaves the person's device: "
+    "no message here has a field for one. Reading domains, tables and deployments needs no token."
 )
 
 
 class Server:
     """The ASGI application: other origins, the gate, and the routes behind it."""
 
-    def __init__(self, context: Context, app: App) -> None:
+    def __init__(self, context: Context, app: FastAPI) -> None:
         self.context = context
-        gate = Gate(app, context.book, context.settings, context.metrics)
-        self.express = Express(context, gate)
-        self._door: App = gate
-        if context.settings.cors_origins:
+        app.state.context = context
+        app.state.metrics = metrics = Metrics(context.writer, context.ready)
+        settings = context.settings
+        self._door: App = Gate(app, context.book, settings, metrics)
+        if settings.cors_origins:
             # Outermost, so that refusals have its headers too.
             self._door = CORSMiddleware(
                 self._door,
-                allow_origins=list(context.settings.cors_origins),
+                allow_origins=list(settings.cors_origins),
                 allow_methods=["GET", "POST", "PATCH", "DELETE"],
                 allow_headers=[
                     "authorization",
@@ -90,7 +77,7 @@ def create_app(
     context = Context(store, key, settings or Settings(), sheet)
 
     @asynccontextmanager
-    async def lifespan(app: Router) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await context.start()
         try:
             yield
@@ -103,88 +90,124 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers=_HANDLERS,
+        exception_handlers=dict.fromkeys(_EXPECTED, _refused),
+        lifespan=lifespan,
     )
-    for router in _ROUTERS:
-        api.include_router(router)
-
-    @api.get("/v1/openapi.json", include_in_schema=False)
-    async def openapi() -> Response:
-        return JSONResponse(describe(api))
-
-    add_pages(api)
-    api.state.context = context
-    # Most requests are reports: the API's router describes their route, and a plain one of the same
-    # function serves it, in a third of the time. What it raises is the gate's to answer.
-    reporting = Route(reports.PATH, _Reporting(api), methods=["POST"])
-    # A path with a line break matches no route, not even the one of everything.
-    return Server(context, Router([reporting, Mount("", api)], default=api, lifespan=lifespan))
+    for module in (reports, catalogue, deployments, rounds, operators):
+        api.include_router(module.router)
+    api.include_router(_pages)
+    return Server(context, api)
 
 
-class _Reporting:
-    """The route of reports without the framework's wrappers."""
-
-    def __init__(self, api: FastAPI) -> None:
-        self._api = api
-        self._template = next(r for r in reports.router.routes if isinstance(r, APIRoute))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = scope["path_params"]["name"]
-        scope["app"], scope["route"] = self._api, self._template
-        if not NAME.fullmatch(name):
-            raise Failure("invalid", "path.name: it is not a name", "see /v1/openapi.json")
-        response = await reports.post_report(Request(scope, receive), name)
-        await response(scope, receive, send)
+# Refusals
 
 
-async def _refused(request: Request, failure: Exception) -> Response:
-    return _response(request, failure if isinstance(failure, Failure) else INTERNAL)
+_EXPECTED = (
+    Failure,
+    RequestValidationError,
+    PandaError,
+    HTTPException,
+    SQLAlchemyError,
+)
+"""Whatever else is raised reaches the gate, which writes it into the log."""
 
 
-async def _broken(request: Request, error: Exception) -> Response:
-    errors = error.errors() if isinstance(error, RequestValidationError) else []
-    return _response(request, invalid(errors))
-
-
-async def _unfit(request: Request, error: Exception) -> Response:
-    # The library's messages name public inputs only: an operator's domain, table or options.
-    return _response(request, Failure("invalid", str(error), "change the request accordingly"))
-
-
-async def _unknown(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 400
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    if status == 405:
-        return _response(
-            request, Failure("method_not_allowed", "the path takes other methods", "", headers)
-        )
-    if status == 404:
-        return _response(
-            request, Failure("not_found", "there is no such path", "see /v1/openapi.json", headers)
-        )
-    return _response(request, Failure("invalid", "the request cannot be understood", "", headers))
-
-
-async def _unavailable(request: Request, error: Exception) -> Response:
-    return _response(request, failure_of(error))
-
-
-async def _mistaken(request: Request, error: Exception) -> Response:
-    # Raised again afterwards, to the gate, which writes it into the log.
-    return _response(request, INTERNAL)
-
-
-_HANDLERS: dict[int | type[Exception], Handler] = {
-    Failure: _refused,
-    RequestValidationError: _broken,
-    PandaError: _unfit,
-    HTTPException: _unknown,
-    SQLAlchemyError: _unavailable,
-    Exception: _mistaken,
-}
-
-
-def _response(request: Request, failure: Failure) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
+    failure = _failure(error)
     request.scope["state"]["code"] = failure.code
-    headers = {"cache-control": "no-store", **failure.headers}
-    return Response(failure.body, failure.status, headers, "application/json")
+    return Response(failure.body, failure.status, failure.headers, "application/json")
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, RequestValidationError):
+        return invalid(error.errors())
+    if isinstance(error, PandaError):
+        # The library's messages name public inputs only: an operator's domain, table or options.
+        return Failure("invalid", str(error), "change the request accordingly")
+    if isinstance(error, HTTPException):
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            return Failure("method_not_allowed", "the path takes other methods", "", headers)
+        if error.status_code == 404:
+            return Failure("not_found", "there is no such path", "see /v1/openapi.json", headers)
+        return Failure("invalid", "the request cannot be understood", "", headers)
+    return failure_of(error)
+
+
+# Pages: the browser client and the operator's, as they were built, under a strict policy
+
+
+_pages = APIRouter(include_in_schema=False)
+POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; worker-src 'self'; manifest-src 'self'; object-src 'none'; "
+    "base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
+)
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(self), microphone=(), payment=(), usb=()",
+}
+_HASHED = "public, max-age=31536000, immutable"
+_TYPES = {".js": "text/javascript", ".webmanifest": "application/manifest+json"}
+_TOP = {"": "index.html", "operator": "operator.html"}
+
+
+@_pages.get("/v1/openapi.json")
+async def openapi(request: Request) -> Response:
+    """The description of the API."""
+    return JSONResponse(_describe(request.app))
+
+
+@_pages.get("/assets/{path:path}")
+async def asset(context: Shared, path: str) -> Response:
+    """A part of a page."""
+    return _file(context.settings.static, f"assets/{path}", _HASHED)
+
+
+@_pages.get("/")
+@_pages.get("/{name}")
+async def page(context: Shared, name: str = "") -> Response:
+    """The pages, and files that must lie at the top, such as a service worker and an icon."""
+    return _file(context.settings.static, _TOP.get(name, name), "no-cache")
+
+
+def _file(folder: Path, name: str, cache: str) -> Response:
+    root = folder.resolve()
+    try:
+        target = (root / name).resolve()
+        exists = target.is_relative_to(root) and target.is_file()
+    except (OSError, ValueError):
+        # Longer than a file's name can be, or no name at all.
+        exists = False
+    if not exists:
+        raise Failure("not_found", "there is no such page", "/v1/openapi.json describes the API")
+    kind = _TYPES.get(target.suffix) or mimetypes.guess_type(target.name)[0]
+    headers = _HEADERS | {"cache-control": cache}
+    return FileResponse(target, headers=headers, media_type=kind or "application/octet-stream")
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, made once: FastAPI's, with the bodies that routes read themselves."""
+    if app.openapi_schema:
+        return app.openapi_schema
+    document = get_openapi(
+        title="panda-mdp", version=__version__, description=_DESCRIPTION, routes=app.routes
+    )
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    named: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
+        (name, "validation", adapter) for name, adapter in MESSAGES.items()
+    ]
+    template = "#/components/schemas/{model}"
+    references, shared = TypeAdapter.json_schemas(named, ref_template=template)
+    bodies = {name: schema for (name, _), schema in references.items()}
+    components["schemas"] = bodies | shared.get("$defs", {}) | schemas
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            if "401" in operation.get("responses", {}):
+                operation["security"] = [{"token": []}]
+    app.openapi_schema = document
+    return document

@@ -18,13 +18,29 @@ nor what stopping early does, since the repetitions stop as early.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.panda.selection.law import AnchorLaw, surrogates
+from panda_mdp.panda.file import decode
+from panda_mdp.panda.law import AnchorLaw, surrogates
+from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, Estimate
+from panda_mdp.protocol.server.solving import AnchorsTask, Solution
+from panda_mdp.protocol.server.store.catalogue import (
+    DomainParts,
+    domain_of,
+    domain_parts,
+    domain_row,
+    table_row,
+)
+from panda_mdp.protocol.server.store.deployments import table_of_version
+from panda_mdp.protocol.server.store.rounds import find_round, served_sets, solution_of
+from panda_mdp.protocol.server.store.schema import DeploymentRow, ReportRow
 
 CONFIDENCE = 0.95
 REPLICATES = 200
@@ -43,20 +59,29 @@ class Observations:
 
     likelihood: FloatArray
     """(units, records), each row up to a factor of its own."""
-    user: IntArray
-    unit: IntArray
-    count: IntArray
-    """One entry per user and unit."""
+    counts: scipy.sparse.csr_array
+    """(users, units)."""
+
+    @classmethod
+    def of(cls, likelihood: FloatArray, entries: Sequence[tuple[str, int, int]]) -> Observations:
+        """From a user, a unit and how often, for each user and unit."""
+        names = {name: n for n, name in enumerate(sorted({user for user, _, _ in entries}))}
+        rows = np.array([(names[user], *rest) for user, *rest in entries], dtype=np.int64)
+        user, unit, count = rows.reshape(-1, 3).T
+        shape = (len(names), len(likelihood))
+        return cls(
+            likelihood, scipy.sparse.csr_array((count.astype(np.float64), (user, unit)), shape)
+        )
 
     @property
     def reports(self) -> int:
         """Observations in all."""
-        return int(self.count.sum())
+        return int(self.counts.sum())
 
     @property
     def users(self) -> int:
         """Users who observed anything."""
-        return int(self.user.max()) + 1 if len(self.user) else 0
+        return int(self.counts.shape[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +92,18 @@ class Shares:
     low: FloatArray
     high: FloatArray
     iterations: int
+
+    def message(self, reports: int) -> Estimate:
+        """As they travel."""
+        return Estimate(
+            records=list(range(len(self.share))),
+            share=self.share.clip(0, 1).tolist(),
+            low=self.low.clip(0, 1).tolist(),
+            high=self.high.clip(0, 1).tolist(),
+            iterations=self.iterations,
+            reports=reports,
+            confidence=CONFIDENCE,
+        )
 
 
 def bayesian_update(
@@ -116,30 +153,21 @@ def estimate(
     The bootstrap's generator has a fixed seed, so that the same reports give the same answer; what
     it draws is no secret. With fewer than two users there is no interval but 0 to 1.
     """
-    units, size = observations.likelihood.shape
+    size = observations.likelihood.shape[1]
+    unknown = np.zeros(size), np.ones(size)
     if observations.reports == 0:
-        even = np.full(size, 1.0 / size)
-        return Shares(even, np.zeros(size), np.ones(size), 0)
-    table = scipy.sparse.csr_array(
-        (
-            observations.count.astype(np.float64),
-            (observations.user, observations.unit),
-        ),
-        shape=(observations.users, units),
-    )
+        return Shares(np.full(size, 1.0 / size), *unknown, 0)
     # Only units that occur; a table of few outputs is small, one of a few reports smaller still.
-    seen = np.unique(observations.unit)
+    seen = np.unique(observations.counts.indices)
     likelihood = np.ascontiguousarray(observations.likelihood[seen])
-    table = table[:, seen]
+    reported = observations.counts[:, seen].toarray()
     work = 2.0 * len(seen) * size * (replicates + 1)
     steps = int(np.clip(MOST_WORK / work, 20, MOST_STEPS))
-    everyone: FloatArray = np.asarray(table.sum(axis=0), dtype=np.float64).reshape(1, -1)
-    point, taken = bayesian_update(likelihood, everyone, steps=steps)
-    if observations.users < 2:
-        return Shares(point[0], np.zeros(size), np.ones(size), taken)
-    generator = np.random.default_rng(seed)
+    point, taken = bayesian_update(likelihood, reported.sum(axis=0, keepdims=True), steps=steps)
     users = observations.users
-    reported = table.toarray()
+    if users < 2:
+        return Shares(point[0], *unknown, taken)
+    generator = np.random.default_rng(seed)
     drawn = []
     for start in range(0, replicates, BLOCK):
         some = min(BLOCK, replicates - start)
@@ -151,28 +179,23 @@ def estimate(
     return Shares(point[0], low, high, taken)
 
 
+Rows = Sequence[tuple[str, int, int, int]]
+"""A user, a version or round, an output, and how often."""
+
+
 def table_observations(
-    tables: list[tuple[int, IntArray, FloatArray]],
-    rows: list[tuple[str, int, int, int]],
+    tables: Sequence[tuple[int, IntArray, FloatArray]], rows: Rows
 ) -> Observations:
     """Observations of reports drawn from whole tables.
 
-    `tables` has a version, its outputs and its K x m probabilities each; `rows` a user, a version,
-    an output and how often. A unit is an output of a version.
+    `tables` has a version, its outputs and its K x m probabilities each. A unit is an output of a
+    version.
     """
-    place: dict[tuple[int, int], int] = {}
-    parts = []
-    for version, outputs, matrix in tables:
-        for column, output in enumerate(outputs.tolist()):
-            place[version, output] = len(place)
-            parts.append(matrix[:, column])
-    names = {name: n for n, name in enumerate(sorted({row[0] for row in rows}))}
-    return Observations(
-        likelihood=np.array(parts),
-        user=np.array([names[row[0]] for row in rows], dtype=np.int64),
-        unit=np.array([place[row[1], row[2]] for row in rows], dtype=np.int64),
-        count=np.array([row[3] for row in rows], dtype=np.int64),
-    )
+    units = [(version, output) for version, outputs, _ in tables for output in outputs.tolist()]
+    place = {unit: n for n, unit in enumerate(units)}
+    likelihood = np.concatenate([matrix for _, _, matrix in tables], axis=1).T
+    entries = [(user, place[version, output], count) for user, version, output, count in rows]
+    return Observations.of(likelihood, entries)
 
 
 def selection_logs(law: AnchorLaw, sets: list[IntArray]) -> FloatArray:
@@ -182,8 +205,8 @@ def selection_logs(law: AnchorLaw, sets: list[IntArray]) -> FloatArray:
     """
     size = law.domain.size
     inside = np.zeros((len(sets), size))
-    for n, chosen in enumerate(sets):
-        inside[n, chosen] = 1.0
+    for n, anchors in enumerate(sets):
+        inside[n, anchors] = 1.0
     out = np.empty((len(sets), size))
     step = max(1, 4_000_000 // size)
     candidate = np.asarray(law.is_candidate)
@@ -197,43 +220,117 @@ def selection_logs(law: AnchorLaw, sets: list[IntArray]) -> FloatArray:
 
 def anchors_observations(
     law: AnchorLaw,
-    rounds: list[tuple[list[tuple[str, IntArray]], FloatArray, IntArray, IntArray]],
-    reports: list[dict[str, list[tuple[int, int]]]],
+    rounds: Sequence[tuple[int, Sequence[tuple[str, IntArray]], Solution]],
+    rows: Rows,
 ) -> Observations:
     """Observations of an anchors deployment: a unit is what one user released in one round.
 
-    `rounds` has the users with their anchor sets, the probabilities of the table's rows, the row
-    of each anchor of the union, and the union; `reports` has, per round and user, the columns that
-    were reported and how often. The likelihood is that of the set and all reports together,
+    `rounds` has a number, the users with their anchor sets, and the table. The likelihood is that
+    of the set and all reports together,
 
         L(x) = Pr[A | x] prod_y z(y | s(x, A)),
 
     because the set tells about the record as well.
     """
-    parts, users = [], []
-    for (members, matrix, row, union), by_user in zip(rounds, reports, strict=True):
-        present = [(name, chosen) for name, chosen in members if name in by_user]
-        if not present:
-            continue
-        logs = selection_logs(law, [chosen for _, chosen in present])
-        for (name, chosen), log in zip(present, logs, strict=True):
-            heard = np.zeros(law.domain.size)
-            if len(chosen):
-                nearest = chosen[surrogates(law.domain, chosen)]
-                rows = matrix[row[np.searchsorted(union, nearest)]]
+    told: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    for user, number, output, count in rows:
+        told.setdefault((number, user), []).append((output, count))
+    parts: list[FloatArray] = []
+    entries: list[tuple[str, int, int]] = []
+    for number, members, solution in rounds:
+        present = [(user, anchors) for user, anchors in members if (number, user) in told]
+        column = {output: k for k, output in enumerate(solution.outputs.tolist())}
+        logs = selection_logs(law, [anchors for _, anchors in present])
+        for (user, anchors), set_log in zip(present, logs, strict=True):
+            total = set_log.copy()
+            if len(anchors):
+                nearest = anchors[surrogates(law.domain, anchors)]
                 with np.errstate(divide="ignore"):
-                    for column, count in by_user[name]:
-                        heard += count * np.log(rows[:, column])
-            total = log + heard
+                    row_logs = np.log(solution.rows(nearest) / 2.0**62)
+                for output, count in told[number, user]:
+                    total += count * row_logs[:, column[output]]
             if not np.isfinite(total.max()):
                 # No record makes this set and these reports: somebody has made them up.
                 continue
+            entries.append((user, len(parts), 1))
             parts.append(np.exp(total - total.max()))
-            users.append(name)
-    names = {name: n for n, name in enumerate(sorted(set(users)))}
-    return Observations(
-        likelihood=np.array(parts).reshape(len(parts), law.domain.size),
-        user=np.array([names[name] for name in users], dtype=np.int64),
-        unit=np.arange(len(parts)),
-        count=np.ones(len(parts), dtype=np.int64),
-    )
+    likelihood = np.array(parts).reshape(len(parts), law.domain.size)
+    return Observations.of(likelihood, entries)
+
+
+# Out of the store
+
+
+@dataclass(frozen=True)
+class TableInputs:
+    """Reports of a deployment that draws from whole tables or balls."""
+
+    files: list[tuple[int, str, bytes]]
+    """Versions with the kind and the file of their table."""
+    rows: Rows
+
+    def observations(self) -> Observations:
+        """What was observed."""
+        tables = [(version, *_table(data)) for version, _, data in self.files]
+        return table_observations(tables, self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class AnchorsInputs:
+    """Reports of an anchors deployment."""
+
+    request: AnchorsDeploymentRequest
+    domain: DomainParts
+    rounds: list[tuple[int, list[tuple[str, IntArray]], Solution]]
+    rows: Rows
+
+    def observations(self) -> Observations:
+        """What was observed."""
+        task = AnchorsTask.of(self.request, domain_of(self.domain))
+        law = task.selection.on(task.problem.domain)
+        return anchors_observations(law, self.rounds, self.rows)
+
+
+def _table(data: bytes) -> tuple[IntArray, FloatArray]:
+    """Outputs and probabilities of a stored table, which was audited when it was published."""
+    table = decode(data)
+    return table.problem.outputs, table.matrix
+
+
+def span(session: Session, deployment: int) -> str:
+    """The first and the latest report: what an estimate is about changes with either."""
+    ends = select(func.min(ReportRow.seq), func.max(ReportRow.seq))
+    first, last = session.execute(ends.where(ReportRow.deployment == deployment)).one()
+    return f"{first or 0}-{last or 0}"
+
+
+def gather(session: Session, deployment: DeploymentRow) -> TableInputs | AnchorsInputs:
+    """Everything that an estimate takes. Users are token ids, and stay on the server."""
+    columns = (ReportRow.token, ReportRow.version, ReportRow.output)
+    query = select(*columns, func.count()).filter_by(deployment=deployment.id).group_by(*columns)
+    rows = [
+        (user, version, output, count) for user, version, output, count in session.execute(query)
+    ]
+    versions = sorted({row[1] for row in rows})
+    request = deployment.request
+    if request.kind == "anchors":
+        solved = [
+            (
+                version,
+                served_sets(session, deployment.id, version),
+                solution_of(find_round(session, deployment.id, version)),
+            )
+            for version in versions
+        ]
+        domain = domain_parts(domain_row(session, request.domain))
+        return AnchorsInputs(request, domain, solved, rows)
+    files = []
+    for version in versions or [deployment.version]:
+        table = table_row(session, table_of_version(session, deployment.id, version))
+        files.append((version, table.kind, table.file))
+    return TableInputs(files, rows)
+
+
+def compute(inputs: TableInputs | AnchorsInputs) -> Estimate:
+    """The estimate. Runs in a worker process."""
+    return estimate(inputs.observations()).message(sum(row[3] for row in inputs.rows))

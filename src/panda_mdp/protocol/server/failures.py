@@ -9,11 +9,15 @@ anchor set and no output that somebody sent.
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from panda_mdp.protocol.messages.types import ErrorCode
 
+T = TypeVar("T")
 STATUS: Mapping[ErrorCode, int] = {
     "unauthorised": 401,
     "token_expired": 401,
@@ -49,25 +53,50 @@ class Failure(Exception):
         self.status = STATUS[code]
         self.message = message
         self.remedy = remedy
-        self.headers = dict(headers or {})
+        self.headers = {"cache-control": "no-store", **(headers or {})}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Failure, (self.code, self.message, self.remedy, self.headers)
 
     @property
     def body(self) -> bytes:
-        """The envelope."""
-        return envelope(self.code, self.message, self.remedy)
+        """The envelope.
+
+        >>> Failure("not_found", "there is no such path").body
+        b'{"error":{"code":"not_found","message":"there is no such path","remedy":""}}'
+        """
+        message, remedy = self.message[:LONGEST], self.remedy[:LONGEST]
+        detail = {"code": self.code, "message": message, "remedy": remedy}
+        return json.dumps({"error": detail}, separators=(",", ":")).encode()
 
 
-def envelope(code: ErrorCode, message: str, remedy: str = "") -> bytes:
-    """The body of an error.
+def unavailable(message: str, remedy: str = "try again", seconds: int = 1) -> Failure:
+    """A refusal that will pass by itself."""
+    return Failure("unavailable", message, remedy, {"retry-after": str(seconds)})
 
-    >>> envelope("not_found", "there is no table of this name")
-    b'{"error":{"code":"not_found","message":"there is no table of this name","remedy":""}}'
+
+def parse(kind: TypeAdapter[T], body: bytes) -> T:
+    """Bytes as a message: strict JSON, every field once; refused without showing any of it.
+
+    >>> parse(TypeAdapter(dict[str, int]), b'{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    panda_mdp.protocol.server.failures.Failure: invalid: a field is given twice
     """
-    detail = {"code": code, "message": message[:LONGEST], "remedy": remedy[:LONGEST]}
-    return json.dumps({"error": detail}, separators=(",", ":")).encode()
+    try:
+        message = kind.validate_json(body)
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_input=False)) from None
+    # The parser takes the last of two fields of one name; others take the first.
+    _EACH_ONCE.decode(body.decode())
+    return message
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise Failure("invalid", "a field is given twice", "send each field once")
+
+
+_EACH_ONCE = json.JSONDecoder(object_pairs_hook=_once)
 
 
 def invalid(errors: Sequence[Any]) -> Failure:
@@ -77,11 +106,8 @@ def invalid(errors: Sequence[Any]) -> Failure:
         place = ".".join(_step(step) for step in error["loc"]) or "the body"
         parts.append(f"{place}: {_rule(error)}")
     more = f" ({len(errors) - 5} more)" if len(errors) > 5 else ""
-    return Failure(
-        "invalid",
-        "; ".join(parts) + more,
-        "see /v1/openapi.json for the fields and their ranges",
-    )
+    remedy = "see /v1/openapi.json for the fields and their ranges"
+    return Failure("invalid", "; ".join(parts) + more, remedy)
 
 
 def _step(step: Any) -> str:
@@ -94,21 +120,30 @@ def _step(step: Any) -> str:
 def _rule(error: Mapping[str, Any]) -> str:
     """The rule that was broken, from the schema alone."""
     kind, context = str(error["type"]), error.get("ctx") or {}
-    if kind == "extra_forbidden":
-        return "there is no such field"
-    if kind == "json_invalid":
-        return "the body is not JSON"
     if kind == "value_error":
-        # Written in messages.py, without the value.
+        # Written with the messages, without the value.
         return str(context.get("error", "it breaks a rule"))
-    limits = ", ".join(
-        f"{name} {value}"
-        for name, value in context.items()
-        if name in _LIMITS and isinstance(value, int | float | str)
-    )
-    return kind.replace("_", " ") + (f" ({limits})" if limits else "")
+    limits = ", ".join(f"{name} {context[name]}" for name in _LIMITS if name in context)
+    return _WORDS.get(kind, kind.replace("_", " ")) + (f" ({limits})" if limits else "")
 
 
-_LIMITS = frozenset(
-    {"ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "expected", "expected_tags"}
+_WORDS = {"extra_forbidden": "there is no such field", "json_invalid": "the body is not JSON"}
+_LIMITS = (
+    "ge",
+    "gt",
+    "le",
+    "lt",
+    "min_length",
+    "max_length",
+    "pattern",
+    "expected",
+    "expected_tags",
 )
+
+
+def stack_of(error: BaseException) -> str:
+    """Where an error came from, without its message, which may hold a value."""
+    return "".join(
+        f"  {frame.filename}:{frame.lineno} {frame.name}\n"
+        for frame in traceback.extract_tb(error.__traceback__)
+    )

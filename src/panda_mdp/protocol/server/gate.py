@@ -1,29 +1,35 @@
-"""What surrounds every route: who asks and how often, the access log, and what nobody expected.
+"""What surrounds every route: who asks and how often, the log, metrics, and what nobody expected.
 
 Plain ASGI middleware. It authenticates and counts requests against the token (or the address, where
 there is no valid token); nothing of a body is read here. Whatever a route did not catch becomes an
-answer that says nothing about the request.
+answer that says nothing about the request. Labels and lines are of methods, route templates,
+statuses and error codes: nothing is about a token, an address, a deployment or an output.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import time
-import traceback
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from datetime import UTC, datetime
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from panda_mdp.protocol.server.auth import Token, TokenBook, parse, unauthorised
-from panda_mdp.protocol.server.counters import Metrics
-from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.settings import Settings
+from panda_mdp.protocol.server.context import Settings
+from panda_mdp.protocol.server.failures import Failure, stack_of, unavailable
+from panda_mdp.protocol.server.writer import ReportWriter
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -39,11 +45,13 @@ PAGE = 64 << 10
 """A body of so many bytes counts as a request of its own."""
 NO_TOKEN = unauthorised("this needs a token, and the request has none")
 _BAD_FORM = unauthorised("the Authorization header has not the form Bearer pmt_<id>_<secret>")
-ALWAYS = (
+_ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
 )
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Buckets:
@@ -56,10 +64,14 @@ class Buckets:
     (0.0, 0.0)
     """
 
-    def __init__(self, rate: float, burst: float) -> None:
+    def __init__(self, rate: float, burst: float, most: int = MOST_BUCKETS) -> None:
         self.rate = rate
         self.burst = burst
+        self.most = most
         self._left: dict[str, tuple[float, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._left)
 
     def take(self, key: str, now: float, cost: float = 1.0) -> float:
         """0 and so many requests less, or the seconds until there are as many."""
@@ -68,7 +80,7 @@ class Buckets:
         if left < cost:
             self._left[key] = (left, now)
             return (cost - left) / self.rate
-        if len(self._left) >= MOST_BUCKETS:
+        if len(self._left) >= self.most:
             self._forget(now)
         self._left[key] = (left - cost, now)
         return 0.0
@@ -77,7 +89,7 @@ class Buckets:
         """Drop those that are full again; if all are in use, all start afresh."""
         full = self.burst / self.rate
         self._left = {key: entry for key, entry in self._left.items() if now - entry[1] < full}
-        if len(self._left) >= MOST_BUCKETS:
+        if len(self._left) >= self.most:
             self._left.clear()
 
 
@@ -111,29 +123,22 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *ALWAYS]}
+                message = {**message, "headers": [*message["headers"], *_ALWAYS]}
             await send(message)
 
         try:
             await self._serve(scope, receive, answer)
-        except Failure as failure:
-            state["code"] = failure.code
-            await refuse(failure, answer)
         except (ClientDisconnect, asyncio.CancelledError):
             status = 499
         except Exception as error:
-            unexpected = failure_of(error)
-            state["code"] = unexpected.code
+            failure = failure_of(error)
+            state["code"] = failure.code
             if status == 0:
-                await refuse(unexpected, answer)
+                await refuse(failure, answer)
         finally:
             if "room" in state:
                 state["room"].give_back(state["taken"])
-            # The template and never the path: names in a path could be anything.
-            route = getattr(scope.get("route"), "path", "") or "-"
-            address = f" {_address(scope)}" if self.settings.log_addresses else ""
-            answered = [(status, time.perf_counter() - began)]
-            self.note(_method(scope), route, answered, state.get("code"), address)
+            self._note(scope, status, time.perf_counter() - began)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in PROBES:
@@ -173,22 +178,6 @@ class Gate:
         except Failure as failure:
             return None, failure
 
-    def known(self, headers: Sequence[tuple[bytes, bytes]]) -> Token | None:
-        """The valid token of a request, if that is known without asking the store."""
-        given = [value for name, value in headers if name == b"authorization"]
-        parts = parse(given[0]) if len(given) == 1 else None
-        token = None if parts is None else self.book.cached(parts[0])
-        if parts is None or token is None:
-            return None
-        try:
-            return self.book.check(token, parts[1])
-        except Failure:
-            return None
-
-    def spare(self, token: Token) -> bool:
-        """Count a request, unless it comes too early."""
-        return self._tokens.take(token.id, time.monotonic()) == 0
-
     def _count(self, scope: Scope, token: Token | None) -> None:
         now = time.monotonic()
         if token is not None:
@@ -196,30 +185,22 @@ class Gate:
         else:
             _limit(self._addresses.take(_address(scope), now))
 
-    def note(
-        self,
-        method: str,
-        route: str,
-        answered: Sequence[tuple[int, float]],
-        code: str | None = None,
-        address: str = "",
-    ) -> None:
-        """Count requests and log them: the status and the seconds of each."""
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request and log it."""
+        # The template and never the path: names in a path could be anything, a method too.
+        route = getattr(scope.get("route"), "path", "") or "-"
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         if self.metrics is not None:
-            self.metrics.requests(method, route, answered)
-            if code is not None:
-                self.metrics.refusal(code)
-        if not access_log.isEnabledFor(logging.INFO):
-            return
-        fields = [
-            {"method": method, "route": route, "status": status, "ms": round(1e3 * seconds, 1)}
-            for status, seconds in answered
-        ]
-        lines = [
-            f"{method} {route} {status} {1e3 * seconds:.1f} ms{address}"
-            for status, seconds in answered
-        ]
-        access_log.info("%s", "\n".join(lines), extra={"requests": fields})
+            self.metrics.count(method, route, status, seconds, scope["state"].get("code"))
+        if access_log.isEnabledFor(logging.INFO):
+            fields = {"method": method, "route": route, "status": status}
+            fields["ms"] = round(1e3 * seconds, 1)
+            address = f" {_address(scope)}" if self.settings.log_addresses else ""
+            access_log.info(
+                "%s %s %s %.1f ms%s",
+                *(method, route, status, 1e3 * seconds, address),
+                extra={"request": fields},
+            )
 
 
 def _length(scope: Scope) -> int:
@@ -246,56 +227,96 @@ def _limit(wait: float) -> None:
         )
 
 
-INTERNAL = Failure(
-    "internal", "the server made a mistake", "try again; the operator finds it in the server's log"
-)
-
-
-NO_DATABASE = Failure(
-    "unavailable", "the database does not answer", "try again", {"retry-after": "2"}
-)
-
-
 def failure_of(error: Exception) -> Failure:
-    """What is answered to something that nobody expected. What it was is for the log alone."""
+    """What is answered to an error. What it was is for the log alone, if nobody expected it."""
+    if isinstance(error, Failure):
+        return error
     if isinstance(error, OperationalError | PoolTimeoutError):
         server_log.error("the database does not answer: %s", type(error).__name__)
-        return NO_DATABASE
+        return unavailable("the database does not answer", seconds=2)
     server_log.error("unhandled %s\n%s", type(error).__name__, stack_of(error))
-    return INTERNAL
+    remedy = "try again; the operator finds it in the server's log"
+    return Failure("internal", "the server made a mistake", remedy)
 
 
 async def refuse(failure: Failure, send: Send) -> None:
     """Send a refusal."""
-    more = [(name.encode(), value.encode()) for name, value in failure.headers.items()]
-    await _send_json(failure.status, failure.body, send, more)
+    headers = failure.headers | {
+        "content-type": "application/json",
+        "content-length": str(len(failure.body)),
+    }
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": failure.status, "headers": pairs})
+    await send({"type": "http.response.body", "body": failure.body})
 
 
-async def _send_json(
-    status: int, body: bytes, send: Send, more: Sequence[tuple[bytes, bytes]] = ()
-) -> None:
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-store"),
-        *more,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+class Metrics(Collector):
+    """One server's counters, in a registry of its own."""
+
+    def __init__(self, writer: ReportWriter, ready: Callable[[], bool]) -> None:
+        self._writer = writer
+        self._ready = ready
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "panda_mdp_requests",
+            "Requests by method, route and status.",
+            ("method", "route", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "panda_mdp_request_seconds",
+            "Seconds from the request's header to the end of the answer.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._refusals = Counter(
+            "panda_mdp_refusals",
+            "Requests that were refused, by error code.",
+            ("code",),
+            registry=registry,
+        )
+        ProcessCollector(registry=registry)
+        registry.register(self)
+
+    def count(
+        self, method: str, route: str, status: int, seconds: float, code: str | None = None
+    ) -> None:
+        """Count a request that has been answered, and why it was refused."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+        if code is not None:
+            self._refusals.labels(code).inc()
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """The queue of reports and what has become of it, read when somebody asks."""
+        writer = self._writer
+        for gauge, words, value in (
+            ("panda_mdp_reports_waiting", "Reports that wait for the disk.", writer.waiting),
+            ("panda_mdp_ready", "1 where the database reads and writes.", int(self._ready())),
+        ):
+            yield GaugeMetricFamily(gauge, words, value)
+        for counter, words, value in (
+            ("panda_mdp_reports_stored", "Reports stored since the start.", writer.stored),
+            ("panda_mdp_commits", "Transactions that stored reports.", writer.commits),
+            ("panda_mdp_batches_failed", "Batches that were not stored.", writer.failed),
+        ):
+            yield CounterMetricFamily(counter, words, value)
 
 
-def stack_of(error: BaseException) -> str:
-    """Where an error came from, without its message, which may hold a value."""
-    return "".join(
-        f"  {frame.filename}:{frame.lineno} {frame.name}\n"
-        for frame in traceback.extract_tb(error.__traceback__)
-    )
+class JsonLines(logging.Formatter):
+    """Time, level, logger and message, and for requests method, route, status and milliseconds."""
 
-
-def _method(scope: Scope) -> str:
-    """The method, if it is one of HTTP's: a sender may write anything there."""
-    method = str(scope["method"])
-    return method if method in _METHODS else "OTHER"
-
-
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        return json.dumps(line | getattr(record, "request", {}))

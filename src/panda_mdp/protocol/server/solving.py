@@ -1,14 +1,24 @@
-"""What the server computes for balls and anchors, from public inputs and uploaded sets alone.
+"""What the server computes in processes of its own, so that it goes on answering: the pool of them,
+balls, and rounds of anchors, from public inputs and uploaded sets alone.
 
 No function here takes a record. `pm.panda` simulates users and needs theirs; a server has anchor
-sets only, and the table depends on nothing else. Runs in worker processes.
+sets only, and the table depends on nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from multiprocessing.connection import wait
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,39 +26,95 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
 from panda_mdp.loss import distance_loss
-from panda_mdp.panda.anpo import AnchorTable
-from panda_mdp.panda.options import Options
-from panda_mdp.panda.schemes.coin_scheme import CoinScheme
-from panda_mdp.panda.schemes.scheme import mean_loss
-from panda_mdp.panda.selection.ball import BallAnchors
-from panda_mdp.panda.selection.bernoulli import BernoulliAnchors
-from panda_mdp.panda.selection.centres import BallLaw
-from panda_mdp.panda.selection.law import surrogates
-from panda_mdp.panda.simulate.users import Screen, distance_screen, median_screen
+from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
+from panda_mdp.panda.balls import BallAnchors
+from panda_mdp.panda.centres import BallLaw
+from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme
+from panda_mdp.panda.law import surrogates
+from panda_mdp.panda.selection import PandaOptions, mean_loss
+from panda_mdp.panda.users import Screen, distance_screen, median_screen
 from panda_mdp.problem import Problem
-from panda_mdp.protocol.messages.balls import pack_rows
-from panda_mdp.protocol.messages.catalogue import DistanceLoss, Loss, MatrixLoss
-from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
+from panda_mdp.protocol.messages.catalogue import Loss
+from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, pack_rows
 from panda_mdp.protocol.messages.signing import rows_digest
-from panda_mdp.protocol.server.store.catalogue import read_table
+from panda_mdp.protocol.server.failures import LONGEST, unavailable
+from panda_mdp.protocol.server.store.catalogue import DomainParts, domain_of
 from panda_mdp.space.domain import Domain, check_indices
-from panda_mdp.table.pmdc.codec import Rows
-from panda_mdp.table.pmdc.compact import CompactTable
+from panda_mdp.table.decode import decode
+from panda_mdp.table.mechanism import Mechanism
 
-NEAREST_SLACK = {"matrix": 4e-9}
-"""How far d(x, s(x')) <= 2 d(x, x') may be off, relatively: see `panda.schemes.ball_scheme`."""
+P = ParamSpec("P")
+T = TypeVar("T")
+NICENESS = 5
 SOLVE_SECONDS = 600.0
 ROUND_GAP = 0.01
 
 
+class Pool:
+    """A few processes for audits, certificates and estimates.
+
+    They start when needed, yield to the server, and end with it, however it ends.
+    """
+
+    def __init__(self, processes: int = 2) -> None:
+        self._processes = processes
+        self._executor: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a function of the library, computed elsewhere; its errors are raised."""
+        executor = self._running()
+        try:
+            return await asyncio.wrap_future(executor.submit(work, *args, **kwargs))
+        except BrokenProcessPool:
+            with self._lock:
+                if self._executor is executor:
+                    self._executor = None
+            msg = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
+            raise unavailable(msg, "try again; see the server's log") from None
+
+    def close(self) -> None:
+        """End the processes; what they work on is lost."""
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is None:
+            return
+        workers = list((executor._processes or {}).values())
+        executor.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join(5)
+
+    def _running(self) -> ProcessPoolExecutor:
+        with self._lock:
+            if self._executor is None:
+                # Not forked: a fork of a process with threads may hang.
+                context = multiprocessing.get_context("spawn")
+                self._executor = ProcessPoolExecutor(
+                    self._processes, mp_context=context, initializer=follow_parent
+                )
+            return self._executor
+
+
+def follow_parent() -> None:
+    """Let the server go first, leave Ctrl-C to it, and end when it has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
 def loss_table(domain: Domain, outputs: list[int], loss: Loss) -> FloatArray:
     """Losses as a table, K x m."""
-    if isinstance(loss, DistanceLoss):
+    if loss.kind == "distance":
         return np.asarray(distance_loss(domain, outputs))
-    return _rectangular(loss)
-
-
-def _rectangular(loss: MatrixLoss) -> FloatArray:
     if len({len(row) for row in loss.values}) > 1:
         msg = "loss.values has rows of different lengths; give records x outputs"
         raise ProblemError(msg)
@@ -58,93 +124,64 @@ def _rectangular(loss: MatrixLoss) -> FloatArray:
 # Balls
 
 
-def ball_facts(
-    file: bytes, epsilon_1: float, delta: float, candidates: list[int] | None
-) -> dict[str, Any]:
-    """What a ball deployment promises with a table: (epsilon_1 + 2 epsilon_2, delta).
+@dataclass(frozen=True)
+class BallTable:
+    """The table of a ball deployment, and how centres are drawn."""
 
-    The factor 2 is the triangle inequality of the nearest record inside; where rounding could make
-    it more, the audited epsilon of the table, which is a little below the claimed one, pays.
-    """
-    table = read_table(file)
-    law = _balls(epsilon_1, delta, candidates).on(table.domain)
-    slack = NEAREST_SLACK.get(table.domain.metric.kind, 1e-12)
-    exact = epsilon_1 + 2 * table.audit.epsilon * (1 + slack)
-    return {
-        "epsilon": max(exact, epsilon_1 + 2 * table.epsilon),
-        "delta": delta,
-        "unit": table.domain.unit,
-        "radius": law.radius,
-        "centres": law.centres.tolist(),
-    }
+    file: bytes
+    epsilon_1: float
+    delta: float
+    candidates: tuple[int, ...] | None
 
+    def facts(self) -> dict[str, Any]:
+        """What the deployment promises: (epsilon_1 + 2 epsilon_2, delta).
 
-def ball_rows(
-    file: bytes, epsilon_1: float, delta: float, candidates: list[int] | None, centre: int
-) -> tuple[list[int], list[int], list[list[str]]]:
-    """Records of the ball around a centre, outputs, and the records' weights."""
-    chosen = None if candidates is None else tuple(candidates)
-    outputs, table, law = _ball_law(file, epsilon_1, delta, chosen)
-    place = np.flatnonzero(law.centres == centre)
-    if len(place) == 0:
-        msg = "the centre is not one of the public centres of this deployment"
-        raise MethodError(msg)
-    records = law.ball(int(place[0]))
-    return records.tolist(), outputs, decimal_rows(table[records])
+        The factor 2 is the triangle inequality of the nearest record inside; where rounding could
+        make it more, the audited epsilon of the table, a little below the claimed one, pays.
+        """
+        table, law = _read_table(self.file), _ball_law(self)
+        domain = table.problem.domain
+        slack = domain.metric.triangle_slack
+        exact = self.epsilon_1 + 2 * table.audit.epsilon * (1 + slack)
+        return {
+            "guarantee": {
+                "epsilon": max(exact, self.epsilon_1 + 2 * table.epsilon),
+                "delta": self.delta,
+                "unit": domain.unit,
+            },
+            "radius": law.radius,
+            "centres": law.centres.tolist(),
+        }
 
-
-def compact_ball(
-    file: bytes, epsilon_1: float, delta: float, candidates: list[int] | None, centre: int
-) -> dict[str, Any]:
-    """The ball around a centre in blocks cut from the compact table, and what its signature is
-    over. The centre is one of the public ones."""
-    chosen = None if candidates is None else tuple(candidates)
-    outputs, _, law = _ball_law(file, epsilon_1, delta, chosen)
-    records = np.sort(law.ball(int(np.flatnonzero(law.centres == centre)[0])))
-    everything, floors = _stored_rows(file)
-    rows = everything.take(records)
-    order, blocks = pack_rows(law.domain, records, rows, floors)
-    weights = decimal_rows(rows.weights)
-    return {
-        "records": order,
-        "outputs": outputs,
-        "floors": [str(floor) for floor in floors.tolist()],
-        "blocks": blocks,
-        "digest": rows_digest("records", records.tolist(), outputs, weights),
-    }
+    def ball(self, centre: int) -> dict[str, Any]:
+        """The ball around a public centre in blocks cut from the compact table, and what its
+        signature is over."""
+        table, law = _read_table(self.file), _ball_law(self)
+        records = np.sort(law.ball(int(np.flatnonzero(law.centres == centre)[0])))
+        weights, floors = table.weights[records], FlooredRows.over(table.weights).floor
+        order, blocks = pack_rows(law.domain, records, weights, floors)
+        outputs = table.problem.outputs.tolist()
+        return {
+            "records": order,
+            "outputs": outputs,
+            "floors": [str(floor) for floor in floors.tolist()],
+            "blocks": blocks,
+            "digest": rows_digest("records", records.tolist(), outputs, weights.tolist()),
+        }
 
 
 @lru_cache(maxsize=4)
-def _stored_rows(file: bytes) -> tuple[Rows, IntArray]:
-    table = _table(file)
-    return table.rows(np.arange(table.domain.size))
+def _read_table(file: bytes) -> Mechanism:
+    """A stored table. Reading and auditing it takes longer than cutting many balls."""
+    return decode(file)
 
 
 @lru_cache(maxsize=4)
-def _table(file: bytes) -> CompactTable:
-    return read_table(file)
-
-
-@lru_cache(maxsize=4)
-def _ball_law(
-    file: bytes, epsilon_1: float, delta: float, candidates: tuple[int, ...] | None
-) -> tuple[list[int], IntArray | FlooredRows, BallLaw]:
-    """Outputs, rows and centres: reading and auditing takes longer than cutting many balls."""
-    table = _table(file)
-    chosen = None if candidates is None else list(candidates)
-    law = _balls(epsilon_1, delta, chosen).on(table.domain)
-    return table.outputs.tolist(), table.weights(), law
-
-
-def _balls(epsilon_1: float, delta: float, candidates: list[int] | None) -> BallAnchors:
-    chosen = None if candidates is None else np.array(candidates, dtype=np.int64)
+def _ball_law(balls: BallTable) -> BallLaw:
+    candidates = None if balls.candidates is None else np.array(balls.candidates, dtype=np.int64)
     # Clients compute the law for themselves, on any machine: the one that needs no fit.
-    return BallAnchors(epsilon_1, delta, chosen, centre="exponential")
-
-
-def decimal_rows(weights: IntArray) -> list[list[str]]:
-    """Weights as they travel."""
-    return [[str(value) for value in row] for row in weights.tolist()]
+    selection = BallAnchors(balls.epsilon_1, balls.delta, candidates, centre="exponential")
+    return selection.on(_read_table(balls.file).problem.domain)
 
 
 # Anchors
@@ -157,35 +194,35 @@ class AnchorsTask:
     problem: Problem
     selection: BernoulliAnchors
     delta: float
-    options: Options
+    options: PandaOptions
     screen: Screen | None
 
     @classmethod
     def of(cls, request: AnchorsDeploymentRequest, domain: Domain) -> AnchorsTask:
         """The task of a request; raises where its parts do not fit each other."""
-        chosen = request.selection
+        selected = request.selection
         candidates = None
-        if chosen.candidates is not None:
+        if selected.candidates is not None:
             candidates = check_indices(
-                chosen.candidates, domain.size, "selection.candidates", MethodError
+                selected.candidates, domain.size, "selection.candidates", MethodError
             )
         selection = BernoulliAnchors(
-            chosen.decay,
-            chosen.alpha,
-            chosen.rate,
-            chosen.radius,
-            chosen.tail,
+            selected.decay,
+            selected.alpha,
+            selected.rate,
+            selected.radius,
+            selected.tail,
             candidates,
-            chosen.neighbours,
+            selected.neighbours,
         )
         losses = loss_table(domain, request.outputs, request.loss)
         return cls(
             problem=Problem(domain, np.array(request.outputs), losses, request.epsilon),
             selection=selection,
             delta=request.delta,
-            options=Options(
-                neighbours=chosen.neighbours,
-                delta_selection=chosen.delta_selection,
+            options=PandaOptions(
+                neighbours=selected.neighbours,
+                delta_selection=selected.delta_selection,
                 gap=ROUND_GAP,
                 time_limit=SOLVE_SECONDS,
             ),
@@ -198,15 +235,21 @@ class AnchorsTask:
 
     def facts(self, scheme: CoinScheme) -> dict[str, Any]:
         """The scheme in plain values: a guarantee, or the reasons why there is none."""
-        failure, cost = scheme.failure, scheme.conditions.cost.rate
+        failure, cost = scheme.failure, scheme.selection_epsilon
         promised = None if failure is not None else asdict(scheme.guarantee)
-        violation = min(1.0, scheme.certificate.violation) if scheme.affordable else None
+        violation = min(1.0, scheme.account.violation) if scheme.affordable else None
         return {
             "guarantee": promised,
-            "reasons": [] if failure is None else [str(failure)[:1_900]],
+            "reasons": [] if failure is None else [str(failure)[:LONGEST]],
             "violation": violation,
             "phase_one_epsilon": cost if np.isfinite(cost) else None,
         }
+
+
+def anchors_facts(request: AnchorsDeploymentRequest, domain: DomainParts) -> dict[str, Any]:
+    """What an anchors deployment can promise."""
+    task = AnchorsTask.of(request, domain_of(domain))
+    return task.facts(task.scheme())
 
 
 def _screen(request: AnchorsDeploymentRequest) -> Screen | None:
@@ -259,11 +302,11 @@ def solve_round(
     user without anchors takes part without rows.
     """
     admitted = np.ones(len(sets), dtype=bool)
-    filled = np.array([len(chosen) > 0 for chosen in sets], dtype=bool)
+    filled = np.array([len(anchors) > 0 for anchors in sets], dtype=bool)
     if task.screen is not None and filled.any():
-        some = tuple(chosen for chosen in sets if len(chosen))
+        some = tuple(anchors for anchors in sets if len(anchors))
         admitted[filled] = task.screen(task.problem.domain, some)
-    entering = [chosen for chosen, keep in zip(sets, admitted & filled, strict=True) if keep]
+    entering = [anchors for anchors, keep in zip(sets, admitted & filled, strict=True) if keep]
     if not entering:
         msg = "no anchors entered this round: nobody uploaded any, or the screen left all out"
         raise EmptyAnchorsError(msg, value=0.0, limit=1.0)
@@ -271,10 +314,11 @@ def solve_round(
     union = np.unique(np.concatenate(entering))
     start = None if previous is None else lambda some: previous.start(problem.domain, some)
     tables = scheme.solve((union,), start)
+    solver = solver_of("optimal", task.options.gap, task.options.time_limit)
     facts = task.facts(scheme) | {
         "anchors": len(union),
         "loss": mean_loss(problem, tables[0], union),
-        "lower_bound": scheme.lower_bound(tables, union),
+        "lower_bound": relaxed_bound(problem, union, problem.prior[union], solver),
     }
     return Solved(_solution(problem, tables[0]), admitted, facts)
 

@@ -17,21 +17,22 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
-from sqlalchemy import Update, func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
-from panda_mdp.protocol.server.settings import Settings
-from panda_mdp.protocol.server.store.database import Store, now_ms
-from panda_mdp.protocol.server.store.jobs import LANES, Lane, close_round, end_job, fail_round
-from panda_mdp.protocol.server.store.retention import remove_old
-from panda_mdp.protocol.server.store.schema import jobs, rounds
+from panda_mdp.protocol.messages.catalogue import Progress
+from panda_mdp.protocol.server.store.catalogue import LANES, Lane, end_job, running_job
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.reports import remove_old
+from panda_mdp.protocol.server.store.rounds import close_round, due_rounds, fail_round
+from panda_mdp.protocol.server.store.schema import JobRow, now
 
 _log = logging.getLogger("panda_mdp.server")
-PATIENCE_S = 3.0
-"""After this a worker that was asked to end is made to."""
-LEASE_MS = 6_000
+LEASE = timedelta(seconds=6)
 REMOVE_EVERY_S = 600.0
 AGAIN = 75
 """The exit code of a worker that asks for another run: its database was gone (`EX_TEMPFAIL`)."""
@@ -42,7 +43,6 @@ class _Running:
     job: str
     attempt: int
     process: subprocess.Popen[bytes]
-    asked_to_end: float | None = None
     renewed: float = field(default_factory=time.monotonic)
 
 
@@ -50,13 +50,18 @@ class Supervisor:
     """A thread that starts jobs, ends those that were cancelled, and closes rounds in time."""
 
     def __init__(
-        self, store: Store, key: Path, changed: Callable[[], None], settings: Settings
+        self,
+        store: Store,
+        key: Path,
+        changed: Callable[[], None],
+        poll_seconds: float = 0.25,
+        retention_days: int | None = None,
     ) -> None:
         self._store = store
         self._key = key
         self._changed = changed
-        self._poll = settings.poll_seconds
-        self._retention_days = settings.retention_days
+        self._poll = poll_seconds
+        self._retention_days = retention_days
         self._removed = -math.inf
         self._wake = threading.Event()
         self._ending = False
@@ -66,8 +71,8 @@ class Supervisor:
     def start(self) -> None:
         """Begin; what was running when the only server of a database ended is queued again."""
         if self._store.sqlite:
-            with self._store.write() as connection:
-                connection.execute(update(jobs).where(jobs.c.state == "running").values(lease=0))
+            with self._store.write() as session:
+                session.execute(update(JobRow).filter_by(state="running").values(lease=None))
         self._thread.start()
 
     def stop(self) -> None:
@@ -76,10 +81,11 @@ class Supervisor:
         self._wake.set()
         self._thread.join()
         for running in self._running.values():
-            _end(running.process)
+            running.process.kill()
+            running.process.wait()
+            _close_pipe(running.process)
             try:
-                with self._store.write() as connection:
-                    connection.execute(_mine(running).values(lease=0))
+                self._lease(running, timedelta(0))
             except SQLAlchemyError:
                 # It runs out by itself.
                 continue
@@ -88,18 +94,23 @@ class Supervisor:
         """Look now, and not only at the next turn."""
         self._wake.set()
 
+    @property
+    def workers(self) -> dict[Lane, int]:
+        """The processes that work now, by what they solve."""
+        return {lane: running.process.pid for lane, running in self._running.items()}
+
     def _run(self) -> None:
         while not self._ending:
             try:
-                self._turn()
+                self.turn()
             except SQLAlchemyError as error:
                 _log.error("jobs could not be looked at: %s", type(error).__name__)
             self._wake.wait(self._poll)
             self._wake.clear()
 
-    def _turn(self) -> None:
-        self._close_rounds()
-        self._take_back()
+    def turn(self) -> None:
+        """Look once at everything: what is due, what has ended, what can be started."""
+        self._catch_up()
         if time.monotonic() - self._removed > REMOVE_EVERY_S:
             self._removed = time.monotonic()
             self._remove_old()
@@ -110,6 +121,17 @@ class Supervisor:
             if lane not in self._running:
                 self._start_next(lane)
 
+    def _catch_up(self) -> None:
+        """Close rounds whose time is over, and queue again what a server ran that is gone."""
+        with self._store.read() as session:
+            if not (due_rounds(session) or _lost_jobs(session)):
+                return
+        with self._store.write() as session:
+            for due in due_rounds(session):
+                close_round(session, due)
+            for row in _lost_jobs(session):
+                row.state, row.progress = ("cancelled" if row.cancel else "queued"), Progress()
+
     def _remove_old(self) -> None:
         try:
             removed = remove_old(self._store, self._retention_days)
@@ -119,48 +141,20 @@ class Supervisor:
         if removed:
             _log.info("%d reports were deleted for their age", removed)
 
-    def _close_rounds(self) -> None:
-        due = (rounds.c.state == "open") & (rounds.c.closes_at <= now_ms())
-        with self._store.read() as connection:
-            rows = connection.execute(select(rounds.c.deployment, rounds.c.number).where(due)).all()
-        for row in rows:
-            with self._store.write() as connection:
-                close_round(connection, row.deployment, row.number)
-
-    def _take_back(self) -> None:
-        """Queue again what a server ran that is gone."""
-        gone = (jobs.c.state == "running") & (func.coalesce(jobs.c.lease, 0) < now_ms())
-        with self._store.read() as connection:
-            rows = connection.execute(select(jobs.c.id).where(gone)).all()
-        if not rows:
-            return
-        with self._store.write() as connection:
-            connection.execute(
-                update(jobs)
-                .where(gone, jobs.c.cancel.is_(False))
-                .values(state="queued", progress=None)
-            )
-            connection.execute(update(jobs).where(gone).values(state="cancelled"))
-
     def _start_next(self, lane: Lane) -> None:
-        with self._store.read() as connection:
-            row = connection.execute(
-                select(jobs.c.id, jobs.c.attempt)
-                .where(jobs.c.state == "queued", jobs.c.kind == lane)
-                .order_by(jobs.c.seq)
-                .limit(1)
-            ).first()
-        if row is None:
-            return
-        attempt = int(row.attempt) + 1
-        with self._store.write() as connection:
-            changed = connection.execute(
-                update(jobs)
-                .where(jobs.c.id == row.id, jobs.c.state == "queued")
-                .values(state="running", attempt=attempt, progress=None, lease=now_ms() + LEASE_MS)
-            ).rowcount
-        if changed:
-            self._running[lane] = _Running(row.id, attempt, self._launch(row.id, attempt))
+        queued = select(JobRow.id).filter_by(state="queued", kind=lane)
+        following = queued.order_by(JobRow.seq).limit(1)
+        with self._store.read() as session:
+            if session.scalar(following) is None:
+                return
+        with self._store.write() as session:
+            job = session.scalar(following)
+            if job is None:
+                return
+            row = session.get_one(JobRow, job)
+            row.state, row.progress = "running", Progress()
+            row.attempt, row.lease = row.attempt + 1, now() + LEASE
+        self._running[lane] = _Running(job, row.attempt, self._launch(job, row.attempt))
 
     def _launch(self, job: str, attempt: int) -> subprocess.Popen[bytes]:
         order = {
@@ -181,71 +175,57 @@ class Supervisor:
         return process
 
     def _look_after(self, lane: Lane, running: _Running) -> None:
-        ended = running.process.poll() is not None
-        if not ended and running.asked_to_end is None:
-            with self._store.read() as connection:
-                cancelled = connection.execute(
-                    select(jobs.c.cancel).where(jobs.c.id == running.job)
-                ).scalar()
-            if cancelled or not self._renew(running):
-                running.asked_to_end = time.monotonic()
-                running.process.terminate()
-        elif not ended and time.monotonic() - (running.asked_to_end or 0) > PATIENCE_S:
-            running.process.kill()
-        if not ended:
+        if running.process.poll() is None:
+            if not self._still_ours(running):
+                # What a worker has not committed is as if it never was.
+                running.process.kill()
             return
         _close_pipe(running.process)
         del self._running[lane]
         self._conclude(running)
         self._changed()
 
-    def _renew(self, running: _Running) -> bool:
-        """Keep the lease of a job; False where the job is not this server's any more."""
-        if time.monotonic() - running.renewed < LEASE_MS / 3_000:
+    def _still_ours(self, running: _Running) -> bool:
+        """Keep the lease of a job; False where it is cancelled or not this server's any more."""
+        with self._store.read() as session:
+            row = running_job(session, running.job, running.attempt)
+            if row is None or row.cancel:
+                return False
+        if time.monotonic() - running.renewed < LEASE.total_seconds() / 3:
             return True
-        with self._store.write() as connection:
-            mine = connection.execute(_mine(running).values(lease=now_ms() + LEASE_MS)).rowcount
         running.renewed = time.monotonic()
-        return bool(mine)
+        return self._lease(running, LEASE)
+
+    def _lease(self, running: _Running, length: timedelta) -> bool:
+        with self._store.write() as session:
+            row = running_job(session, running.job, running.attempt)
+            if row is not None:
+                row.lease = now() + length
+        return row is not None
 
     def _conclude(self, running: _Running) -> None:
         """Say how a run ended that did not say so itself."""
-        with self._store.write() as connection:
-            row = connection.execute(select(jobs).where(jobs.c.id == running.job)).one()
-            if row.state != "running" or row.attempt != running.attempt:
+        code = running.process.returncode
+        with self._store.write() as session:
+            row = running_job(session, running.job, running.attempt)
+            if row is None:
                 return
             if row.cancel:
-                end_job(connection, row.id, row.attempt, "cancelled")
-                return
-            code = running.process.returncode
-            if code == AGAIN:
-                connection.execute(_mine(running).values(lease=0))
-                return
-            error = f"the worker process ended with code {code}, perhaps for lack of memory"
-            end_job(connection, row.id, row.attempt, "failed", error=error)
-            if row.kind == "round":
-                fail_round(connection, row.request, error)
-            _log.error("a %s job failed: the worker ended with code %s", row.kind, code)
+                row.state = "cancelled"
+            elif code == AGAIN:
+                row.lease = None
+            else:
+                error = f"the worker process ended with code {code}, perhaps for lack of memory"
+                end_job(session, row.id, row.attempt, "failed", error=error)
+                fail_round(session, row, error)
+                _log.error("a %s job failed: the worker ended with code %s", row.kind, code)
 
 
-def _mine(running: _Running) -> Update:
-    return update(jobs).where(
-        jobs.c.id == running.job,
-        jobs.c.attempt == running.attempt,
-        jobs.c.state == "running",
-    )
+def _lost_jobs(session: Session) -> list[JobRow]:
+    lost = (JobRow.lease < now()) | JobRow.lease.is_(None)
+    return list(session.scalars(select(JobRow).filter_by(state="running").where(lost)))
 
 
 def _close_pipe(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    _close_pipe(process)

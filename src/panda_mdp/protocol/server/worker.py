@@ -17,37 +17,31 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from sqlalchemy import Row, select, update
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from panda_mdp.errors import FileFormatError, PandaError
+from panda_mdp.methods.certify import Progress as SolverProgress
 from panda_mdp.methods.optimal.optimal import optimal
-from panda_mdp.methods.optimal.progress import Progress as SolverProgress
 from panda_mdp.problem import Problem
-from panda_mdp.protocol.messages.catalogue import JobRequest, Progress
+from panda_mdp.protocol.messages.catalogue import JobRequest, Progress, TableRef
 from panda_mdp.protocol.messages.signing import SigningKey
-from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.gate import stack_of
-from panda_mdp.protocol.server.pool import NICENESS
-from panda_mdp.protocol.server.solving import loss_table, solve_round
+from panda_mdp.protocol.server.failures import Failure, stack_of
+from panda_mdp.protocol.server.solving import NICENESS, loss_table, solve_round
 from panda_mdp.protocol.server.store.catalogue import (
-    Candidate,
+    compacted,
     domain_of,
+    domain_parts,
     domain_row,
-    plain,
+    end_job,
+    running_job,
     store_table,
-    table_facts,
 )
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.jobs import end_job, fail_round
-from panda_mdp.protocol.server.store.rounds import store_solution, task_of_round
-from panda_mdp.protocol.server.store.schema import jobs
+from panda_mdp.protocol.server.store.rounds import fail_round, store_solution, task_of_round
+from panda_mdp.protocol.server.store.schema import JobRow
 from panda_mdp.protocol.server.supervisor import AGAIN
-from panda_mdp.table.pmdc.archive import decode as decode_compact
-from panda_mdp.table.pmdc.archive import encode as encode_compact
 
 _log = logging.getLogger("panda_mdp.server")
 EVERY_S = 0.5
@@ -76,69 +70,60 @@ class Work:
 
     def run(self) -> None:
         """Do the job, and say how it ended."""
-        with self.store.read() as connection:
-            row = connection.execute(select(jobs).where(jobs.c.id == self.job)).one()
+        with self.store.read() as session:
+            row = session.get_one(JobRow, self.job)
         try:
-            if row.kind == "round":
-                self._round(row)
-            else:
-                self._table(row)
+            if row.request is not None:
+                self._table(row.request)
+            elif row.deployment is not None and row.round is not None:
+                self._round(row.deployment, row.round)
         except GivenUpError:
             return
         except GONE:
             raise
         except (PandaError, Failure) as error:
             # Both are written for people, about public inputs.
-            self._fail(row, error.message if isinstance(error, Failure) else str(error))
+            self._fail(error.message if isinstance(error, Failure) else str(error))
         except Exception as error:
             _log.error("a job failed with %s\n%s", type(error).__name__, stack_of(error))
-            self._fail(row, f"the solve ended with {type(error).__name__}; see the server's log")
+            self._fail(f"the solve ended with {type(error).__name__}; see the server's log")
 
-    def _table(self, row: Row[Any]) -> None:
-        request = JobRequest.model_validate_json(row.request)
-        with self.store.read() as connection:
-            stored = domain_row(connection, request.domain)
-        domain = domain_of(stored)
+    def _table(self, request: JobRequest) -> None:
+        with self.store.read() as session:
+            stored = domain_row(session, request.domain)
+            domain = domain_of(domain_parts(stored))
         losses = loss_table(domain, request.outputs, request.loss)
-        problem = Problem(
-            domain, np.array(request.outputs), losses, request.epsilon, prior=_prior(request)
-        )
+        prior = None if request.prior is None else np.asarray(request.prior, dtype=np.float64)
         mechanism = optimal(
-            problem,
+            Problem(domain, np.array(request.outputs), losses, request.epsilon, prior=prior),
             request.gap,
             time_limit=request.time_limit or SOLVER_LIMIT_S,
             progress=self._progress,
         )
-        bound = mechanism.lower_bound
-        self._show(
-            self._latest.model_copy(
-                update={
-                    "loss": mechanism.loss,
-                    "lower_bound": bound,
-                    "gap": None if mechanism.gap is None else _finite(mechanism.gap),
-                    "seconds": mechanism.seconds,
-                }
-            )
-        )
-        data = encode_compact(mechanism)
-        candidate = Candidate(table_facts(decode_compact(data)), data)
+        ended = {
+            "loss": mechanism.loss,
+            "lower_bound": mechanism.lower_bound,
+            "gap": None if mechanism.gap is None else _finite(mechanism.gap),
+            "seconds": mechanism.seconds,
+        }
+        self._show(self._latest.model_copy(update=ended))
+        candidate = compacted(mechanism)
         key = SigningKey.load(self.key)
-        with self.store.write() as connection:
-            info = store_table(connection, key, request.table, candidate, str(stored.id))
-            result = plain({"name": info.name, "version": info.version})
-            if not end_job(connection, self.job, self.attempt, "done", result=result):
+        with self.store.write() as session:
+            info = store_table(session, key, request.table, candidate, stored.id)
+            result = TableRef(name=info.name, version=info.version)
+            if not end_job(session, self.job, self.attempt, "done", result=result):
                 # Raised inside the transaction, so that the table goes with it.
                 raise GivenUpError
 
-    def _round(self, row: Row[Any]) -> None:
-        wanted = json.loads(row.request)
-        with self.store.read() as connection:
-            work = task_of_round(connection, wanted["deployment"], wanted["round"])
+    def _round(self, deployment: int, number: int) -> None:
+        with self.store.read() as session:
+            work = task_of_round(session, deployment, number)
         solved = solve_round(work.task, work.sets, work.previous)
-        with self.store.write() as connection:
-            store_solution(connection, wanted["deployment"], wanted["round"], work, solved)
-            self.store.count_change(connection, "deployment_changes")
-            if not end_job(connection, self.job, self.attempt, "done"):
+        with self.store.write() as session:
+            store_solution(session, deployment, number, solved)
+            self.store.count_change(session, "deployment_changes")
+            if not end_job(session, self.job, self.attempt, "done"):
                 raise GivenUpError
 
     def _progress(self, now: SolverProgress) -> None:
@@ -154,26 +139,18 @@ class Work:
 
     def _show(self, shown: Progress) -> None:
         self._written = time.monotonic()
-        with self.store.write() as connection:
-            changed = connection.execute(
-                update(jobs)
-                .where(jobs.c.id == self.job, jobs.c.attempt == self.attempt)
-                .where(jobs.c.state == "running", jobs.c.cancel.is_(False))
-                .values(progress=shown.model_dump_json())
-            ).rowcount
-        if not changed:
-            raise GivenUpError
+        with self.store.write() as session:
+            row = running_job(session, self.job, self.attempt)
+            if row is None or row.cancel:
+                raise GivenUpError
+            row.progress = shown
 
-    def _fail(self, row: Row[Any], error: str) -> None:
-        with self.store.write() as connection:
-            if end_job(connection, self.job, self.attempt, "failed", error=error):
-                if row.kind == "round":
-                    fail_round(connection, row.request, error)
+    def _fail(self, error: str) -> None:
+        with self.store.write() as session:
+            row = end_job(session, self.job, self.attempt, "failed", error=error)
+            if row is not None:
+                fail_round(session, row, error)
                 _log.warning("a %s job failed", row.kind)
-
-
-def _prior(request: JobRequest) -> Any:
-    return None if request.prior is None else np.asarray(request.prior, dtype=np.float64)
 
 
 def _finite(value: float) -> float | None:

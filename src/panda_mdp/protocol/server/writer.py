@@ -8,40 +8,30 @@ the same id is refused.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from asyncio import AbstractEventLoop, Future, get_running_loop
+from typing import NamedTuple
 
-from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.batches import Outcome, Quota, Report, store_reports
-from panda_mdp.protocol.server.store.database import Store, now_ms
+from panda_mdp.protocol.server.failures import unavailable
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.reports import Outcome, Quota, Report, store_reports
+from panda_mdp.protocol.server.store.schema import now_ms
 
 _log = logging.getLogger("panda_mdp.server")
 LINGER_S = 0.008
 """While several wait at a time."""
 IDLE_S = 0.001
 FEW = 32
-BUSY = Failure(
-    "unavailable", "too many reports wait for the disk", "try again", {"retry-after": "1"}
-)
-NOT_STORED = Failure(
-    "unavailable",
-    "the report could not be stored",
-    "try again with the same id; it counts once",
-    {"retry-after": "1"},
-)
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     report: Report
     quota: Quota | None
-    loop: asyncio.AbstractEventLoop
-    done: Callable[[Outcome], None]
+    loop: AbstractEventLoop
+    outcome: Future[Outcome]
 
 
 class ReportWriter:
@@ -79,31 +69,16 @@ class ReportWriter:
 
     async def write(self, report: Report, quota: Quota | None = None) -> Outcome:
         """Store a report; returns once it is durable, or says that it is not."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Outcome] = loop.create_future()
-
-        def done(outcome: Outcome) -> None:
-            # Whoever hung up waits no longer; the report is stored all the same.
-            if not future.done():
-                future.set_result(outcome)
-
-        self.give(report, quota, loop, done)
-        outcome = await future
-        if outcome == "failed":
-            raise NOT_STORED
-        return outcome
-
-    def give(
-        self,
-        report: Report,
-        quota: Quota | None,
-        loop: asyncio.AbstractEventLoop,
-        done: Callable[[Outcome], None],
-    ) -> None:
-        """Store a report; `done` is called in the loop once it is durable, or "failed"."""
         if self._queue.qsize() >= self._most:
-            raise BUSY
-        self._queue.put(_Waiting(report, quota, loop, done))
+            raise unavailable("too many reports wait for the disk")
+        loop = get_running_loop()
+        waiting = _Waiting(report, quota, loop, loop.create_future())
+        self._queue.put(waiting)
+        outcome = await waiting.outcome
+        if outcome == "failed":
+            remedy = "try again with the same id; it counts once"
+            raise unavailable("the report could not be stored", remedy)
+        return outcome
 
     def _run(self) -> None:
         while True:
@@ -134,44 +109,29 @@ class ReportWriter:
     def _serve(self, batch: list[_Waiting]) -> None:
         outcomes: list[Outcome]
         try:
-            with self._store.reports() as raw:
-                outcomes = store_reports(
-                    raw,
-                    [entry.report for entry in batch],
-                    now_ms(),
-                    [entry.quota for entry in batch],
-                )
+            with self._store.reports() as session:
+                outcomes = store_reports(session, [entry[:2] for entry in batch], now_ms())
             self.commits += 1
             self.stored += outcomes.count("new")
         except Exception as error:
             # Nothing of the batch is stored, and nobody is told otherwise.
-            _log.error("a batch of %d reports was not stored: %s", len(batch), _name(error))
+            name = type(getattr(error, "orig", None) or error).__name__
+            _log.error("a batch of %d reports was not stored: %s", len(batch), name)
             outcomes = ["failed"] * len(batch)
             self.failed += 1
             time.sleep(0.05)
-        loops: dict[asyncio.AbstractEventLoop, list[tuple[Callable[[Outcome], None], Outcome]]] = {}
-        for entry, outcome in zip(batch, outcomes, strict=True):
-            loops.setdefault(entry.loop, []).append((entry.done, outcome))
-        for loop, results in loops.items():
-            _wake(loop, _settle(results))
+        for loop in {entry.loop for entry in batch}:
+            told = zip(batch, outcomes, strict=True)
+            results = [(entry.outcome, outcome) for entry, outcome in told if entry.loop is loop]
+            try:
+                loop.call_soon_threadsafe(_tell, results)
+            except RuntimeError:
+                # The loop has ended; nobody waits.
+                continue
 
 
-def _settle(results: Iterable[tuple[Callable[[Outcome], None], Outcome]]) -> Callable[[], None]:
-    def settle() -> None:
-        for done, outcome in results:
-            done(outcome)
-
-    return settle
-
-
-def _wake(loop: asyncio.AbstractEventLoop, settle: Callable[[], None]) -> None:
-    try:
-        loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        # The loop has ended; nobody waits.
-        return
-
-
-def _name(error: Exception) -> str:
-    cause = getattr(error, "orig", None)
-    return type(error if cause is None else cause).__name__
+def _tell(results: list[tuple[Future[Outcome], Outcome]]) -> None:
+    for future, outcome in results:
+        # Whoever hung up waits no longer; the report is stored all the same.
+        if not future.done():
+            future.set_result(outcome)

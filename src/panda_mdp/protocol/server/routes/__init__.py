@@ -1,1 +1,229 @@
-"""What the server answers, path by path."""
+"""What the server answers, path by path, and what routes are made of: who may call them, what they
+take, how they answer.
+
+Bodies are read after the caller's role is known, bounded in size, time and memory. What is larger
+than a page of text is parsed in another process: the parser holds the interpreter's lock, and
+everybody else would wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.params import Depends as Dependency
+from fastapi.responses import Response
+from pydantic import BaseModel, TypeAdapter
+
+from panda_mdp.protocol.messages.service import ErrorBody
+from panda_mdp.protocol.messages.types import Role
+from panda_mdp.protocol.server.auth import Token
+from panda_mdp.protocol.server.context import Context
+from panda_mdp.protocol.server.failures import Failure, parse
+from panda_mdp.protocol.server.gate import NO_TOKEN
+
+JSON = "application/json"
+OCTETS = "application/octet-stream"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+DRAINED = 128 << 20
+"""A refused body up to this length is read and dropped; beyond it the connection is closed."""
+SHORT = 64 << 10
+"""Bodies up to this length are parsed at once."""
+T = TypeVar("T", bound=Callable[..., Any])
+Responses = dict[int | str, dict[str, Any]]
+
+NamePath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=64)]
+VersionPath = Annotated[int, Path(ge=1, lt=2**31)]
+
+
+async def shared_context(request: Request) -> Context:
+    """The server that a request came to."""
+    shared: Context = request.app.state.context
+    return shared
+
+
+Shared = Annotated[Context, Depends(shared_context)]
+
+
+# Who
+
+
+_ASKS_WHO: set[Any] = set()
+"""What makes a route one that needs a token."""
+
+
+def _caller(*roles: Role) -> Any:
+    names = " or ".join(roles)
+
+    async def check(request: Request) -> Token:
+        state = request.scope["state"]
+        token: Token | None = state.get("token")
+        if token is None:
+            raise state.get("refusal") or NO_TOKEN
+        if token.role not in roles:
+            raise Failure(
+                "forbidden",
+                f"this needs a token of role {names}, and the token has role {token.role}",
+                f"use a token that was made with role {names}",
+            )
+        return token
+
+    _ASKS_WHO.add(check)
+    return Depends(check)
+
+
+Admin = Annotated[Token, _caller("admin")]
+Reporter = Annotated[Token, _caller("reporter")]
+Monitor = Annotated[Token, _caller("monitor", "admin")]
+
+
+# Bodies
+
+
+MESSAGES: dict[str, TypeAdapter[Any]] = {}
+"""Bodies that routes take, by the name of their schema; the API's description has them."""
+_CONTENT: dict[Any, dict[str, Any]] = {}
+"""What readers of bodies take, as the description says it."""
+
+
+def body_of(kind: Any, limit: str = "small_bytes", name: str = "", read: bool = True) -> Any:
+    """A body that is a message, bounded by a setting; its bytes where it is not to be `read`."""
+    adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
+    name = name or kind.__name__
+    MESSAGES[name] = adapter
+
+    async def reader(request: Request) -> Any:
+        context: Context = request.app.state.context
+        _check_kind(request)
+        body = await read_body(request, context, getattr(context.settings, limit))
+        if not read:
+            return body
+        if len(body) <= SHORT:
+            return parse(adapter, body)
+        return await context.pool.run(parse, adapter, body)
+
+    _CONTENT[reader] = {JSON: {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    return Depends(reader)
+
+
+async def _file(request: Request, context: Shared) -> bytes:
+    return await read_body(request, context, context.settings.table_bytes)
+
+
+_CONTENT[_file] = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+File = Annotated[bytes, Depends(_file)]
+"""A body of bytes."""
+
+
+async def read_body(request: Request, context: Context, limit: int) -> bytes:
+    """The bytes of a body. Raises `Failure` beyond `limit`, and where it takes too long."""
+    declared = request.headers.get("content-length", "")
+    size = int(declared[:20]) if declared.isascii() and declared.isdigit() else 0
+    if size > limit:
+        raise _too_large(limit, close=size > DRAINED)
+    parts: list[bytes] = []
+    seconds, state = context.settings.body_seconds, request.scope["state"]
+    token: Token | None = state.get("token")
+    arrived = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                arrived += len(part)
+                if arrived > limit:
+                    raise _too_large(limit, close=True)
+                if token is not None and token.role == "reporter" and arrived > SHORT:
+                    context.room.take(state, len(part))
+                parts.append(part)
+    except TimeoutError:
+        msg = f"the body had not arrived after {seconds:g} s"
+        raise Failure("invalid", msg, "send it at once", {"connection": "close"}) from None
+    return b"".join(parts)
+
+
+def _check_kind(request: Request) -> None:
+    """Refuse a body that is said to be something else than JSON."""
+    kinds = request.headers.getlist("content-type")
+    if kinds and (len(kinds) > 1 or kinds[0].split(";")[0].strip().lower() != JSON):
+        msg = "content-type: it is not application/json"
+        raise Failure("invalid", msg, "send application/json")
+
+
+def _too_large(limit: int, close: bool = False) -> Failure:
+    return Failure(
+        "too_large",
+        f"the body has more than the {limit} bytes that this route takes",
+        "send less; the operator sets the limit",
+        {"connection": "close"} if close else None,
+    )
+
+
+# Answers
+
+
+def answer(message: BaseModel | bytes, status: int = 200, cache: str = "no-store") -> Response:
+    """A message as a response."""
+    text = message if isinstance(message, bytes) else message.model_dump_json()
+    return Response(text, status, {"cache-control": cache}, JSON)
+
+
+_MEANING = {
+    401: "The token is missing, unknown, revoked or expired.",
+    403: "The token has another role.",
+    404: "There is no such thing.",
+    409: "It conflicts with what is there: another content, a closed round, another version.",
+    413: "The body is larger than this route takes.",
+    416: "Only whole files are served; a range may resume a download and nothing else.",
+    422: "A field breaks its rule.",
+    429: "Too many requests; Retry-After says when to come back.",
+    500: "A mistake of the server.",
+    503: "The server is busy; Retry-After says when to come back.",
+}
+_WORDS = {200: "As asked.", 201: "Made.", 202: "Taken; it is being worked on."}
+
+
+class Routes(APIRouter):
+    """Routes that describe themselves: what they take and refuse follows from their parameters."""
+
+    def serves(
+        self, method: str, path: str, gives: Any, *statuses: int, also: int = 422
+    ) -> Callable[[T], T]:
+        """A route that answers with a message, or with what a table of responses says. `also` is a
+        status of refusals that does not follow from the route's path, method and parameters."""
+        answers: Responses = gives if isinstance(gives, dict) else {}
+        first = statuses[0] if statuses else next(iter(answers), 200)
+        if not answers:
+            said = statuses or (200,)
+            answers = {each: {"model": gives, "description": _WORDS[each]} for each in said}
+
+        def add(endpoint: T) -> T:
+            used = _dependencies(endpoint)
+            refusals = {also, 422, 429, 500, 503}
+            refusals |= {401, 403} if _ASKS_WHO & used else set()
+            refusals |= {404} if "{" in path else set()
+            refusals |= {409, 413} if method != "GET" else set()
+            failures: Responses = {
+                each: {"model": ErrorBody, "description": _MEANING[each]}
+                for each in sorted(refusals)
+            }
+            content = next((_CONTENT[each] for each in used if each in _CONTENT), None)
+            body = {"requestBody": {"required": True, "content": content}}
+            self.add_api_route(
+                path,
+                endpoint,
+                methods=[method],
+                status_code=int(first),
+                responses=answers | failures,
+                response_class=Response,
+                openapi_extra=None if content is None else body,
+            )
+            return endpoint
+
+        return add
+
+
+def _dependencies(endpoint: Callable[..., Any]) -> set[Any]:
+    hints = get_type_hints(endpoint, include_extras=True).values()
+    marks = [mark for hint in hints for mark in getattr(hint, "__metadata__", ())]
+    return {mark.dependency for mark in marks if isinstance(mark, Dependency)}

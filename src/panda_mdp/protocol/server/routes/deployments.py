@@ -2,138 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import TypeAdapter
-from sqlalchemy import Connection
-from starlette.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeploymentRequest,
+    AnyDeployment,
+    AnyRequest,
     BallDeploymentRequest,
     Deployment,
     DeploymentList,
     DeploymentPatch,
-    PandaDeploymentRequest,
     deployment_request,
 )
-from panda_mdp.protocol.server.bodies import read_message
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.routes.common import (
-    NamePath,
-    Responses,
-    accepts,
-    answer,
-    context,
-    fails,
-    gives,
-    require,
-)
-from panda_mdp.protocol.server.solving import ball_facts
+from panda_mdp.protocol.server.routes import Admin, NamePath, Routes, Shared, answer, body_of
+from panda_mdp.protocol.server.solving import BallTable, anchors_facts
 from panda_mdp.protocol.server.store import deployments as stored
-from panda_mdp.protocol.server.store.actions import record_action
-from panda_mdp.protocol.server.store.catalogue import (
-    domain_row,
-    is_everywhere,
-    is_panda,
-    promise_of_panda,
-    table_info,
-)
-from panda_mdp.protocol.server.store.rounds import certify_request
-from panda_mdp.protocol.server.store.statements import sign_deployment
+from panda_mdp.protocol.server.store.catalogue import domain_parts, domain_row, table_row
+from panda_mdp.protocol.server.store.log import record_action
+from panda_mdp.protocol.server.store.schema import TableRow
 
-router = APIRouter()
-_PATCH = TypeAdapter(DeploymentPatch)
-_GIVES: Responses = {
-    200: {"model": Deployment, "description": "As asked."},
-    201: {"model": Deployment, "description": "Made."},
-}
+router = Routes()
 
 
-@router.post(
-    "/v1/deployments",
-    openapi_extra=accepts("DeploymentRequest", deployment_request),
-    responses=_GIVES | fails(401, 403, 404, 409, 413),
-    status_code=201,
-)
-async def post_deployment(request: Request) -> Response:
+@router.serves("POST", "/v1/deployments", Deployment, 201, 200, also=404)
+async def post_deployment(
+    context: Shared,
+    operator: Admin,
+    request: Annotated[
+        Any, body_of(deployment_request, "document_bytes", name="DeploymentRequest")
+    ],
+) -> Response:
     """Open a deployment of kind table, ball, panda or anchors.
 
     An anchors deployment for which no guarantee can be certified is refused, unless
     `accept_no_guarantee` says that this is known; every answer about it then says so too.
     """
-    token = require(request, "admin")
-    here = context(request)
-    wanted = await read_message(request, here, deployment_request, here.settings.document_bytes)
-    facts = await _facts(here, wanted)
+    facts = await _facts(context, request)
 
-    def store() -> tuple[stored.Described, bool]:
-        with here.store.write() as connection:
-            name, new = stored.store_deployment(connection, wanted, facts)
-            row = stored.find(connection, name)
-            sign_deployment(connection, here.key, row)
-            if new:
-                record_action(connection, token.id, "open deployment", name, wanted.kind)
-            here.store.count_change(connection, "deployment_changes")
-            return stored.describe(connection, row), new
+    def store(session: Session) -> tuple[AnyDeployment, bool]:
+        row, new = stored.store_deployment(session, request, facts)
+        stored.sign_deployment(session, context.key, row)
+        if new:
+            record_action(session, operator.id, "open deployment", row.name, row.kind)
+        context.store.count_change(session, "deployment_changes")
+        return stored.describe(session, row), new
 
-    described, new = await run_in_threadpool(store)
-    here.live.forget()
+    described, new = await context.write(store)
+    context.live.forget()
     return answer(described, 201 if new else 200)
 
 
-async def _facts(here: Context, wanted: stored.Request) -> dict[str, Any]:
+async def _facts(context: Context, request: AnyRequest) -> dict[str, Any]:
     """What the deployment can promise; raises where its parts do not exist or do not fit."""
-    if isinstance(wanted, AnchorsDeploymentRequest):
-        return await _anchors_facts(here, wanted)
-    return await _table_facts(here, wanted, wanted.table)
+    if request.kind == "anchors":
+        return await _anchors_facts(context, request)
+    return await _table_facts(context, request, request.table)
 
 
-async def _table_facts(here: Context, wanted: stored.Request, ref: TableRef) -> dict[str, Any]:
-    def look() -> None:
-        with here.store.read() as connection:
-            info = table_info(connection, ref)
-            if isinstance(wanted, BallDeploymentRequest):
-                stored.domain_id_of(connection, info.domain)
+async def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> dict[str, Any]:
+    def look(session: Session) -> TableRow:
+        row = table_row(session, ref)
+        if request.kind == "ball":
+            stored.domain_id_of(session, row.info.domain)
+        return row
 
-    await run_in_threadpool(look)
-    data = await run_in_threadpool(here.file, ref)
-    phased = await run_in_threadpool(is_panda, data)
-    if phased != isinstance(wanted, PandaDeploymentRequest):
+    table = await context.read(look)
+    if (table.kind == "panda") != (request.kind == "panda"):
         raise Failure(
             "invalid",
             "table: a table of PAnDA, whose rows belong to anchors or balls and not to records"
-            if phased
+            if table.kind == "panda"
             else "table: a plain table, which has no first phase",
-            "use kind panda" if phased else "use kind table or ball, or publish PandaResult.save's",
+            "use kind panda"
+            if table.kind == "panda"
+            else "use kind table or ball, or publish PandaResult.save's",
         )
-    if phased:
-        return await run_in_threadpool(promise_of_panda, data)
-    if not isinstance(wanted, BallDeploymentRequest):
-        return {}
-    if await run_in_threadpool(is_everywhere, data):
-        raise Failure(
-            "invalid",
-            "table: one for every point of an area, which has no balls",
-            "use kind table",
-        )
-    return await here.pool.run(ball_facts, data, wanted.epsilon_1, wanted.delta, wanted.candidates)
+    if request.kind != "ball":
+        return table.promise
+    if table.kind == "everywhere":
+        msg = "table: one for every point of an area, which has no balls"
+        raise Failure("invalid", msg, "use kind table")
+    return await context.pool.run(BallTable.facts, await ball_table(context, request, ref))
 
 
-async def _anchors_facts(here: Context, wanted: AnchorsDeploymentRequest) -> dict[str, Any]:
-    def look() -> tuple[dict[str, Any], bytes]:
-        with here.store.read() as connection:
-            row = domain_row(connection, wanted.domain)
-            claims = {"kind": row.kind, "unit": row.unit, "fingerprint": row.fingerprint}
-            return claims, bytes(row.arrays)
+async def ball_table(context: Context, request: BallDeploymentRequest, ref: TableRef) -> BallTable:
+    """The table of a ball deployment."""
+    candidates = None if request.candidates is None else tuple(request.candidates)
+    return BallTable(await context.file(ref), request.epsilon_1, request.delta, candidates)
 
-    claims, arrays = await run_in_threadpool(look)
-    facts = await here.pool.run(certify_request, wanted.model_dump_json(), claims, arrays)
-    if facts["guarantee"] is None and not wanted.accept_no_guarantee:
+
+async def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> dict[str, Any]:
+    domain = await context.read(lambda session: domain_parts(domain_row(session, request.domain)))
+    facts = await context.pool.run(anchors_facts, request, domain)
+    if facts["guarantee"] is None and not request.accept_no_guarantee:
         raise Failure(
             "invalid",
             "selection: no guarantee can be certified for these anchors: "
@@ -144,75 +111,65 @@ async def _anchors_facts(here: Context, wanted: AnchorsDeploymentRequest) -> dic
     return facts
 
 
-@router.get("/v1/deployments", responses=gives(DeploymentList, 200) | fails())
-def get_deployments(request: Request) -> Response:
-    """All deployments."""
-    with context(request).store.read() as connection:
-        return answer(DeploymentList(deployments=stored.describe_all(connection)))
+@router.serves("GET", "/v1/deployments", DeploymentList)
+def get_deployments(context: Shared) -> Response:
+    """All deployments, in the order in which they were made."""
+    with context.store.read() as session:
+        rows = stored.all_deployments(session)
+        described = [stored.describe(session, row) for row in rows]
+    return answer(DeploymentList(deployments=described))
 
 
-@router.get("/v1/deployments/{name}", responses=fails(404) | {200: _GIVES[200]})
-def get_deployment(request: Request, name: NamePath) -> Response:
+@router.serves("GET", "/v1/deployments/{name}", Deployment)
+def get_deployment(context: Shared, name: NamePath) -> Response:
     """Everything that a client needs to draw, and to know what it costs."""
-    with context(request).store.read() as connection:
-        return answer(stored.describe(connection, stored.find(connection, name)))
+    with context.store.read() as session:
+        return answer(stored.describe(session, stored.find(session, name)))
 
 
-@router.patch(
-    "/v1/deployments/{name}",
-    openapi_extra=accepts("DeploymentPatch", _PATCH),
-    responses=fails(401, 403, 404, 409, 413) | {200: _GIVES[200]},
-)
-async def patch_deployment(request: Request, name: NamePath) -> Response:
+@router.serves("PATCH", "/v1/deployments/{name}", Deployment)
+async def patch_deployment(
+    context: Shared,
+    operator: Admin,
+    name: NamePath,
+    patch: Annotated[DeploymentPatch, body_of(DeploymentPatch)],
+) -> Response:
     """Put another table or other limits into force, or stop and start taking reports."""
-    token = require(request, "admin")
-    here = context(request)
-    patch = await read_message(request, here, _PATCH)
-
-    def look() -> stored.Request:
-        with here.store.read() as connection:
-            return stored.request_of(stored.find(connection, name))
-
-    wanted = await run_in_threadpool(look)
+    request = await context.read(lambda session: stored.find(session, name).request)
     facts: dict[str, Any] = {}
     if patch.table is not None:
-        if isinstance(wanted, AnchorsDeploymentRequest):
+        if request.kind == "anchors":
             raise Failure(
                 "invalid",
                 "table: an anchors deployment has no table; its rounds make them",
                 "POST .../rounds opens the next one",
             )
-        facts = await _table_facts(here, wanted, patch.table)
+        facts = await _table_facts(context, request, patch.table)
 
-    def change(connection: Connection) -> stored.Described:
+    def change(session: Session) -> AnyDeployment:
+        row = stored.find(session, name)
         if patch.table is not None:
-            _check_same_outputs(connection, name, patch.table)
-            stored.set_table(connection, name, patch.table, facts)
+            _check_same_outputs(session, stored.current_table(session, row), patch.table)
+            stored.set_table(session, row, patch.table, facts)
         limits = patch.model_dump(include={"reports_per_period", "until"}, exclude_none=True)
         if limits:
-            stored.set_limits(connection, name, limits)
+            stored.set_limits(session, row, limits)
         if patch.open is not None:
-            stored.set_open(connection, name, patch.open)
+            row.open = patch.open
         changes = patch.model_dump_json(exclude_none=True)
-        record_action(connection, token.id, "change deployment", name, changes)
-        row = stored.find(connection, name)
-        sign_deployment(connection, here.key, row)
-        here.store.count_change(connection, "deployment_changes")
-        return stored.describe(connection, row)
+        record_action(session, operator.id, "change deployment", name, changes)
+        stored.sign_deployment(session, context.key, row)
+        context.store.count_change(session, "deployment_changes")
+        return stored.describe(session, row)
 
-    def store() -> stored.Described:
-        with here.store.write() as connection:
-            return change(connection)
-
-    described = await run_in_threadpool(store)
-    here.live.forget()
+    described = await context.write(change)
+    context.live.forget()
     return answer(described)
 
 
-def _check_same_outputs(connection: Connection, name: str, ref: TableRef) -> None:
+def _check_same_outputs(session: Session, before: TableRef, after: TableRef) -> None:
     """Another table of a deployment is about the same records, or counts would not add up."""
-    before = table_info(connection, stored.current_table(connection, stored.find(connection, name)))
-    if table_info(connection, ref).domain != before.domain:
+    if table_row(session, before).info.domain != table_row(session, after).info.domain:
         raise Failure(
             "conflict",
             "the table has other records than the one in force",

@@ -1,29 +1,41 @@
-"""Domains and tables as the server keeps them: checked, audited, signed, never changed again."""
+"""Domains, tables and the jobs that solve tables: checked, audited, signed, never changed again.
+
+A job is queued in the store and run by one server of the database at a time:
+
+    queued -> running -> done | failed | cancelled
+       ^---------'  the server ended meanwhile: run again after its restart
+
+Every run of a job has a number (`attempt`); a worker that was given up cannot publish, because its
+number is no longer the job's.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
-from sqlalchemy import Column, Connection, Row, func, insert, select
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
-from panda_mdp.errors import DomainError, FileFormatError
-from panda_mdp.panda.file.decode import decode as decode_panda
-from panda_mdp.panda.file.decode import peek
+from panda_mdp.errors import FileFormatError
+from panda_mdp.panda.file import decode
 from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages.catalogue import (
     DomainDetail,
     DomainInfo,
     DomainRequest,
+    JobInfo,
+    JobRequest,
+    JobState,
     PlaceName,
     Streets,
     StreetsUpload,
@@ -31,23 +43,23 @@ from panda_mdp.protocol.messages.catalogue import (
     TableRef,
 )
 from panda_mdp.protocol.messages.signing import SigningKey, table_bytes
-from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.database import now_ms
+from panda_mdp.protocol.server.failures import LONGEST, Failure
+from panda_mdp.protocol.server.store.database import found
 from panda_mdp.protocol.server.store.log import append
-from panda_mdp.protocol.server.store.schema import domains, tables, when
+from panda_mdp.protocol.server.store.schema import DomainRow, JobRow, TableRow, now
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.certificate import EVERYWHERE_VERSION, PHASED_VERSION, restore_domain
+from panda_mdp.table.decode import look, restore_domain
+from panda_mdp.table.encode import encode
 from panda_mdp.table.everywhere import EverywhereMechanism
-from panda_mdp.table.pmdc import layout
-from panda_mdp.table.pmdc.archive import decode as decode_compact
-from panda_mdp.table.pmdc.archive import encode as encode_compact
-from panda_mdp.table.pmdc.compact import CompactTable
-from panda_mdp.table.pmdp.decode import array, contradictions, decode, version_of
-from panda_mdp.table.pmdp.decode import unpack as unpack_file
+from panda_mdp.table.mechanism import Mechanism, Release
+from panda_mdp.table.thin import compact
 
 MICRODEGREES = 1e6
 _NAMES = TypeAdapter(list[PlaceName])
 Arrays = dict[str, npt.NDArray[Any]]
+TableKind = Literal["plain", "everywhere", "panda"]
+Lane = Literal["table", "round"]
+LANES: tuple[Lane, ...] = ("table", "round")
 
 
 def pack(arrays: Mapping[str, npt.ArrayLike]) -> bytes:
@@ -67,7 +79,7 @@ def unpack(data: bytes) -> Arrays:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedDomain:
     """A domain that is one, ready to be stored."""
 
     name: str
@@ -76,33 +88,23 @@ class Checked:
     records: int
     fingerprint: str
     arrays: bytes
-    streets: bytes | None
+    streets: bool
+    street_arrays: bytes | None
 
 
-def check_domain(request: DomainRequest) -> Checked:
+def check_domain(request: DomainRequest) -> CheckedDomain:
     """Build the domain of a request, triangle inequality included. Runs in a worker process."""
-    domain = _build(request)
-    return Checked(
+    domain = request.domain()
+    return CheckedDomain(
         name=request.name,
         kind=domain.metric.kind,
         unit=domain.unit,
         records=domain.size,
         fingerprint=domain.fingerprint,
         arrays=pack(domain.metric.arrays()),
-        streets=None if request.streets is None else _streets(request.streets),
+        streets=request.streets is not None,
+        street_arrays=None if request.streets is None else _streets(request.streets),
     )
-
-
-def _build(request: DomainRequest) -> Domain:
-    if request.kind == "haversine":
-        return Domain.from_points(request.lat or [], request.lon or [])
-    rows = (request.vectors if request.kind == "euclidean" else request.distances) or []
-    if len({len(row) for row in rows}) > 1:
-        msg = "the rows of the table differ in length; give a rectangular one"
-        raise DomainError(msg)
-    if request.kind == "euclidean":
-        return Domain.from_vectors(rows, unit=request.unit)
-    return Domain.from_matrix(rows, unit=request.unit)
 
 
 def _streets(given: StreetsUpload) -> bytes:
@@ -117,76 +119,59 @@ def _streets(given: StreetsUpload) -> bytes:
     )
 
 
-def store_domain(connection: Connection, domain: Checked) -> tuple[DomainInfo, bool]:
+def store_domain(session: Session, domain: CheckedDomain) -> tuple[DomainRow, bool]:
     """Keep a domain; and whether it is new. A name stands for the same records for ever."""
-    named = select(domains).where(domains.c.name == domain.name)
-    before = connection.execute(named).first()
+    before = session.scalar(select(DomainRow).filter_by(name=domain.name))
     if before is not None:
-        if before.fingerprint == domain.fingerprint and before.streets == domain.streets:
-            return domain_info(before), False
-        raise Failure(
-            "conflict",
-            "another domain has this name; domains do not change",
-            "choose another name",
-        )
-    values = {**asdict(domain), "id": secrets.token_hex(8), "created": now_ms()}
-    connection.execute(insert(domains).values(values))
-    return domain_info(connection.execute(named).one()), True
+        if (before.fingerprint, before.street_arrays) == (domain.fingerprint, domain.street_arrays):
+            return before, False
+        msg = "another domain has this name; domains do not change"
+        raise Failure("conflict", msg, "choose another name")
+    row = DomainRow(id=secrets.token_hex(8), **asdict(domain))
+    session.add(row)
+    session.flush()
+    return row, True
 
 
-def domain_info(row: Row[Any]) -> DomainInfo:
-    """What the list says about a domain."""
-    return DomainInfo(
-        id=row.id,
-        name=row.name,
-        kind=row.kind,
-        unit=row.unit,
-        records=row.records,
-        fingerprint=row.fingerprint,
-        streets=row.streets is not None,
-        created=when(row.created),
-    )
-
-
-def domain_row(connection: Connection, domain_id: str) -> Row[Any]:
+def domain_row(session: Session, domain_id: str) -> DomainRow:
     """A stored domain by its id or its name."""
-    row = connection.execute(
-        select(domains).where((domains.c.id == domain_id) | (domains.c.name == domain_id))
-    ).first()
-    if row is None:
-        raise Failure("not_found", "there is no domain of this id", "GET /v1/domains lists them")
-    return row
+    query = select(DomainRow).where((DomainRow.id == domain_id) | (DomainRow.name == domain_id))
+    return found(session.scalar(query), "domain of this id", "GET /v1/domains lists them")
 
 
-def domain_of(row: Row[Any]) -> Domain:
-    """The domain of a stored row; its matrix was checked when it came."""
+DomainParts = tuple[dict[str, str], bytes]
+
+
+def domain_parts(row: DomainRow) -> DomainParts:
+    """What another process makes a stored domain of."""
     claims = {"kind": row.kind, "unit": row.unit, "fingerprint": row.fingerprint}
-    return restore_domain(claims, unpack(row.arrays))
+    return claims, row.arrays
 
 
-def domain_detail(row: Row[Any]) -> DomainDetail:
+def domain_of(parts: DomainParts) -> Domain:
+    """A stored domain; its matrix was checked when it came."""
+    claims, arrays = parts
+    return restore_domain(claims["kind"], claims["unit"], unpack(arrays))
+
+
+def domain_info(row: DomainRow) -> DomainInfo:
+    """What the list says about a domain."""
+    return DomainInfo.model_validate(row, from_attributes=True)
+
+
+def domain_detail(row: DomainRow) -> DomainDetail:
     """All of a domain."""
     arrays = {name: values.tolist() for name, values in unpack(row.arrays).items()}
     return DomainDetail(**dict(domain_info(row)), **arrays)
 
 
-def drawn_domain(connection: Connection, fingerprint: str | None) -> str | None:
-    """The id of a domain with these records and with streets, if there is one."""
-    wanted = select(domains.c.id).where(
-        domains.c.fingerprint == fingerprint, domains.c.streets.is_not(None)
-    )
-    return connection.execute(wanted.order_by(domains.c.created).limit(1)).scalar()
-
-
-def streets_of(row: Row[Any]) -> Streets:
+def streets_of(row: DomainRow) -> Streets:
     """The streets of a domain, for drawing."""
-    if row.streets is None:
+    if row.street_arrays is None:
         raise Failure("not_found", "this domain has no streets", "draw its records alone")
-    arrays = unpack(row.streets)
-    # Streets that were stored before there were names have none.
-    names = arrays.pop("names", np.frombuffer(b"[]", dtype=np.uint8))
-    lines = {name: values.tolist() for name, values in arrays.items()}
-    return Streets(names=_NAMES.validate_json(names.tobytes()), **lines)
+    arrays = unpack(row.street_arrays)
+    names = _NAMES.validate_json(arrays.pop("names").tobytes())
+    return Streets(names=names, **{name: values.tolist() for name, values in arrays.items()})
 
 
 # Tables
@@ -197,6 +182,11 @@ class Candidate:
     """A table that passed its audit and is ready to be stored and signed."""
 
     facts: dict[str, Any]
+    kind: TableKind
+    metric: str
+    outputs: list[int]
+    promise: dict[str, Any]
+    """What a deployment of the table guarantees, and how a table of PAnDA selects."""
     data: bytes
 
 
@@ -205,185 +195,205 @@ def examine(data: bytes) -> Candidate:
 
     Runs in a worker process. Raises `FileFormatError` where the file is none or breaks its claim.
     """
-    if data.startswith(layout.MAGIC):
-        table = decode_compact(data)
-        if table.certificate["version"] == layout.LEVELS_VERSION:
-            msg = (
-                "a compact table of levels (version 3), which browsers do not read; publish the "
-                ".pmdp file of mechanism.save, and the service writes what they read"
-            )
-            raise FileFormatError(msg)
-        return Candidate(table_facts(table), data)
-    if is_panda(data):
-        return Candidate(_facts(decode_panda(data)), data)
-    if data.startswith(b"PK"):
-        mechanism = decode(data)
-        if isinstance(mechanism, EverywhereMechanism):
-            # Compacted it would be private between its vertices alone.
-            return Candidate(_facts(mechanism), data)
-        compact = encode_compact(mechanism)
-        return Candidate(table_facts(decode_compact(compact)), compact)
-    msg = "the body is neither a .pmdp nor a .pmdc file; mechanism.save and pm.save_compact do"
-    raise FileFormatError(msg)
-
-
-def is_panda(data: bytes) -> bool:
-    """Whether a file is a table of PAnDA."""
-    return data.startswith(b"PK") and version_of(data) == PHASED_VERSION
-
-
-def is_everywhere(data: bytes) -> bool:
-    """Whether a file is a table for every point of an area."""
-    return data.startswith(b"PK") and version_of(data) == EVERYWHERE_VERSION
-
-
-def _facts(table: EverywhereMechanism | PandaTable) -> dict[str, Any]:
-    """What is said about a file that is served as it is; it was verified when it was read."""
-    problem, audited = table.problem, table.epsilon
-    bound, gap = None, None
+    table = decode(data)
+    if isinstance(table, PandaTable):
+        selection = look(data).header["selection"]["kind"]
+        told = {"selection": selection, "selection_epsilon": table.selection_epsilon}
+        return _candidate(table, {"loss": table.loss}, "panda", data, told)
     if isinstance(table, EverywhereMechanism):
-        audited, bound, gap = table.everywhere.epsilon, table.lower_bound, table.gap
+        # Rounded it would be private between its vertices alone.
+        facts = {"audited_epsilon": table.everywhere.epsilon, **_losses(table)}
+        return _candidate(table, facts, "everywhere", data)
+    if "blocks" not in look(data).header["shapes"]:
+        return compacted(table)
+    return _plain(table, data)
+
+
+def compacted(table: Mechanism) -> Candidate:
+    """The compact form of a table, ready to be stored; clients need no losses."""
+    short = compact(table)
+    return _plain(short, encode(short, losses=False))
+
+
+def _plain(table: Mechanism, data: bytes) -> Candidate:
+    price = table.details.get("compact", {}).get("loss_cost", 0.0)
+    facts = {"audited_epsilon": table.audit.epsilon, "loss_cost": price, **_losses(table)}
+    return _candidate(table, facts, "plain", data)
+
+
+def _losses(table: Mechanism) -> dict[str, Any]:
+    """Loss and bound: computed, or as stated in a file that left the losses out."""
+    details = table.details
+    if "stated_loss" not in details:
+        bound, gap = table.lower_bound, table.gap
+        return {"loss": table.loss, "lower_bound": _finite(bound), "gap": _finite(gap)}
+    loss, bound = details["stated_loss"], details["stated_bound"]
+    if loss is None:
+        msg = "the file holds neither losses nor their mean; publish one that was saved with losses"
+        raise FileFormatError(msg)
+    gap = None if bound is None or bound <= 0 else max(0.0, loss / bound - 1)
+    return {"loss": loss, "lower_bound": bound, "gap": gap}
+
+
+def _candidate(
+    table: Release,
+    facts: Mapping[str, Any],
+    kind: TableKind,
+    data: bytes,
+    told: Mapping[str, Any] | None = None,
+) -> Candidate:
+    """What is said about a table that was audited, and what its deployments promise."""
+    problem, promised = table.problem, table.guarantee
+    domain = problem.domain
+    every = {
+        "domain": domain.fingerprint,
+        "unit": domain.unit,
+        "records": domain.size,
+        "epsilon": problem.epsilon,
+        "audited_epsilon": problem.epsilon,
+        "loss_cost": 0.0,
+        **facts,
+    }
+    promise = {"guarantee": asdict(promised), **(told or {})}
+    return Candidate(every, kind, domain.metric.kind, _outputs(problem), promise, data)
+
+
+def _outputs(problem: Problem) -> list[int]:
     if problem.reports.kind != "records":
         msg = f"outputs are {problem.reports.kind}; reports of this service are records"
         raise FileFormatError(msg)
-    return {
-        "domain": problem.domain.fingerprint,
-        "unit": problem.domain.unit,
-        "records": problem.size,
-        "outputs": problem.outputs_count,
-        "epsilon": table.epsilon,
-        "audited_epsilon": audited,
-        "loss": table.loss,
-        "lower_bound": bound,
-        "gap": gap if gap is not None and math.isfinite(gap) else None,
-        "loss_cost": 0.0,
-    }
+    return [int(output) for output in problem.outputs]
 
 
-def promise_of_panda(data: bytes) -> dict[str, Any]:
-    """What a stored file of PAnDA promises; it was verified when it was published."""
-    certificate, _ = peek(data)
-    return {
-        "epsilon": certificate["epsilon"],
-        "delta": certificate["delta"],
-        "unit": certificate["domain"]["unit"],
-        "selection": certificate["selection"]["kind"],
-        "selection_epsilon": certificate["account"]["selection_epsilon"],
-    }
-
-
-def table_facts(table: CompactTable) -> dict[str, Any]:
-    """What is said about a table, from its audited file."""
-    stated = table.certificate
-    gap = stated.get("gap")
-    bound = stated.get("lower_bound")
-    return {
-        "domain": table.domain.fingerprint,
-        "unit": table.domain.unit,
-        "records": table.domain.size,
-        "outputs": len(table.outputs),
-        "epsilon": table.epsilon,
-        "audited_epsilon": table.audit.epsilon,
-        "loss": table.loss,
-        "lower_bound": None if bound is None else float(bound),
-        "gap": float(gap) if isinstance(gap, int | float) and math.isfinite(gap) else None,
-        "loss_cost": table.loss_cost,
-    }
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def store_table(
-    connection: Connection,
+    session: Session,
     key: SigningKey,
     name: str,
     candidate: Candidate,
     streets: str | None = None,
 ) -> TableInfo:
     """Sign a table and keep it as the next version of its name."""
-    latest = connection.execute(
-        select(func.max(tables.c.version)).where(tables.c.name == name)
-    ).scalar()
-    version = 1 if latest is None else int(latest) + 1
-    facts, created = candidate.facts, now_ms()
-    digest, size = hashlib.sha256(candidate.data).hexdigest(), len(candidate.data)
-    signed = table_bytes(name, version, digest, size, facts["domain"], facts["epsilon"])
-    append(connection, key, signed)
+    query = select(func.max(TableRow.version)).where(TableRow.name == name)
+    version = (session.scalar(query) or 0) + 1
+    facts, data = candidate.facts, candidate.data
+    digest = hashlib.sha256(data).hexdigest()
+    signed = table_bytes(name, version, digest, len(data), facts["domain"], facts["epsilon"])
+    append(session, key, signed)
     info = TableInfo(
         name=name,
         version=version,
-        size_bytes=size,
+        outputs=len(candidate.outputs),
+        size_bytes=len(data),
         sha256=digest,
         signature=key.sign(signed),
         key_id=key.id,
-        created=when(created),
+        created=now(),
         streets=streets,
         **facts,
     )
-    connection.execute(
-        insert(tables).values(
-            name=name,
-            version=version,
-            domain=facts["domain"],
-            info=info.model_dump_json(),
-            sha256=digest,
-            file=candidate.data,
-            created=created,
-        )
+    row = TableRow(
+        name=name,
+        version=version,
+        info=info,
+        kind=candidate.kind,
+        metric=candidate.metric,
+        outputs=candidate.outputs,
+        promise=candidate.promise,
+        file=data,
     )
+    session.add(row)
     return info
 
 
-def table_info(connection: Connection, ref: TableRef) -> TableInfo:
-    """What is said about a version of a table."""
-    return TableInfo.model_validate_json(_of_version(connection, ref, tables.c.info))
+def table_row(session: Session, ref: TableRef) -> TableRow:
+    """A version of a table."""
+    row = session.get(TableRow, (ref.name, ref.version))
+    return found(row, "such version of this table", "GET /v1/tables lists them")
 
 
-def all_tables(connection: Connection) -> list[TableInfo]:
-    """Every version of every table."""
-    rows = connection.execute(select(tables.c.info).order_by(tables.c.name, tables.c.version))
-    return [TableInfo.model_validate_json(row.info) for row in rows]
+def all_tables(session: Session) -> list[TableInfo]:
+    """What is said about every version of every table."""
+    query = select(TableRow.info).order_by(TableRow.name, TableRow.version)
+    return list(session.scalars(query))
 
 
-def table_file(connection: Connection, ref: TableRef) -> bytes:
-    """The file of a version."""
-    return bytes(_of_version(connection, ref, tables.c.file))
+# Jobs
 
 
-def _of_version(connection: Connection, ref: TableRef, column: Column[Any]) -> Any:
-    content = connection.execute(
-        select(column).where(tables.c.name == ref.name, tables.c.version == ref.version)
-    ).scalar()
-    if content is None:
-        raise Failure(
-            "not_found", "there is no such version of this table", "GET /v1/tables lists them"
-        )
-    return content
+def queue_job(session: Session, job: JobRow) -> bool:
+    """Queue a job; False where the same one is there already."""
+    before = session.get(JobRow, job.id)
+    if before is not None:
+        if before.request == job.request:
+            return False
+        raise Failure("conflict", "another job has this id", "make a new id for each job")
+    job.seq = (session.scalar(select(func.max(JobRow.seq))) or 0) + 1
+    session.add(job)
+    session.flush()
+    return True
 
 
-def read_table(data: bytes) -> CompactTable:
-    """A stored table; it was audited when it was published."""
-    return decode_compact(data)
+def find_job(session: Session, job_id: str) -> JobRow:
+    """A job of an operator."""
+    row = session.get(JobRow, job_id)
+    asked = row is not None and row.kind == "table"
+    return found(row if asked else None, "job of this id", "GET /v1/jobs lists them")
 
 
-def table_outputs(data: bytes) -> frozenset[int]:
-    """The outputs of a stored table, which was audited when it was published."""
-    if is_panda(data):
-        return frozenset(peek(data)[1].tolist())
-    if data.startswith(b"PK"):
-        with contradictions():
-            certificate, members = unpack_file(data)
-            return frozenset(array(members, "outputs", (int(certificate["outputs"]),)).tolist())
-    header, sections = layout.unpack(data)
-    return frozenset(layout.unpack_integers(sections["outputs"], header["outputs"]).tolist())
+def job_info(row: JobRow) -> JobInfo:
+    """What is said about a job."""
+    request: JobRequest = found(row.request, "request of this job", "it solves a round")
+    return JobInfo(
+        id=row.id,
+        state=row.state,
+        table=row.result,
+        name=request.table,
+        domain=request.domain,
+        epsilon=request.epsilon,
+        progress=row.progress,
+        error=row.error,
+        created=row.created,
+    )
 
 
-def table_metric(data: bytes) -> str:
-    """The kind of a stored table's metric."""
-    if is_everywhere(data):
-        return "haversine"
-    header = peek(data)[0] if is_panda(data) else layout.unpack(data)[0]
-    return str(header["domain"]["kind"])
+def all_jobs(session: Session) -> list[JobInfo]:
+    """The operator's jobs, the oldest first."""
+    rows = session.scalars(select(JobRow).filter_by(kind="table").order_by(JobRow.seq))
+    return [job_info(row) for row in rows]
 
 
-def plain(value: Mapping[str, Any]) -> str:
-    """A JSON text for a column."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+def cancel_job(session: Session, job_id: str) -> JobRow:
+    """Cancel a job; one that runs is ended by the supervisor. One that has ended stays as it is."""
+    row = find_job(session, job_id)
+    if row.state in ("queued", "running"):
+        row.cancel = True
+    if row.state == "queued":
+        row.state = "cancelled"
+    return row
+
+
+def running_job(session: Session, job_id: str, attempt: int) -> JobRow | None:
+    """A job that is in the run of this number; None where it is no longer."""
+    row = session.get_one(JobRow, job_id)
+    return row if (row.state, row.attempt) == ("running", attempt) else None
+
+
+def end_job(
+    session: Session,
+    job_id: str,
+    attempt: int,
+    state: JobState,
+    *,
+    result: TableRef | None = None,
+    error: str | None = None,
+) -> JobRow | None:
+    """Say how a run of a job ended; None where it is no longer this run's to say."""
+    row = running_job(session, job_id, attempt)
+    if row is not None:
+        row.state, row.result = state, result
+        row.error = None if error is None else error[:LONGEST]
+    return row

@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeVar
 
-from alembic.util import CommandError
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
-from panda_mdp.protocol.server.store import schema
-from panda_mdp.protocol.server.store.migrations import upgrade
+from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.store.schema import LAYOUT, Base, ReportRow, SettingRow, now_ms
 
-_WRITE = 0x70616E6461  # "panda"
-_WRITE_REPORTS = _WRITE + 2
+T = TypeVar("T")
+_CHANGES = 0x70616E6461  # "panda"
+_REPORTS = _CHANGES + 2
 _LETTING_GO_S = 2.0
 _POSTGRES_OPTIONS = (
     "-c idle_in_transaction_session_timeout=30000 -c lock_timeout=30000 "
@@ -36,79 +36,63 @@ _POSTGRES_OPTIONS = (
 )
 """A server that freezes in the middle of a change must not hold the others up for long, and a plan
 that was made for an empty table must not read all of a full one."""
-
-
 Counter = Literal["token_changes", "deployment_changes"]
 
 
-def now_ms() -> int:
-    """The time as it is stored."""
-    return time.time_ns() // 1_000_000
+def found(row: T | None, what: str, remedy: str) -> T:
+    """A row that was looked for, or the refusal that there is none."""
+    if row is None:
+        raise Failure("not_found", f"there is no {what}", remedy)
+    return row
+
+
+def latest(session: Session, kind: type[T], by: Any, **same: Any) -> T | None:
+    """The row that has the most in a column, among those with the same values in others."""
+    return session.scalar(select(kind).filter_by(**same).order_by(by.desc()).limit(1))
 
 
 class Store:
     """A database with the protocol's tables.
 
     `Store.create` makes one, `Store.open` takes one that is there. `read` and `write` give a
-    connection in a transaction of its own, which ends with the block.
+    session in a transaction of its own, which ends with the block.
     """
 
-    def __init__(self, engine: Engine, url: URL) -> None:
-        self.engine = engine
-        self.url = url
+    def __init__(self, database: str) -> None:
+        self.url = _url(database)
+        self.engine = _engine(self.url)
+        self._changing = self.engine.execution_options(immediate=True)
         self._lock = threading.Lock()
-        self._reports = threading.Lock()
-        self._raw: Any = None
+        self._reports = self._lock if self.sqlite else threading.Lock()
 
     @classmethod
-    def create(cls, database: str) -> Store:
-        """A new database, or the one that is there already, brought to this version's layout."""
-        store = cls._connect(database)
+    def create(cls, database: str) -> Self:
+        """A new database, or the one that is there already."""
+        store = cls(database)
         if store.path is not None and not store.path.exists():
             store.path.parent.mkdir(parents=True, exist_ok=True)
             # What users sent is nobody else's business: SQLite gives its other files this mode too.
             os.close(os.open(store.path, os.O_CREAT | os.O_WRONLY, 0o600))
         try:
-            with store.write() as connection:
-                upgrade(connection)
-        except CommandError:
-            # Of a later version; said below.
-            pass
+            with store.write() as session:
+                if not inspect(session.connection()).has_table(SettingRow.__tablename__):
+                    Base.metadata.create_all(session.connection())
+                    first = {"layout": LAYOUT, "token_changes": "0", "deployment_changes": "0"}
+                    session.add_all(SettingRow(key=k, value=value) for k, value in first.items())
         except DBAPIError as error:
             raise store._unusable(error) from None
-        store._check_schema()
+        store._check_layout()
         return store
 
     @classmethod
-    def open(cls, database: str) -> Store:
+    def open(cls, database: str) -> Self:
         """The database at a path or URL, which must exist and have this version's tables."""
-        store = cls._connect(database)
+        store = cls(database)
         if store.path is not None and not store.path.exists():
             msg = f"{store.path}: there is no database here; `panda-mdp serve --init` makes one"
             raise FileFormatError(msg)
-        store._check_schema()
+        store._check_layout()
         return store
-
-    @classmethod
-    def _connect(cls, database: str) -> Store:
-        url = _url(database)
-        if url.get_backend_name() == "sqlite":
-            engine = create_engine(
-                url,
-                pool_size=8,
-                max_overflow=32,
-                connect_args={"check_same_thread": False, "cached_statements": 300},
-            )
-            _prepare_sqlite(engine)
-        else:
-            engine = create_engine(
-                url,
-                pool_size=8,
-                max_overflow=16,
-                pool_pre_ping=True,
-                connect_args={"options": _POSTGRES_OPTIONS, "connect_timeout": 5},
-            )
-        return cls(engine, url)
 
     def __repr__(self) -> str:
         return f"Store({self.url.render_as_string(hide_password=True)})"
@@ -140,91 +124,83 @@ class Store:
         return self.url.render_as_string(hide_password=False)
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database."""
-        with self.engine.connect() as connection, connection.begin():
-            yield connection
+    def read(self) -> Iterator[Session]:
+        """A session that sees one state of the database."""
+        with Session(self.engine, expire_on_commit=False) as session, session.begin():
+            yield session
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> Iterator[Session]:
         """A transaction that is durable once the block ends without an error.
 
         No other process makes such a change meanwhile. SQLite has one writer in any case; the lock
         keeps this process's threads from polling for it.
         """
-        with self._lock, self._begin() as connection:
-            if not self.sqlite:
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITE})
-            yield connection
+        with self._lock, self._exclusive(_CHANGES) as session:
+            yield session
 
     @contextmanager
-    def reports(self) -> Iterator[Any]:
-        """The driver's connection in a transaction that stores reports, as durable as `write`.
+    def reports(self) -> Iterator[Session]:
+        """A transaction that stores reports, as durable as `write`.
 
         No other process stores reports meanwhile, so their numbers rise in the order in which they
-        become visible. PostgreSQL keeps one connection for it: taking one from the pool and looking
-        whether it lives would cost as much as a few reports do.
+        become visible. On PostgreSQL other changes go on beside it.
         """
-        if self.sqlite:
-            with self.write() as connection:
-                yield connection.connection.driver_connection
-            return
-        with self._reports:
-            raw = self._raw
-            try:
-                if raw is None:
-                    fairy = self.engine.raw_connection()
-                    raw = self._raw = cast(Any, fairy.driver_connection)
-                    fairy.detach()
-                    raw.autocommit = True
-                raw.execute(f"BEGIN; SELECT pg_advisory_xact_lock({_WRITE_REPORTS})")
-                yield raw
-                raw.execute("COMMIT")
-            except BaseException:
-                # Whatever has become of it: the server ends a transaction whose client is gone.
-                self._raw = None
-                if raw is not None:
-                    raw.close()
-                raise
+        with self._reports, self._exclusive(_REPORTS) as session:
+            yield session
 
     @contextmanager
-    def _begin(self) -> Iterator[Connection]:
-        connection = self.engine.connect().execution_options(immediate=True)
-        with connection, connection.begin():
-            yield connection
+    def _exclusive(self, key: int) -> Iterator[Session]:
+        with Session(self._changing, expire_on_commit=False) as session, session.begin():
+            if not self.sqlite:
+                session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+            yield session
 
     def value(self, key: str) -> str | None:
         """An entry of the table of settings."""
-        return self.values(key)[0]
-
-    def values(self, *keys: str) -> tuple[str | None, ...]:
-        """Some entries of the table of settings, of one moment."""
-        with self.read() as connection:
-            rows = connection.execute(select(schema.meta).where(schema.meta.c.key.in_(keys)))
-            known = {str(row.key): str(row.value) for row in rows}
-        return tuple(known.get(key) for key in keys)
+        with self.read() as session:
+            row = session.get(SettingRow, key)
+            return None if row is None else row.value
 
     def set_value(self, key: str, value: str) -> None:
         """Write an entry of the table of settings."""
-        with self.write() as connection:
-            changed = connection.execute(
-                update(schema.meta).where(schema.meta.c.key == key).values(value=value)
-            ).rowcount
-            if not changed:
-                connection.execute(insert(schema.meta).values(key=key, value=value))
-
-    def value_count(self, table: str) -> int:
-        """How many rows one of this layout's tables has."""
-        wanted = select(func.count()).select_from(schema.metadata.tables[table])
-        with self.read() as connection:
-            return int(connection.execute(wanted).scalar() or 0)
+        with self.write() as session:
+            session.merge(SettingRow(key=key, value=value))
 
     @staticmethod
-    def count_change(connection: Connection, key: Counter) -> None:
+    def count_change(session: Session, key: Counter) -> None:
         """Add one to a counter, so that other processes notice a change."""
-        where = schema.meta.c.key == key
-        before = connection.execute(select(schema.meta.c.value).where(where)).scalar_one()
-        connection.execute(update(schema.meta).where(where).values(value=str(int(before) + 1)))
+        row = session.get_one(SettingRow, key)
+        row.value = str(int(row.value) + 1)
+
+    def check_whole(self) -> None:
+        """Read every page of a SQLite database; raises `FileFormatError` where it is damaged."""
+        if not self.sqlite:
+            return
+        try:
+            with self.read() as session:
+                state = str(session.scalar(text("PRAGMA quick_check(1)")))
+        except DBAPIError as error:
+            state = str(error.orig)
+        if state != "ok":
+            self.close()
+            msg = (
+                f"{self.path} is damaged ({state.splitlines()[0]}); move it aside together with "
+                "its -wal and -shm, and restore a backup"
+            )
+            raise FileFormatError(msg)
+
+    def check_writable(self) -> None:
+        """Read the latest report, write a row and read it again; raises what the database says."""
+        with self.write() as session:
+            session.scalar(select(func.max(ReportRow.seq)))
+            row = session.merge(SettingRow(key="checked", value=str(now_ms())))
+            written = row.value
+            session.flush()
+            session.refresh(row)
+            if row.value != written:
+                msg = "what was written cannot be read"
+                raise SQLAlchemyError(msg)
 
     @contextmanager
     def claim(self) -> Iterator[None]:
@@ -235,29 +211,34 @@ class Store:
         if not self.sqlite:
             yield
             return
-        with _file_claim(Path(f"{self.path}.lock")):
+        # A server that was just killed may still be letting go.
+        lock = FileLock(f"{self.path}.lock", timeout=_LETTING_GO_S, mode=0o600)
+        try:
+            held = lock.acquire(poll_interval=0.05)
+        except Timeout:
+            msg = (
+                "another server uses this database, and a SQLite database has one: stop the other "
+                "one first, or take PostgreSQL, which has as many as you start"
+            )
+            raise InvalidInputError(msg) from None
+        with held:
             yield
 
     def close(self) -> None:
         """Give all connections back."""
-        raw, self._raw = self._raw, None
-        if raw is not None:
-            raw.close()
         self.engine.dispose()
 
-    def _check_schema(self) -> None:
+    def _check_layout(self) -> None:
         try:
-            layout = self.value("schema")
+            layout = self.value("layout")
         except DBAPIError as error:
             raise self._unusable(error) from None
-        if layout != schema.VERSION:
+        if layout != LAYOUT:
             self.close()
             shown = self.url.render_as_string(hide_password=True)
-            newer = layout is not None and layout.isdigit() and int(layout) > int(schema.VERSION)
-            msg = f"{shown} has layout {layout!r} and this version needs {schema.VERSION!r}; " + (
-                "use the version of panda-mdp that made it"
-                if newer
-                else "back it up, then `panda-mdp serve --init` brings it up to date"
+            msg = (
+                f"{shown} has layout {layout!r} and this version needs {LAYOUT!r}; use the version "
+                "of panda-mdp that made it, or another database"
             )
             raise FileFormatError(msg)
 
@@ -267,12 +248,6 @@ class Store:
         reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
         msg = f"{shown} cannot be used: {reason}; `panda-mdp serve --init` makes a new database"
         return FileFormatError(msg)
-
-
-_IN_USE = (
-    "another server uses this database, and a SQLite database has one: stop the other one first, "
-    "or take PostgreSQL, which has as many as you start"
-)
 
 
 def _url(database: str) -> URL:
@@ -302,7 +277,16 @@ _PRAGMAS = (
 )
 
 
-def _prepare_sqlite(engine: Engine) -> None:
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        arguments = {"options": _POSTGRES_OPTIONS, "connect_timeout": 5}
+        return create_engine(
+            url, pool_size=8, max_overflow=16, pool_pre_ping=True, connect_args=arguments
+        )
+    engine = create_engine(
+        url, pool_size=8, max_overflow=32, connect_args={"check_same_thread": False}
+    )
+
     @event.listens_for(engine, "connect")
     def _connected(raw: Any, record: Any) -> None:
         # Transactions are begun here and not by the driver, which waits for the first change.
@@ -319,16 +303,4 @@ def _prepare_sqlite(engine: Engine) -> None:
         immediate = connection.get_execution_options().get("immediate", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
-
-@contextmanager
-def _file_claim(path: Path) -> Iterator[None]:
-    # A server that was just killed may still be letting go.
-    lock = FileLock(path, timeout=_LETTING_GO_S, mode=0o600)
-    try:
-        lock.acquire(poll_interval=0.05)
-    except Timeout:
-        raise InvalidInputError(_IN_USE) from None
-    try:
-        yield
-    finally:
-        lock.release()
+    return engine

@@ -1,104 +1,64 @@
-"""Deployments: which table or which rounds people report through, and what that guarantees."""
+"""Deployments: which table or which rounds people report through, what that guarantees, and what
+the operator has signed about it: one statement for each state, for everybody."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import (
-    Advice,
     AnchorsDeployment,
     AnchorsDeploymentRequest,
+    AnyDeployment,
+    AnyRequest,
     BallDeployment,
-    BallDeploymentRequest,
     PandaDeployment,
-    PandaDeploymentRequest,
+    Statement,
     TableDeployment,
-    TableDeploymentRequest,
-    deployment_request,
 )
+from panda_mdp.protocol.messages.signing import SigningKey, statement_bytes
 from panda_mdp.protocol.messages.types import GuaranteeInfo
-from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.catalogue import plain, table_info
-from panda_mdp.protocol.server.store.database import now_ms
+from panda_mdp.protocol.server.failures import Failure, unavailable
+from panda_mdp.protocol.server.store.catalogue import domain_row, table_row
+from panda_mdp.protocol.server.store.database import found, latest
+from panda_mdp.protocol.server.store.log import append, sign_head
 from panda_mdp.protocol.server.store.schema import (
-    deployment_versions,
-    deployments,
-    domains,
-    rounds,
-    statements,
-    when,
+    DeploymentRow,
+    DomainRow,
+    RoundRow,
+    StatementRow,
+    TableRow,
+    VersionRow,
+    now_ms,
 )
 
-Request = (
-    TableDeploymentRequest
-    | BallDeploymentRequest
-    | PandaDeploymentRequest
-    | AnchorsDeploymentRequest
-)
-Described = TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment
 
-
-def find(connection: Connection, name: str) -> Row[Any]:
+def find(session: Session, name: str) -> DeploymentRow:
     """A stored deployment."""
-    row = connection.execute(select(deployments).where(deployments.c.name == name)).first()
-    if row is None:
-        raise no_deployment()
-    return row
+    row = session.scalar(select(DeploymentRow).filter_by(name=name))
+    return found(row, "deployment of this name", "GET /v1/deployments lists them")
 
 
-def request_of(row: Row[Any]) -> Request:
-    """What the operator asked for when the deployment was made."""
-    return deployment_request.validate_json(row.request)
-
-
-def advice_of(request: Request) -> dict[str, Any]:
-    """What the operator says about collecting: who, what for, until when, how often."""
-    return {name: getattr(request, name) for name in Advice.model_fields}
-
-
-def anchors_request(row: Row[Any]) -> AnchorsDeploymentRequest:
-    """The request of a deployment, which must have rounds."""
-    request = request_of(row)
-    if not isinstance(request, AnchorsDeploymentRequest):
-        raise Failure(
-            "not_found",
-            f"a deployment of kind {row.kind} has no rounds",
-            "fetch its table, or a ball",
-        )
-    return request
-
-
-def facts_of(row: Row[Any]) -> dict[str, Any]:
-    """What was computed when the deployment was made."""
-    facts: dict[str, Any] = json.loads(row.facts)
-    return facts
-
-
-def all_deployments(connection: Connection) -> Sequence[Row[Any]]:
+def all_deployments(session: Session) -> list[DeploymentRow]:
     """Every stored deployment, in the order in which they were made."""
-    return connection.execute(select(deployments).order_by(deployments.c.id)).all()
+    return list(session.scalars(select(DeploymentRow).order_by(DeploymentRow.id)))
 
 
-def latest_statement(connection: Connection, name: str) -> Row[Any] | None:
-    """What the operator signed last about a deployment."""
-    return connection.execute(
-        select(statements)
-        .where(statements.c.name == name)
-        .order_by(statements.c.seq.desc())
-        .limit(1)
-    ).first()
+def anchors_request(row: DeploymentRow) -> AnchorsDeploymentRequest:
+    """The request of a deployment, which must have rounds."""
+    if row.request.kind != "anchors":
+        msg = f"a deployment of kind {row.kind} has no rounds"
+        raise Failure("not_found", msg, "fetch its table, or a ball")
+    return row.request
 
 
-def domain_id_of(connection: Connection, fingerprint: str) -> str:
+def domain_id_of(session: Session, fingerprint: str) -> str:
     """The id of the published domain with these records, which clients of a ball fetch."""
-    domain_id = connection.execute(
-        select(domains.c.id).where(domains.c.fingerprint == fingerprint).order_by(domains.c.created)
-    ).scalar()
+    query = select(DomainRow.id).filter_by(fingerprint=fingerprint)
+    domain_id = session.scalar(query.order_by(DomainRow.created))
     if domain_id is None:
         raise Failure(
             "conflict",
@@ -106,215 +66,157 @@ def domain_id_of(connection: Connection, fingerprint: str) -> str:
             "to draw a centre",
             "POST /v1/domains with the table's records first",
         )
-    return str(domain_id)
+    return domain_id
 
 
 def store_deployment(
-    connection: Connection, request: Request, facts: dict[str, Any]
-) -> tuple[str, bool]:
-    """Keep a deployment; its name, and whether it is new."""
-    text = request.model_dump_json().encode()
-    before = connection.execute(
-        select(deployments).where(deployments.c.name == request.name)
-    ).first()
+    session: Session, request: AnyRequest, facts: dict[str, Any]
+) -> tuple[DeploymentRow, bool]:
+    """Keep a deployment; and whether it is new."""
+    before = session.scalar(select(DeploymentRow).filter_by(name=request.name))
     if before is not None:
-        if request_of(before) == request:
-            return request.name, False
-        raise Failure(
-            "conflict",
-            "another deployment has this name",
-            "choose another name, or PATCH the one that is there",
-        )
-    key = connection.execute(
-        insert(deployments).values(
-            name=request.name,
-            kind=request.kind,
-            request=text,
-            facts=plain(facts),
-            version=1,
-            open=True,
-            created=now_ms(),
-        )
-    ).inserted_primary_key
-    if key is None:
-        msg = "the database gave a new deployment no number"
-        raise RuntimeError(msg)
-    if not isinstance(request, AnchorsDeploymentRequest):
-        _store_version(connection, int(key[0]), 1, request.table, facts)
-    return request.name, True
+        if before.request == request:
+            return before, False
+        remedy = "choose another name, or PATCH the one that is there"
+        raise Failure("conflict", "another deployment has this name", remedy)
+    row = DeploymentRow(name=request.name, kind=request.kind, request=request, facts=facts)
+    session.add(row)
+    session.flush()
+    if request.kind != "anchors":
+        _store_version(session, row, request.table)
+    return row, True
 
 
-def set_open(connection: Connection, name: str, is_open: bool) -> None:
-    """Accept reports from now on, or no more."""
-    row = find(connection, name)
-    connection.execute(update(deployments).where(deployments.c.id == row.id).values(open=is_open))
-
-
-def set_table(connection: Connection, name: str, ref: TableRef, facts: dict[str, Any]) -> None:
+def set_table(session: Session, row: DeploymentRow, ref: TableRef, facts: dict[str, Any]) -> None:
     """Put another version of the table into force; earlier reports stay with theirs."""
-    row = find(connection, name)
-    if current_table(connection, row) == ref:
+    if current_table(session, row) == ref:
         return
-    version = row.version + 1
-    _store_version(connection, row.id, version, ref, facts)
-    connection.execute(
-        update(deployments)
-        .where(deployments.c.id == row.id)
-        .values(version=version, facts=plain(facts))
-    )
+    row.version, row.facts = row.version + 1, facts
+    _store_version(session, row, ref)
 
 
-def set_limits(connection: Connection, name: str, limits: dict[str, Any]) -> None:
+def set_limits(session: Session, row: DeploymentRow, limits: dict[str, Any]) -> None:
     """Other limits of a deployment: signed anew, under another version, with the table in force."""
-    row = find(connection, name)
-    request = request_of(row)
-    if isinstance(request, AnchorsDeploymentRequest):
+    if row.request.kind == "anchors":
         raise Failure(
             "invalid",
             "the limits of an anchors deployment are signed once and do not change",
             "close it, and make a new deployment",
         )
-    changed = request.model_copy(update=limits)
-    if changed == request:
+    changed = row.request.model_copy(update=limits)
+    if changed == row.request:
         return
-    version, facts = row.version + 1, facts_of(row)
-    _store_version(connection, row.id, version, current_table(connection, row), facts)
-    connection.execute(
-        update(deployments)
-        .where(deployments.c.id == row.id)
-        .values(version=version, request=changed.model_dump_json().encode())
-    )
+    ref = current_table(session, row)
+    row.version, row.request = row.version + 1, changed
+    _store_version(session, row, ref)
 
 
-def _store_version(
-    connection: Connection, key: int, version: int, ref: TableRef, facts: dict[str, Any]
-) -> None:
-    connection.execute(
-        insert(deployment_versions).values(
-            deployment=key,
-            version=version,
+def _store_version(session: Session, row: DeploymentRow, ref: TableRef) -> None:
+    session.add(
+        VersionRow(
+            deployment=row.id,
+            version=row.version,
             table_name=ref.name,
             table_version=ref.version,
-            facts=plain(facts),
-            created=now_ms(),
         )
     )
+    session.flush()
 
 
-def current_table(connection: Connection, row: Row[Any]) -> TableRef:
+def current_table(session: Session, row: DeploymentRow) -> TableRef:
     """The table in force."""
-    return table_of_version(connection, row.id, row.version)
+    return table_of_version(session, row.id, row.version)
 
 
-def table_of_version(connection: Connection, key: int, version: int) -> TableRef:
+def table_of_version(session: Session, key: int, version: int) -> TableRef:
     """The table that was in force in a version of a deployment."""
-    row = connection.execute(
-        select(deployment_versions.c.table_name, deployment_versions.c.table_version).where(
-            deployment_versions.c.deployment == key, deployment_versions.c.version == version
-        )
-    ).one()
-    return TableRef(name=row.table_name, version=row.table_version)
+    return session.get_one(VersionRow, (key, version)).table
 
 
-def describe(connection: Connection, row: Row[Any]) -> Described:
-    """Everything that a client needs to draw, and to know what it costs."""
-    request, facts = request_of(row), facts_of(row)
-    if isinstance(request, AnchorsDeploymentRequest):
-        return _describe_anchors(connection, row, request, facts)
-    info = table_info(connection, current_table(connection, row))
-    shared: dict[str, Any] = {
-        "name": row.name,
-        "version": row.version,
-        "open": row.open,
-        "snap_km": request.snap_km,
-        "created": when(row.created),
-        "table": info,
-        **advice_of(request),
-        **_signed(connection, row.name),
-    }
-    if isinstance(request, TableDeploymentRequest):
-        promised = GuaranteeInfo(epsilon=info.epsilon, delta=0.0, unit=info.unit)
-        return TableDeployment(guarantee=promised, **shared)
-    promised = GuaranteeInfo(epsilon=facts["epsilon"], delta=facts["delta"], unit=facts["unit"])
-    if isinstance(request, PandaDeploymentRequest):
-        return PandaDeployment(
-            selection=facts["selection"],
-            selection_epsilon=facts["selection_epsilon"],
-            guarantee=promised,
-            **shared,
-        )
-    return BallDeployment(
-        domain=domain_id_of(connection, info.domain),
-        epsilon_1=request.epsilon_1,
-        delta=request.delta,
-        candidates=request.candidates,
-        guarantee=promised,
-        **shared,
-    )
-
-
-def _describe_anchors(
-    connection: Connection,
-    row: Row[Any],
-    request: AnchorsDeploymentRequest,
-    facts: dict[str, Any],
-) -> AnchorsDeployment:
-    in_force = solved_round(connection, row.id)
-    open_round = connection.execute(
-        select(rounds.c.number).where(rounds.c.deployment == row.id, rounds.c.state == "open")
-    ).scalar()
-    promised = facts["guarantee"]
-    return AnchorsDeployment(
-        name=row.name,
-        version=max(1, in_force),
-        open=row.open,
-        snap_km=request.snap_km,
-        created=when(row.created),
-        domain=request.domain,
-        outputs=request.outputs,
-        epsilon=request.epsilon,
-        delta=request.delta,
-        selection=request.selection,
-        screen=request.screen,
-        guarantee=None if promised is None else GuaranteeInfo(**promised),
-        reasons=facts["reasons"],
-        round=None if open_round is None else int(open_round),
-        in_force=in_force or None,
-        **advice_of(request),
-        **_signed(connection, row.name),
-    )
-
-
-def _signed(connection: Connection, name: str) -> dict[str, Any]:
-    latest = latest_statement(connection, name)
-    if latest is None:
-        raise Failure(
-            "unavailable",
-            "the operator has not signed this deployment yet",
-            "ask again in a moment",
-            {"retry-after": "1"},
-        )
-    return {"statement": latest.text, "signature": latest.signature}
-
-
-def describe_all(connection: Connection) -> list[Described]:
-    """Every deployment, in the order in which they were made."""
-    return [describe(connection, row) for row in all_deployments(connection)]
-
-
-def solved_round(connection: Connection, deployment: int) -> int:
+def solved_round(session: Session, deployment: int) -> int:
     """The latest round that has a table, which is the one in force; 0 where there is none."""
-    number = connection.execute(
-        select(rounds.c.number)
-        .where(rounds.c.deployment == deployment, rounds.c.state == "solved")
-        .order_by(rounds.c.number.desc())
-        .limit(1)
-    ).scalar()
-    return 0 if number is None else int(number)
+    row = latest(session, RoundRow, RoundRow.number, deployment=deployment, state="solved")
+    return 0 if row is None else row.number
 
 
-def no_deployment() -> Failure:
-    """The refusal for a name that is not in use."""
-    return Failure(
-        "not_found", "there is no deployment of this name", "GET /v1/deployments lists them"
-    )
+# What is said
+
+
+_MODELS: dict[str, type[AnyDeployment]] = {
+    "table": TableDeployment,
+    "ball": BallDeployment,
+    "panda": PandaDeployment,
+    "anchors": AnchorsDeployment,
+}
+
+
+def describe(session: Session, row: DeploymentRow) -> AnyDeployment:
+    """Everything that a client needs to draw, and to know what it costs."""
+    signed = latest(session, StatementRow, StatementRow.seq, name=row.name)
+    if signed is None:
+        msg = "the operator has not signed this deployment yet"
+        raise unavailable(msg, "ask again in a moment")
+    said = _fields(session, row) | {"statement": signed.text, "signature": signed.signature}
+    return _MODELS[row.kind](**said)
+
+
+def _fields(session: Session, row: DeploymentRow) -> dict[str, Any]:
+    """What a deployment says: what was asked for, what was computed, and what is in force."""
+    request, names = row.request, _MODELS[row.kind].model_fields.keys()
+    said = {name: getattr(request, name) for name in names & type(request).model_fields.keys()}
+    said |= {name: row.facts[name] for name in names & row.facts.keys()}
+    said |= {"version": row.version, "open": row.open, "created": row.created}
+    if said["guarantee"] is not None:
+        said["guarantee"] = GuaranteeInfo(**said["guarantee"])
+    if request.kind == "anchors":
+        in_force = solved_round(session, row.id)
+        is_open = select(RoundRow.number).filter_by(deployment=row.id, state="open")
+        said["round"] = session.scalar(is_open)
+        return said | {"version": max(1, in_force), "in_force": in_force or None}
+    said["table"] = table_row(session, current_table(session, row)).info
+    if request.kind == "ball":
+        said["domain"] = domain_id_of(session, said["table"].domain)
+    return said
+
+
+# What is signed
+
+
+def sign_deployment(session: Session, key: SigningKey, row: DeploymentRow) -> None:
+    """Sign what a deployment says now, unless the latest statement says the same."""
+    stated = _statement(session, row)
+    before = latest(session, StatementRow, StatementRow.seq, name=row.name)
+    text = stated.model_dump_json()
+    if before and Statement.model_validate_json(before.text).content == stated.content:
+        if key.signed(statement_bytes(row.name, before.text), before.signature):
+            return
+        # Another key signs the same words.
+        text = before.text
+    signed = statement_bytes(row.name, text)
+    append(session, key, signed)
+    session.add(StatementRow(name=row.name, text=text, signature=key.sign(signed)))
+    session.flush()
+
+
+def sign_all(session: Session, key: SigningKey) -> None:
+    """Sign what this key has not signed, but one that it replaces."""
+    for row in session.scalars(select(TableRow)):
+        info = row.info
+        if not key.signed(info.signed, info.signature):
+            again = {"signature": key.sign(info.signed), "key_id": key.id}
+            row.info = info.model_copy(update=again)
+    for deployment in all_deployments(session):
+        sign_deployment(session, key, deployment)
+    sign_head(session, key)
+
+
+def _statement(session: Session, row: DeploymentRow) -> Statement:
+    stated = _MODELS[row.kind].model_construct(**_fields(session, row)).stated()
+    stated |= {"kind": row.kind, "issued": now_ms() // 1000}
+    if row.request.kind == "anchors":
+        domain = domain_row(session, row.request.domain)
+        stated |= {"metric": domain.kind, "unit": domain.unit, "domain": domain.fingerprint}
+    else:
+        ref = current_table(session, row)
+        stated |= {"metric": table_row(session, ref).metric, "table": ref}
+    return Statement(**stated)

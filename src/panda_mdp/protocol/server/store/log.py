@@ -1,111 +1,81 @@
-"""The log: what was signed for good, in the order of signing, with a signed head at each length."""
+"""The log: what was signed for good, in the order of signing, with a signed head at each length;
+and what operators did, written in the transaction that did it."""
 
 from __future__ import annotations
 
-from typing import Any
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-from sqlalchemy import Connection, Row, insert, select, update
-
-from panda_mdp.protocol.messages import merkle
-from panda_mdp.protocol.messages.catalogue import TableInfo
+from panda_mdp.protocol.messages import log as tree
 from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead, LogProof
-from panda_mdp.protocol.messages.signing import (
-    SigningKey,
-    head_bytes,
-    round_entry,
-    statement_bytes,
-    table_entry,
-)
+from panda_mdp.protocol.messages.service import ActionInfo
+from panda_mdp.protocol.messages.signing import SigningKey, head_bytes
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.database import now_ms
-from panda_mdp.protocol.server.store.schema import (
-    deployments,
-    heads,
-    log,
-    rounds,
-    statements,
-    tables,
-)
+from panda_mdp.protocol.server.store.database import latest
+from panda_mdp.protocol.server.store.schema import ActionRow, EntryRow, HeadRow, now_ms
 
 
-def append(connection: Connection, key: SigningKey, entry: bytes) -> None:
+def append(session: Session, key: SigningKey, entry: bytes) -> None:
     """Write an entry down, unless it is there, and sign the head that has it."""
-    leaf = merkle.leaf_hash(entry)
-    if connection.execute(select(log.c.number).where(log.c.leaf == leaf.hex())).first():
+    leaf = tree.leaf_hash(entry)
+    if session.scalar(select(EntryRow).filter_by(leaf=leaf.hex())):
         return
-    leaves = [*_leaves(connection), leaf]
-    at = now_ms()
-    connection.execute(
-        insert(log).values(number=len(leaves) - 1, entry=entry.decode(), leaf=leaf.hex(), at=at)
-    )
-    root = merkle.root_of(leaves).hex()
-    signature = key.sign(head_bytes(len(leaves), root, at))
-    connection.execute(
-        insert(heads).values(size=len(leaves), root=root, at=at, signature=signature)
-    )
+    leaves = [*_leaves(session), leaf]
+    session.add(EntryRow(number=len(leaves) - 1, entry=entry.decode(), leaf=leaf.hex()))
+    head = HeadRow(size=len(leaves), root=tree.root_of(leaves).hex(), at=now_ms())
+    head.signature = key.sign(head_bytes(head.size, head.root, head.at))
+    session.add(head)
+    session.flush()
 
 
-def complete(connection: Connection, key: SigningKey) -> None:
-    """Write down what an earlier layout signed without a log; sign the head with this key."""
-    made = [
-        (int(row.created), table_entry(TableInfo.model_validate_json(row.info)))
-        for row in connection.execute(select(tables.c.info, tables.c.created))
-    ]
-    made += [
-        (int(row.created), statement_bytes(row.name, row.text))
-        for row in connection.execute(
-            select(statements.c.name, statements.c.text, statements.c.created)
-        )
-    ]
-    open_now = select(deployments.c.name, rounds.c.number, rounds.c.opened).where(
-        rounds.c.deployment == deployments.c.id, rounds.c.state == "open"
-    )
-    made += [
-        (int(row.opened), round_entry(row.name, row.number)) for row in connection.execute(open_now)
-    ]
-    for _, entry in sorted(made):
-        append(connection, key, entry)
-    head = _head(connection)
+def sign_head(session: Session, key: SigningKey) -> None:
+    """Sign the latest head with this key, unless it has."""
+    head = latest(session, HeadRow, HeadRow.size)
     if head is not None:
         signed = head_bytes(head.size, head.root, head.at)
         if not key.signed(signed, head.signature):
-            connection.execute(
-                update(heads).where(heads.c.size == head.size).values(signature=key.sign(signed))
-            )
+            head.signature = key.sign(signed)
 
 
-def whole_log(connection: Connection) -> Log:
+def whole_log(session: Session) -> Log:
     """The latest head, and all leaves."""
-    head = _head(connection)
+    head = latest(session, HeadRow, HeadRow.size)
     if head is None:
         raise Failure("not_found", "nothing is published yet", "publish a table first")
-    shown = LogHead(size=head.size, root=head.root, at=head.at, signature=head.signature)
-    return Log(head=shown, leaves=[leaf.hex() for leaf in _leaves(connection, head.size)])
+    shown = LogHead.model_validate(head, from_attributes=True)
+    return Log(head=shown, leaves=[leaf.hex() for leaf in _leaves(session, head.size)])
 
 
-def entries(connection: Connection, first: int, limit: int) -> LogEntries:
+def entries(session: Session, first: int, limit: int) -> LogEntries:
     """Some entries."""
-    rows = connection.execute(
-        select(log.c.entry).where(log.c.number >= first).order_by(log.c.number).limit(limit)
-    ).scalars()
+    query = select(EntryRow.entry).where(EntryRow.number >= first)
+    rows = session.scalars(query.order_by(EntryRow.number).limit(limit))
     return LogEntries(first=first, entries=list(rows))
 
 
-def proof(connection: Connection, first: int, size: int, inclusion: bool) -> LogProof:
+def proof(session: Session, first: int, size: int, inclusion: bool) -> LogProof:
     """A proof about the first `size` entries: that one is there, or that fewer are a beginning."""
-    leaves = _leaves(connection, size)
+    leaves = _leaves(session, size)
     if len(leaves) < size or not (0 <= first < size if inclusion else 1 <= first <= size):
         raise Failure("invalid", "the log has no such entries", "GET /v1/log says how many")
-    made = merkle.inclusion(leaves, first) if inclusion else merkle.consistency(leaves, first)
+    made = tree.inclusion(leaves, first) if inclusion else tree.consistency(leaves, first)
     return LogProof(first=first, size=size, proof=[part.hex() for part in made])
 
 
-def _head(connection: Connection) -> Row[Any] | None:
-    return connection.execute(select(heads).order_by(heads.c.size.desc()).limit(1)).first()
+def _leaves(session: Session, size: int = 2**31 - 1) -> list[bytes]:
+    query = select(EntryRow.leaf).where(EntryRow.number < size).order_by(EntryRow.number)
+    return [bytes.fromhex(leaf) for leaf in session.scalars(query)]
 
 
-def _leaves(connection: Connection, size: int | None = None) -> list[bytes]:
-    wanted = select(log.c.leaf).order_by(log.c.number)
-    if size is not None:
-        wanted = wanted.where(log.c.number < size)
-    return [bytes.fromhex(leaf) for leaf in connection.execute(wanted).scalars()]
+def record_action(
+    session: Session, token: str, action: str, target: str = "", detail: str = ""
+) -> None:
+    """Note an act of the operator with this admin token; no secret belongs into `detail`."""
+    session.add(ActionRow(by=token, action=action, target=target, detail=detail))
+
+
+def latest_actions(session: Session, before: int, limit: int) -> list[ActionInfo]:
+    """Acts, the latest first; those before one."""
+    query = select(ActionRow).where(ActionRow.seq < before).order_by(ActionRow.seq.desc())
+    rows = session.scalars(query.limit(limit))
+    return [ActionInfo.model_validate(row, from_attributes=True) for row in rows]

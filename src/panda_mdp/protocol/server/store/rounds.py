@@ -11,12 +11,14 @@ is. Whoever was late, silent or left out takes part in the next.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 
 import numpy as np
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.protocol.messages.deployments import (
@@ -25,124 +27,112 @@ from panda_mdp.protocol.messages.deployments import (
     PlanInfo,
     RoundInfo,
     RoundRequest,
+    RoundRows,
     UserState,
 )
-from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.messages.signing import SigningKey, rows_bytes
+from panda_mdp.protocol.server.failures import LONGEST, Failure, unavailable
 from panda_mdp.protocol.server.solving import AnchorsTask, Solution, Solved
-from panda_mdp.protocol.server.store.catalogue import domain_of, domain_row, pack, plain, unpack
-from panda_mdp.protocol.server.store.database import now_ms
+from panda_mdp.protocol.server.store.catalogue import (
+    domain_of,
+    domain_parts,
+    domain_row,
+    pack,
+    queue_job,
+    unpack,
+)
+from panda_mdp.protocol.server.store.database import found, latest
 from panda_mdp.protocol.server.store.deployments import anchors_request
-from panda_mdp.protocol.server.store.jobs import close_round
-from panda_mdp.protocol.server.store.schema import deployments, rounds, uploads, when
-from panda_mdp.table.certificate import restore_domain
+from panda_mdp.protocol.server.store.schema import DeploymentRow, JobRow, RoundRow, UploadRow, now
 
 
-def certify_request(body: str, claims: Mapping[str, Any], arrays: bytes) -> dict[str, Any]:
-    """What an anchors deployment can promise. Runs in a worker process."""
-    task = build_task(body, claims, arrays)
-    return task.facts(task.scheme())
-
-
-def build_task(body: str, claims: Mapping[str, Any], arrays: bytes) -> AnchorsTask:
-    """The task of a stored request over a stored domain."""
-    domain = restore_domain(claims, unpack(arrays))
-    return AnchorsTask.of(AnchorsDeploymentRequest.model_validate_json(body), domain)
-
-
-# The life of a round
-
-
-def open_round(connection: Connection, row: Row[Any], request: RoundRequest) -> RoundInfo:
+def open_round(session: Session, row: DeploymentRow, request: RoundRequest) -> RoundInfo:
     """Open the next round; one at a time."""
     anchors_request(row)
     if not row.open:
         raise Failure("round_closed", "this deployment is closed", "PATCH it with open: true")
-    mine = rounds.c.deployment == row.id
-    unfinished = connection.execute(
-        select(rounds.c.number).where(mine, rounds.c.state.in_(("open", "solving")))
-    ).scalar()
-    if unfinished is not None:
+    previous = latest(session, RoundRow, RoundRow.number, deployment=row.id)
+    if previous is not None and previous.state in ("open", "solving"):
         raise Failure(
             "conflict",
-            f"round {unfinished} is not finished, and there is one at a time",
+            f"round {previous.number} is not finished, and there is one at a time",
             "close it, or wait for its solve",
         )
-    latest = connection.execute(select(func.max(rounds.c.number)).where(mine)).scalar()
-    number, opened = (1 if latest is None else int(latest) + 1), now_ms()
-    after = request.closes_after_s
-    connection.execute(
-        insert(rounds).values(
-            deployment=row.id,
-            number=number,
-            state="open",
-            opened=opened,
-            closes_at=None if after is None else opened + int(1000 * after),
-            closes_at_users=request.closes_at_users,
-        )
+    after, opened = request.closes_after_s, now()
+    made = RoundRow(
+        deployment=row.id,
+        number=1 if previous is None else previous.number + 1,
+        opened=opened,
+        closes_at=None if after is None else opened + timedelta(seconds=after),
+        closes_at_users=request.closes_at_users,
     )
-    return round_info(connection, find_round(connection, row.id, number))
+    session.add(made)
+    session.flush()
+    return round_info(session, made)
 
 
-def find_round(connection: Connection, deployment: int, number: int) -> Row[Any]:
+def find_round(session: Session, deployment: int, number: int) -> RoundRow:
     """A stored round."""
-    row = connection.execute(
-        select(rounds).where(rounds.c.deployment == deployment, rounds.c.number == number)
-    ).first()
-    if row is None:
-        raise Failure("not_found", "there is no such round", "GET .../rounds lists them")
-    return row
+    row = session.get(RoundRow, (deployment, number))
+    return found(row, "such round", "GET .../rounds lists them")
 
 
-def close_by_hand(connection: Connection, deployment: int, number: int) -> RoundInfo:
-    """Close a round now."""
-    find_round(connection, deployment, number)
-    close_round(connection, deployment, number)
-    return round_info(connection, find_round(connection, deployment, number))
+def close_round(session: Session, row: RoundRow) -> None:
+    """Take no more uploads and solve, where the round is open."""
+    if row.state == "open":
+        row.state = "solving"
+        name = f"round-{row.deployment}-{row.number}"
+        job = JobRow(id=name, kind="round", deployment=row.deployment, round=row.number)
+        queue_job(session, job)
 
 
-def round_info(connection: Connection, row: Row[Any]) -> RoundInfo:
+def due_rounds(session: Session) -> list[RoundRow]:
+    """The rounds whose time is over."""
+    still_open = select(RoundRow).filter_by(state="open")
+    return list(session.scalars(still_open.where(RoundRow.closes_at <= now())))
+
+
+def fail_round(session: Session, job: JobRow, error: str) -> None:
+    """A round that has no table; its users may take part in the next one."""
+    if job.kind == "round":
+        row = session.get_one(RoundRow, (job.deployment, job.round))
+        row.state, row.error = "failed", error[:LONGEST]
+
+
+def round_info(session: Session, row: RoundRow) -> RoundInfo:
     """What everybody may know about a round: how many took part, not who."""
-    return _info(row, _users(connection, row.deployment, row.number, row.number))
+    return _info(row, _users(session, row.deployment, row.number, row.number))
 
 
-def _users(
-    connection: Connection, deployment: int, first: int, last: int
-) -> dict[tuple[int, str], int]:
+def _users(session: Session, deployment: int, first: int, last: int) -> dict[tuple[int, str], int]:
     """Users of some rounds by state, counted by the database."""
-    rows = connection.execute(
-        select(uploads.c.round, uploads.c.state, func.count())
-        .where(uploads.c.deployment == deployment, uploads.c.round.between(first, last))
-        .group_by(uploads.c.round, uploads.c.state)
+    rows = session.execute(
+        select(UploadRow.round, UploadRow.state, func.count())
+        .filter_by(deployment=deployment)
+        .where(UploadRow.round.between(first, last))
+        .group_by(UploadRow.round, UploadRow.state)
     )
-    return {(int(number), str(state)): int(count) for number, state, count in rows}
+    return {(number, state): count for number, state, count in rows}
 
 
-def _info(row: Row[Any], users: Mapping[tuple[int, str], int]) -> RoundInfo:
+def _info(row: RoundRow, users: Mapping[tuple[int, str], int]) -> RoundInfo:
     return RoundInfo(
         round=row.number,
         state=row.state,
         users=sum(count for (number, _), count in users.items() if number == row.number),
         filtered=users.get((row.number, "filtered"), 0),
-        opened=when(row.opened),
-        closes_at=None if row.closes_at is None else when(row.closes_at),
+        opened=row.opened,
+        closes_at=row.closes_at,
         closes_at_users=row.closes_at_users,
         error=row.error,
     )
 
 
-def list_rounds(
-    connection: Connection, deployment: int, before: int, limit: int
-) -> list[RoundInfo]:
+def list_rounds(session: Session, deployment: int, before: int, limit: int) -> list[RoundInfo]:
     """The latest rounds of a deployment that have a lower number, the oldest of them first."""
-    rows = connection.execute(
-        select(rounds)
-        .where(rounds.c.deployment == deployment, rounds.c.number < before)
-        .order_by(rounds.c.number.desc())
-        .limit(limit)
-    ).all()
-    if not rows:
-        return []
-    users = _users(connection, deployment, rows[-1].number, rows[0].number)
+    mine = select(RoundRow).filter_by(deployment=deployment).where(RoundRow.number < before)
+    rows = list(session.scalars(mine.order_by(RoundRow.number.desc()).limit(limit)))
+    users = _users(session, deployment, rows[-1].number, rows[0].number) if rows else {}
     return [_info(row, users) for row in reversed(rows)]
 
 
@@ -167,135 +157,100 @@ def check_upload(request: AnchorsDeploymentRequest, records: int, upload: Anchor
 
 
 def store_upload(
-    connection: Connection, deployment: int, number: int, token: str, upload: AnchorsRequest
+    session: Session, deployment: int, number: int, token: str, upload: AnchorsRequest
 ) -> bool:
     """Keep a user's anchors; False where these very ones are kept already."""
-    row = find_round(connection, deployment, number)
+    row = find_round(session, deployment, number)
     data = np.array(upload.anchors, dtype="<i4").tobytes()
-    mine = (uploads.c.deployment == deployment) & (uploads.c.round == number)
-    before = connection.execute(
-        select(uploads.c.id, uploads.c.anchors).where(mine, uploads.c.token == token)
-    ).first()
+    before = find_upload(session, deployment, number, token)
     if before is not None:
-        if before.id == upload.id and bytes(before.anchors) == data:
+        if (before.id, before.anchors) == (upload.id, data):
             return False
         raise Failure(
             "conflict",
             "this token has uploaded anchors in this round already, and a round takes one set",
             "keep the set that was drawn first; a second one costs privacy again",
         )
-    used = connection.execute(
-        select(uploads.c.token).where(uploads.c.deployment == deployment, uploads.c.id == upload.id)
-    ).first()
-    if used is not None:
+    if session.scalar(select(UploadRow.token).filter_by(deployment=deployment, id=upload.id)):
         raise Failure("conflict", "another upload has this id", "make a new id for each upload")
-    if row.state != "open" or (row.closes_at is not None and row.closes_at <= now_ms()):
+    if row.state != "open" or (row.closes_at is not None and row.closes_at <= now()):
         raise Failure(
             "round_closed", f"round {number} takes no more anchors", "take part in the next round"
         )
-    connection.execute(
-        insert(uploads).values(
-            deployment=deployment,
-            round=number,
-            token=token,
-            id=upload.id,
-            anchors=data,
-            state="uploaded",
-            at=now_ms(),
-        )
+    session.add(
+        UploadRow(deployment=deployment, round=number, token=token, id=upload.id, anchors=data)
     )
-    if row.closes_at_users is not None:
-        users = connection.execute(select(func.count()).select_from(uploads).where(mine)).scalar()
-        if int(users or 0) >= row.closes_at_users:
-            close_round(connection, deployment, number)
+    session.flush()
+    if round_info(session, row).users >= (row.closes_at_users or math.inf):
+        close_round(session, row)
     return True
 
 
-def find_upload(
-    connection: Connection, deployment: int, number: int, token: str
-) -> Row[Any] | None:
+def find_upload(session: Session, deployment: int, number: int, token: str) -> UploadRow | None:
     """What a token uploaded in a round."""
-    return connection.execute(
-        select(uploads).where(
-            uploads.c.deployment == deployment,
-            uploads.c.round == number,
-            uploads.c.token == token,
-        )
-    ).first()
+    return session.get(UploadRow, (deployment, number, token))
 
 
-def user_state(connection: Connection, deployment: int, number: int, token: str) -> UserState:
+def user_state(session: Session, deployment: int, number: int, token: str) -> UserState:
     """Where a user stands in a round."""
-    find_round(connection, deployment, number)
-    row = find_upload(connection, deployment, number, token)
-    if row is None:
-        return "silent"
-    state: UserState = row.state
-    return state
+    find_round(session, deployment, number)
+    row = find_upload(session, deployment, number, token)
+    return "silent" if row is None else row.state
 
 
-@dataclass(frozen=True, eq=False)
-class OwnRows:
-    """What a user fetches: the own anchors, their rows, and what the audit found."""
-
-    anchors: list[int]
-    outputs: list[int]
-    weights: IntArray
-    plan: PlanInfo
-
-
-def own_rows(connection: Connection, deployment: int, number: int, token: str) -> OwnRows:
+def rows_for(
+    session: Session, key: SigningKey, deployment: DeploymentRow, number: int, token: str
+) -> RoundRows:
     """The rows of the anchors that a token uploaded: nothing in the request says which."""
-    row = find_round(connection, deployment, number)
-    upload = find_upload(connection, deployment, number, token)
+    row = find_round(session, deployment.id, number)
+    upload = find_upload(session, deployment.id, number, token)
+    following = "take part in the next round"
     if upload is None:
-        raise Failure(
-            "not_found",
-            f"this token uploaded no anchors in round {number}",
-            "take part in the next round",
-        )
+        msg = f"this token uploaded no anchors in round {number}"
+        raise Failure("not_found", msg, following)
     if row.state in ("open", "solving"):
-        raise Failure(
-            "unavailable",
-            f"round {number} is {row.state}; its rows do not exist yet",
-            "ask again later",
-            {"retry-after": "2"},
-        )
-    if row.state == "failed":
-        raise Failure(
-            "round_closed",
-            f"round {number} ended without a table",
-            "take part in the next round",
-        )
+        msg = f"round {number} is {row.state}; its rows do not exist yet"
+        raise unavailable(msg, "ask again later", 2)
+    if row.solution is None or row.plan is None:
+        raise Failure("round_closed", f"round {number} ended without a table", following)
     if upload.state == "filtered":
-        raise Failure(
-            "conflict",
-            f"the anchors of this token were left out of round {number} by its outlier filter",
-            "take part in the next round",
-        )
-    solution = unpack_solution(bytes(row.solution))
-    anchors = _anchors(upload)
-    return OwnRows(
-        anchors=anchors.tolist(),
-        outputs=solution.outputs.tolist(),
-        weights=solution.rows(anchors),
-        plan=PlanInfo.model_validate_json(row.plan),
+        msg = f"the anchors of this token were left out of round {number} by its outlier filter"
+        raise Failure("conflict", msg, following)
+    solution, anchors = solution_of(row), _anchors(upload)
+    members, outputs = anchors.tolist(), solution.outputs.tolist()
+    weights = [[str(weight) for weight in each] for each in solution.rows(anchors).tolist()]
+    signed = rows_bytes(deployment.name, number, "anchors", members, outputs, weights)
+    return RoundRows(
+        round=number,
+        anchors=members,
+        outputs=outputs,
+        weights=weights,
+        plan=row.plan,
+        signature=key.sign(signed),
+        key_id=key.id,
     )
 
 
-def _anchors(upload: Row[Any]) -> IntArray:
-    return np.frombuffer(bytes(upload.anchors), dtype="<i4").astype(np.int64)
+def _anchors(upload: UploadRow) -> IntArray:
+    return np.frombuffer(upload.anchors, dtype="<i4").astype(np.int64)
 
 
-def served_sets(connection: Connection, deployment: int, number: int) -> list[tuple[str, IntArray]]:
+def uploads_of(session: Session, deployment: int, number: int) -> list[UploadRow]:
+    """What was uploaded in a round, in order."""
+    mine = select(UploadRow).filter_by(deployment=deployment, round=number)
+    return list(session.scalars(mine.order_by(UploadRow.at, UploadRow.token)))
+
+
+def served_users(session: Session, deployment: int, number: int) -> list[str]:
+    """The users who have rows in a round."""
+    served = {"deployment": deployment, "round": number, "state": "served"}
+    return list(session.scalars(select(UploadRow.token).filter_by(**served)))
+
+
+def served_sets(session: Session, deployment: int, number: int) -> list[tuple[str, IntArray]]:
     """The users who have rows in a round, with their anchors."""
-    rows = connection.execute(
-        select(uploads)
-        .where(uploads.c.deployment == deployment, uploads.c.round == number)
-        .where(uploads.c.state == "served")
-        .order_by(uploads.c.token)
-    )
-    return [(str(row.token), _anchors(row)) for row in rows]
+    rows = uploads_of(session, deployment, number)
+    return [(row.token, _anchors(row)) for row in rows if row.state == "served"]
 
 
 # Solving
@@ -306,77 +261,32 @@ class RoundWork:
     """Everything that solving a round takes."""
 
     task: AnchorsTask
-    tokens: list[str]
     sets: tuple[IntArray, ...]
     previous: Solution | None
 
 
-def task_of(connection: Connection, deployment: int) -> AnchorsTask:
-    """The problem of an anchors deployment."""
-    row = connection.execute(select(deployments).where(deployments.c.id == deployment)).one()
-    request = anchors_request(row)
-    return AnchorsTask.of(request, domain_of(domain_row(connection, request.domain)))
-
-
-def task_of_round(connection: Connection, deployment: int, number: int) -> RoundWork:
+def task_of_round(session: Session, deployment: int, number: int) -> RoundWork:
     """The problem, the sets that were uploaded, and the solution of the round before."""
-    rows = connection.execute(
-        select(uploads)
-        .where(uploads.c.deployment == deployment, uploads.c.round == number)
-        .order_by(uploads.c.at, uploads.c.token)
-    ).all()
-    before = connection.execute(
-        select(rounds.c.solution)
-        .where(
-            rounds.c.deployment == deployment,
-            rounds.c.number < number,
-            rounds.c.state == "solved",
-        )
-        .order_by(rounds.c.number.desc())
-        .limit(1)
-    ).scalar()
+    request = anchors_request(session.get_one(DeploymentRow, deployment))
+    solved = {"deployment": deployment, "state": "solved"}
+    before = latest(session, RoundRow, RoundRow.number, **solved)
     return RoundWork(
-        task=task_of(connection, deployment),
-        tokens=[str(row.token) for row in rows],
-        sets=tuple(_anchors(row) for row in rows),
-        previous=None if before is None else unpack_solution(bytes(before)),
+        task=AnchorsTask.of(request, domain_of(domain_parts(domain_row(session, request.domain)))),
+        sets=tuple(_anchors(row) for row in uploads_of(session, deployment, number)),
+        previous=None if before is None else solution_of(before),
     )
 
 
-def store_solution(
-    connection: Connection, deployment: int, number: int, work: RoundWork, solved: Solved
-) -> None:
+def store_solution(session: Session, deployment: int, number: int, solved: Solved) -> None:
     """Put a round into force."""
-    connection.execute(
-        update(rounds)
-        .where(
-            rounds.c.deployment == deployment,
-            rounds.c.number == number,
-            rounds.c.state == "solving",
-        )
-        .values(state="solved", plan=plain(solved.plan), solution=pack_solution(solved.solution))
-    )
-    mine = (uploads.c.deployment == deployment) & (uploads.c.round == number)
-    for token, admitted in zip(work.tokens, solved.admitted, strict=True):
-        connection.execute(
-            update(uploads)
-            .where(mine, uploads.c.token == token)
-            .values(state="served" if admitted else "filtered")
-        )
+    row = find_round(session, deployment, number)
+    row.state, row.plan = "solved", PlanInfo(**solved.plan)
+    row.solution = pack(asdict(solved.solution))
+    uploads = uploads_of(session, deployment, number)
+    for upload, admitted in zip(uploads, solved.admitted, strict=True):
+        upload.state = "served" if admitted else "filtered"
 
 
-def pack_solution(solution: Solution) -> bytes:
-    """A round's table for the store."""
-    return pack(
-        {
-            "anchors": solution.anchors,
-            "row": solution.row,
-            "weights": solution.weights,
-            "outputs": solution.outputs,
-        }
-    )
-
-
-def unpack_solution(data: bytes) -> Solution:
-    """A round's table from the store."""
-    return Solution(**unpack(data))
+def solution_of(row: RoundRow) -> Solution:
+    """The table of a round that is solved."""
+    return Solution(**unpack(row.solution or b""))

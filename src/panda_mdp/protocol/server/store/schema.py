@@ -1,265 +1,370 @@
 """The server's tables, for SQLite and PostgreSQL alike.
 
-Times are milliseconds since 1970 (UTC). What a user sent is in `uploads`, `balls` and `reports`
-only; none of them has a column for a record.
+Times are stored as milliseconds since 1970 (UTC), messages as their JSON. What a user sent is in
+`uploads`, `balls` and `reports` only; none of them has a column for a record.
 """
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar
 
+from pydantic import TypeAdapter
 from sqlalchemy import (
+    JSON,
     BigInteger,
-    Boolean,
-    Column,
+    Dialect,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
-    String,
-    Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-VERSION = "4"
-"""Of this layout; a server refuses a database of another one."""
-
-metadata = MetaData()
-
-# SQLite numbers rows by itself only where the key is called INTEGER.
-_Serial = BigInteger().with_variant(Integer, "sqlite")
-
-meta = Table(
-    "meta",
-    metadata,
-    Column("key", String(64), primary_key=True),
-    Column("value", Text, nullable=False),
+from panda_mdp.protocol.messages.catalogue import (
+    JobRequest,
+    JobState,
+    Progress,
+    TableInfo,
+    TableRef,
 )
-
-tokens = Table(
-    "tokens",
-    metadata,
-    Column("id", String(12), primary_key=True),
-    Column("digest", LargeBinary(32), nullable=False),
-    Column("role", String(16), nullable=False),
-    Column("label", String(200), nullable=False),
-    Column("created", BigInteger, nullable=False),
-    Column("expires", BigInteger),
-    Column("revoked", BigInteger),
+from panda_mdp.protocol.messages.deployments import (
+    AnyRequest,
+    PlanInfo,
+    RoundState,
+    UserState,
+    deployment_request,
 )
+from panda_mdp.protocol.messages.types import MetricKind, Role
 
-domains = Table(
-    "domains",
-    metadata,
-    Column("id", String(64), primary_key=True),
-    Column("name", String(64), nullable=False, unique=True),
-    Column("kind", String(16), nullable=False),
-    Column("unit", String(32), nullable=False),
-    Column("records", Integer, nullable=False),
-    Column("fingerprint", String(64), nullable=False, index=True),
-    Column("arrays", LargeBinary, nullable=False),
-    Column("streets", LargeBinary),
-    Column("created", BigInteger, nullable=False),
-)
-
-tables = Table(
-    "tables",
-    metadata,
-    Column("name", String(64), primary_key=True),
-    Column("version", Integer, primary_key=True),
-    Column("domain", String(64), nullable=False),
-    Column("info", Text, nullable=False),
-    Column("sha256", String(64), nullable=False),
-    Column("file", LargeBinary, nullable=False),
-    Column("created", BigInteger, nullable=False),
-)
-
-jobs = Table(
-    "jobs",
-    metadata,
-    Column("id", String(64), primary_key=True),
-    Column("seq", Integer, nullable=False, unique=True),
-    Column("kind", String(16), nullable=False),
-    Column("request", LargeBinary, nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("state", String(16), nullable=False, index=True),
-    Column("attempt", Integer, nullable=False),
-    Column("cancel", Boolean, nullable=False),
-    Column("progress", Text),
-    Column("result", Text),
-    Column("error", Text),
-    Column("created", BigInteger, nullable=False),
-    Column("lease", BigInteger),
-)
-"""`lease`: until when the server that runs a job has said that it still does."""
-
-deployments = Table(
-    "deployments",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", String(64), nullable=False, unique=True),
-    Column("kind", String(16), nullable=False),
-    Column("request", LargeBinary, nullable=False),
-    Column("facts", Text, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("open", Boolean, nullable=False),
-    Column("created", BigInteger, nullable=False),
-)
-
-deployment_versions = Table(
-    "deployment_versions",
-    metadata,
-    Column("deployment", Integer, ForeignKey("deployments.id"), primary_key=True),
-    Column("version", Integer, primary_key=True),
-    Column("table_name", String(64), nullable=False),
-    Column("table_version", Integer, nullable=False),
-    Column("facts", Text, nullable=False),
-    Column("created", BigInteger, nullable=False),
-    ForeignKeyConstraint(["table_name", "table_version"], ["tables.name", "tables.version"]),
-)
-
-rounds = Table(
-    "rounds",
-    metadata,
-    Column("deployment", Integer, ForeignKey("deployments.id"), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("state", String(16), nullable=False, index=True),
-    Column("opened", BigInteger, nullable=False),
-    Column("closes_at", BigInteger),
-    Column("closes_at_users", Integer),
-    Column("plan", Text),
-    Column("solution", LargeBinary),
-    Column("error", Text),
-)
-
-uploads = Table(
-    "uploads",
-    metadata,
-    Column("deployment", Integer, primary_key=True),
-    Column("round", Integer, primary_key=True),
-    Column("token", String(12), ForeignKey("tokens.id"), primary_key=True),
-    Column("id", String(36), nullable=False),
-    Column("anchors", LargeBinary, nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("fetched", BigInteger),
-    ForeignKeyConstraint(["deployment", "round"], ["rounds.deployment", "rounds.number"]),
-    UniqueConstraint("deployment", "id"),
-)
-"""`fetched`: when the token got its rows; it cannot have drawn from them before."""
-
-balls = Table(
-    "balls",
-    metadata,
-    Column("deployment", Integer, ForeignKey("deployments.id"), primary_key=True),
-    Column("id", String(36), primary_key=True),
-    Column("token", String(12), ForeignKey("tokens.id"), nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("centre", Integer, nullable=False),
-    Column("at", BigInteger, nullable=False),
-)
-
-reports = Table(
-    "reports",
-    metadata,
-    Column("seq", _Serial, primary_key=True, autoincrement=True),
-    Column("deployment", Integer, nullable=False),
-    Column("id", LargeBinary(16), nullable=False),
-    Column("token", String(12), nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("output", Integer, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Index("reports_by_id", "deployment", "id", unique=True),
-    Index("reports_by_age", "deployment", "at"),
-    sqlite_autoincrement=True,
-)
-
-counts = Table(
-    "counts",
-    metadata,
-    Column("deployment", Integer, primary_key=True, autoincrement=False),
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("output", Integer, primary_key=True, autoincrement=False),
-    Column("hour", Integer, primary_key=True, autoincrement=False),
-    Column("count", Integer, nullable=False),
-)
-"""Reports by hour (since 1970), written in the transaction that stores them."""
+LAYOUT = "1"
+"""Of these tables; a server refuses a database of another one."""
 
 
-quotas = Table(
-    "quotas",
-    metadata,
-    Column("deployment", Integer, primary_key=True, autoincrement=False),
-    Column("token", String(12), primary_key=True),
-    Column("period", Integer, primary_key=True, autoincrement=False),
-    Column("count", Integer, nullable=False),
-)
-"""Reports accepted of a token in a period (its number since 1970)."""
-
-statements = Table(
-    "statements",
-    metadata,
-    Column("seq", _Serial, primary_key=True, autoincrement=True),
-    Column("name", String(64), nullable=False, index=True),
-    Column("text", Text, nullable=False),
-    Column("signature", String(130), nullable=False),
-    Column("created", BigInteger, nullable=False),
-    sqlite_autoincrement=True,
-)
-"""What the operator has signed about deployments, in the order of signing; never changed."""
-
-actions = Table(
-    "actions",
-    metadata,
-    Column("seq", _Serial, primary_key=True, autoincrement=True),
-    Column("at", BigInteger, nullable=False),
-    Column("token", String(12), nullable=False),
-    Column("action", String(40), nullable=False),
-    Column("target", String(200), nullable=False),
-    Column("detail", Text, nullable=False),
-    sqlite_autoincrement=True,
-)
-"""What operators did, written in the transaction that did it; never changed."""
-
-
-log = Table(
-    "log",
-    metadata,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("entry", Text, nullable=False),
-    Column("leaf", String(64), nullable=False, unique=True),
-    Column("at", BigInteger, nullable=False),
-)
-"""Everything that was signed for good, in the order of signing: leaves of a hash tree."""
-
-heads = Table(
-    "heads",
-    metadata,
-    Column("size", Integer, primary_key=True, autoincrement=False),
-    Column("root", String(64), nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("signature", String(130), nullable=False),
-)
-"""What the operator signed about the log, at each of its lengths."""
-
-invitations = Table(
-    "invitations",
-    metadata,
-    Column("id", String(12), primary_key=True),
-    Column("digest", LargeBinary(32), nullable=False),
-    Column("label", String(200), nullable=False),
-    Column("places", Integer, nullable=False),
-    Column("taken", Integer, nullable=False),
-    Column("created", BigInteger, nullable=False),
-    Column("expires", BigInteger),
-    Column("revoked", BigInteger),
-)
-"""Codes that people exchange for a token of their own."""
+def now_ms() -> int:
+    """The time as it is stored."""
+    return time.time_ns() // 1_000_000
 
 
 def when(milliseconds: int) -> datetime:
     """A stored time as a date."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def now() -> datetime:
+    """The time, in whole milliseconds."""
+    return when(now_ms())
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time, stored in milliseconds."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """Milliseconds since 1970."""
+        return None if value is None else round(1000 * value.timestamp())
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """The time again."""
+        return None if value is None else when(value)
+
+
+class Document(TypeDecorator[Any]):
+    """A message, stored as its JSON."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: TypeAdapter[Any]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """The message's JSON."""
+        return None if value is None else self.kind.dump_json(value).decode()
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """The message again."""
+        return None if value is None else self.kind.validate_json(value)
+
+
+def _document(kind: Any, nullable: bool = False) -> Any:
+    return mapped_column(Document(TypeAdapter(kind)), nullable=nullable)
+
+
+Key = Annotated[str, mapped_column(primary_key=True)]
+Number = Annotated[int, mapped_column(primary_key=True, autoincrement=False)]
+# SQLite numbers rows by itself only where the key is called INTEGER.
+Serial = Annotated[
+    int, mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
+]
+Created = Annotated[datetime, mapped_column(default=now)]
+Blob = Annotated[bytes, mapped_column(deferred=True)]
+"""Read when it is asked for."""
+_NEVER_AGAIN: dict[str, bool] = {"sqlite_autoincrement": True}
+"""Numbers of rows that are gone are not given to others."""
+
+
+class Base(DeclarativeBase):
+    """All tables."""
+
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        datetime: Moment,
+        bytes: LargeBinary,
+        str: Text,
+        dict[str, Any]: JSON,
+        list[int]: JSON,
+    }
+
+
+class SettingRow(Base):
+    """Facts about the database itself, and counters of changes."""
+
+    __tablename__ = "meta"
+    key: Mapped[Key]
+    value: Mapped[str]
+
+
+class TokenRow(Base):
+    """A token, with the digest of its secret."""
+
+    __tablename__ = "tokens"
+    id: Mapped[Key]
+    digest: Mapped[bytes]
+    role: Mapped[Role] = mapped_column(Text)
+    label: Mapped[str]
+    created: Mapped[Created]
+    expires: Mapped[datetime | None]
+    revoked: Mapped[datetime | None]
+
+
+class InvitationRow(Base):
+    """A code that people exchange for a token of their own."""
+
+    __tablename__ = "invitations"
+    id: Mapped[Key]
+    digest: Mapped[bytes]
+    label: Mapped[str]
+    places: Mapped[int]
+    taken: Mapped[int] = mapped_column(default=0)
+    created: Mapped[Created]
+    expires: Mapped[datetime | None]
+    revoked: Mapped[datetime | None]
+
+
+class DomainRow(Base):
+    """A published domain."""
+
+    __tablename__ = "domains"
+    id: Mapped[Key]
+    name: Mapped[str] = mapped_column(unique=True)
+    kind: Mapped[MetricKind] = mapped_column(Text)
+    unit: Mapped[str]
+    records: Mapped[int]
+    fingerprint: Mapped[str] = mapped_column(index=True)
+    arrays: Mapped[Blob]
+    streets: Mapped[bool]
+    street_arrays: Mapped[bytes | None] = mapped_column(deferred=True)
+    created: Mapped[Created]
+
+
+class TableRow(Base):
+    """A version of a table: what is said about it, and its file."""
+
+    __tablename__ = "tables"
+    name: Mapped[Key]
+    version: Mapped[Number]
+    info: Mapped[TableInfo] = _document(TableInfo)
+    kind: Mapped[str]
+    metric: Mapped[MetricKind] = mapped_column(Text)
+    outputs: Mapped[list[int]]
+    promise: Mapped[dict[str, Any]]
+    file: Mapped[Blob]
+
+
+class JobRow(Base):
+    """A solve: of a table (`request`), or of a round (`deployment`, `round`)."""
+
+    __tablename__ = "jobs"
+    id: Mapped[Key]
+    seq: Mapped[int] = mapped_column(unique=True)
+    kind: Mapped[str]
+    request: Mapped[JobRequest | None] = _document(JobRequest, nullable=True)
+    deployment: Mapped[int | None]
+    round: Mapped[int | None]
+    state: Mapped[JobState] = mapped_column(Text, index=True, default="queued")
+    attempt: Mapped[int] = mapped_column(default=0)
+    cancel: Mapped[bool] = mapped_column(default=False)
+    progress: Mapped[Progress] = mapped_column(Document(TypeAdapter(Progress)), default=Progress)
+    result: Mapped[TableRef | None] = _document(TableRef, nullable=True)
+    error: Mapped[str | None]
+    created: Mapped[Created]
+    lease: Mapped[datetime | None]
+    """Until when the server that runs a job has said that it still does."""
+
+
+class DeploymentRow(Base):
+    """A deployment, as it was asked for, and what was computed then."""
+
+    __tablename__ = "deployments"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    kind: Mapped[str]
+    request: Mapped[AnyRequest] = mapped_column(Document(deployment_request))
+    facts: Mapped[dict[str, Any]]
+    version: Mapped[int] = mapped_column(default=1)
+    open: Mapped[bool] = mapped_column(default=True)
+    created: Mapped[Created]
+
+
+class VersionRow(Base):
+    """The table of a version of a deployment."""
+
+    __tablename__ = "deployment_versions"
+    deployment: Mapped[int] = mapped_column(ForeignKey("deployments.id"), primary_key=True)
+    version: Mapped[Number]
+    table_name: Mapped[str]
+    table_version: Mapped[int]
+    __table_args__ = (
+        ForeignKeyConstraint(["table_name", "table_version"], ["tables.name", "tables.version"]),
+    )
+
+    @property
+    def table(self) -> TableRef:
+        """The table."""
+        return TableRef(name=self.table_name, version=self.table_version)
+
+
+class RoundRow(Base):
+    """A round of anchors, and its table once it is solved."""
+
+    __tablename__ = "rounds"
+    deployment: Mapped[int] = mapped_column(ForeignKey("deployments.id"), primary_key=True)
+    number: Mapped[Number]
+    state: Mapped[RoundState] = mapped_column(Text, index=True, default="open")
+    opened: Mapped[Created]
+    closes_at: Mapped[datetime | None]
+    closes_at_users: Mapped[int | None]
+    plan: Mapped[PlanInfo | None] = _document(PlanInfo, nullable=True)
+    solution: Mapped[bytes | None] = mapped_column(deferred=True)
+    error: Mapped[str | None]
+
+
+class UploadRow(Base):
+    """The anchors that a token uploaded in a round."""
+
+    __tablename__ = "uploads"
+    deployment: Mapped[Number]
+    round: Mapped[Number]
+    token: Mapped[str] = mapped_column(ForeignKey("tokens.id"), primary_key=True)
+    id: Mapped[str]
+    anchors: Mapped[bytes]
+    state: Mapped[UserState] = mapped_column(Text, default="uploaded")
+    at: Mapped[Created]
+    __table_args__ = (
+        ForeignKeyConstraint(["deployment", "round"], ["rounds.deployment", "rounds.number"]),
+        UniqueConstraint("deployment", "id"),
+    )
+
+
+class BallRow(Base):
+    """A centre that a token asked for the ball of."""
+
+    __tablename__ = "balls"
+    deployment: Mapped[int] = mapped_column(ForeignKey("deployments.id"), primary_key=True)
+    id: Mapped[Key]
+    token: Mapped[str] = mapped_column(ForeignKey("tokens.id"))
+    version: Mapped[int]
+    centre: Mapped[int]
+    at: Mapped[Created]
+
+
+class ReportRow(Base):
+    """A report."""
+
+    __tablename__ = "reports"
+    seq: Mapped[Serial]
+    deployment: Mapped[int]
+    id: Mapped[bytes]
+    token: Mapped[str]
+    version: Mapped[int]
+    output: Mapped[int]
+    at: Mapped[datetime]
+    __table_args__ = (
+        Index("reports_by_id", "deployment", "id", unique=True),
+        Index("reports_by_age", "deployment", "at"),
+        _NEVER_AGAIN,
+    )
+
+
+class CountRow(Base):
+    """Reports by hour (since 1970), written in the transaction that stores them."""
+
+    __tablename__ = "counts"
+    deployment: Mapped[Number]
+    version: Mapped[Number]
+    output: Mapped[Number]
+    hour: Mapped[Number]
+    count: Mapped[int]
+
+
+class QuotaRow(Base):
+    """Reports accepted of a token in a period (its number since 1970)."""
+
+    __tablename__ = "quotas"
+    deployment: Mapped[Number]
+    token: Mapped[Key]
+    period: Mapped[Number]
+    count: Mapped[int]
+
+
+class StatementRow(Base):
+    """What the operator has signed about a deployment, in the order of signing; never changed."""
+
+    __tablename__ = "statements"
+    seq: Mapped[Serial]
+    name: Mapped[str] = mapped_column(index=True)
+    text: Mapped[str]
+    signature: Mapped[str]
+    created: Mapped[Created]
+    __table_args__ = (_NEVER_AGAIN,)
+
+
+class ActionRow(Base):
+    """What an operator did, written in the transaction that did it; never changed."""
+
+    __tablename__ = "actions"
+    seq: Mapped[Serial]
+    at: Mapped[Created]
+    by: Mapped[str]
+    action: Mapped[str]
+    target: Mapped[str]
+    detail: Mapped[str]
+    __table_args__ = (_NEVER_AGAIN,)
+
+
+class EntryRow(Base):
+    """Something that was signed for good: a leaf of the log's hash tree."""
+
+    __tablename__ = "log"
+    number: Mapped[Number]
+    entry: Mapped[str]
+    leaf: Mapped[str] = mapped_column(unique=True)
+
+
+class HeadRow(Base):
+    """What the operator signed about the log, at each of its lengths."""
+
+    __tablename__ = "heads"
+    size: Mapped[Number]
+    root: Mapped[str]
+    at: Mapped[int] = mapped_column(BigInteger)
+    """Milliseconds since 1970, as they are signed."""
+    signature: Mapped[str]

@@ -1,0 +1,325 @@
+"""From pieces of road to a city: cut to an area, contracted to junctions, connected.
+
+Readers hand over a `City` with the pieces of road as their source has them; `assemble` does the
+rest, the same for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import scipy
+
+from panda_mdp.base.adjacency import adjacency
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.packages import need
+from panda_mdp.city.city import City
+from panda_mdp.city.travel import group_ranks
+from panda_mdp.errors import CityError, FileFormatError
+from panda_mdp.space.metrics import haversine_km
+
+Traveller = Literal["drive", "walk", "bike"]
+Box = tuple[float, float, float, float]
+METRES = {"m": 1.0, "km": 1000.0, "ft": 0.3048, "mi": 1609.344}
+"""Units in which a table may give the lengths of streets."""
+DEGREES = "EPSG:4326"
+UNIT_STREETS_M = 5.0
+"""Shorter streets tell little about the unit of their lengths."""
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """`network` chooses who travels; `bbox` is (south, west, north, east) in degrees.
+
+    `simplify` contracts chains of nodes that are no junctions; None does so for files that still
+    have them. `largest` keeps the largest connected part only. `crs` is the reference system of
+    coordinates that name none or the wrong one (`EPSG:32632`), `length_unit` that of a column of
+    lengths: m, km, ft or mi.
+    """
+
+    network: Traveller = "drive"
+    bbox: Box | None = None
+    simplify: bool | None = None
+    largest: bool = True
+    crs: str | None = None
+    length_unit: str = "m"
+
+    def __post_init__(self) -> None:
+        if self.network not in ("drive", "walk", "bike"):
+            msg = f"network is {self.network!r}; choose 'drive', 'walk' or 'bike'"
+            raise CityError(msg)
+        if self.bbox is not None:
+            south, west, north, east = self.bbox
+            if not (-90 <= south < north <= 90 and -180 <= west < east <= 180):
+                msg = (
+                    f"bbox is {self.bbox}; it is south, west, north, east in degrees, "
+                    "south below north and west below east"
+                )
+                raise CityError(msg)
+        if self.length_unit not in METRES:
+            msg = f"length_unit is {self.length_unit!r}; choose one of {', '.join(METRES)}"
+            raise CityError(msg)
+
+
+@dataclass(frozen=True)
+class Arcs:
+    """Nodes by their ids and arcs by the ids of their ends, with what is known of them."""
+
+    source: str
+    ids: list[Any]
+    places: FloatArray
+    """x and y of each node, (n, 2)."""
+    ends: list[tuple[Any, Any]]
+    length: FloatArray
+    """In the unit that the user names; NaN where it is not told."""
+    speed_kmh: FloatArray | None = None
+    oneway: BoolArray | None = None
+    """Whether an arc without its way back is a one-way street; all are where None."""
+    crs: Any = None
+    directed: bool = True
+
+    def city(self, options: MapOptions) -> City:
+        """The streets: an arc and its way back of equal length are one."""
+        if len(self.ids) == 0 or len(self.ends) == 0:
+            msg = f"{self.source} holds no graph: {len(self.ids)} nodes and {len(self.ends)} edges"
+            raise FileFormatError(msg)
+        if not np.isfinite(self.places).all():
+            msg = f"{self.source} has nodes without coordinates: x the longitude, y the latitude"
+            raise FileFormatError(msg)
+        x, y = self.places.T
+        lon, lat = to_degrees(x, y, options.crs or self.crs, self.source)
+        a, b = self._positions()
+        straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
+        length = self.length * METRES[options.length_unit]
+        _check_unit(self.source, length, straight)
+        length = np.where(np.isfinite(length), length, straight)
+        arcs, oneway = np.arange(len(a)), np.zeros(len(a), dtype=np.bool_)
+        if self.directed:
+            arcs, oneway = join_directions(a, b, length)
+        if self.oneway is not None:
+            oneway = oneway & self.oneway[arcs]
+        return City(
+            lat,
+            lon,
+            a[arcs],
+            b[arcs],
+            length[arcs],
+            oneway=oneway,
+            speed_kmh=None if self.speed_kmh is None else self.speed_kmh[arcs],
+            osmid=self._numbers(),
+        )
+
+    def _positions(self) -> tuple[IntArray, IntArray]:
+        position = {name: index for index, name in enumerate(self.ids)}
+        try:
+            pairs = [(position[start], position[stop]) for start, stop in self.ends]
+        except KeyError as error:
+            msg = f"{self.source} has an edge to node {error}, which it does not hold"
+            raise FileFormatError(msg) from error
+        first, second = np.array(pairs, dtype=np.int64).T
+        return first, second
+
+    def _numbers(self) -> IntArray:
+        """OpenStreetMap's numbers where the ids are numbers, else their positions."""
+        try:
+            return np.array(self.ids, dtype=np.int64)
+        except (ValueError, OverflowError, TypeError):
+            return np.arange(len(self.ids))
+
+
+def _check_unit(source: str, length_m: FloatArray, straight_m: FloatArray) -> None:
+    """Refuse lengths that are in another unit: streets are about as long as they are far."""
+    telling = np.isfinite(length_m) & (length_m > 0) & (straight_m > UNIT_STREETS_M)
+    if not telling.any():
+        return
+    ratio = float(np.median(length_m[telling] / straight_m[telling]))
+    for unit, metres in METRES.items():
+        if unit != "m" and 0.9 < ratio * metres < 1.4:
+            msg = (
+                f"the streets of {source} are {ratio:.3g} times as long as their ends are apart: "
+                f"the lengths seem to be in {unit}; say so: length_unit={unit!r} (--length-unit)"
+            )
+            raise FileFormatError(msg)
+
+
+def to_degrees(
+    x: FloatArray, y: FloatArray, crs: Any, source: str
+) -> tuple[FloatArray, FloatArray]:
+    """Longitude and latitude of coordinates in a reference system; None stands for degrees."""
+    lon, lat = x, y
+    if crs is not None and str(crs).upper() != DEGREES:
+        pyproj = need("pyproj", "another reference system than degrees", "geo")
+        try:
+            turn = pyproj.Transformer.from_crs(crs, DEGREES, always_xy=True)
+            lon, lat = turn.transform(x, y)
+        except pyproj.exceptions.ProjError as error:
+            msg = f"the reference system {str(crs)[:40]!r} of {source} is not known ({error})"
+            raise FileFormatError(msg) from error
+    if not _are_degrees(lon, lat):
+        raise FileFormatError(_no_degrees(x, y, crs, source))
+    return np.asarray(lon), np.asarray(lat)
+
+
+def _are_degrees(lon: FloatArray, lat: FloatArray) -> bool:
+    return bool((np.abs(lat) <= 90).all() and ((lon >= -180) & (lon <= 360)).all())
+
+
+def _no_degrees(x: FloatArray, y: FloatArray, crs: Any, source: str) -> str:
+    if _are_degrees(y, x):
+        return (
+            f"{source} has latitude and longitude exchanged: x is the longitude, y the latitude; "
+            "write it again in that order"
+        )
+    said = "names no reference system" if crs is None else f"says {getattr(crs, 'name', crs)}"
+    return (
+        f"{source} {said}, but its coordinates do not fit, or are no degrees (metres or feet of a "
+        "projection?); say which it is in: crs='EPSG:...' (--crs)"
+    )
+
+
+@dataclass(frozen=True)
+class MapReport:
+    """A city read from a map, and what was left out of it."""
+
+    city: City
+    source: str
+    """The format."""
+    segments: int
+    """Pieces of road in the file, within the area."""
+    contracted: int = 0
+    """Nodes that were no junctions."""
+    dropped_nodes: int = 0
+    """Junctions outside the largest connected part."""
+    parts: int = 1
+    """Connected parts before the largest was taken."""
+
+    def lines(self) -> list[str]:
+        """What happened, for people."""
+        sentences = [f"{self.source}: {self.segments:,} pieces of road -> {self.city!r}"]
+        if self.contracted:
+            sentences.append(f"{self.contracted:,} nodes were no junctions and were contracted")
+        if self.dropped_nodes:
+            sentences.append(
+                f"{self.dropped_nodes:,} junctions in {self.parts - 1:,} smaller connected parts "
+                "were left out"
+            )
+        return sentences
+
+
+def assemble(city: City, options: MapOptions, source: str, name: str, *, raw: bool) -> MapReport:
+    """Cut to the area, contract chains (where the map is `raw`), keep the largest connected part.
+
+    `city` has the pieces of road as the source has them for streets.
+    """
+    city = replace(city, name=name)
+    if options.bbox is not None:
+        city = _cut(city, options.bbox) or _refuse_box(city, options.bbox)
+    segments = len(city.u)
+    city = city.take(np.unique([city.u, city.v]))
+    nodes = city.nodes
+    if raw if options.simplify is None else options.simplify:
+        city = contract(city)
+        junctions = np.unique([city.u, city.v])
+        if len(junctions) < 2:
+            msg = f"{name} holds no street between two junctions; import it with simplify=False"
+            raise CityError(msg)
+        city = city.take(junctions)
+    contracted, parts = nodes - city.nodes, int(city.components().max()) + 1
+    largest = city.largest_component() if options.largest else city
+    dropped = city.nodes - largest.nodes
+    return MapReport(largest, source, segments, contracted, dropped, parts)
+
+
+def _cut(city: City, box: Box) -> City | None:
+    """The streets whose ends both lie in a box; None where there are none."""
+    south, west, north, east = box
+    inside = (city.lat >= south) & (city.lat <= north) & (city.lon >= west) & (city.lon <= east)
+    if not (inside[city.u] & inside[city.v]).any():
+        return None
+    return city.take(np.flatnonzero(inside))
+
+
+def _refuse_box(city: City, box: Box) -> City:
+    a, b, c, d = box
+    orders = {"west, south, east, north": (b, a, d, c), "south, north, west, east": (a, c, b, d)}
+    fitting = [words for words, other in orders.items() if _cut(city, other) is not None]
+    remedy = (
+        f", which fits if it is {fitting[0]}; it is south, west, north, east: give it in that order"
+        if fitting
+        else "; choose another area"
+    )
+    msg = f"{city.name} has no roads within the bbox{remedy}"
+    raise CityError(msg)
+
+
+def join_directions(a: IntArray, b: IntArray, length_m: FloatArray) -> tuple[IntArray, BoolArray]:
+    """Streets from arcs: an arc and its way back of the same length are one two-way street.
+
+    Returns the arcs that stay, in their order, and whether each is a one-way street.
+    """
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    # Lengths agree to the micrometre where they were summed in opposite directions.
+    micrometres = np.round(length_m * 1e6).astype(np.int64)
+    repeats, _ = group_ranks(a > b, micrometres, high, low)
+    # The i-th arc there pairs with the i-th back, and a loop with the next of its kind.
+    number = np.where(a == b, repeats // 2, repeats)
+    rank, size = group_ranks(number, micrometres, high, low)
+    first = np.flatnonzero(rank == 0)
+    return first, size[first] == 1
+
+
+def contract(city: City) -> City:
+    """Contract every node where exactly two streets meet and nothing changes; nodes keep numbers.
+
+    A node stays where one or more than two streets meet, where a two-way road becomes one-way,
+    and where two one-way roads meet head on. Lengths add up; the speed of a street is its length
+    over the sum of its pieces' times. A ring without any junction keeps one node.
+    """
+    pieces = len(city.u)
+    oneway = np.zeros(pieces, dtype=np.bool_) if city.oneway is None else city.oneway
+    node, piece = np.concatenate([city.u, city.v]), np.tile(np.arange(pieces), 2)
+    inner = _inner_nodes(city, oneway)
+    while True:
+        chain, count = _chains(node, piece, inner)
+        outer = np.flatnonzero(~inner[node])
+        rings = np.flatnonzero(np.bincount(chain[piece[outer]], minlength=count) == 0)
+        if len(rings) == 0:
+            break
+        # A ring that nothing else touches has no ends; its first node becomes one.
+        inner[city.u[np.unique(chain, return_index=True)[1][rings]]] = False
+    # Within a chain an end where a piece starts comes first: for one-way chains the only one.
+    order = np.lexsort((outer >= pieces, chain[piece[outer]]))
+    start, stop = node[outer][order].reshape(count, 2).T
+    length = np.asarray(np.bincount(chain, city.length_m, count), dtype=np.float64)
+    single = np.zeros(count, dtype=np.bool_)
+    single[chain] = oneway
+    speed = None
+    if city.speed_kmh is not None:
+        # One of its speeds where a chain has no length.
+        speed = np.empty(count)
+        speed[chain] = city.speed_kmh
+        hours = np.bincount(chain, city.length_m / city.speed_kmh, count)
+        np.divide(length, hours, out=speed, where=hours > 0)
+    return replace(city, u=start, v=stop, length_m=length, oneway=single, speed_kmh=speed)
+
+
+def _inner_nodes(city: City, oneway: BoolArray) -> BoolArray:
+    both = np.concatenate([city.u, city.v])
+    inner = np.bincount(both, minlength=city.nodes) == 2
+    inner[city.u[city.u == city.v]] = False
+    # Of two pieces, none or both are one-way, and then one leads in and one out.
+    one_way_ends = np.bincount(both, np.tile(oneway, 2), city.nodes)
+    leaving = np.bincount(city.u, oneway, city.nodes)
+    return np.asarray(inner & ((one_way_ends == 0) | ((one_way_ends == 2) & (leaving == 1))))
+
+
+def _chains(node: IntArray, piece: IntArray, inner: BoolArray) -> tuple[IntArray, int]:
+    """The chain of each piece: pieces that meet at an inner node belong together."""
+    meeting = np.flatnonzero(inner[node])
+    pairs = piece[meeting[np.argsort(node[meeting], kind="stable")]].reshape(-1, 2)
+    count, label = scipy.sparse.csgraph.connected_components(
+        adjacency(pairs[:, 0], pairs[:, 1], len(piece) // 2), directed=False
+    )
+    return np.asarray(label, dtype=np.int64), int(count)

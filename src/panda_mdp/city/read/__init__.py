@@ -1,1 +1,0 @@
-"""Maps in: road networks from files, each format in its own module."""

@@ -1,1 +1,0 @@
-"""Cities out: the formats that `City.save` writes."""

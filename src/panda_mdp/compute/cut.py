@@ -1,0 +1,192 @@
+"""Where the rows of a table lie: groups of outputs times the records that each group holds.
+
+A node is a record in a group of outputs; whatever is no node is at the floor, which all records
+share. A dense table is the cut with one group that holds every record. Within a group nodes follow
+the domain's tiles; those of one group and one tile are a part, and loops over all pairs go from
+part to part of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.tiles import TilePairs
+
+if TYPE_CHECKING:
+    from panda_mdp.compute.numba.distance import Coordinates
+
+BLOCK = 8
+"""Nodes of a part that loops compare with a row at once before each of them is."""
+TURNS = 16
+Pairs = tuple[IntArray, IntArray, FloatArray]
+"""Pairs of parts and their distance at least."""
+
+
+class Blocks(NamedTuple):
+    """The parts cut further, as the compiled closure takes them."""
+
+    starts: IntArray
+    """Where the nodes of every part begin."""
+    blocks: IntArray
+    """Where the blocks of every part begin."""
+    places: Coordinates
+    """Of the nodes, and behind them of a node in the middle of every block."""
+    radius: FloatArray
+    """How far from that one the nodes of a block are, at most."""
+    slack: float
+    """What the triangle inequality may lose to rounding."""
+    turns: IntArray
+    """The parts so that each thread's share of them is spread over the domain."""
+
+
+class Rows(NamedTuple):
+    """A table on the nodes of a cut, as its scans take it."""
+
+    logs: FloatArray
+    weights: IntArray
+    high: FloatArray
+    """The highest logarithms of every part, (parts, width)."""
+    low: FloatArray
+    shrink: float
+    """By which distances are multiplied, so that they are none too large."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Groups of outputs and the nodes that each has."""
+
+    domain: Domain
+    columns: IntArray
+    """(groups, width) outputs; -1 where a group has fewer."""
+    groups: IntArray
+    """(groups + 1,): nodes of group g from groups[g] on."""
+    position: IntArray
+    """Of every node along the domain's tiles, ascending within a group."""
+    floor: npt.NDArray[Any]
+    """(m,): what entries that are no nodes are; whole numbers where the table has such."""
+
+    @classmethod
+    def whole(cls, domain: Domain, outputs: int) -> Cut:
+        """One group of all outputs that holds every record, over no floor."""
+        position = np.arange(domain.size)
+        groups = np.array([0, domain.size])
+        return cls(domain, np.arange(outputs)[None], groups, position, np.zeros(outputs))
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether this is one group that holds every record, over no floor."""
+        one = len(self.columns) == 1 and len(self.position) == self.domain.size
+        return one and not self.floor.any()
+
+    @cached_property
+    def group(self) -> IntArray:
+        """The group of every node."""
+        return np.repeat(np.arange(len(self.columns)), np.diff(self.groups))
+
+    @cached_property
+    def record(self) -> IntArray:
+        """The record of every node."""
+        return self.domain.tiles.order[self.position]
+
+    @cached_property
+    def exists(self) -> BoolArray:
+        """(groups, width): whether a column is an output."""
+        return self.columns >= 0
+
+    @cached_property
+    def floors(self) -> npt.NDArray[Any]:
+        """(groups, width); 1 in columns that do not exist, where every entry is 1 too."""
+        one = self.floor.dtype.type(1)
+        return np.where(self.exists, self.floor[np.maximum(self.columns, 0)], one)
+
+    @cached_property
+    def by_position(self) -> tuple[IntArray, IntArray]:
+        """The nodes of every position: offsets and nodes."""
+        count = np.bincount(self.position, minlength=self.domain.size)
+        return np.concatenate([[0], np.cumsum(count)]), np.argsort(self.position, kind="stable")
+
+    @cached_property
+    def tile(self) -> IntArray:
+        """The tile of every node."""
+        return np.searchsorted(self.domain.tiles.starts, self.position, side="right") - 1
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where the nodes of every part begin, and where the last ends."""
+        number = self.group * self.domain.tiles.count + self.tile
+        return np.append(np.flatnonzero(np.diff(number, prepend=-1)), len(number))
+
+    @cached_property
+    def runs(self) -> IntArray:
+        """Where the parts of every group begin, and where the last ends."""
+        return np.searchsorted(self.starts, self.groups)
+
+    @cached_property
+    def parts(self) -> IntArray:
+        """(groups, tiles): the part of a group and a tile, -1 where it has none."""
+        first = self.starts[:-1]
+        out = np.full((len(self.columns), self.domain.tiles.count), -1)
+        out[self.group[first], self.tile[first]] = np.arange(len(first))
+        return out
+
+    def pairs_of(self, tiles: TilePairs) -> TilePairs:
+        """Pairs of parts of one group whose tiles are paired."""
+        if self.dense:
+            return tiles
+        first, second, between = self._paired(tiles.first, tiles.second, tiles.between)
+        starts = np.searchsorted(first, np.arange(len(self.starts)))
+        return TilePairs(starts, second, between)
+
+    def later_pairs(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """Pairs of different parts of one group within a radius, each once, and their distance at
+        least; sorted by the first."""
+        for pairs in self.domain.tiles.later(radius):
+            yield self._paired(*pairs)
+
+    def _paired(
+        self, first: IntArray, second: IntArray, between: FloatArray
+    ) -> tuple[IntArray, IntArray, FloatArray]:
+        listed = []
+        for parts in self.parts:
+            a, b = parts[first], parts[second]
+            both = np.flatnonzero((a >= 0) & (b >= 0))
+            listed.append((a[both], b[both], between[both]))
+        one, other, apart = zip(*listed, strict=True)
+        return np.concatenate(one), np.concatenate(other), np.concatenate(apart)
+
+    @cached_property
+    def places(self) -> Coordinates:
+        """The metric as compiled loops take it, node by node."""
+        from panda_mdp.compute.numba.distance import coordinates
+
+        return coordinates(self.domain.metric, self.record)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The parts cut into blocks of a few nodes."""
+        from panda_mdp.compute.numba.distance import coordinates
+
+        starts, record, metric = self.starts, self.record, self.domain.metric
+        sizes = np.diff(starts)
+        blocks = np.concatenate([[0], np.cumsum(-(-sizes // BLOCK))])
+        home = np.repeat(np.arange(len(sizes)), np.diff(blocks))
+        begin = starts[home] + BLOCK * (np.arange(blocks[-1]) - blocks[home])
+        size = np.diff(np.append(begin, len(record)))
+        centres = record[begin + size // 2]
+        away = metric.pairs(np.repeat(centres, size), record)
+        return Blocks(
+            starts,
+            blocks,
+            coordinates(metric, np.concatenate([record, centres])),
+            np.maximum.reduceat(away, begin),
+            metric.triangle_slack,
+            np.argsort(np.arange(len(sizes)) % TURNS, kind="stable"),
+        )

@@ -1,0 +1,180 @@
+"""Iterations of the first-order method over triangles, compiled.
+
+A triangle holds a copy of its three rows, and for each output the copy lies in the cone
+
+    C = { a : |a - mean(a)| <= slope min(a) },
+
+which says that the gradient of what is linear between the three is at most kappa times its least
+value, slope = kappa side / sqrt(2). C is the intersection of three quadratic cones, one for each
+corner that may be the least. It does not change when corners are exchanged, so a projection keeps
+their order: it is the one on the cone of the least corner, or, where that would change the order,
+the one on the plane where the two least are equal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+F = np.float32
+ROOT = F(np.sqrt(0.5))
+CHUNK = 16
+
+
+def cone(slope):
+    """(axis of the least corner, axis of the others, tangent, growth, flatness) of a slope's cones.
+
+    With M = 1 - J / 3 - slope^2 e e' (J all ones, e the least corner) a lies in the cone where
+    a' M a <= 0. One eigenvalue is 1 (the difference of the other two), one `flatness`, 1 up to
+    2/3 slope^2, and one is negative: -tangent^2, with the axis as its vector. `growth` is how much
+    larger than two equal ones the third may be.
+    """
+    square = slope * slope
+    matrix = np.array([[2 / 3 - square, -np.sqrt(2) / 3], [-np.sqrt(2) / 3, 1 / 3]])
+    values, vectors = np.linalg.eigh(matrix)
+    axis = vectors[:, 0] * np.sign(vectors[0, 0])
+    tangent = np.sqrt(-values[0])
+    return np.array(
+        [axis[0], axis[1] / np.sqrt(2), tangent, 1 + slope * np.sqrt(1.5), values[1]],
+        dtype=np.float32,
+    )
+
+
+@njit(inline="always", error_model="numpy")
+def project(a, b, c, shape):
+    """The nearest point of the cone for a <= b <= c, on it for sure, nearest up to slope^4.
+
+    Off the axis lie p and q, and the nearest point has (p, w q) times a number there, w = h + (1 -
+    h) flatness where q itself shrinks by h. With the h of w = 1 this is the nearest point of the
+    ray of that direction.
+    """
+    along = shape[0] * a + shape[1] * (b + c)
+    p = ROOT * (F(2) * shape[1] * a - shape[0] * (b + c))
+    q = ROOT * (c - b)
+    tangent, flat = shape[2], shape[4]
+    square = tangent * tangent
+    level = flat * p * p + q * q
+    if along >= 0:
+        if level <= square * along * along:
+            return a, b, c
+    elif square * (p * p + flat * q * q) <= flat * along * along:
+        return F(0), F(0), F(0)
+    height = np.sqrt(level)
+    off = p * p + q * q
+    shrink = tangent * (along * height + tangent * off) / (level + square * off)
+    turned = (shrink + (F(1) - shrink) * flat) * q
+    level = flat * p * p + turned * turned
+    height = np.sqrt(level)
+    size = along * height * tangent + square * (p * p + turned * q)
+    size = max(F(0), size / (level + square * (p * p + turned * turned)))
+    far = size * height / tangent
+    p *= size
+    q = size * turned
+    pa = far * shape[0] + F(2) * ROOT * shape[1] * p
+    middle = far * shape[1] - ROOT * shape[0] * p
+    pb, pc = middle - ROOT * q, middle + ROOT * q
+    if pa <= pb:
+        return pa, pb, pc
+    low = F(0.5) * (a + b)
+    growth = shape[3]
+    if low <= c <= growth * low:
+        return low, low, c
+    low = max(F(0), (F(2) * low + growth * c) / (F(2) + growth * growth))
+    return low, low, growth * low
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def run(
+    steps, done, now, anchor, mid, cost, scale, corners, start, slot, shape, weight, row_pull,
+    row_step, moved,
+):  # fmt: skip
+    """`steps` reflected Halpern iterations from an anchor; `done` were made before.
+
+    The point is updated in place: x, the table over `scale`, mu, the prices of the row sums, and u,
+    the multipliers of triangles, (T, 3, outputs). `corners` (T, 3) are rows, `start` and `slot` the
+    slots 3 t + corner by row. A triangle's copy is scale x over the largest of its three scales.
+    `moved` (3,) receives the squared, step-weighted movement in the last iteration.
+    """
+    x, mu, u = now
+    x0, mu0, u0 = anchor
+    records, outputs = x.shape
+    triangles = len(corners)
+    chunks = (triangles + CHUNK - 1) // CHUNK
+    move_x, move_mu, move_u = np.zeros(records), np.zeros(records), np.zeros(chunks)
+    for step in range(steps):
+        keep = F((done + step + 1.0) / (done + step + 2.0))
+        pull = F(1) - keep
+        measure = step == steps - 1
+        for i in prange(records):
+            price = mu[i]
+            stiff = weight * F(start[i + 1] - start[i])
+            grad = np.empty(outputs, np.float32)
+            for y in range(outputs):
+                grad[y] = scale[i, y] * (cost[i, y] - price)
+            for k in range(start[i], start[i + 1]):
+                t, corner = slot[k] // 3, slot[k] % 3
+                for y in range(outputs):
+                    largest = max(
+                        scale[corners[t, 0], y], scale[corners[t, 1], y], scale[corners[t, 2], y]
+                    )
+                    grad[y] += scale[i, y] / largest * u[t, corner, y]
+            total = F(0)
+            square = F(0)
+            for y in range(outputs):
+                pulled = stiff + row_pull * scale[i, y]
+                mid[i, y] = F(2) * max(F(0), x[i, y] - grad[y] / pulled) - x[i, y]
+                total += scale[i, y] * mid[i, y]
+                change = mid[i, y] - x[i, y]
+                square += change * change * pulled
+                x[i, y] = keep * mid[i, y] + pull * x0[i, y]
+            if measure:
+                move_x[i] = 0.25 * square
+                move_mu[i] = row_step[i] * (F(1) - total) * (F(1) - total)
+            raised = price + row_step[i] * (F(1) - total)
+            mu[i] = keep * (F(2) * raised - price) + pull * mu0[i]
+        for chunk in prange(chunks):
+            square_u = 0.0
+            for t in range(chunk * CHUNK, min(triangles, (chunk + 1) * CHUNK)):
+                i, j, k = corners[t, 0], corners[t, 1], corners[t, 2]
+                for y in range(outputs):
+                    part = weight / max(scale[i, y], scale[j, y], scale[k, y])
+                    a = u[t, 0, y] + part * scale[i, y] * mid[i, y]
+                    b = u[t, 1, y] + part * scale[j, y] * mid[j, y]
+                    c = u[t, 2, y] + part * scale[k, y] * mid[k, y]
+                    # In ascending order, and back.
+                    if a <= b:
+                        if b <= c:
+                            pa, pb, pc = project(a, b, c, shape)
+                        elif a <= c:
+                            pa, pc, pb = project(a, c, b, shape)
+                        else:
+                            pc, pa, pb = project(c, a, b, shape)
+                    elif a <= c:
+                        pb, pa, pc = project(b, a, c, shape)
+                    elif b <= c:
+                        pb, pc, pa = project(b, c, a, shape)
+                    else:
+                        pc, pb, pa = project(c, b, a, shape)
+                    a -= pa
+                    b -= pb
+                    c -= pc
+                    if measure:
+                        square_u += (
+                            (a - u[t, 0, y]) ** 2 + (b - u[t, 1, y]) ** 2 + (c - u[t, 2, y]) ** 2
+                        )
+                    u[t, 0, y] = keep * (F(2) * a - u[t, 0, y]) + pull * u0[t, 0, y]
+                    u[t, 1, y] = keep * (F(2) * b - u[t, 1, y]) + pull * u0[t, 1, y]
+                    u[t, 2, y] = keep * (F(2) * c - u[t, 2, y]) + pull * u0[t, 2, y]
+            move_u[chunk] = square_u / weight
+    moved[0], moved[1], moved[2] = move_x.sum(), move_mu.sum(), move_u.sum()
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def raise_pairs(columns, ends, lent):
+    """Raise the lesser of each pair to `lent` (pairs,) of the other, in place, once."""
+    for y in prange(len(columns)):
+        z = columns[y]
+        for e in range(len(ends)):
+            i, j = ends[e, 0], ends[e, 1]
+            z[i] = max(z[i], lent[e] * z[j])
+            z[j] = max(z[j], lent[e] * z[i])

@@ -1,0 +1,395 @@
+"""Several reports of one person: of one place, along a way, of a home at night.
+
+Reports of a place are drawn anew each time or drawn once and repeated; an attacker may know how
+people move (a Markov model, forward-backward and Viterbi) and when they are at home.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.errors import MethodError
+from panda_mdp.meaning.attack import checked_prior, columns_of
+from panda_mdp.prior import Prior
+from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.table.mechanism import Table
+
+EXACT_OUTCOMES = 20_000
+"""Outcomes of several reports up to which all of them are summed over."""
+DRAWS = 2_000
+BLOCK = 200
+AWAY = 0.2
+"""How often a report at the hours of an anchor is of another place."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What the best attacker gains from `count` reports of one record."""
+
+    count: int
+    vulnerability: float
+    """How often the best guess of the record is right."""
+    error: float
+    """The best guess's expected distance from the record, in the domain's unit."""
+    vulnerability_se: float
+    error_se: float
+    """Standard errors; 0 where every outcome was summed over."""
+    exact: bool
+
+
+def repeated(
+    mechanism: Table,
+    count: int,
+    *,
+    memoised: bool = False,
+    prior: Prior | npt.ArrayLike | None = None,
+    draws: int = DRAWS,
+    exact: int = EXACT_OUTCOMES,
+    seed: int = 0,
+) -> Repeated:
+    """What somebody gains who sees `count` reports of the same record and knows that it is one.
+
+    Independent reports are exchangeable, so the attacker sees how often each output came: up to
+    `exact` such counts are all summed over. Beyond that, records and reports are drawn
+    with `seed` and the posterior of each draw is exact: its largest entry and its least expected
+    distance are averaged, with their standard errors. Memoised reports (one draw, repeated) tell no
+    more than one: the table itself.
+
+    Guarantee of the mechanism over count independent reports: count * epsilon; memoised: epsilon.
+
+    >>> from panda_mdp import Domain, Problem, exponential
+    >>> domain = Domain.from_vectors([[0.0], [1.0]])
+    >>> table = exponential(Problem(domain, [0, 1], domain.distances(), epsilon=2.0))
+    >>> [round(repeated(table, n).vulnerability, 3) for n in (1, 3, 9)]
+    [0.731, 0.822, 0.935]
+    """
+    for name, number, least in (("count", count, 1), ("draws", draws, 2)):
+        if not isinstance(number, int | np.integer) or number < least:
+            msg = f"{name} is {number!r}; give a whole number, at least {least}"
+            raise MethodError(msg)
+    problem = mechanism.problem
+    weights, _ = checked_prior(problem, prior)
+    matrix = mechanism.matrix
+    times = 1 if memoised else count
+    outcomes = math.comb(times + matrix.shape[1] - 1, times)
+    distance = problem.domain.distances()
+    if outcomes <= exact:
+        both = weights[:, None] * outcome_channel(matrix, times)
+        sums = both.max(axis=0).sum(), (distance @ both).min(axis=0).sum()
+        return Repeated(count, float(sums[0]), float(sums[1]), 0.0, 0.0, exact=True)
+    right, off = _drawn(weights, matrix, distance, times, draws, seed)
+    right_se, off_se = (float(v.std(ddof=1) / math.sqrt(len(v))) for v in (right, off))
+    return Repeated(count, float(right.mean()), float(off.mean()), right_se, off_se, exact=False)
+
+
+def blurred_distance(epsilon: float, reports: int = 1, guess: float = 0.75) -> float:
+    """The distance within which a guess between two records is right at most `guess` of the time
+    after so many independent reports, in the unit that epsilon is per: what an allowance of
+    reports * epsilon in a ledger means in metres. log(guess / (1 - guess)) / (reports epsilon).
+
+    >>> round(1000 * blurred_distance(5.0)), round(1000 * blurred_distance(5.0, reports=30))
+    (220, 7)
+    """
+    if not 0.5 < guess < 1 or not epsilon > 0 or not reports >= 1:
+        msg = (
+            f"guess is {guess!r}, epsilon {epsilon!r}, reports {reports!r}; a guess between two "
+            "lies between 0.5 and 1, epsilon is positive and there is at least 1 report"
+        )
+        raise MethodError(msg)
+    return math.log(guess / (1 - guess)) / (reports * epsilon)
+
+
+def outcome_channel(matrix: FloatArray, times: int) -> FloatArray:
+    """Probabilities of how often each output comes in `times` reports, (K, outcomes)."""
+    columns = []
+    with np.errstate(divide="ignore"):
+        logs = np.log(matrix)
+    for counts in _counts(times, matrix.shape[1]):
+        used = np.flatnonzero(counts)
+        ways = math.lgamma(times + 1) - sum(math.lgamma(counts[y] + 1) for y in used)
+        columns.append(np.exp(ways + logs[:, used] @ counts[used]))
+    return np.stack(columns, axis=1)
+
+
+def _counts(times: int, outputs: int) -> Iterator[IntArray]:
+    for drawn in itertools.combinations_with_replacement(range(outputs), times):
+        yield np.bincount(drawn, minlength=outputs)
+
+
+def _drawn(
+    prior: FloatArray, matrix: FloatArray, distance: FloatArray, times: int, draws: int, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    generator = np.random.default_rng(seed)
+    records = generator.choice(len(prior), size=draws, p=prior)
+    counts = generator.multinomial(times, matrix[records] / matrix[records].sum(1, keepdims=True))
+    with np.errstate(divide="ignore"):
+        logs = np.log(matrix)
+        start = np.log(prior)
+    right, off = np.empty(draws), np.empty(draws)
+    for first in range(0, draws, BLOCK):
+        some = counts[first : first + BLOCK]
+        with np.errstate(invalid="ignore"):
+            terms = np.where(some[:, None, :] > 0, some[:, None, :] * logs, 0.0).sum(axis=2)
+        belief = np.exp(start + terms - (start + terms).max(axis=1, keepdims=True))
+        belief /= belief.sum(axis=1, keepdims=True)
+        right[first : first + BLOCK] = belief.max(axis=1)
+        off[first : first + BLOCK] = (belief @ distance).min(axis=1)
+    return right, off
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """A Markov chain over records: where a trace starts, (K,), and where it goes, (K, K)."""
+
+    start: FloatArray
+    steps: FloatArray
+
+    def __post_init__(self) -> None:
+        start = np.asarray(self.start, dtype=np.float64)
+        steps = np.asarray(self.steps, dtype=np.float64)
+        size = start.size
+        if start.shape != (size,) or size == 0 or steps.shape != (size, size):
+            msg = (
+                f"start has shape {start.shape} and steps {steps.shape}; give one probability per "
+                "record, (K,), and one row of them per record, (K, K)"
+            )
+            raise MethodError(msg)
+        rows = np.vstack([start, steps])
+        if not ((rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
+            msg = "start and every row of steps must be probabilities: not negative, with sum 1"
+            raise MethodError(msg)
+        object.__setattr__(self, "start", frozen(start))
+        object.__setattr__(self, "steps", frozen(steps))
+
+    def __repr__(self) -> str:
+        return f"Movement({len(self.start)} records)"
+
+    @classmethod
+    def learn(
+        cls, traces: Iterable[npt.ArrayLike], size: int, *, smoothing: float = 0.05
+    ) -> Movement:
+        """The chain of some traces (records in time), what an attacker learns from past data.
+
+        Each row mixes the counts of the traces with a share `smoothing` of their visits (and of
+        the uniform distribution where a record has no successor), so no step is impossible.
+        """
+        if not 0 < smoothing <= 1:
+            msg = f"smoothing is {smoothing!r}; it is a share in (0, 1]"
+            raise MethodError(msg)
+        visits, first, moves = np.zeros(size), np.zeros(size), np.zeros((size, size))
+        for trace in traces:
+            records = check_indices(trace, size, "records")
+            if len(records):
+                first[records[0]] += 1
+                np.add.at(visits, records, 1.0)
+                np.add.at(moves, (records[:-1], records[1:]), 1.0)
+        if visits.sum() == 0:
+            msg = "there are no records in the traces; give at least one"
+            raise MethodError(msg)
+        common = 0.5 * visits / visits.sum() + 0.5 / size
+        seen = moves.sum(axis=1, keepdims=True)
+        learnt = np.where(seen > 0, moves / np.maximum(seen, 1), common)
+        steps = (1 - smoothing) * learnt + smoothing * common
+        start = (1 - smoothing) * first / first.sum() + smoothing * common
+        return cls(start / start.sum(), steps / steps.sum(axis=1, keepdims=True))
+
+
+def forward_backward(movement: Movement, table: Table, reports: npt.ArrayLike) -> FloatArray:
+    """p(record at t | all reports), (T, K), for reports as output indices into the domain.
+
+    The smoothing recursions of hidden Markov models (Rabiner 1989; for locations Shokri et al.,
+    S&P 2011), scaled at every step.
+    """
+    return smooth(movement, _likelihoods(table, reports))
+
+
+def smooth(movement: Movement, seen: FloatArray) -> FloatArray:
+    """The same from the likelihood of what was seen at t for every record, (T, K), whatever was
+    seen: a report, an exact place, or that there was none (a row of ones says nothing)."""
+    seen = _seen(movement, seen)
+    count, size = seen.shape
+    forward, backward = np.empty((count, size)), np.ones((count, size))
+    belief = movement.start
+    for t in range(count):
+        joint = belief * seen[t]
+        forward[t] = joint / _total(joint)
+        belief = forward[t] @ movement.steps
+    for t in range(count - 2, -1, -1):
+        ahead = movement.steps @ (seen[t + 1] * backward[t + 1])
+        backward[t] = ahead / ahead.sum()
+    both = forward * backward
+    return np.asarray(both / both.sum(axis=1, keepdims=True))
+
+
+def viterbi(movement: Movement, table: Table, reports: npt.ArrayLike) -> IntArray:
+    """The most likely trace given all reports, (T,)."""
+    return likeliest(movement, _likelihoods(table, reports))
+
+
+def likeliest(movement: Movement, seen: FloatArray) -> IntArray:
+    """The same from likelihoods, (T, K), as in `smooth`."""
+    seen = _seen(movement, seen)
+    with np.errstate(divide="ignore"):
+        logs = np.log(seen)
+        steps, best = np.log(movement.steps), np.log(movement.start) + logs[0]
+    back = np.zeros(seen.shape, dtype=np.int64)
+    for t in range(1, len(seen)):
+        through = best[:, None] + steps
+        back[t] = through.argmax(axis=0)
+        best = through.max(axis=0) + logs[t]
+    if not np.isfinite(best.max()):
+        _total(np.zeros(1))
+    path = [int(best.argmax())]
+    for t in range(len(seen) - 1, 0, -1):
+        path.append(int(back[t, path[-1]]))
+    return np.array(path[::-1], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """How well traces were followed, as means over all their steps."""
+
+    error: float
+    """Distance between the record and the best guess of its place (forward-backward)."""
+    right: float
+    """How often the likeliest record is the true one (forward-backward)."""
+    path_error: float
+    """Distance between the record and that of the most likely trace (Viterbi)."""
+    steps: int
+
+
+def track(
+    movement: Movement,
+    table: Table,
+    traces: Iterable[npt.ArrayLike],
+    *,
+    seed: int = 0,
+) -> Tracked:
+    """Follow traces through reports that are drawn from the table, one per step, with `seed`.
+
+    For study on public or made-up traces: the draws are predictable.
+    """
+    simulation = table.simulate(seed)
+    domain = table.problem.domain
+    off, right, path_off = [], [], []
+    for trace in traces:
+        records = check_indices(trace, domain.size, "records")
+        reports = np.array([simulation.sample(int(record)) for record in records])
+        belief = forward_backward(movement, table, reports)
+        guess = best_places(domain, belief)
+        path = viterbi(movement, table, reports)
+        off.append(domain.metric.pairs(guess, records))
+        path_off.append(domain.metric.pairs(path, records))
+        right.append(belief.argmax(axis=1) == records)
+    if not off:
+        msg = "there are no traces to follow; give at least one"
+        raise MethodError(msg)
+    errors = np.concatenate(off)
+    return Tracked(
+        float(errors.mean()),
+        float(np.concatenate(right).mean()),
+        float(np.concatenate(path_off).mean()),
+        len(errors),
+    )
+
+
+def best_places(domain: Domain, belief: FloatArray) -> IntArray:
+    """The record of least expected distance under each belief, (T,)."""
+    return np.asarray((belief @ domain.distances()).argmin(axis=1), dtype=np.int64)
+
+
+def _likelihoods(table: Table, reports: npt.ArrayLike) -> FloatArray:
+    """z(report | record) for every report, (T, K)."""
+    return np.asarray(table.matrix.T[columns_of(table.problem, reports)])
+
+
+def _seen(movement: Movement, seen: FloatArray) -> FloatArray:
+    """The likelihoods, where they are some for every record that moves."""
+    likely = np.asarray(seen, dtype=np.float64)
+    size = len(movement.start)
+    if likely.ndim != 2 or len(likely) == 0 or likely.shape[1] != size:
+        msg = (
+            f"the likelihoods have shape {likely.shape}; give one row of {size} per report, one "
+            "number for each record of the movement, and at least one report"
+        )
+        raise MethodError(msg)
+    if not (np.isfinite(likely) & (likely >= 0)).all():
+        msg = "likelihoods are finite and not negative"
+        raise MethodError(msg)
+    return likely
+
+
+def _total(joint: FloatArray) -> float:
+    total = float(joint.sum())
+    if total <= 0:
+        msg = "these reports are impossible under this table and movement; raise the smoothing"
+        raise MethodError(msg)
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Zone:
+    """What an attacker believes of an anchor place. For a real person this is as secret as it is.
+
+    `belief` is the posterior over the records, (K,); `share` of it lies within `radius` of `place`.
+    """
+
+    belief: FloatArray
+    place: int
+    radius: float
+    share: float
+
+    def __repr__(self) -> str:
+        return "Zone(<hidden>)"
+
+
+def locate_anchor(
+    table: Table,
+    reports: npt.ArrayLike,
+    *,
+    prior: Prior | npt.ArrayLike | None = None,
+    away: float = AWAY,
+    share: float = 0.9,
+) -> Zone:
+    """Where an anchor (home, work) lies, from reports at the hours that somebody is there.
+
+    Each report is of the anchor with probability 1 - `away`, else of a record drawn from the prior:
+
+        p(a | reports)  proportional to  p_a product over reports of
+                        ((1 - away) z(y|a) + away sum_x p_x z(y|x)).
+
+    Independent reports let it sharpen without end; a report that is memoised counts once, so hand
+    in distinct draws only. The zone is the disc around the best guess that holds `share` of belief.
+    """
+    if not (0 <= away < 1 and 0 < share <= 1):
+        msg = f"away is {away!r} and share {share!r}; give away in [0, 1) and share in (0, 1]"
+        raise MethodError(msg)
+    problem = table.problem
+    weights, _ = checked_prior(problem, prior)
+    named = columns_of(problem, reports)
+    matrix = table.matrix
+    likely = (1 - away) * matrix + away * (weights @ matrix)
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights) + np.log(likely)[:, named].sum(axis=1)
+    if not np.isfinite(logs.max()):
+        msg = "no record that the prior knows gives these reports; give the prior more support"
+        raise MethodError(msg)
+    belief = np.exp(logs - logs.max())
+    belief /= belief.sum()
+    return _zone(problem.domain, belief, share)
+
+
+def _zone(domain: Domain, belief: FloatArray, share: float) -> Zone:
+    place = int((belief @ domain.distances()).argmin())
+    distance = domain.distances([place], None)[0]
+    order = np.argsort(distance, kind="stable")
+    reached = np.cumsum(belief[order])
+    radius = float(distance[order][min(int(np.searchsorted(reached, share)), len(order) - 1)])
+    return Zone(belief, place, radius, float(belief[distance <= radius].sum()))

@@ -1,1 +1,0 @@
-"""The linear program by Benders decomposition."""

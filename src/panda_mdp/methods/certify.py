@@ -1,0 +1,510 @@
+"""The one loop around every solver: iterate, bound, repair, audit, keep the best, report, stop.
+
+A `Solver` knows one way to make tables and bounds of a problem; `certify` knows time, gap, the best
+table, its proof, interrupts and why it ended, and asks no solver what it is. What is kept is always
+a mechanism whose audit holds, and the bound is always a valid one: neither rests on how a solver
+ended.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.closure import FLOOR, Closure
+from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import MethodError, PrivacyError, SolverError
+from panda_mdp.methods.optimal.dual import proved
+from panda_mdp.privacy.repair import TIGHTENING, repair
+from panda_mdp.problem import Problem
+from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import release
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a solve stands."""
+
+    seconds: float
+    iterations: int
+    loss: float
+    """Of the best table so far whose audit holds; under a second objective, what is made least."""
+    lower_bound: float
+    edges: int
+    note: str = ""
+    """What takes its time apart from iterations, such as compiling for the first time."""
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between the best certified loss and the lower bound."""
+        return self.loss / self.lower_bound - 1 if self.lower_bound > 0 else math.inf
+
+
+Report = Callable[[Progress], None]
+
+
+def print_progress(step: Progress) -> None:
+    """One line on standard error: `optimal(problem, progress=print_progress)`."""
+    where = (
+        f"{step.iterations:6,} iterations  loss {step.loss:.6g}  "
+        f"at least {step.lower_bound:.6g}  gap {100 * step.gap:.2f} %"
+    )
+    sys.stderr.write(f"{step.seconds:6.1f} s  {step.note or where}\n")
+    sys.stderr.flush()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a solve ends: at a gap, after some seconds, after so many iterations."""
+
+    gap: float | None = 0.01
+    """Of the loss to its bound; None where none is asked for."""
+    time_limit: float | None = None
+    iterations: int = 100_000
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
+        if self.gap is not None and not (np.isfinite(self.gap) and self.gap > 0):
+            msg = f"gap is {self.gap!r}; it must be a positive number such as 0.01 for one per cent"
+            raise MethodError(msg)
+        if self.time_limit is not None and not self.time_limit > 0:
+            msg = f"time_limit is {self.time_limit!r}; it must be positive, in seconds, or None"
+            raise MethodError(msg)
+        if not (isinstance(self.iterations, int | np.integer) and self.iterations >= 1):
+            msg = f"iterations is {self.iterations!r}; it must be a whole number from 1"
+            raise MethodError(msg)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """When the loop looks and certifies. Work is counted, not time: the same problem ends with the
+    same table."""
+
+    step: int = 40
+    """Iterations between two looks at the clock."""
+    first_check: int = 120
+    growth: float = 1.4
+    """Most by which the iterations grow from one check to the next."""
+    later: float = 1.03
+    """A check is placed a little behind the expected end: one in vain costs more than a few
+    steps."""
+    patience: int = 8
+    """Checks without progress after which the solver is taken to have reached its precision."""
+    estimates_worth: float = 24.0
+    """Estimates that certifying takes about as long as, before it was timed."""
+    markup: float = 0.06
+    most_markup: float = 2.0
+    """The same in loss: by which share of the gap at the estimate the whole repair costs more, at
+    first and at most. Of a table far from its end it may cost anything, which says nothing of later
+    ones."""
+    certify_iterations: float = 960
+    """Iterations after which a table is certified on the way, and then whenever they have
+    doubled."""
+    negligible: float = 1e-7
+    """Of the loss that ignores the record: a difference below it."""
+
+
+class Solver(ABC):
+    """One way to make tables and bounds of a problem; what the loop asks of it."""
+
+    problem: Problem
+    method = "optimal"
+    backend = "cpu"
+    tuning = Tuning()
+    iterations = 0
+    edges = 0
+    """Pairs that are constrained."""
+    compiles = False
+    """Whether what runs for the first time is compiled meanwhile, in every process anew."""
+    settled = False
+    """Whether iterating alone moves nothing any more, until the program is extended."""
+    ended: Stopped | None = None
+    """Why it can go no further; None while it can."""
+    status = ""
+    """How that was put by a solver of others, such as HiGHS."""
+
+    @abstractmethod
+    def begin(self, standing: Standing) -> None:
+        """Build what is iterated on; raise the bound and offer tables that are at hand."""
+
+    @abstractmethod
+    def advance(self, target: int, standing: Standing) -> None:
+        """Iterate until `iterations` is `target`, or `standing.late()`."""
+
+    def bound(self) -> float:
+        """A rigorous bound below what is made least, from the present multipliers."""
+        return -math.inf
+
+    def proof(self) -> BoundProof | None:
+        """What `bound` rests on, in the form that a file holds; None where it cannot be had."""
+        return None
+
+    def other_proofs(self) -> Sequence[BoundProof | None]:
+        """Proofs of bounds that need no iteration, where there is none of the best bound."""
+        return ()
+
+    @abstractmethod
+    def candidate(self) -> Any:
+        """The present table, nearly private, in whatever form `certified` takes; None if none."""
+
+    def estimate(self, candidate: Any) -> float:
+        """About what `certified` would make of it, for far less work; -inf where only that
+        tells."""
+        return -math.inf
+
+    @abstractmethod
+    def certified(self, candidate: Any, standing: Standing) -> Mechanism:
+        """The candidate repaired over all pairs, quantised and audited on its integers."""
+
+    def value(self, mechanism: Mechanism) -> float:
+        """What is made least."""
+        return mechanism.loss
+
+    def allowed(self, gap: float, bound: float) -> float:
+        """How far above the bound a value may lie at a gap."""
+        return gap * bound
+
+    def extend(self, candidate: Any, standing: Standing) -> None:  # noqa: B027 - it need not
+        """Constrain what the candidate breaks, or change what is asked for, before it goes on."""
+
+    def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
+        """Other tables, where the solve has ended and the gap was not reached."""
+        yield from ()
+
+    def agree(self, decision: bool) -> bool:
+        """A decision by the clock, made the same for all processes that solve together."""
+        return decision
+
+    def note(self) -> str:
+        """What a report says in place of its numbers."""
+        return ""
+
+    def facts(self) -> dict[str, Any]:
+        """Details of the result."""
+        return {}
+
+
+class TableSolver(Solver):
+    """A solver whose candidates are arrays, K x m, nearly private and with rows near 1."""
+
+    tightening = TIGHTENING
+    """The closure runs at epsilon (1 - tightening); accurate tables need less of it."""
+
+    @cached_property
+    def closure(self) -> Closure:
+        """What closes tables over all pairs."""
+        return Closure(self.problem.domain)
+
+    def floor(self, candidate: FloatArray) -> FloatArray | float:
+        """What every entry is at least."""
+        return FLOOR
+
+    def certified(self, candidate: FloatArray, standing: Standing) -> Mechanism:
+        with standing.stage("repair"):
+            repaired = repair(
+                self.closure,
+                candidate,
+                self.problem.epsilon,
+                self.tightening,
+                self.floor(candidate),
+            )
+        with standing.stage("audit"):
+            return release(
+                self.problem, repaired.matrix, method=self.method, details=repaired.facts
+            )
+
+
+@dataclass
+class Standing:
+    """Where a solve stands, for its solver and, when it has ended, for its caller."""
+
+    solver: Solver
+    budget: Budget
+    progress: Report | None = None
+    best: Mechanism | None = None
+    value: float = math.inf
+    """Of the best table."""
+    bound: float = -math.inf
+    proof: BoundProof | None = None
+    stopped: Stopped = Stopped.INTERRUPTED
+    risen: float = 0.0
+    """By how much the bound rose at the last check."""
+    guess: float = math.inf
+    """What the last candidate was taken to be worth."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    trace: list[tuple[float, int, float, float]] = field(default_factory=list)
+    certify_seconds: float = 0.0
+    timed: bool = False
+    """Whether that is known: what runs for the first time may have been compiled meanwhile."""
+
+    def __post_init__(self) -> None:
+        self._began = self.budget.clock()
+        self._markup = 0.0
+        self._certified_iterations = math.inf
+        self._pending: Any = None
+
+    def run(self) -> Standing:
+        """Solve to the gap, or to a limit, or until interrupted."""
+        try:
+            self.stopped = self._loop()
+        except KeyboardInterrupt:
+            self.stopped = Stopped.INTERRUPTED
+        # A second interrupt while the last table is being certified ends it at once.
+        if self._pending is not None and not self._reached():
+            self._certify(self._pending)
+        if not self._reached():
+            with self.stage("other tables"):
+                for other in self.solver.fallbacks(self):
+                    self.offer(other)
+        if self._reached() and not self.stopped.by_request:
+            self.stopped = Stopped.GAP_REACHED
+        return self
+
+    def _loop(self) -> Stopped:
+        solver, gap = self.solver, self.budget.gap or 0.0
+        solver.begin(self)
+        if self.missing(self.value) <= 0:
+            return self._ended()
+        tuning = solver.tuning
+        self._markup, self._certified_iterations = tuning.markup, tuning.certify_iterations / 2
+        target, idle = tuning.first_check, 0
+        seen: list[tuple[int, float]] = []
+        while True:
+            value_before, bound_before = self.value, self.bound
+            with self.stage("solve"):
+                solver.advance(target, self)
+            with self.stage("bound"):
+                self.raise_bound(solver.bound(), solver)
+            with self.stage("repair"):
+                candidate = self._pending = solver.candidate()
+                first = self._estimate(candidate)
+            guess = self.guess = first + self._markup * max(0.0, first - self.bound)
+            late = self.late()
+            ended = solver.ended
+            if ended is None and solver.iterations >= self.budget.iterations:
+                ended = Stopped.ITERATIONS
+            seen.append((solver.iterations, guess / self.bound - 1 if self.bound > 0 else np.inf))
+            target, in_sight = next_check(seen, gap, tuning)
+            last = late or ended is not None or solver.settled
+            if self.missing(guess) <= 0 or last or (self._due(guess) and not in_sight):
+                value = self._certify(candidate, first)
+                if guess > self.bound:
+                    # Earlier looks were as wrong about what the whole repair costs.
+                    off = (value - self.bound) / (guess - self.bound)
+                    seen = [(count, off * gap) for count, gap in seen]
+                    target, _ = next_check(seen, gap, tuning)
+            self.report()
+            if self.missing(self.value) <= 0:
+                return self._ended()
+            if ended is not None:
+                return ended
+            if late:
+                return Stopped.TIME_LIMIT
+            self.risen = self.bound - bound_before
+            with self.stage("graph"):
+                solver.extend(candidate, self)
+            if solver.ended is not None:
+                return solver.ended
+            moved = self.value < value_before * (1 - 1e-6) or self.risen > 1e-6 * self.bound
+            idle = 0 if moved else idle + 1
+            if idle >= tuning.patience:
+                return Stopped.PRECISION_REACHED
+
+    def _estimate(self, candidate: Any) -> float:
+        """The value after a little of the repair, and from its time what a whole one takes."""
+        start = self.budget.clock()
+        value = self.solver.estimate(candidate)
+        if self.best is None:
+            self.timed = self.certify_seconds > 0 or not self.solver.compiles
+            spent = self.budget.clock() - start
+            self.certify_seconds = self.solver.tuning.estimates_worth * spent
+        return value
+
+    def _due(self, guess: float) -> bool:
+        """Whether it is time to certify on the way: it costs little, and much is to be had."""
+        cheap = self.solver.iterations >= 2 * self._certified_iterations
+        return cheap and guess < 0.98 * self.value
+
+    def _certify(self, candidate: Any, first: float = -math.inf) -> float:
+        """Certify a candidate, and keep it if it is the best so far; its value.
+
+        `first` is its estimate, where that is known.
+        """
+        if candidate is None:
+            return math.inf
+        start = self.budget.clock()
+        try:
+            mechanism = self.solver.certified(candidate, self)
+        except PrivacyError:
+            # Records too near for the integers, perhaps: what is at hand stays.
+            if self.best is None:
+                raise
+            self._pending = None
+            return math.inf
+        self._pending = None
+        value = self.offer(mechanism)
+        if first > self.bound:
+            beyond = (value - first) / (first - self.bound)
+            self._markup = min(max(0.0, beyond), self.solver.tuning.most_markup)
+        self._certified_iterations = self.solver.iterations
+        self.certify_seconds = self.budget.clock() - start
+        self.timed = True
+        return value
+
+    def offer(self, mechanism: Mechanism) -> float:
+        """Keep a mechanism if it is the best so far; its value."""
+        value = self.solver.value(mechanism)
+        if self.best is None or value < self.value:
+            self.best, self.value = mechanism, value
+        return value
+
+    def offer_start(self, make: Callable[[], Mechanism]) -> None:
+        """Keep a table that must be at hand when time is over; making it takes about as long as
+        certifying."""
+        start = self.budget.clock()
+        with self.stage("start"):
+            self.offer(make())
+        self.certify_seconds, self.timed = self.budget.clock() - start, True
+
+    def raise_bound(self, bound: float, solver: Solver | None = None) -> None:
+        """A bound, proved by the solver's present multipliers where it is given."""
+        if bound > self.bound:
+            self.bound, self.proof = bound, None if solver is None else solver.proof()
+
+    def missing(self, value: float) -> float:
+        """How far a value lies beyond what the gap allows, or beyond what is negligible."""
+        if self.budget.gap is None or not math.isfinite(self.bound):
+            return math.inf
+        allowed = self.solver.allowed(self.budget.gap, self.bound)
+        least = self.solver.tuning.negligible * float(self.solver.problem.mean_loss.min())
+        return value - self.bound - max(allowed, least)
+
+    def _reached(self) -> bool:
+        """Whether the certified gap is at most the one asked for."""
+        if self.budget.gap is None or not math.isfinite(self.bound):
+            return False
+        return self.value - self.bound <= self.solver.allowed(self.budget.gap, self.bound)
+
+    def _ended(self) -> Stopped:
+        return Stopped.GAP_REACHED if self._reached() else Stopped.NEGLIGIBLE
+
+    def left(self) -> float | None:
+        """Seconds until there is just time enough to certify what was reached; None: unlimited."""
+        if self.budget.time_limit is None:
+            return None
+        needed = 1.5 * self.certify_seconds + 0.02 if self.timed else 0.0
+        return self.budget.time_limit - self._spent() - needed
+
+    def late(self) -> bool:
+        """Whether it is time to end."""
+        left = self.left()
+        return left is not None and self.solver.agree(left < 0)
+
+    def report(self, note: str = "") -> None:
+        """Tell those who watch."""
+        solver = self.solver
+        now = (self._spent(), solver.iterations, self.value, self.bound)
+        if not note:
+            self.trace.append(now)
+        if self.progress is not None:
+            self.progress(Progress(*now, solver.edges, note or solver.note()))
+
+    def _spent(self) -> float:
+        return self.budget.clock() - self._began
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the time spent inside to a stage of the run, and to that alone."""
+        start, inner = self.budget.clock(), sum(self.seconds.values())
+        try:
+            yield
+        finally:
+            inner = sum(self.seconds.values()) - inner
+            spent = self.budget.clock() - start - inner
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+
+    @property
+    def certified(self) -> Mechanism:
+        """The best table; an error where there is none."""
+        if self.best is not None:
+            return self.best
+        if self.stopped is Stopped.INTERRUPTED:
+            raise KeyboardInterrupt
+        msg = (
+            f"{self.solver.method} ended without a table that could be certified "
+            f"({self.solver.status or self.stopped}); give it more time, or try another method"
+        )
+        raise SolverError(msg)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What is told about the run beside its table."""
+        return {
+            "stopped": self.stopped,
+            "iterations": self.solver.iterations,
+            "edges": self.solver.edges,
+            "backend": self.solver.backend,
+            "trace": tuple(self.trace),
+            **self.solver.facts(),
+        }
+
+    def mechanism(self) -> Mechanism:
+        """The best table with what is known about it."""
+        best, solver = self.certified, self.solver
+        bound: float | None = None
+        proof: BoundProof | None = None
+        if math.isfinite(self.bound):
+            proofs = solver.other_proofs() if self.proof is None else (self.proof,)
+            bound, proof = proved(self.bound, best.loss, self.budget.gap or PROOF_GAP, proofs)
+        return best.with_facts(
+            method=solver.method,
+            lower_bound=bound,
+            proof=proof,
+            stages=tuple(self.seconds.items()),
+            details={**best.details, **self.details},
+        )
+
+
+PROOF_GAP = 1e-6
+"""Where no gap is asked for: a hundredth of it is what a bound may give away for a proof."""
+
+
+def certify(solver: Solver, budget: Budget, progress: Report | None = None) -> Standing:
+    """Run a solver until the budget's gap is certified, or its time or iterations are over, or it
+    is interrupted; whatever ends it, the best certified table is at hand."""
+    return Standing(solver, budget, progress).run()
+
+
+def next_check(
+    seen: Sequence[tuple[int, float]], wanted: float, tuning: Tuning
+) -> tuple[int, bool]:
+    """At how many iterations to look again, and whether that should be the end.
+
+    The gap is taken to go on falling as a power of the iterations, as it did between the last two
+    checks; no check is put off beyond `growth` times the iterations so far, nor, where little is
+    missing, beyond (gap / wanted)^2 times them: a look costs less than going too far.
+    """
+    iterations, gap = seen[-1]
+    furthest = max(int(tuning.growth * iterations), iterations + tuning.step)
+    if len(seen) < 2:
+        return furthest, False
+    if 0 < wanted < gap:
+        close = tuning.later * iterations * min((gap / wanted) ** 2, tuning.growth)
+        furthest = min(furthest, max(int(close), iterations + tuning.step))
+    earlier, before = seen[-2]
+    if not (0 < wanted < gap < before < np.inf and earlier < iterations):
+        return furthest, False
+    power = np.log(before / gap) / np.log(iterations / earlier)
+    expected = tuning.later * iterations * np.exp(min(np.log(gap / wanted) / power, 50.0))
+    return int(min(furthest, max(expected, iterations + tuning.step))), bool(expected <= furthest)

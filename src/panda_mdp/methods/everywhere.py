@@ -1,0 +1,273 @@
+"""The best table that is private for every point of an area, with proof of both.
+
+**What is asked.** A prior w over vertices means people who are spread with the density
+sum_v w_v hat_v / |hat_v|, hat_v being 1 at v, 0 at all other vertices and linear between; a loss c
+over vertices is linear between them. A point p draws at vertex v with weight hat_v(p), so the
+expected loss over points is
+
+    sum_vy z_vy sum_u Q_vu c_uy,     Q_vu = integral of hat_v hat_u sum_x w_x hat_x / |hat_x|,
+
+exactly, and linear in the table: it is the loss of a table over the prior p_v = sum_u Q_vu and the
+loss (Q c)_vy / p_v. Over a triangle of area 1, products of three of its hats integrate to 1/10
+where they are one hat, 1/30 where two are, 1/60 where none are; |hat| is 2.
+
+**What cannot be beaten.** Let z be any mechanism with these outputs that is epsilon-mDP for all
+points of the area, and let zbar_v be its average over points spread by hat_v / |hat_v|. Hats are
+translates of each other, so zbar_v <= exp(epsilon |v - u|) zbar_u: the averages are a table of the
+vertices' own problem in the plane, where nothing is shorter than on the sphere. Their loss is that
+of z up to how z and the loss vary together within a hat: with cbar_v the average loss, and
+|z(p) - z(v)| <= z(v) (exp(epsilon r) - 1) at distance r <= s (1 - hat_v(p)) of v,
+
+    integral of hat_v z c / |hat_v|  >=  zbar_v (cbar_v - beta_v),
+    beta_v = (exp(epsilon s) - 1) exp(epsilon s / 2) (0.2 |c_v - cbar_v| + 0.05 sum over the six
+             neighbours u of |c_u - cbar_v|),
+
+of second order in epsilon s. Any lower bound of that problem is one of the problem of all points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import scipy
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.highs import require_numba
+from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.methods.certify import Budget, Report, Solver, Standing, Tuning, certify
+from panda_mdp.methods.optimal.backends import Machine
+from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.solve import solver_for
+from panda_mdp.methods.optimal.starts import one_row, warm_start
+from panda_mdp.outputs import Outputs
+from panda_mdp.privacy.quantise import quantise
+from panda_mdp.problem import Problem, quiet_scale
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.mesh import Mesh
+from panda_mdp.table.everywhere import EverywhereMechanism
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import LADDER, MAX_SHARE, floor_row
+
+ONE, TWO, THREE = 1 / 10, 1 / 30, 1 / 60
+HAT = 2.0
+
+
+def mesh_of(problem: Problem) -> Mesh:
+    """The mesh of a problem; `MethodError` where it has none, or people on its rim."""
+    mesh = problem.domain.mesh
+    if mesh is None:
+        msg = (
+            "every point of an area needs a mesh, and this domain has none; "
+            "make the domain by Domain.from_area(...)"
+        )
+        raise MethodError(msg)
+    rim = np.flatnonzero(~mesh.interior & (problem.prior > 0))
+    if len(rim):
+        msg = (
+            f"the prior of vertex {rim[0]} is {problem.prior[rim[0]]:.3g} and it lies on the "
+            "area's rim; people are where all six neighbours lie in the area: leave the prior "
+            "out, or make it 0 there"
+        )
+        raise MethodError(msg)
+    return mesh
+
+
+def spread(problem: Problem) -> Problem:
+    """The problem whose expected loss is the one over points that draw at random vertices."""
+    mesh = mesh_of(problem)
+    weight = mixing(mesh, problem)
+    prior = np.asarray(weight.sum(axis=1))
+    total = weight @ problem.loss
+    loss = np.divide(total, prior[:, None], out=np.zeros_like(total), where=prior[:, None] > 0)
+    return replace(problem, loss=loss, prior=prior / prior.sum())
+
+
+def mixing(mesh: Mesh, problem: Problem) -> scipy.sparse.csr_array:
+    """Q of the module's head, (K, K)."""
+    size, corners = problem.size, mesh.triangles
+    people = problem.prior[corners] / HAT
+    rows, columns, values = [], [], []
+    for v in range(3):
+        for u in range(3):
+            if u == v:
+                share = ONE * people[:, v] + TWO * (people.sum(axis=1) - people[:, v])
+            else:
+                third = 3 - u - v
+                share = TWO * (people[:, u] + people[:, v]) + THREE * people[:, third]
+            rows.append(corners[:, v])
+            columns.append(corners[:, u])
+            values.append(share)
+    parts = (np.concatenate(rows), np.concatenate(columns))
+    return scipy.sparse.csr_array((np.concatenate(values), parts), shape=(size, size))
+
+
+OWN, OTHER = 1 / 2, 1 / 12
+"""Integrals of hat_v times hat_v, and times the hat of a neighbour, over |hat_v|."""
+VARIATION = (0.2, 0.05)
+"""The same with another factor 1 - hat_v: 1/2 - 3/10 and 1/12 - 1/30."""
+INFLATED = 1 + 1e-12
+"""Above the rounding of the plane's coordinates and of the sums here."""
+
+
+def lower_problem(
+    problem: Problem, mesh: Mesh, variation: tuple[float, float] = VARIATION
+) -> Problem:
+    """The vertices' own problem in the plane, its losses lowered by beta."""
+    people = np.flatnonzero(problem.prior > 0)
+    with quiet_scale():
+        return Problem(
+            Domain.from_vectors(mesh.plane[people], unit="km"),
+            Outputs.labels(list(range(problem.outputs_count))),
+            lowered(problem, mesh, variation)[people],
+            problem.epsilon * INFLATED,
+            prior=problem.prior[people],
+        )
+
+
+def lowered(problem: Problem, mesh: Mesh, variation: tuple[float, float] = VARIATION) -> FloatArray:
+    """cbar - beta, at least 0, (K, m); 0 for vertices without six neighbours."""
+    whole = np.all(mesh.neighbours >= 0, axis=1)
+    loss = problem.loss
+    around = loss[np.where(whole[:, None], mesh.neighbours, 0)]
+    mean = OWN * loss + OTHER * around.sum(axis=1)
+    own, other = variation
+    off = own * np.abs(loss - mean) + other * np.abs(around - mean[:, None]).sum(axis=1)
+    nats = problem.epsilon * mesh.spacing
+    beta = np.expm1(nats) * np.exp(nats / 2) * off * INFLATED
+    return np.where(whole[:, None], np.maximum(mean / INFLATED - beta, 0.0), 0.0)
+
+
+def lower_bound(
+    problem: Problem, mesh: Mesh, budget: Budget, machine: Machine, progress: Report | None = None
+) -> float:
+    """A lower bound on the loss of every mechanism that is private at every point."""
+    if np.count_nonzero(problem.prior) < 2:
+        people = int(problem.prior.argmax())
+        return float(lowered(problem, mesh)[people].min())
+    solved = certify(solver_for(lower_problem(problem, mesh), machine), budget, progress)
+    return max(solved.bound, 0.0)
+
+
+MOST_NATS = 1.0
+"""Of epsilon times the spacing: beyond it a mesh hides more than it shows."""
+CHECKS = (800, 1_600, 3_200, 6_400)
+"""Iterations after which the table is repaired and looked at."""
+SHARE_OF_BOUND = 0.4
+"""Of a time limit: what the lower bound may take."""
+
+
+def optimal_everywhere(
+    problem: Problem,
+    gap: float = 0.01,
+    *,
+    backend: Machine = "auto",
+    time_limit: float | None = None,
+    progress: Report | None = None,
+) -> EverywhereMechanism:
+    """The table of least expected loss that is private for every point of an area.
+
+    For domains of `Domain.from_area`: not for the vertices of the mesh alone but for any two points
+    between them, and `sample_at(lat, lon)` draws at the point. Expected loss is the one over points
+    that are spread as the prior says (methods/everywhere.py). `backend` makes the lower
+    bound, which is that of all mechanisms that are private at every point; the table is made on
+    the CPU.
+
+    Guarantee: epsilon-mDP at every point by the audit of every triangle on the integers that are
+    drawn from; loss <= (1 + mechanism.gap) times the least that any such mechanism has
+    (docs/everywhere.md). A mesh too coarse for epsilon is refused.
+    """
+    budget = Budget(gap, time_limit)
+    require_numba("optimal_everywhere")
+    solver = Everywhere(problem, backend)
+    return cast("EverywhereMechanism", certify(solver, budget, progress).mechanism())
+
+
+class Everywhere(Solver):
+    """The first-order method over triangles, each held within a cone (mesh_repair.py)."""
+
+    method = "optimal, everywhere"
+    tuning = Tuning(first_check=CHECKS[0], negligible=0.0)
+
+    def __init__(self, problem: Problem, backend: Machine = "auto") -> None:
+        self.given, self.machine = problem, backend
+        self.mesh = mesh = mesh_of(problem)
+        nats = problem.epsilon * mesh.spacing
+        if nats > MOST_NATS:
+            msg = (
+                f"epsilon {problem.epsilon:g} per km times the spacing of {mesh.spacing:g} km "
+                f"is {nats:.3g}; at most {MOST_NATS:g} works: make the mesh with "
+                f"spacing={0.2 / problem.epsilon:.2g} or so"
+            )
+            raise MethodError(msg)
+        self.problem = spread(problem)
+        self.edges = 3 * len(mesh.triangles)
+
+    def begin(self, standing: Standing) -> None:
+        # Compiled loops, without which the package is imported all the same.
+        from panda_mdp.methods.mesh_repair import ConeSolver, MeshRepair
+
+        problem, budget = self.problem, standing.budget
+        limit = None if budget.time_limit is None else SHARE_OF_BOUND * budget.time_limit
+        with standing.stage("lower bound"):
+            share = Budget(budget.gap, limit)
+            standing.raise_bound(
+                lower_bound(self.given, self.mesh, share, self.machine, standing.progress)
+            )
+        self._repair = MeshRepair(problem, self.mesh, Closure(problem.domain))
+        start = warm_start(problem, constraint_graph(problem.domain, problem.epsilon))
+        cost, slope = problem.weighted_loss, self._repair.slope
+        self._iterates = ConeSolver(cost, self.mesh.triangles, slope, start)
+        self._before = np.inf
+
+    def advance(self, target: int, standing: Standing) -> None:
+        """To the next of its own checks."""
+        after = next(check for check in CHECKS if check > self.iterations)
+        while self._iterates.iterations < after and not standing.late():
+            self._iterates.advance(self.tuning.step)
+        self.iterations = self._iterates.iterations
+
+    def candidate(self) -> FloatArray:
+        return self._repair.run(self._iterates.matrix())
+
+    def certified(self, candidate: FloatArray, standing: Standing) -> Mechanism:
+        """Quantised above the lowest floor for which the audit of every point holds."""
+        with standing.stage("quantise and audit"):
+            lowest = floor_row(self.problem, candidate)
+            for k in range(-1, LADDER):
+                floor = lowest * (10.0**k if k >= 0 else 0.0)
+                share = float(floor.sum())
+                if share > MAX_SHARE:
+                    break
+                weights = quantise(candidate * (1 - share) + floor)
+                try:
+                    mechanism = EverywhereMechanism(self.problem, weights, self.method)
+                except PrivacyError as error:
+                    refused = error
+                else:
+                    return mechanism.with_details(uniform_share=share, **self._facts(mechanism))
+        msg = f"no floor makes the table private at every point; last: {refused}"
+        raise PrivacyError(msg)
+
+    def extend(self, candidate: FloatArray, standing: Standing) -> None:
+        """Nothing; ends where more iterations would move little."""
+        gap, value = standing.budget.gap or 0.0, standing.value
+        near = value <= (1 + gap / 2) * max(self._iterates.bound(), standing.bound)
+        stalled = value > self._before * (1 - gap / 4)
+        if near or stalled or self.iterations >= CHECKS[-1]:
+            self.ended = Stopped.PRECISION_REACHED
+        self._before = value
+
+    def fallbacks(self, standing: Standing) -> Any:
+        if standing.best is None:
+            yield self.certified(one_row(self.problem), standing)
+
+    def _facts(self, mechanism: EverywhereMechanism) -> dict[str, float]:
+        return {
+            "spacing_km": self.mesh.spacing,
+            "everywhere": mechanism.everywhere.epsilon,
+            "resolution_km": mechanism.everywhere.resolution_km,
+        }

@@ -1,1 +1,0 @@
-"""Tables that are private for every point of an area, and what the best of them can lose."""

@@ -1,0 +1,132 @@
+"""From an iterate on tiles to a sparse table that is private over all pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.floored import FlooredRows
+from panda_mdp.compute.backend import Backend
+from panda_mdp.compute.closure import NEAR_NATS, Closure
+from panda_mdp.errors import PrivacyError
+from panda_mdp.methods.certify import Standing
+from panda_mdp.methods.optimal.graph import Graph, broken_pairs
+from panda_mdp.privacy.quantise import quantise_floored
+from panda_mdp.privacy.repair import settled
+from panda_mdp.problem import Problem
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, judged
+
+FLOOR_COST = 1e-3
+"""Of the loss: what the floor may cost. The higher it is, the less is stored."""
+SLACK = 1e-3
+"""Share of epsilon that is left free, so that a compact file can round the table."""
+LEAST_MASS = 1e-4
+"""Of a row: what closing may put on a tile that does not see the record."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A table, and the closure over its nodes or blocks."""
+
+    closure: Any
+    z: Any
+
+
+class SparseFinish:
+    """Estimates, repairs and extends for one solver on tiles."""
+
+    audits_before = True
+    """Whether a table is audited before it is quantised too, and not only then."""
+    iterations = 960
+    """After which a table is certified on the way, and then whenever they have doubled."""
+    markup = 0.1
+    """By which share of the gap at an estimate the whole repair costs more, at first."""
+
+    def __init__(self, problem: Problem, backend: Backend, closure: Any) -> None:
+        self.problem, self.backend, self.closure = problem, backend, closure
+
+    def candidate(self, solver: Any) -> Candidate:
+        """The solver's table over a floor, rows summing to 1."""
+        raise NotImplementedError
+
+    def _floor(self, loss: float) -> FloatArray:
+        each = FLOOR_COST * loss / self.problem.outputs_count
+        return np.asarray(each / np.maximum(self.problem.mean_loss, each))
+
+    def loss(self, table: Candidate) -> float:
+        """The expected loss of a table."""
+        raise NotImplementedError
+
+    def estimate(self, table: Candidate) -> float:
+        """The loss after one round of near pairs."""
+        return self.loss(Candidate(table.closure, self._nearly(table)))
+
+    def _nearly(self, table: Candidate) -> Any:
+        """The table closed once over near pairs."""
+        within = self.problem.epsilon * (1 - SLACK)
+        return next(table.closure.rounds(table.z, within, NEAR_NATS))[0]
+
+    def certify(self, table: Candidate, standing: Standing) -> Mechanism:
+        """Close and scale until the audited rate is below epsilon, quantise and audit."""
+        answer = self._certified(table, self.audits_before, standing)
+        if not isinstance(answer, Mechanism) and not self.audits_before:
+            answer = self._certified(table, True, standing)
+        if not isinstance(answer, Mechanism):
+            msg = f"optimal gave a table that is not private: {answer.audit.shortfall}"
+            raise PrivacyError(msg)
+        return answer
+
+    def _certified(
+        self, table: Candidate, audits_before: bool, standing: Standing
+    ) -> Mechanism | NoGuarantee:
+        epsilon = self.problem.epsilon * (1 - SLACK)
+        done = settled(table.closure, table.z, epsilon, audits=audits_before)
+        rows = self._quantised(done.closure, done.z)
+        facts = {
+            "closure_rounds": done.rounds,
+            "common_share": done.common_share,
+            "stored": rows.stored,
+            "stored_share": rows.stored / (rows.shape[0] * rows.shape[1]),
+        }
+        with standing.stage("audit"):
+            return judged(self.problem, rows, "optimal", details=facts, backend=self.backend)
+
+    def _quantised(self, closure: Any, z: Any) -> FlooredRows:
+        return quantise_floored(closure.cut.floor, *closure.rows(z))
+
+    def missing(self, graph: Graph, table: Candidate, most: int) -> Graph:
+        """For every record the pairs outside the graph whose constraints the table breaks most."""
+        return broken_pairs(table.closure, graph, table.z, self.problem.epsilon, most)
+
+
+class HostFinish(SparseFinish):
+    """Compiled; remembers what the last estimate gave every node."""
+
+    def __init__(self, problem: Problem, backend: Backend) -> None:
+        super().__init__(problem, backend, Closure(problem.domain))
+
+    def candidate(self, solver: Any) -> Candidate:
+        sees, z, loss = solver.grouped()
+        columns, epsilon = solver.tiling.columns, self.problem.epsilon
+        return Candidate(*self.closure.cut_for(columns, sees, z, self._floor(loss), epsilon))
+
+    def loss(self, table: Candidate) -> float:
+        cut, z = table.closure.cut, table.z
+        columns = cut.columns[cut.group]
+        cost = self.problem.loss[cut.record[:, None], np.maximum(columns, 0)]
+        above = np.where(columns >= 0, (z - cut.floors[cut.group]) * cost, 0.0).sum(axis=1)
+        return float(self.problem.prior[cut.record] @ above + self.problem.mean_loss @ cut.floor)
+
+    def _nearly(self, table: Candidate) -> FloatArray:
+        z, cut = super()._nearly(table), table.closure.cut
+        self._mass = (z - cut.floors[cut.group]).sum(axis=1)
+        return np.asarray(z)
+
+    def raised(self, table: Candidate, sees: BoolArray) -> tuple[IntArray, IntArray]:
+        """Tiles and records outside `sees` that the last estimate, of this table, gave mass."""
+        cut = table.closure.cut
+        outside = ~sees[cut.group, cut.record] & (self._mass > LEAST_MASS)
+        return cut.group[outside], cut.record[outside]

@@ -1,0 +1,416 @@
+"""The privacy LP through HiGHS: as the paper has it, and small ones whatever their losses are.
+
+Solvers of LPs work to absolute tolerances, and losses may span twenty orders of magnitude. Three
+facts put all numbers of a small LP in range. Rows sum to 1, so only the excess e_xy = p_x (c_xy -
+min_y c_xy) over the cheapest output counts. A table of excess U is at hand, so an optimal one has
+
+    z_xy <= b_xy = min over x' of  exp(epsilon d(x, x')) min(1, U / e_x'y).
+
+In w = z / b the costs e b / U lie in [0, 1], and "z_i <= g z_j" reads w_i <= r w_j with r >= 1;
+where r is beyond `LARGEST_RATIO` it binds nothing that costs more than U / r and is left out. Each
+pass lowers U to the excess of the private table that it ends with, until bound and table meet.
+The bound is the multipliers' own (dual.py) over tables within the box b, which optimal ones are.
+HiGHS solves these as it comes with SciPy; nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import scipy
+
+from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.highs import (
+    ALGORITHMS,
+    Algorithm,
+    Answer,
+    Lp,
+    cost_scale,
+    multipliers,
+    privacy_rows,
+    require_numba,
+    sum_rows,
+)
+from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.methods.adjust import remap
+from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
+from panda_mdp.methods.closed_forms import loss_exponential
+from panda_mdp.methods.optimal.dual import (
+    boxed_bound,
+    centre_bound,
+    centre_proof,
+    dual_bound,
+    free_bound,
+    free_proof,
+    growth,
+    proof_of,
+)
+from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
+from panda_mdp.methods.optimal.starts import one_row
+from panda_mdp.problem import Problem
+from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import floor_row, normalise, release
+
+MOST_ROWS = 16_000
+"""Inequalities of an LP that is taken as small: half a second on one core."""
+MOST_RECORDS = 64
+SIMPLEX_ROWS = 2_000
+"""Up to here the simplex method is the faster one."""
+PASSES = 8
+LARGEST_RATIO = 1e9
+TOLERANCE = 1e-9
+LARGEST_EXPONENT = 200.0
+"""Pairs with epsilon d beyond it are left out, not shortened."""
+INFLATED = 1 + 1e-9
+"""By which U is overstated: above what rounding does to a loss."""
+
+
+def is_small(problem: Problem) -> bool:
+    """Whether the LP over all pairs is small enough to be solved as it is."""
+    size = problem.size
+    return size <= MOST_RECORDS and size * (size - 1) * problem.outputs_count <= MOST_ROWS
+
+
+class SmallLp(TableSolver):
+    """Passes of the LP in range, each with U lowered to what the best table attains."""
+
+    backend = "lp"
+    tuning = Tuning(negligible=0.0)
+    tightening = 2e-6
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.proofs: list[BoundProof | None] = []
+        # Pairs that others imply up to the gap come in where the first pass is not enough.
+        self._stretch = np.inf
+        self._passes = 0
+        self._answer: tuple[FloatArray, FloatArray, int] | None = None
+
+    def begin(self, standing: Standing) -> None:
+        problem = self.problem
+        self._free = free_bound(problem)
+        centres = [centre_bound(problem, x) for x in range(problem.size)]
+        standing.raise_bound(max(self._free, *centres))
+        best = int(np.argmax(centres))
+        self.proofs = [free_proof(problem), centre_proof(problem, best)]
+        with standing.stage("audit"):
+            standing.offer(release(problem, one_row(problem), method=self.method))
+
+    def advance(self, target: int, standing: Standing) -> None:
+        """One pass at the present U; the target is its own."""
+        self._stretch = 1 + (standing.budget.gap or 0.0) if self._passes == 0 else 1.0
+        self._passes += 1
+        self._before = standing.value - standing.bound
+        problem, left = self.problem, standing.left()
+        self._answer = None
+        if left is not None and left <= 0:
+            self.ended = Stopped.TIME_LIMIT
+            return
+        self._graph = pairs_beyond(problem, self._stretch)
+        self.edges = self._graph.count
+        excess = problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
+        room = standing.value * INFLATED - self._free
+        self._most = entry_bounds(problem, excess, room)
+        lp = BoxedLp(problem, self._graph, excess, room, self._most)
+        self._answer = lp.solve(left)
+        if self._answer is None:
+            self.ended = Stopped.TIME_LIMIT if standing.late() else Stopped.PRECISION_REACHED
+        else:
+            self.iterations += self._answer[2]
+
+    def bound(self) -> float:
+        if self._answer is None:
+            return -np.inf
+        _, multipliers, _ = self._answer
+        if np.isfinite(multipliers).all():
+            self.proofs.append(proof_of(self.problem, self._graph, multipliers))
+        return boxed_bound(self.problem, self._graph, multipliers, self._most * INFLATED)
+
+    def other_proofs(self) -> list[BoundProof | None]:
+        return self.proofs
+
+    def candidate(self) -> FloatArray | None:
+        return None if self._answer is None else self._answer[0]
+
+    def floor(self, candidate: FloatArray) -> FloatArray:
+        return floor_row(self.problem, normalise(candidate))
+
+    def extend(self, candidate: FloatArray, standing: Standing) -> None:
+        stalled = self._stretch == 1.0 and standing.value - standing.bound > 0.9 * self._before
+        if stalled or self._passes >= PASSES:
+            self.ended = Stopped.PRECISION_REACHED
+
+    def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
+        with contextlib.suppress(PrivacyError):
+            yield loss_exponential(self.problem)
+        yield remap(standing.certified)
+
+
+def pairs_beyond(problem: Problem, stretch: float) -> Graph:
+    """All pairs but those that a third record implies: d(i, k) + d(k, j) <= stretch d(i, j)."""
+    distance = problem.domain.distances()
+    size = len(distance)
+    implied = np.zeros((size, size), dtype=bool)
+    if stretch > 1:
+        for k in range(size):
+            detour = distance[:, k, None] + distance[k]
+            detour[k] = detour[:, k] = np.inf
+            implied |= detour <= stretch * distance
+    ends = np.argwhere(np.triu(~implied, 1))
+    length = problem.domain.metric.pairs(ends[:, 0], ends[:, 1])
+    short = problem.epsilon * length <= LARGEST_EXPONENT
+    return Graph(ends[short], length[short])
+
+
+def entry_bounds(problem: Problem, excess: FloatArray, room: float) -> FloatArray:
+    """b of the module's head: what the entries of a table of at most `room` excess can be."""
+    own = np.divide(room, excess, out=np.ones_like(excess), where=excess > room)
+    exponent = problem.epsilon * problem.domain.distances()
+    grown = np.exp(np.minimum(exponent * (1 + 1e-12), 700.0))
+    most = own.copy()
+    for j in range(len(own)):
+        np.minimum(most, grown[:, j, None] * own[j], out=most)
+    return most
+
+
+class BoxedLp:
+    """The LP in w = z / b, rows scaled by 1 / sqrt(r)."""
+
+    def __init__(
+        self, problem: Problem, graph: Graph, excess: FloatArray, room: float, most: FloatArray
+    ) -> None:
+        self.most, self.room = most, room
+        self.shape = size, outputs = most.shape
+        own = np.concatenate([graph.ends[:, 0], graph.ends[:, 1]])
+        other = np.concatenate([graph.ends[:, 1], graph.ends[:, 0]])
+        growths = np.tile(growth(problem, graph), 2)[:, None]
+        ratio = growths * most[other] / most[own]
+        self.binding = ratio <= LARGEST_RATIO
+        self.own = own
+        pair, column = np.nonzero(self.binding)
+        self.scale = 1 / np.sqrt(ratio[self.binding])
+        count = len(pair)
+        rows = np.arange(count)
+        self.inequalities = scipy.sparse.csr_array(
+            (
+                np.concatenate([self.scale, -1 / self.scale]),
+                (
+                    np.concatenate([rows, rows]),
+                    np.concatenate([own[pair] * outputs + column, other[pair] * outputs + column]),
+                ),
+            ),
+            shape=(count, size * outputs),
+        )
+        entries = np.arange(size * outputs)
+        self.sums = scipy.sparse.csr_array(
+            (most.ravel(), (entries // outputs, entries)), shape=(size, size * outputs)
+        )
+        self.cost = (excess / room * most).ravel()
+
+    def solve(self, time_limit: float | None) -> tuple[FloatArray, FloatArray, int] | None:
+        """A table (rows near 1), multipliers (2, E, m) and iterations; None where HiGHS fails."""
+        count = self.inequalities.shape[0]
+        attempts = [("highs-ds", True), ("highs-ipm", True), ("highs-ds", False)]
+        # SciPy's stubs know neither sparse rows nor a method that is a variable.
+        highs: Any = scipy.optimize.linprog
+        if count > SIMPLEX_ROWS:
+            attempts[:2] = attempts[1::-1]
+        for method, presolve in attempts:
+            answer: Any = highs(
+                self.cost,
+                A_ub=self.inequalities if count else None,
+                b_ub=np.zeros(count) if count else None,
+                A_eq=self.sums,
+                b_eq=np.ones(self.shape[0]),
+                method=method,
+                options={
+                    "presolve": presolve,
+                    "primal_feasibility_tolerance": TOLERANCE,
+                    "dual_feasibility_tolerance": TOLERANCE,
+                    **({} if time_limit is None else {"time_limit": time_limit}),
+                },
+            )
+            if answer.x is not None and np.isfinite(answer.x).all():
+                break
+        else:
+            return None
+        table = np.maximum(answer.x.reshape(self.shape), 0.0) * self.most
+        prices = np.zeros((len(self.own), self.shape[1]))
+        if count:
+            prices[self.binding] = np.maximum(-answer.ineqlin.marginals, 0.0) * self.scale
+        multipliers = self.room * prices / self.most[self.own]
+        return table, multipliers.reshape(2, -1, self.shape[1]), int(answer.nit)
+
+
+Pairs = Literal["graph", "all"]
+
+
+def solve_lp(
+    problem: Problem,
+    pairs: Pairs = "graph",
+    algorithm: Algorithm = "ipm",
+    *,
+    time_limit: float | None = None,
+    tolerance: float | None = None,
+) -> Mechanism:
+    """The table of least expected loss by HiGHS: the paper's LP, made exactly private.
+
+        min sum_x p_x c_xy z_xy   s.t.   sum_y z_xy = 1,  z_xy <= exp(epsilon d(x, x')) z_x'y
+
+    over all `pairs`, or over the sparse graph that `optimal` starts from. `algorithm` is "ipm"
+    (interior point without crossover), "simplex" or "pdlp"; `tolerance` is that of
+    feasibility and of the relative gap (HiGHS's own by default). The LP has K m columns and 2 m
+    rows a pair, so all pairs are for small domains.
+
+    Guarantee: epsilon-mDP over all pairs, by audit. HiGHS satisfies its rows up to a tolerance
+    only, so its table is closed over all pairs and audited like any other. `lower_bound` is
+    computed from HiGHS's prices in float64 with all rounding accounted for and holds whatever
+    HiGHS did; its own objective is in `details["highs_objective"]`, its verdict in
+    `details["highs_status"]`.
+
+    Where `time_limit` (seconds) is over, HiGHS is interrupted or it fails, the result is the best
+    of its last table, repaired, and of `loss_exponential`; `details["stopped"]` says so.
+
+    >>> from panda_mdp import Domain
+    >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
+    >>> problem = Problem(domain, [0, 1, 2], domain.distances(), epsilon=1.0)
+    >>> mechanism = solve_lp(problem, pairs="all", algorithm="simplex")
+    >>> mechanism.audit.holds, mechanism.gap < 1e-3
+    (True, True)
+    """
+    if pairs not in ("graph", "all"):
+        msg = f"pairs is {pairs!r}; it must be 'graph' or 'all'"
+        raise MethodError(msg)
+    if algorithm not in ALGORITHMS:
+        msg = f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}"
+        raise MethodError(msg)
+    if tolerance is not None and not tolerance > 0:
+        msg = f"tolerance is {tolerance!r}; it must be positive, or None for HiGHS's own"
+        raise MethodError(msg)
+    require_numba("the exact repair of HiGHS's table")
+    budget = Budget(gap=None, time_limit=time_limit)
+    return certify(HighsLp(problem, pairs, algorithm, tolerance), budget).mechanism()
+
+
+class OneLp(TableSolver):
+    """An LP handed to HiGHS once, or again at a looser tolerance where it fails."""
+
+    backend = "highs"
+    algorithm: Algorithm = "ipm"
+    tolerances: tuple[float | None, ...] = (None,)
+    solver: type[Lp] = Lp
+    answer: Answer | None = None
+    constant = 0.0
+    """What the variables have no part in, of the loss."""
+
+    @abstractmethod
+    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+        """Costs, divided by `cost_scale` of the losses, rows, and their lower and upper limits."""
+
+    def table(self, values: FloatArray) -> FloatArray:
+        """The table of some values of the variables."""
+        return values.reshape(self.problem.loss.shape)
+
+    def advance(self, target: int, standing: Standing) -> None:
+        """All that HiGHS does; the target is its own."""
+        with standing.stage("build"):
+            parts = self.parts()
+        for tolerance in self.tolerances:
+            left, self.ended = standing.left(), Stopped.TIME_LIMIT
+            if left is not None and left <= 0:
+                return
+            lp = self.solver(*parts, algorithm=self.algorithm, tolerance=tolerance)
+            self.answer, self.ended = lp.attempt(left)
+            self.iterations, self.status = self.answer.iterations, self.answer.status
+            if self.ended is not Stopped.FAILED:
+                return
+
+    def candidate(self) -> FloatArray | None:
+        if self.answer is None or self.answer.primal is None:
+            return None
+        return self.table(self.answer.primal)
+
+    def facts(self) -> dict[str, Any]:
+        objective = None if self.answer is None else self.answer.objective
+        if objective is not None:
+            objective = objective * cost_scale(self.problem.weighted_loss) + self.constant
+        return {
+            "algorithm": self.algorithm,
+            "highs_status": self.status or "not run",
+            "highs_objective": objective,
+        }
+
+
+class HighsLp(OneLp):
+    """The whole table; `loss_exponential` where HiGHS gives none in time."""
+
+    method = "optimal, HiGHS"
+    tightening = 5e-6
+
+    def __init__(
+        self,
+        problem: Problem,
+        pairs: Pairs,
+        algorithm: Algorithm,
+        tolerance: float | None = None,
+    ) -> None:
+        self.problem, self.pairs = problem, pairs
+        self.algorithm, self.tolerances = algorithm, (tolerance,)
+
+    def begin(self, standing: Standing) -> None:
+        standing.raise_bound(free_bound(self.problem))
+        if standing.budget.time_limit is not None:
+            # Something to return must be at hand when the time is over.
+            with contextlib.suppress(PrivacyError):
+                standing.offer_start(self._spare)
+        with standing.stage("graph"):
+            build = all_pairs if self.pairs == "all" else constraint_graph
+            self._graph = build(self.problem.domain, self.problem.epsilon)
+        self.edges = self._graph.count
+
+    def _spare(self) -> Mechanism:
+        return loss_exponential(self.problem).with_details(table="loss exponential")
+
+    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+        size, outputs = self.problem.loss.shape
+        exponent = self.problem.epsilon * self._graph.length
+        edges = privacy_rows(self._graph.ends, exponent, size, outputs)
+        return (
+            self.problem.weighted_loss.ravel() / cost_scale(self.problem.weighted_loss),
+            scipy.sparse.csr_array(scipy.sparse.vstack([sum_rows(size, outputs), edges])),
+            np.concatenate([np.ones(size), np.full(edges.shape[0], -np.inf)]),
+            np.concatenate([np.ones(size), np.zeros(edges.shape[0])]),
+        )
+
+    def bound(self) -> float:
+        prices = self._multipliers()
+        return -np.inf if prices is None else dual_bound(self.problem, self._graph, prices)
+
+    def proof(self) -> BoundProof | None:
+        prices = self._multipliers()
+        return None if prices is None else proof_of(self.problem, self._graph, prices)
+
+    def _multipliers(self) -> FloatArray | None:
+        if self.answer is None or self.answer.prices is None:
+            return None
+        problem = self.problem
+        prices = self.answer.prices[problem.size :] * cost_scale(problem.weighted_loss)
+        return multipliers(prices, problem.epsilon * self._graph.length, problem.outputs_count)
+
+    def other_proofs(self) -> Sequence[BoundProof | None]:
+        return (free_proof(self.problem),)
+
+    def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
+        # With a time limit it was there from the start.
+        if standing.stopped is not Stopped.SOLVED and standing.budget.time_limit is None:
+            with contextlib.suppress(PrivacyError):
+                yield self._spare()
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "pairs": self.pairs}

@@ -1,1 +1,0 @@
-"""What the phases cost: leakage, quantiles, coverage, budgets, certificates, violations."""

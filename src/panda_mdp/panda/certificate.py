@@ -1,0 +1,195 @@
+"""The guarantee of the composed mechanism under the standard definition: one user, one set.
+
+A user with record x releases the set A that x draws and a report from the row of x's nearest
+anchor s(x, A). For another record x' the same release has probability P_x'(A) z(y | s(x', A)): both
+surrogates lie in the SAME A. With L the cost of Phase I and a table that keeps the budgets b,
+
+    |log ratio| <= L(x, x') + b(s(x, A), s(x', A)),
+
+so the pair is safe for every A with b(s, s') <= eps d(x, x') - L(x, x'). The probability of the
+other sets is enumerated over the two surrogates' joint law, under x and under x', for all pairs of
+records. It must not exceed delta. The paper's margin takes the two surrogates as independent
+draws of two users (Proposition 4), which does not imply this; here it is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, frozen
+from panda_mdp.errors import MethodError
+from panda_mdp.panda.law import AnchorLaw
+from panda_mdp.panda.leakage import cost_table
+from panda_mdp.panda.selection import Account, check_delta
+from panda_mdp.space.metrics import BLOCK_ENTRIES
+
+TRIM = 1e-11
+"""Share of what is spent, and nats, by which budgets are lowered for the rounding of sums."""
+MOST_RECORDS = 9_000
+"""Pairwise tables of more records than this would not fit into a small machine's memory."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large the tables of an account over all pairs may become."""
+
+    records: int = MOST_RECORDS
+    """Records whose cost of Phase I is looked at pair by pair."""
+    candidates: int = 16_000
+    """Candidates that everybody selects alike: a table of budgets has 2 GB then."""
+    block_entries: int = BLOCK_ENTRIES
+    """Entries of a pairwise table that are in memory at a time, where not all need be."""
+    listed: int = 64
+    """Surrogates beyond a record's nearest candidates of this number count as unsafe."""
+
+
+LIMITS = Limits()
+
+
+def trim(left: FloatArray, whole: FloatArray) -> FloatArray:
+    """What may be spent where `left` remains of eps d, `whole`, in nats; not negative.
+
+    Less a trifle (1e-11 relative and absolute) that covers the rounding of distances, leakage and
+    margins, so that what is proved about budgets holds for the numbers in use.
+    """
+    return np.asarray(np.maximum(0.0, left - TRIM * (1.0 + 2 * whole - left)))
+
+
+def certified_budgets(
+    law: AnchorLaw,
+    epsilon: float,
+    delta: float,
+    delta_selection: float = 0.0,
+    limits: Limits = LIMITS,
+) -> FloatArray:
+    """Budgets between all candidates, (n, n) in nats, as large as the certificate allows (ours).
+
+    A pair of records x, x' with surrogates a, a' of one set is safe where
+    b(a, a') <= eps d(x, x') - L(x, x'). So b(a, a') is the least of those over the records that a
+    and a' stand in for, save surrogates that together are rarer than delta. Where every record has
+    its nearest candidate almost surely this is the least eps d(x, x') over the records behind a
+    and a'.
+    """
+    check_delta(delta)
+    anchors, domain = law.candidates, law.domain
+    most = limits.candidates if law.indifferent else limits.records
+    if len(anchors) > most:
+        alike = "" if law.indifferent else f" ({limits.candidates:,} selected alike by everybody)"
+        msg = (
+            f"budgets are kept for at most {most:,} candidates{alike}, not {len(anchors):,}: "
+            "name a public candidate set, or use BallAnchors"
+        )
+        raise MethodError(msg)
+    budgets = domain.distances(anchors, anchors)
+    np.fill_diagonal(budgets, 0.0)
+    if law.indifferent:
+        budgets *= epsilon
+    else:
+        cost = cost_table(law, law.rows(anchors), budgets, delta_selection)
+        budgets = np.maximum(0.0, epsilon * budgets - cost)
+    cap(law, epsilon, budgets, delta - delta_selection, delta_selection, limits)
+    step = max(1, limits.block_entries // len(anchors))
+    for begin in range(0, len(anchors), step):
+        part = slice(begin, begin + step)
+        budgets[part] = trim(budgets[part], epsilon * domain.distances(anchors[part], anchors))
+    np.fill_diagonal(budgets, 0.0)
+    return frozen(budgets)
+
+
+def pair_bound(
+    law: AnchorLaw, epsilon: float, budgets: FloatArray, cost: float, pair: tuple[int, int]
+) -> float:
+    """An upper bound on the violation probability of one pair, by enumerating its surrogates.
+
+    `cost` is Phase I's in nats. Exact where every table uses its budgets in full and every set
+    has the largest leakage; never below the truth.
+    """
+    from panda_mdp.panda.kernels import anchors
+
+    x, x2 = pair
+    room = epsilon * law.domain.distance(x, x2) * (1 - 1e-12) - cost * (1 + 1e-12)
+    if room < 0:
+        return 1.0
+    ranked = law.ranked(LIMITS.listed, np.array(pair))
+    args = (ranked, *law.coins(law.all_rows), budgets, law.place, room, 0.0)
+    return float(max(anchors.unsafe_mass(0, 1, x, *args), anchors.unsafe_mass(0, 1, x2, *args)))
+
+
+def cap(
+    law: AnchorLaw,
+    epsilon: float,
+    budgets: FloatArray,
+    delta: float,
+    delta_selection: float = 0.0,
+    limits: Limits = LIMITS,
+) -> None:
+    """Lower budgets between candidates, in place, until all pairs of records are safe.
+
+    `delta` is what surrogates may take of it, beside Phase I's `delta_selection`.
+    """
+    from panda_mdp.panda.kernels import anchors
+
+    ranked, near = law.ranked(limits.listed), law.coins(law.all_rows)
+    # The certificate counts as unsafe what is rarer than a millionth of delta.
+    kept, rare = delta * (1 - 1e-3), delta * 1e-6
+    for begin, room in _rooms(law, epsilon, delta_selection, limits):
+        anchors.cap_budgets(
+            begin, ranked, *near, law.place, room, budgets, kept, rare, ranked.shape[1] ** 2
+        )
+
+
+def certify(
+    law: AnchorLaw,
+    epsilon: float,
+    delta: float,
+    budgets: FloatArray,
+    delta_selection: float = 0.0,
+    limits: Limits = LIMITS,
+) -> Account:
+    """Bound the violation probability over all pairs of records.
+
+    `budgets` are between all candidates of the law, in their order; `delta_selection` is the part
+    of delta that Phase I's quantiles use, and counts in full.
+    """
+    from panda_mdp.panda.kernels import anchors
+
+    ranked, near = law.ranked(limits.listed), law.coins(law.all_rows)
+    violation, pair = 0.0, (0, 1)
+    for begin, room in _rooms(law, epsilon, delta_selection, limits):
+        worst, partner = anchors.unsafe_pairs(
+            begin, ranked, *near, budgets, law.place, room, delta * 1e-6
+        )
+        k = int(worst.argmax())
+        if worst[k] > violation:
+            violation, pair = float(worst[k]), (int(partner[k]), begin + k)
+    return Account(violation + delta_selection, pair)
+
+
+def _rooms(
+    law: AnchorLaw, epsilon: float, delta_selection: float, limits: Limits
+) -> Iterator[tuple[int, FloatArray]]:
+    """What Phase I leaves of eps d between records, (rows, K) at a time, and the first row.
+
+    Rounded against the claim; negative where Phase I costs more than eps d.
+    """
+    size = law.domain.size
+    everyone = np.arange(size)
+    if law.indifferent:
+        step = max(1, limits.block_entries // size)
+        for begin in range(0, size, step):
+            distance = law.domain.distances(everyone[begin : begin + step], everyone)
+            yield begin, epsilon * distance * (1 - 1e-12)
+        return
+    if size > limits.records:
+        msg = (
+            f"the cost of Phase I is looked at for all pairs of at most {limits.records:,} "
+            f"records, not {size:,}: use BallAnchors, or anchors that do not depend on the record "
+            "(rate 0)"
+        )
+        raise MethodError(msg)
+    distance = law.domain.distances()
+    cost = cost_table(law, law.all_rows, distance, delta_selection)
+    yield 0, epsilon * distance * (1 - 1e-12) - cost * (1 + 1e-12)

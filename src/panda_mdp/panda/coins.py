@@ -1,0 +1,506 @@
+"""Anchors by independent coins, the paper's Phase I (section 3.2), and both phases with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.errors import MethodError, SurrogateError
+from panda_mdp.panda.anpo import AnchorTable, solve_anchors, solver_of
+from panda_mdp.panda.candidates import MOST_LINKED, central, covering_radius, serving
+from panda_mdp.panda.certificate import certified_budgets, certify, pair_bound
+from panda_mdp.panda.law import AnchorLaw, log_ratio, numerators, surrogates
+from panda_mdp.panda.leakage import cost_table, leakage
+from panda_mdp.panda.margins import Feasibility, MarginPlan, feasibility
+from panda_mdp.panda.selection import (
+    DEFAULT_OPTIONS,
+    Account,
+    BudgetShares,
+    Enumeration,
+    PandaOptions,
+    Scheme,
+    Selection,
+    Start,
+    Violation,
+    budget_shares,
+    check_choice,
+    check_rules,
+    log_ratios,
+)
+from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.privacy.quantise import TOTAL, quantise
+from panda_mdp.privacy.sampler import BitSource
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain, check_indices
+
+Decay = Literal["power", "exponential", "logistic"]
+RADIUS_SHARE = 50
+"""The paper's radius is the domain's diameter over this."""
+ENUMERATED = 14
+"""Up to this many candidates all sets are visited."""
+RECORD_BLOCK = 1024
+"""Records whose candidates are ranked at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class BernoulliAnchors(Selection):
+    """Select each candidate a with probability w(x, a) = h(min(d(x, a), radius)), independently.
+
+    h is one of Table 1 of the paper, with alpha in (0, 1) and rate lambda:
+
+        exponential   alpha exp(-lambda d)          lambda per unit of distance
+        power         alpha / (1 + d^lambda)        d in the domain's unit, lambda a number
+        logistic      2 alpha / (1 + exp(lambda d)) lambda per unit of distance
+
+    `radius` (gamma) defaults to the domain's diameter over 50. Beyond it the probability is
+    h(radius) with `tail="clip"`, the paper's text, or the `tail` that is given, which makes a jump.
+    `candidates` is a public subset of the domain's records that may become anchors; by default all.
+    Probabilities are multiples of 2^-62, and draws, leakage and margins all use those.
+
+    alpha must be below 1 and the tail above 0: an outcome that is certain for one record and not
+    for another gives the record away (Proposition 2). The smallest and largest probabilities are
+    2^-62 and 1 - 2^-53.
+
+    >>> domain = Domain.from_vectors([[0.0], [1.0], [4.0]])
+    >>> law = BernoulliAnchors("exponential", alpha=0.9, rate=1.0, radius=2.0).on(domain)
+    >>> law.dense(np.arange(3)).round(3)
+    array([[0.9  , 0.331, 0.122],
+           [0.331, 0.9  , 0.122],
+           [0.122, 0.122, 0.9  ]])
+    >>> round(leakage(law, 0, 1), 3)
+    2.9
+    """
+
+    decay: Decay = "power"
+    alpha: float = 0.95
+    rate: float = 0.5
+    radius: float | None = None
+    tail: float | Literal["clip"] = "clip"
+    candidates: IntArray | None = None
+    neighbours: int = 20
+    """Gamma: how many records nearest to an anchor its estimated margin covers."""
+
+    def __post_init__(self) -> None:
+        check_choice("decay", self.decay, Decay)
+        radius, tail = self.radius, self.tail
+        check_rules(
+            self,
+            (
+                "alpha",
+                0 < self.alpha < 1,
+                "it must lie strictly between 0 and 1: an anchor that is selected for certain by "
+                "one record gives that record away (Proposition 2)",
+            ),
+            ("rate", 0 <= self.rate < np.inf, "it must be finite and not negative"),
+            (
+                "rate",
+                self.decay != "power" or self.rate > 0,
+                "d^0 is not continuous at 0; use a positive rate or another decay",
+            ),
+            ("radius", radius is None or 0 < radius < np.inf, "it is positive and finite, or None"),
+            (
+                "tail",
+                tail == "clip" or (isinstance(tail, float | int) and 0 < tail < 1),
+                "it must be 'clip' or a probability strictly between 0 and 1: an anchor that far "
+                "records never select gives near ones away",
+            ),
+            ("neighbours", self.neighbours >= 1, "the margin must cover at least the anchor"),
+        )
+        if self.candidates is not None:
+            chosen = np.asarray(self.candidates)
+            if chosen.ndim != 1 or len(chosen) == 0 or len(np.unique(chosen)) != len(chosen):
+                msg = "candidates must be a flat list of distinct records, at least one"
+                raise MethodError(msg)
+            object.__setattr__(self, "candidates", frozen(np.sort(chosen)))
+
+    @classmethod
+    def alike(
+        cls, domain: Domain, count: int, delta: float, problem: Problem | None = None
+    ) -> BernoulliAnchors:
+        """`count` public records that stand for the others, selected almost surely by everybody.
+
+        The set then tells nothing, and the nearest candidate is missing with at most delta / 4.
+        With all records this is the whole table for everybody. Where the `problem` is given,
+        candidates stand for records that are near them and that their rows serve well.
+        """
+        if not (isinstance(count, int | np.integer) and count <= domain.size):
+            msg = f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
+            raise MethodError(msg)
+        chosen = None
+        if count < domain.size and problem is not None and domain.size <= MOST_LINKED:
+            chosen = serving(problem, count)
+        elif count < domain.size:
+            chosen = central(domain, count)
+        reach = domain.diameter / 1_000
+        if chosen is not None:
+            reach = max(reach, 1.001 * covering_radius(domain, chosen))
+        return cls("exponential", 1 - delta / 4, 0.0, reach, candidates=chosen)
+
+    def __repr__(self) -> str:
+        parts = [repr(self.decay), f"alpha={self.alpha:.12g}", f"rate={self.rate:.6g}"]
+        if self.radius is not None:
+            parts.append(f"radius={self.radius:.6g}")
+        if self.tail != "clip":
+            parts.append(f"tail={self.tail:.6g}")
+        if self.candidates is not None:
+            parts.append(f"{len(self.candidates)} candidates")
+        if self.neighbours != 20:
+            parts.append(f"neighbours={self.neighbours}")
+        return f"BernoulliAnchors({', '.join(parts)})"
+
+    def h(self, distance: npt.ArrayLike) -> FloatArray:
+        """The decay of Table 1, before clipping and quantising."""
+        separation = np.asarray(distance, dtype=np.float64)
+        if self.decay == "exponential":
+            return np.asarray(self.alpha * np.exp(-self.rate * separation))
+        if self.decay == "power":
+            return np.asarray(self.alpha / (1.0 + separation**self.rate))
+        return np.asarray(2.0 * self.alpha * scipy.special.expit(-self.rate * separation))
+
+    def on(self, domain: Domain) -> AnchorLaw:
+        """The law of the coins on a domain: draws, likelihoods, surrogates."""
+        radius = domain.diameter / RADIUS_SHARE if self.radius is None else float(self.radius)
+        tail = float(self.h(radius)) if self.tail == "clip" else float(self.tail)
+        chosen = self.candidates
+        if chosen is not None:
+            chosen = check_indices(chosen, domain.size, "candidates", MethodError)
+        return AnchorLaw(domain, radius, self.h, tail, chosen)
+
+    def scheme(
+        self, problem: Problem, delta: float, options: PandaOptions = DEFAULT_OPTIONS
+    ) -> CoinScheme:
+        """Both phases of this selection on a problem."""
+        return CoinScheme(problem, self, delta, options)
+
+
+@dataclass(frozen=True, eq=False)
+class CoinScheme(Scheme):
+    """Anchors by independent coins, and a table that keeps the budgets between them.
+
+    The guarantee rests on the certificate alone: the budgets are fixed before anybody draws, every
+    table keeps them, and the certificate bounds how often the two surrogates of one set lie
+    farther from each other than a pair of records allows.
+    """
+
+    selection: BernoulliAnchors
+
+    @cached_property
+    def law(self) -> AnchorLaw:
+        """The law of the coins on the problem's domain."""
+        return self.selection.on(self.problem.domain)
+
+    @property
+    def neighbours(self) -> int:
+        """Gamma: the option where it is given, else the selection's."""
+        given = self.options.neighbours
+        return self.selection.neighbours if given is None else given
+
+    @cached_property
+    def conditions(self) -> Feasibility:
+        """What the paper's argument needs. Only the cost of Phase I is necessary for ours."""
+        share = self.options.delta_selection
+        epsilon, prior = self.problem.epsilon, self.problem.prior
+        return feasibility(self.law, epsilon, self.delta - share, prior, self.neighbours, share)
+
+    @property
+    def selection_epsilon(self) -> float:
+        return self.conditions.cost.rate
+
+    @property
+    def affordable(self) -> bool:
+        """Whether Phase I leaves something: where it does not, budgets mean nothing."""
+        return self.selection_epsilon <= self.problem.epsilon
+
+    @cached_property
+    def budgets(self) -> FloatArray:
+        """What rows of candidates may differ by, in nats, (n, n), whatever anybody uploads."""
+        if self.options.budgets == "margin":
+            return self.margins(self.law.candidates).budgets
+        share = self.options.delta_selection
+        return certified_budgets(self.law, self.problem.epsilon, self.delta, share)
+
+    def margins(self, anchors: IntArray) -> MarginPlan:
+        """The paper's margins and budgets between some anchors."""
+        return MarginPlan.over(
+            self.problem,
+            self.law,
+            anchors,
+            self.delta,
+            neighbours=self.neighbours,
+            delta_selection=self.options.delta_selection,
+        )
+
+    def budgets_of(self, anchors: IntArray) -> FloatArray:
+        """What rows of some anchors may differ by: for study the paper's, where Phase I alone
+        costs more than epsilon."""
+        if not self.affordable:
+            return self.margins(anchors).budgets
+        if len(anchors) == len(self.law.candidates):
+            return self.budgets
+        at = self.law.place[anchors]
+        return self.budgets[np.ix_(at, at)]
+
+    @cached_property
+    def account(self) -> Account:
+        if not self.affordable:
+            return Account(1.0, self.conditions.cost.pair, self.conditions.failure)
+        share = self.options.delta_selection
+        found = certify(self.law, self.problem.epsilon, self.delta, self.budgets, share)
+        if found.violation <= self.delta:
+            return found
+        x, x2 = found.pair
+        msg = (
+            f"for one anchor set the surrogates of records {x} and {x2} differ by more than the "
+            f"budget with probability {found.violation:.4g}, and delta is {self.delta:g}: the "
+            "margin of the paper, which compares two users' independent sets, does not protect "
+            "one user's neighbouring records. An alpha nearer to 1, a larger `neighbours`, or "
+            "BallAnchors does"
+        )
+        failure = SurrogateError(msg, value=found.violation, limit=self.delta, pair=found.pair)
+        return replace(found, failure=failure)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        coins = self.selection
+        return {
+            "kind": "coins",
+            "decay": coins.decay,
+            "alpha": coins.alpha,
+            "rate": coins.rate,
+            "radius": self.law.radius,
+            "tail": coins.tail,
+            "neighbours": int(coins.neighbours),
+            "delta_selection": self.options.delta_selection,
+        }
+
+    @property
+    def sections(self) -> dict[str, npt.NDArray[Any]]:
+        table = self.whole_table
+        weights = np.asarray(table.mechanism.weights)
+        return {"weights": weights, "candidates": table.anchors, "anchor_rows": table.row}
+
+    @property
+    def row_words(self) -> str:
+        return "the row of the nearest"
+
+    @property
+    def further(self) -> Guarantee:
+        """k reports cost at most L + k (eps d - L) <= k eps d, and the sets for which that fails
+        are the same."""
+        return Guarantee(self.problem.epsilon, 0.0, self.problem.domain.unit)
+
+    def solve(self, sets: tuple[IntArray, ...], start: Start | None) -> tuple[AnchorTable, ...]:
+        options = self.options
+        union = np.unique(np.concatenate(sets))
+        if options.pairs == "public":
+            union = self.law.candidates
+        budgets = self.budgets_of(union)
+        importance, losses = self.objective(union)
+        tables = []
+        for chosen in sets if options.pairs == "own" else (union,):
+            at = np.searchsorted(union, chosen if len(chosen) else union)
+            table = solve_anchors(
+                self.problem,
+                union[at],
+                budgets[np.ix_(at, at)],
+                importance[at],
+                losses=losses[at],
+                solver=solver_of(options.solver, options.gap, options.time_limit),
+                start=start,
+            )
+            tables.append(table)
+        if len(tables) == 1 and len(union) == len(self.law.candidates):
+            vars(self).setdefault("whole_table", tables[0])
+        return tuple(tables)
+
+    @cached_property
+    def whole_table(self) -> AnchorTable:
+        return self.solve((self.law.candidates,), None)[0]
+
+    def objective(self, anchors: IntArray) -> tuple[FloatArray, FloatArray]:
+        """AnPO's objective: weights and losses of anchors.
+
+        The prior and the anchor's own loss, as in the paper; or how often the anchor is a surrogate
+        and the mean loss of the records that it then stands for, sum_x p_x v(x, a) c_x over
+        sum_x p_x v(x, a): the expected loss over true records itself. Both are public.
+        """
+        problem = self.problem
+        if self.options.weights == "prior":
+            return np.asarray(problem.prior[anchors]), problem.loss[anchors]
+        rows = self.law.all_rows
+        near, v = rows.surrogates
+        shares = scipy.sparse.coo_array(
+            (v * problem.prior[rows.owner], (near, rows.owner)), shape=(problem.size, problem.size)
+        ).tocsr()[anchors]
+        weights: FloatArray = np.asarray(shares.sum(axis=1)).reshape(-1)
+        losses: FloatArray = np.asarray(shares @ problem.loss)
+        losses /= np.where(weights > 0, weights, 1.0)[:, None]
+        return weights, np.where(weights[:, None] > 0, losses, problem.loss[anchors])
+
+    @cached_property
+    def _blind(self) -> IntArray:
+        """The integer row of an empty set, (1, m): what is best without a record."""
+        row = np.zeros((1, self.problem.outputs_count))
+        row[0, self.problem.best_single_output] = 1.0
+        return quantise(row)
+
+    def rows(
+        self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None
+    ) -> tuple[IntArray, IntArray]:
+        """The row of the nearest own anchor. An empty set reports what is best without a record."""
+        if len(anchors) == 0:
+            count = self.problem.size if records is None else len(records)
+            return self._blind, np.zeros(count, dtype=np.int64)
+        nearest = surrogates(self.problem.domain, anchors, records)
+        used, row = np.unique(table.row[table.positions(anchors)][nearest], return_inverse=True)
+        return table.mechanism.weights[used], row.astype(np.int64)
+
+    @property
+    def report_rows(self) -> IntArray:
+        """The table's, and last the one of an empty set."""
+        return np.concatenate([np.asarray(self.whole_table.mechanism.weights), self._blind])
+
+    def draw_rows(self, records: IntArray, bits: BitSource) -> IntArray:
+        """Coins are flipped from the nearest candidate on, and no further than the first success:
+        what is beyond does not change the report, and the set itself is not released here."""
+        law, table = self.law, self.whole_table
+        rows = np.full(len(records), len(table.mechanism.weights), dtype=np.int64)
+        for begin in range(0, len(records), RECORD_BLOCK):
+            different, which = np.unique(records[begin : begin + RECORD_BLOCK], return_inverse=True)
+            ranked = law.ranked(len(law.candidates), different)
+            units = numerators(np.take_along_axis(law.dense(different), ranked, axis=1))
+            waiting = np.arange(len(which))
+            for rank in range(ranked.shape[1]):
+                if len(waiting) == 0:
+                    break
+                mine = which.reshape(-1)[waiting]
+                selected = bits.integers(len(waiting)) < units[mine, rank]
+                anchors = ranked[mine[selected], rank]
+                rows[begin + waiting[selected]] = table.row[table.positions(anchors)]
+                waiting = waiting[~selected]
+        return rows
+
+    @cached_property
+    def marginal(self) -> FloatArray:
+        """sum_a v(x, a) z_a, and what an empty set reports."""
+        problem, table = self.problem, self.whole_table
+        matrix, blind = table.mechanism.matrix, self._blind[0] / float(TOTAL)
+        out = np.empty((problem.size, problem.outputs_count))
+        for x in range(problem.size):
+            anchors, v = self.law.surrogate_law(x)
+            empty = max(0.0, 1.0 - float(v.sum()))
+            out[x] = v @ matrix[table.row[table.positions(anchors)]] + empty * blind
+        return frozen(out)
+
+    def shares(self, anchors: IntArray) -> BudgetShares:
+        distance = self.problem.domain.distances(anchors, anchors)
+        np.fill_diagonal(distance, 0.0)
+        share = self.options.delta_selection
+        cost = cost_table(self.law, self.law.rows(anchors), distance, share)
+        whole = self.problem.epsilon * distance
+        margin = np.maximum(0.0, whole - cost - self.budgets_of(anchors))
+        return budget_shares(whole, cost, margin)
+
+    def settled(
+        self, sets: tuple[IntArray, ...], tables: tuple[AnchorTable, ...]
+    ) -> AnchorTable | None:
+        """A public table, or one over all candidates, each in the sets of two users at least.
+
+        Whatever one user draws instead, the union, and with it the table, stays as it is.
+        """
+        if self.options.pairs == "public":
+            return tables[0]
+        counts = np.bincount(np.concatenate(sets), minlength=self.problem.size)
+        if len(tables) == 1 and counts[self.law.candidates].min() >= 2:
+            return tables[0]
+        return None
+
+    def losses(
+        self, table: AnchorTable | None, anchors: IntArray, record: int, others: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Whatever table AnPO gives for a fresh set keeps the budgets between its surrogates."""
+        if table is not None:
+            return super().losses(table, anchors, record, others)
+        leaks = self.law.log_likelihoods(anchors)
+        leaks = np.abs(leaks[record] - leaks[others])
+        everyone = np.concatenate([[record], others])
+        ends = anchors[surrogates(self.problem.domain, anchors, everyone)]
+        same = ends[1:] == ends[0]
+        if self.affordable:
+            at = self.law.place[ends]
+            between = self.budgets[at[0], at[1:]]
+        else:
+            between = np.where(same, 0.0, np.inf)
+        return leaks, leaks + between
+
+    def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
+        """All anchor sets of at most 14 candidates; else a bound by the surrogates of one set."""
+        x, x2 = int(pair[0]), int(pair[1])
+        distance = self.problem.domain.distance(x, x2)
+        candidates = self.law.candidates
+        if len(candidates) > ENUMERATED:
+            return self._bounded(x, x2)
+        w = self.law.dense(pair)[:, candidates]
+        sets = (np.arange(1 << len(candidates))[:, None] >> np.arange(len(candidates)) & 1) > 0
+        masses = np.where(sets, w[:, None], 1.0 - w[:, None]).prod(axis=2)
+        chosen, passed = log_ratio(w[0], w[1]), log_ratio(1.0 - w[0], 1.0 - w[1])
+        leaks = np.where(sets, chosen, passed).sum(axis=1)
+        orders = self.law.place[self.law.ranked(len(candidates), pair)]
+        a, b = (order[sets[:, order].argmax(axis=1)] for order in orders)
+        between = self._between(table)
+        high = np.maximum(leaks + between[a, b], between[b, a] - leaks)
+        low = high if table is not None else np.where(a == b, high, np.abs(leaks))
+        # An empty set has no surrogate: its loss is infinite.
+        empty = ~sets.any(axis=1)
+        low, high = np.where(empty, np.inf, low), np.where(empty, np.inf, high)
+        limit = self.problem.epsilon * distance
+        return Enumeration(low, high, masses, "all anchor sets").violation(
+            limit, distance, self.delta
+        )
+
+    def _bounded(self, x: int, x2: int) -> Violation:
+        upper, share = 1.0, self.options.delta_selection
+        if self.affordable:
+            cost = leakage(self.law, x, x2, share)
+            bound = pair_bound(self.law, self.problem.epsilon, self.budgets, cost, (x, x2))
+            upper = min(1.0, bound + share)
+        epsilon = self.problem.epsilon if upper <= self.delta else np.inf
+        return Violation(0.0, upper, epsilon, "surrogates of one set")
+
+    def _between(self, table: AnchorTable | None) -> FloatArray:
+        """max_y log z_a / z_b between all candidates, (n, n): of a table, or what any keeps."""
+        count = len(self.law.candidates)
+        if table is not None:
+            rows = table.weights(self.law.candidates)
+            return np.array([log_ratios(row, rows).max(axis=1) for row in rows])
+        if self.affordable:
+            return self.budgets
+        return np.where(np.eye(count, dtype=bool), 0.0, np.inf)
+
+    def paper_violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
+        """Two users, independent sets: surrogates (a, b) with v(x, a) v(x', b) (Proposition 4)."""
+        x, x2 = int(pair[0]), int(pair[1])
+        distance = self.problem.domain.distance(x, x2)
+        laws = np.zeros((2, len(self.law.candidates)))
+        for v, record in zip(laws, pair, strict=True):
+            anchors, chances = self.law.surrogate_law(int(record))
+            v[self.law.place[anchors]] = chances
+        between = self._between(table)
+        high = leakage(self.law, x, x2) + np.maximum(between, between.T)
+        exact = np.eye(len(between), dtype=bool) | (table is not None)
+        low = np.where(exact, high, 0.0)
+        masses = np.outer(laws[0], laws[1])
+        empty = 1.0 - float(laws[0].sum()) * float(laws[1].sum())
+        releases = Enumeration(
+            np.append(low.ravel(), np.inf),
+            np.append(high.ravel(), np.inf),
+            np.append(masses.ravel(), max(0.0, empty))[None],
+            "surrogate pairs",
+        )
+        return releases.violation(self.problem.epsilon * distance, distance, self.delta)

@@ -1,0 +1,212 @@
+"""Reads files of every kind; of PAnDA's it verifies all that their guarantee rests on.
+
+Balls: the law of centres is audited over all pairs at epsilon_1, the table at what is left, and the
+account of the ball's edge is computed for all pairs from the radius, the rows outside and the
+integers. Coins: the budgets are what the rows differ by, measured on the integers; Phase I's cost
+and the joint law of surrogates are computed for all pairs of records.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.compute.rate import LOG_ERROR
+from panda_mdp.errors import FileFormatError
+from panda_mdp.outputs import Outputs
+from panda_mdp.panda.anpo import AnchorTable
+from panda_mdp.panda.balls import BallAnchors
+from panda_mdp.panda.centres import BallLaw, centre_problem
+from panda_mdp.panda.coins import BernoulliAnchors
+from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.panda.selection import PandaOptions
+from panda_mdp.privacy.quantise import check_weights
+from panda_mdp.problem import Problem, quiet_scale
+from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.table import decode as tables
+from panda_mdp.table.container import Sections, check_object, real, unpack, whole
+from panda_mdp.table.decode import Expected, at_path, contradictions, look, restore_problem
+from panda_mdp.table.mechanism import Mechanism
+
+OUTSIDE = ("common", "nearest")
+BALL = ("kind", "delta", "epsilon", "table_epsilon", "radius", "outside")
+COIN_LAW = ("decay", "alpha", "rate", "radius", "tail", "neighbours")
+COINS = ("kind", "delta", "delta_selection", *COIN_LAW)
+"""What a file says of the selection."""
+LEAST_NATS = 1e-6
+"""Rows nearer than this count as so far from each other, which allows them less."""
+
+
+def load(
+    path: str | os.PathLike[str], *, expected: Expected | None = None
+) -> Mechanism | PandaTable:
+    """Read a table, check it, and audit its weights again over all pairs of records.
+
+    Gives a `Mechanism`, an `EverywhereMechanism` where the file has a mesh, or a `PandaTable`, with
+    the guarantee of both phases computed from their integers. Raises `FileFormatError` with the
+    reason where the file is damaged, truncated, foreign, of an unknown version, inconsistent, would
+    unpack to far more than it is, or does not keep its epsilon and delta; and `PrivacyError` where
+    it is not what was `expected`. `details["bound_source"]` says whether the file proves its lower
+    bound. There is no way to load without that: `inspect` looks into a file and returns what can be
+    neither sampled, saved nor served.
+    """
+    return at_path(path, lambda data: decode(data, expected))
+
+
+def decode(data: bytes, expected: Expected | None = None) -> Mechanism | PandaTable:
+    """The table of a file's bytes, verified as by `load`."""
+    if not look(data).phased:
+        return tables.decode(data, expected)
+    table = decode_panda(data)
+    if expected is not None:
+        expected.check(table.problem.domain, table.epsilon)
+    return table
+
+
+def decode_panda(data: bytes) -> PandaTable:
+    """The table of PAnDA of a file's bytes, verified as by `load`."""
+    with contradictions():
+        if not look(data).phased:
+            msg = "a plain table, which has no first phase: panda_mdp.load(path) reads it"
+            raise FileFormatError(msg)
+        header, sections = unpack(data)
+        problem = restore_problem(header, sections, len(data))
+        stated = header["selection"]
+        if not isinstance(stated, dict) or stated.get("kind") not in ("ball", "coins"):
+            msg = "a selection of another kind; this library knows ball and coins"
+            raise FileFormatError(msg)
+        build = _balls if stated["kind"] == "ball" else _coins
+        return build(problem, stated, sections)
+
+
+def _delta(stated: Mapping[str, Any]) -> float:
+    delta = real(stated["delta"], "delta")
+    if not 0 <= delta < 1:
+        msg = f"delta is {delta!r}, no probability below 1"
+        raise FileFormatError(msg)
+    return delta
+
+
+def _balls(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
+    domain, delta = problem.domain, _delta(check_object(stated, BALL, "selection"))
+    given = {
+        "centres": sections.take("centres", None),
+        "weights": sections.take("weights", problem.size, problem.outputs_count),
+    }
+    count = len(given["centres"])
+    given["centre_weights"] = sections.take("centre_weights", problem.size, count)
+    if stated["outside"] == "common":
+        given["outside_weights"] = sections.take("outside_weights", count, problem.outputs_count)
+    sections.finish()
+    epsilon_1 = real(stated["epsilon"], "the centre's epsilon")
+    left = real(stated["table_epsilon"], "table_epsilon")
+    radius = real(stated["radius"], "radius")
+    if stated["outside"] not in OUTSIDE or radius <= 0:
+        msg = f"balls of radius {radius!r} with rows {stated['outside']!r} outside are none"
+        raise FileFormatError(msg)
+    centres = check_indices(given["centres"], domain.size, "centres")
+    if len(np.unique(centres)) < len(centres):
+        msg = "a centre is named twice; the file is damaged"
+        raise FileFormatError(msg)
+    centring = centre_problem(domain, centres, epsilon_1)
+    # Audited over all pairs here, and so are the rows below.
+    law = BallLaw(Mechanism(centring, given["centre_weights"], "centres"), radius)
+    selection = BallAnchors(
+        epsilon_1,
+        None if stated["outside"] == "common" else delta,
+        centres,
+        stated["outside"],
+    )
+    scheme = selection.scheme(problem, delta)
+    rows = Mechanism(problem.with_epsilon(left), given["weights"], "PAnDA")
+    known: dict[str, Any] = {"law": law, "mechanism": rows}
+    if stated["outside"] == "common":
+        outside = given["outside_weights"]
+        check_weights(outside, (len(centres), problem.outputs_count))
+        # Beyond what the rows of records reach, accounts of large domains would not cover it.
+        low, high = given["weights"].min(axis=0), given["weights"].max(axis=0)
+        if (outside < low - problem.outputs_count).any() or (
+            outside > high + problem.outputs_count
+        ).any():
+            msg = "a row outside a ball is no mean of the records' rows"
+            raise FileFormatError(msg)
+        if any((outside[some] != outside[some[0]]).any() for some in law.groups):
+            msg = "two centres have the same ball and different rows outside"
+            raise FileFormatError(msg)
+        known["outside_rows"] = frozen(outside)
+    # What a scheme computes when it is asked; here the file's, verified by its account.
+    return PandaTable(scheme.holding(**known))
+
+
+def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
+    domain, delta = problem.domain, _delta(check_object(stated, COINS, "selection"))
+    given = {
+        "candidates": sections.take("candidates", None),
+        "weights": sections.take("weights", None, problem.outputs_count),
+    }
+    given["anchor_rows"] = sections.take("anchor_rows", len(given["candidates"]))
+    sections.finish()
+    candidates = check_indices(given["candidates"], domain.size, "candidates")
+    row = check_indices(given["anchor_rows"], len(given["weights"]), "anchor_rows")
+    if (np.diff(candidates) <= 0).any():
+        msg = "the candidates do not ascend; the file is damaged"
+        raise FileFormatError(msg)
+    tail = stated["tail"]
+    selection = BernoulliAnchors(
+        stated["decay"],
+        real(stated["alpha"], "alpha"),
+        real(stated["rate"], "rate"),
+        real(stated["radius"], "radius"),
+        tail if tail == "clip" else real(tail, "tail"),
+        None if len(candidates) == domain.size else candidates,
+        whole(stated["neighbours"], "neighbours", 1),
+    )
+    options = PandaOptions(delta_selection=real(stated["delta_selection"], "delta_selection"))
+    scheme = selection.scheme(problem, delta, options)
+    mechanism, nats = _anchor_mechanism(given["weights"])
+    # Rows may differ by what they differ by: the certificate decides whether that is little enough.
+    table = AnchorTable(frozen(candidates), frozen(row), mechanism)
+    return PandaTable(scheme.holding(budgets=nats[np.ix_(row, row)], whole_table=table))
+
+
+def _anchor_mechanism(weights: IntArray) -> tuple[Mechanism, FloatArray]:
+    """Rows of anchors as a mechanism over the metric that they themselves span, and that in nats.
+
+    max_y |log z_a(y) / z_a'(y)| is a metric; the least distance makes it one for equal rows.
+    """
+    count, outputs = weights.shape
+    check_weights(weights, (count, outputs))
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights.astype(np.float64))
+    used = (weights > 0).any(axis=0)
+    if (weights[:, used] == 0).any():
+        msg = "an output is impossible for one anchor and possible for another"
+        raise FileFormatError(msg)
+    logs = logs[:, used]
+    nats = np.empty((count, count))
+    for k in range(count):
+        nats[k] = np.abs(logs - logs[k]).max(axis=1) + LOG_ERROR
+    nats = np.maximum(nats, nats.T)
+    np.fill_diagonal(nats, 0.0)
+    size = max(count, 2)
+    metric = np.full((size, size), LEAST_NATS)
+    metric[:count, :count] = np.maximum(nats * (1 + 1e-9), LEAST_NATS)
+    np.fill_diagonal(metric, 0.0)
+    rows = weights if count == size else np.repeat(weights, 2, axis=0)
+    with quiet_scale():
+        spanned = Problem(
+            Domain.from_matrix(metric, unit="nats"),
+            Outputs.labels(range(outputs)),
+            np.zeros((size, outputs)),
+            1.0 + 1e-6,
+        )
+    return Mechanism(spanned, rows, "PAnDA"), nats
+
+
+# A pickle can be edited: what comes out of one is verified as a file is.
+copyreg.pickle(PandaTable, lambda table: (decode_panda, (table.encode(),)))

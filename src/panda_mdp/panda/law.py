@@ -1,0 +1,286 @@
+"""The law of coins on a domain: who selects which anchor with what probability.
+
+Anchors are chosen independently. A candidate nearer than the radius has a probability of its own,
+every other candidate has the tail's, so a record's whole row is a short list and one number.
+All distances here come from one function, so that the probabilities that are drawn are the ones
+that leakage and margins are computed from, to the last bit.
+
+The nearest anchor of the set that was drawn stands in for the record, its surrogate. v(x, a) is the
+probability that it is a, ties going to the lowest index (Proposition 4): a is selected and no
+candidate that comes before it is,
+
+    v(x, a) = w(x, a) prod_{u before a} (1 - w(x, u)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.errors import MethodError
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import BitSource
+from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.metrics import BLOCK_ENTRIES
+
+LIKELY, RARE = 64, 1e-18
+"""Candidates that are looked at first for a sum over surrogates, and what may be left out of it."""
+
+
+def quantise_probability(values: FloatArray) -> FloatArray:
+    """Probabilities rounded to multiples of 2^-62, strictly between 0 and 1.
+
+    What would round to 0 or 1 becomes the nearest multiple inside: an outcome that is impossible
+    for one record and possible for another would give the record away (Proposition 2). Float64
+    holds every result exactly: above 2^-10 a float is such a multiple already, below it the
+    multiple has fewer than 53 bits. So float formulas see the numbers that are drawn.
+    """
+    units = np.clip(np.rint(np.asarray(values) * float(TOTAL)), 1.0, float(TOTAL) * (1 - 2.0**-53))
+    return np.asarray(units / float(TOTAL))
+
+
+def numerators(probabilities: FloatArray) -> IntArray:
+    """The integers p of quantised probabilities p / 2^62."""
+    return (np.asarray(probabilities) * float(TOTAL)).astype(np.int64)
+
+
+def flip(probabilities: FloatArray, bits: BitSource) -> BoolArray:
+    """One coin for each quantised probability, exactly: 62 random bits below its numerator."""
+    return np.asarray(bits.integers(len(probabilities)) < numerators(probabilities))
+
+
+def log_ratio(p: FloatArray, q: FloatArray) -> FloatArray:
+    """log p / q elementwise for positive p, q, accurate where they are near each other."""
+    up = p >= q
+    size = np.log1p(np.where(up, p - q, q - p) / np.where(up, q, p))
+    return np.where(up, size, -size)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Candidates nearer than the radius, for some records, in compressed rows.
+
+    Row i covers `anchor[start[i]:start[i + 1]]`, ascending; `probability` is the chance that
+    record `records[i]` selects that anchor. Candidates that are not listed have the tail's.
+    """
+
+    records: IntArray
+    start: IntArray
+    anchor: IntArray
+    distance: FloatArray
+    probability: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def row(self, i: int) -> tuple[IntArray, FloatArray]:
+        """Anchors and probabilities of row i."""
+        part = slice(int(self.start[i]), int(self.start[i + 1]))
+        return self.anchor[part], self.probability[part]
+
+    @property
+    def owner(self) -> IntArray:
+        """The row of each entry."""
+        return np.repeat(np.arange(len(self.records)), np.diff(self.start))
+
+    def sums(self, terms: FloatArray) -> FloatArray:
+        """The sum over each row of one number for every entry."""
+        out = np.zeros(len(self))
+        np.add.at(out, self.owner, terms)
+        return out
+
+    @cached_property
+    def missed(self) -> FloatArray:
+        """q of each row: the chance that no candidate within the radius is selected."""
+        return frozen(np.exp(self.sums(np.log1p(-self.probability))))
+
+    @cached_property
+    def surrogates(self) -> tuple[IntArray, FloatArray]:
+        """Anchors of every row from the nearest on, and v of each, laid out as the rows are."""
+        order = np.lexsort((self.anchor, self.distance, self.owner))
+        w = self.probability[order]
+        out = np.empty(len(w))
+        for begin, end in zip(self.start[:-1], self.start[1:], strict=True):
+            out[begin:end] = nearest_law(w[begin:end])
+        return self.anchor[order], out
+
+
+class AnchorLaw:
+    """Independent selection on a domain: near probabilities by distance, one tail probability."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        radius: float,
+        near: Callable[[FloatArray], FloatArray],
+        tail: float,
+        candidates: IntArray | None,
+    ) -> None:
+        self.domain = domain
+        self.radius = radius
+        self.tail = float(quantise_probability(np.array([tail]))[0])
+        self._near = near
+        self.candidates: IntArray = frozen(
+            np.arange(domain.size) if candidates is None else candidates
+        )
+        place = np.full(domain.size, -1, dtype=np.int64)
+        place[self.candidates] = np.arange(len(self.candidates))
+        self.place: IntArray = frozen(place)
+        """The position of each record among the candidates; -1 for others."""
+
+    @property
+    def is_candidate(self) -> BoolArray:
+        """Which records may become anchors."""
+        return np.asarray(self.place >= 0)
+
+    def rows(self, records: IntArray) -> Rows:
+        """The rows of some records."""
+        owners, anchors = self._close(records)
+        keep = self.is_candidate[anchors]
+        owners, anchors = owners[keep], anchors[keep]
+        distance = self.domain.metric.pairs(records[owners], anchors)
+        keep = distance < self.radius
+        owners, anchors, distance = owners[keep], anchors[keep], distance[keep]
+        counts = np.bincount(owners, minlength=len(records))
+        start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        values = quantise_probability(self._near(distance))
+        return Rows(frozen(records), start, frozen(anchors), frozen(distance), frozen(values))
+
+    @cached_property
+    def all_rows(self) -> Rows:
+        """The rows of all records."""
+        return self.rows(np.arange(self.domain.size))
+
+    @cached_property
+    def indifferent(self) -> bool:
+        """Whether everybody selects alike, whatever the record: the set then tells nothing."""
+        return bool((self.all_rows.probability == self.tail).all())
+
+    def dense(self, records: IntArray) -> FloatArray:
+        """w(x, a) for some records and all records a of the domain; 0 where a is no candidate."""
+        rows = self.rows(records)
+        table = np.where(self.is_candidate, self.tail, 0.0)[None, :].repeat(len(records), axis=0)
+        table[rows.owner, rows.anchor] = rows.probability
+        return table
+
+    def coins(self, rows: Rows) -> tuple[IntArray, IntArray, FloatArray, float]:
+        """Rows as compiled loops take them: starts, anchors, probabilities, the tail's."""
+        return rows.start, rows.anchor, rows.probability, self.tail
+
+    def draw(self, record: int, bits: BitSource) -> IntArray:
+        """An anchor set for a record, exactly, by a coin for every candidate.
+
+        Indices into the domain, ascending, possibly empty. As many random bits for every record.
+        """
+        chances = self.dense(np.array([record]))[0]
+        return self.candidates[flip(chances[self.candidates], bits)]
+
+    def check(self, anchors: npt.ArrayLike) -> IntArray:
+        """An anchor set as distinct candidates, ascending."""
+        chosen = np.unique(check_indices(anchors, self.domain.size, "anchors", MethodError))
+        foreign = np.flatnonzero(self.place[chosen] < 0)
+        if len(foreign):
+            msg = f"anchor {chosen[foreign[0]]} is not among the candidates; no record selects it"
+            raise MethodError(msg)
+        return chosen
+
+    def log_likelihoods(self, anchors: IntArray) -> FloatArray:
+        """log P_x(A) of every record, less the log-likelihood of A when every candidate has the
+        tail's probability: differences between records are l(x, x'; A)."""
+        rows = self.all_rows
+        w, tail = rows.probability, np.full(len(rows.probability), self.tail)
+        inside = np.isin(rows.anchor, anchors)
+        return rows.sums(
+            log_ratio(np.where(inside, w, 1.0 - w), np.where(inside, tail, 1.0 - tail))
+        )
+
+    def expected_size(self, prior: FloatArray) -> float:
+        """Anchors of a user, on average under a prior."""
+        near = self.all_rows.sums(self.all_rows.probability - self.tail)
+        return float(prior @ near) + self.tail * len(self.candidates)
+
+    def ranked(self, count: int, records: IntArray | None = None) -> IntArray:
+        """The `count` nearest candidates of records (all by default) in the order of surrogates."""
+        candidates = self.candidates
+        count = min(count, len(candidates))
+        chosen = np.arange(self.domain.size) if records is None else records
+        out = np.empty((len(chosen), count), dtype=np.int64)
+        step = max(1, BLOCK_ENTRIES // len(candidates))
+        for begin in range(0, len(chosen), step):
+            part = chosen[begin : begin + step]
+            distance = _distances(self.domain, part, candidates)
+            out[begin : begin + step] = candidates[_least(distance, count)]
+        return out
+
+    def surrogate_law(self, x: int) -> tuple[IntArray, FloatArray]:
+        """Candidates from the nearest of x on and v(x, .) of each; all of them, save a rest that
+        is together rarer than `RARE`. Sums to 1 less the probability of an empty set."""
+        record = np.array([x])
+        w = self.dense(record)[0]
+        anchors = self.ranked(LIKELY, record)[0]
+        if np.prod(1.0 - w[anchors]) > RARE:
+            anchors = self.ranked(len(self.candidates), record)[0]
+        return anchors, nearest_law(w[anchors])
+
+    def _close(self, records: IntArray) -> tuple[IntArray, IntArray]:
+        """Pairs (position in `records`, record) that include all within the radius, sorted."""
+        metric = self.domain.metric
+        tree = metric.tree
+        if tree is not None:
+            reach = metric.embedded_radius(self.radius)
+            lists = tree.query_ball_point(metric.embedding[records], reach, return_sorted=True)
+            parts = [np.asarray(near, dtype=np.int64) for near in lists]
+            counts = np.array([len(part) for part in parts], dtype=np.int64)
+            return np.repeat(np.arange(len(records)), counts), np.concatenate(parts)
+        step = max(1, BLOCK_ENTRIES // self.domain.size)
+        hits: list[tuple[IntArray, IntArray]] = []
+        everyone = np.arange(self.domain.size)
+        for begin in range(0, len(records), step):
+            block = metric.block(records[begin : begin + step], everyone)
+            i, j = np.nonzero(block <= self.radius * (1 + 1e-9))
+            hits.append((i + begin, j))
+        return np.concatenate([i for i, _ in hits]), np.concatenate([j for _, j in hits])
+
+
+def nearest_law(probabilities: FloatArray) -> FloatArray:
+    """v for candidates in the order of surrogates: w_k prod_{i < k} (1 - w_i)."""
+    none_before = np.concatenate([[1.0], np.cumprod(1.0 - probabilities)[:-1]])
+    return np.asarray(probabilities * none_before)
+
+
+def surrogates(domain: Domain, anchors: IntArray, records: IntArray | None = None) -> IntArray:
+    """The position in `anchors` (ascending) of the nearest anchor of each record.
+
+    Distances come from the function that the law of v uses, so ties fall the same way.
+    """
+    chosen = np.arange(domain.size) if records is None else records
+    out = np.empty(len(chosen), dtype=np.int64)
+    step = max(1, BLOCK_ENTRIES // len(anchors))
+    for begin in range(0, len(chosen), step):
+        part = chosen[begin : begin + step]
+        out[begin : begin + step] = _distances(domain, part, anchors).argmin(axis=1)
+    return out
+
+
+def _distances(domain: Domain, records: IntArray, anchors: IntArray) -> FloatArray:
+    """Distances (records, anchors) by the function for pairs."""
+    pairs = domain.metric.pairs(np.repeat(records, len(anchors)), np.tile(anchors, len(records)))
+    return pairs.reshape(len(records), -1)
+
+
+def _least(distance: FloatArray, count: int) -> IntArray:
+    """Positions of the least entries of every row, ascending, ties by position."""
+    if count < distance.shape[1]:
+        some = np.sort(np.argpartition(distance, count - 1, axis=1)[:, :count], axis=1)
+        near = np.take_along_axis(distance, some, axis=1)
+        alone = (distance <= near.max(axis=1, keepdims=True)).sum(axis=1) == count
+        if alone.all():
+            order = np.argsort(near, axis=1, kind="stable")
+            return np.asarray(np.take_along_axis(some, order, axis=1))
+    # Of entries that are equal at the cut, the first stay.
+    return np.asarray(np.argsort(distance, axis=1, kind="stable")[:, :count])

@@ -1,0 +1,181 @@
+"""What the choice of anchors tells about the record: Proposition 1, summed over all records.
+
+For independent selection with probabilities w (record x) and w' (record x') the log-likelihood
+ratio of an anchor set A is
+
+    l(x, x'; A) = sum_{a in A} log w_a / w'_a  +  sum_{a not in A} log (1 - w_a) / (1 - w'_a).
+
+Its supremum over A takes the larger of the two terms for every candidate, and the leakage is the
+larger of the suprema for (x, x') and (x', x). Only candidates within the radius of x or of x' have
+w != w'. For records at least two radii apart no candidate is near both, and the supremum splits
+into one sum per record. All values are in nats; eps_bar is leakage over distance.
+
+With delta_1 > 0, which the paper names as future work (section 6), the cost of Phase I between x
+and x' is the smallest t such that, whichever of the two records is the true one,
+
+    Pr[ |l(x, x'; A)| > t ] <= delta_1,
+
+the probability being over the set A that the true record draws. l is a sum of independent terms
+with two values each, so its law for one pair is built term by term, values rounded up to a grid
+once they are many, which moves the quantile up by at most `candidates` x step, never down. Over all
+pairs Chernoff's bound is used, min over s of (log E exp(s l) + log(2 / delta_1)) / s, and never
+more than the supremum. Both are upper bounds on the quantile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.panda.law import AnchorLaw, Rows, log_ratio
+from panda_mdp.space.checks import TRIANGLE_TOLERANCE
+
+SPLIT_SLACK = 1 + 4 * TRIANGLE_TOLERANCE
+"""The triangle inequality holds up to a tolerance, so a little more than two radii."""
+GRID = 1 << 14
+"""Values of a log-likelihood ratio that are told apart."""
+POWERS = np.geomspace(0.25, 2.0**13, 24)
+"""Values of s that Chernoff's bound is tried at."""
+ROUNDING = 1e-12
+"""Covers the relative rounding error of sums of at most a million positive terms."""
+
+
+def favour(w: FloatArray, other: FloatArray) -> FloatArray:
+    """max(log w / w', log (1 - w) / (1 - w')) elementwise, accurate where w is near w'."""
+    # One of w / w' and (1 - w) / (1 - w') is at least 1, so the larger term is not negative.
+    up = w > other
+    return np.log1p(np.where(up, w - other, other - w) / np.where(up, other, 1.0 - other))
+
+
+def leakage(law: AnchorLaw, x: int, x2: int, delta: float = 0.0) -> float:
+    """sup over anchor sets of |log P_x(A) / P_x2(A)|, in nats (Proposition 1).
+
+    With delta > 0 an upper bound on the two-sided (1 - delta)-quantile for both hypotheses: exact
+    up to rounding for at most 14 candidates near either record, else at most
+    (candidates x range / 16384) above; never above the supremum.
+    """
+    rows = law.rows(np.array([x, x2]))
+    (first, near), (second, near2) = rows.row(0), rows.row(1)
+    either = np.union1d(first, second)
+    w, w2 = np.full(len(either), law.tail), np.full(len(either), law.tail)
+    w[np.searchsorted(either, first)] = near
+    w2[np.searchsorted(either, second)] = near2
+    differ = w != w2
+    w, w2 = w[differ], w2[differ]
+    highest = max(float(favour(w, w2).sum()), float(favour(w2, w).sum()))
+    if delta <= 0 or len(w) == 0:
+        return highest
+    return min(highest, max(quantile(w, w2, delta), quantile(w2, w, delta)))
+
+
+def quantile(w: FloatArray, w2: FloatArray, delta: float, grid: int = GRID) -> float:
+    """The smallest t with Pr[|l| > t] <= delta under w, values of l beyond `grid` rounded up."""
+    chosen, passed = log_ratio(w, w2), log_ratio(1.0 - w, 1.0 - w2)
+    sides = [_law(w, sign * chosen, sign * passed, grid) for sign in (1.0, -1.0)]
+    sizes, masses = (np.concatenate(parts) for parts in zip(*sides, strict=True))
+    # A value that is not positive lies beyond no t, and its mirror image is in the other law.
+    sizes, masses = sizes[sizes > 0], masses[sizes > 0]
+    order = np.argsort(-sizes)
+    beyond = np.cumsum(masses[order]) * (1 + ROUNDING)
+    # The largest value that must not be exceeded: its own mass no longer fits into delta.
+    k = int(np.searchsorted(beyond, delta, side="right"))
+    return float(sizes[order[k]]) if k < len(order) else 0.0
+
+
+def _law(
+    w: FloatArray, chosen: FloatArray, passed: FloatArray, grid: int
+) -> tuple[FloatArray, FloatArray]:
+    """Values of a sum of two-valued terms, `chosen` with probability w, and their masses."""
+    sizes, masses = np.zeros(1), np.ones(1)
+    step = float(np.abs(chosen - passed).sum()) / grid
+    for probability, up, down in zip(w, chosen, passed, strict=True):
+        sizes = np.concatenate([sizes + down, sizes + up])
+        masses = np.concatenate([masses * (1.0 - probability), masses * probability])
+        if len(sizes) > grid:
+            cells, cell = np.unique(np.ceil(sizes / step + 1e-9), return_inverse=True)
+            sizes, masses = cells * step, np.bincount(cell, masses).astype(np.float64)
+    return sizes, masses
+
+
+def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> FloatArray:
+    """Leakage of each pair (first[k], second[k]) of rows, in nats."""
+    from panda_mdp.panda.kernels import anchors
+
+    return np.asarray(anchors.many_leakages(*law.coins(rows), first, second))
+
+
+def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray, delta: float = 0.0) -> FloatArray:
+    """The cost of Phase I between all rows in nats, (n, n), given their distances.
+
+    Suprema, or with delta > 0 bounds on quantiles.
+    """
+    from panda_mdp.panda.kernels import anchors
+
+    near = law.coins(rows)
+    split = 2 * law.radius * SPLIT_SLACK
+    suprema = np.asarray(anchors.leakage_matrix(*near, *one_sided(law, rows), distance, split))
+    if delta <= 0:
+        return suprema
+    lone = anchors.lone_moments(rows.start, rows.probability, law.tail, POWERS)
+    bounds = anchors.quantile_matrix(*near, lone, distance, split, POWERS, np.log(2 / delta))
+    return np.asarray(np.minimum(suprema, bounds))
+
+
+def one_sided(law: AnchorLaw, rows: Rows) -> tuple[FloatArray, FloatArray]:
+    """Suprema against a record that shares no near candidate: row over it, and it over row."""
+    tail = np.full(len(rows.probability), law.tail)
+    return rows.sums(favour(rows.probability, tail)), rows.sums(favour(tail, rows.probability))
+
+
+@dataclass(frozen=True)
+class WorstLeakage:
+    """The largest eps_bar over all pairs of records of the domain, and where it is attained."""
+
+    rate: float
+    pair: tuple[int, int]
+    distance: float
+
+    def or_larger(self, rate: float, x: int, x2: int, distance: float) -> WorstLeakage:
+        """This, or another pair where its rate is larger."""
+        if rate <= self.rate:
+            return self
+        return WorstLeakage(float(rate), (min(x, x2), max(x, x2)), float(distance))
+
+
+def worst_leakage(law: AnchorLaw, delta: float = 0.0) -> WorstLeakage:
+    """max over all pairs of leakage / distance, without visiting all pairs where delta is 0.
+
+    Pairs within two radii are visited. A farther pair cannot exceed the sum of the two largest
+    one-sided suprema over two radii; only where that bound is larger are far pairs visited too.
+    """
+    if delta > 0:
+        return _worst_quantile(law, delta)
+    rows = law.all_rows
+    split = 2 * law.radius * SPLIT_SLACK
+    worst = WorstLeakage(0.0, (0, 1), law.domain.distance(0, 1))
+    for first, second, distance in law.domain.pairs_within(split):
+        if len(first):
+            rates = leakages(law, rows, first, second) / distance
+            k = int(rates.argmax())
+            worst = worst.or_larger(rates[k], int(first[k]), int(second[k]), distance[k])
+    up, down = one_sided(law, rows)
+    if up.max() + down.max() > worst.rate * split:
+        everyone = np.arange(law.domain.size)
+        for block, distance in law.domain.blocks():
+            mine = everyone[block]
+            totals = np.maximum(up[mine, None] + down, down[mine, None] + up)
+            rates = np.where(distance >= split, totals / np.maximum(distance, split), 0.0)
+            i, j = divmod(int(rates.argmax()), rates.shape[1])
+            worst = worst.or_larger(rates[i, j], int(mine[i]), j, distance[i, j])
+    return worst
+
+
+def _worst_quantile(law: AnchorLaw, delta: float) -> WorstLeakage:
+    distance = law.domain.distances()
+    rates = cost_table(law, law.all_rows, distance, delta)
+    np.fill_diagonal(distance, np.inf)
+    rates /= distance
+    i, j = divmod(int(rates.argmax()), len(rates))
+    return WorstLeakage(0.0, (0, 1), 0.0).or_larger(rates[i, j], i, j, distance[i, j])

@@ -1,0 +1,492 @@
+"""The paper's Phase II: safety margins of surrogates, and what they leave to spend.
+
+For true records x, x' with surrogates a, a' the candidate margin is
+
+    Delta(a, a') = [eps d(a, a') - L(a, a')] - [eps d(x, x') - L(x, x')],
+
+L the leakage in nats. h(xi) is the probability, over two users' independent draws, of surrogates
+within the radius with Delta <= xi; the margin is the smallest xi with h(xi) >= 1 - delta
+(Proposition 4, Property 1). It is summed from the failure side, 1 - h(infinity) = q + q' - q q'
+first, then the largest Delta down, so that delta = 1e-7 is compared with sums of that size and not
+with 1 minus something.
+
+Three conditions of that argument are necessary for every pair of records, and are evaluated exactly
+over the whole domain before anything is computed for all pairs; none looks at a user's record:
+
+- the cost of Phase I is within epsilon: eps_bar(x, x') <= epsilon;
+- an anchor within the radius exists often enough: 1 - h(infinity) <= delta (Proposition 4);
+- the records that the estimated margin covers hold the users' records often enough:
+  coverage >= 1 - delta (Proposition 5).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.errors import (
+    CoverageError,
+    InfeasibleError,
+    MethodError,
+    PhaseOneCostError,
+    ShortfallError,
+)
+from panda_mdp.panda.certificate import MOST_RECORDS, trim
+from panda_mdp.panda.law import AnchorLaw
+from panda_mdp.panda.leakage import WorstLeakage, cost_table, leakages, worst_leakage
+from panda_mdp.panda.selection import (
+    CENTRE_SHARE,
+    BudgetShares,
+    budget_shares,
+    check_delta,
+    check_epsilon,
+)
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+
+LEVEL_WORK = 20_000_000
+"""Pairs of records times levels of delta, at which margins are computed for all pairs."""
+REMEDY = (
+    "calibrate(problem, delta) shows what fits; a sparse public candidate set and a smaller rate "
+    "lower the cost; optimal(problem) needs no anchors at all; study_panda(...) computes it all "
+    "the same, without a guarantee. This call works: "
+    "panda(problem, users, BallAnchors({centre:g}), delta={delta:g})"
+)
+
+
+@dataclass(frozen=True)
+class Feasibility:
+    """The three conditions over a whole domain: the worst value of each, its limit and pair."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    cost: WorstLeakage
+    """Largest cost of Phase I per unit of distance."""
+    shortfall: float
+    """Largest probability that one of two records has no anchor within the radius."""
+    shortfall_pair: tuple[int, int]
+    uncovered: float
+    """Largest probability that the covered records miss one of two users, given their anchors."""
+    uncovered_pair: tuple[int, int]
+    neighbours: int
+    near: float
+    """Candidates within the radius of a record, on average."""
+
+    @property
+    def problems(self) -> tuple[InfeasibleError, ...]:
+        """Every condition that fails, as the error that says so; empty where all hold."""
+        x, x2 = self.cost.pair
+        cost = (
+            f"Phase I costs {self.cost.rate:.4g} per {self.unit} between records {x} and {x2}, "
+            f"{self.cost.distance:.4g} {self.unit} apart, and epsilon is {self.epsilon:g}: the "
+            "choice of anchors alone tells more than the whole budget allows. The cost is a sum "
+            f"over the candidates within the radius ({self.near:.1f} on average), so it grows "
+            "with the density of the domain"
+        )
+        x, x2 = self.shortfall_pair
+        shortfall = (
+            f"with probability {self.shortfall:.4g} record {x} or {x2} selects no anchor within "
+            f"the radius, and delta is {self.delta:g}: no safety margin suffices. An alpha nearer "
+            "to 1 or a larger radius lowers it"
+        )
+        a, a2 = self.uncovered_pair
+        coverage = (
+            f"the {self.neighbours} records nearest to anchors {a} and {a2} miss the users' "
+            f"records with probability {self.uncovered:.4g}, and delta is {self.delta:g}: the "
+            "estimated margin does not cover them. A larger `neighbours` covers more"
+        )
+        conditions: tuple[InfeasibleError, ...] = (
+            PhaseOneCostError(cost, value=self.cost.rate, limit=self.epsilon, pair=self.cost.pair),
+            ShortfallError(
+                shortfall, value=self.shortfall, limit=self.delta, pair=self.shortfall_pair
+            ),
+            CoverageError(
+                coverage, value=self.uncovered, limit=self.delta, pair=self.uncovered_pair
+            ),
+        )
+        return tuple(error for error in conditions if error.value > error.limit)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all conditions hold."""
+        return not self.problems
+
+    @property
+    def failure(self) -> InfeasibleError | None:
+        """The first condition that fails, with the others and what to do; None where all hold."""
+        if self.fits:
+            return None
+        first, *others = self.problems
+        also = "".join(f" Also: {other}." for other in others)
+        remedy = REMEDY.format(centre=CENTRE_SHARE * self.epsilon, delta=self.delta)
+        msg = f"{first}.{also} What to do: {remedy}"
+        return type(first)(msg, value=first.value, limit=first.limit, pair=first.pair)
+
+
+def feasibility(
+    law: AnchorLaw,
+    epsilon: float,
+    delta: float,
+    prior: FloatArray,
+    neighbours: int,
+    delta_selection: float = 0.0,
+) -> Feasibility:
+    """Evaluate the conditions over all records and all candidates of a domain."""
+    rows = law.all_rows
+    windows = nearest_records(law.domain, law.candidates, neighbours)
+    missing = uncovered(law, law.candidates, windows, prior)
+    shortfall, records = _either_of_two(rows.missed)
+    unseen, anchors = _either_of_two(missing)
+    return Feasibility(
+        epsilon=epsilon,
+        delta=delta,
+        unit=law.domain.unit,
+        cost=worst_leakage(law, delta_selection),
+        shortfall=shortfall,
+        shortfall_pair=records,
+        uncovered=unseen,
+        uncovered_pair=(int(law.candidates[anchors[0]]), int(law.candidates[anchors[1]])),
+        neighbours=min(neighbours, law.domain.size),
+        near=len(rows.anchor) / len(rows),
+    )
+
+
+def nearest_records(domain: Domain, anchors: IntArray, count: int) -> IntArray | None:
+    """S_a: the `count` records nearest to each anchor, itself included, (n, count).
+
+    None stands for all records.
+    """
+    if count >= domain.size:
+        return None
+    if count == 1:
+        return anchors[:, None]
+    others = domain.neighbours(count - 1)[0][anchors]
+    return np.concatenate([anchors[:, None], others], axis=1)
+
+
+def uncovered(
+    law: AnchorLaw, anchors: IntArray, windows: IntArray | None, prior: FloatArray
+) -> FloatArray:
+    """1 - Pr[X in S_a | a selected] of each anchor, by Bayes (Eq. 38 and 39 of the paper).
+
+    Summed over the records that are not covered, so that 1e-7 survives rounding.
+    """
+    if windows is None:
+        return np.zeros(len(anchors))
+    rows = law.all_rows
+    order = np.argsort(rows.anchor, kind="stable")
+    ends = np.searchsorted(rows.anchor[order], np.stack([anchors, anchors + 1]))
+    owner = rows.owner
+    out = np.empty(len(anchors))
+    for k, window in enumerate(windows):
+        entries = order[ends[0, k] : ends[1, k]]
+        selected = np.full(len(prior), law.tail)
+        selected[owner[entries]] = rows.probability[entries]
+        total = float(prior @ selected)
+        selected[window] = 0.0
+        # A prior that gives the anchor's selectors no weight at all covers nothing.
+        out[k] = min(1.0, float(prior @ selected) / total) if total > 0 else 1.0
+    return out
+
+
+def either(values: FloatArray) -> FloatArray:
+    """1 - (1 - u)(1 - u') for all pairs."""
+    return np.asarray(values[:, None] + values - values[:, None] * values)
+
+
+def _either_of_two(values: FloatArray) -> tuple[float, tuple[int, int]]:
+    """The largest 1 - (1 - u)(1 - u') over two entries, and which they are, ascending."""
+    first, last = np.argsort(-values, kind="stable")[[0, min(1, len(values) - 1)]]
+    u, u2 = float(values[first]), float(values[last])
+    return u + u2 - u * u2, (int(min(first, last)), int(max(first, last)))
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateValues:
+    """Candidate margins of one pair of records, largest first, with their probabilities."""
+
+    delta: FloatArray
+    """Delta of each surrogate pair, descending, in nats."""
+    mass: FloatArray
+    """v v' of each surrogate pair."""
+    shortfall: float
+    """The probability that one of the two has no anchor within the radius."""
+
+    def failure(self, xi: float) -> float:
+        """1 - h(xi), from the failure side: accurate where it is tiny."""
+        return self.shortfall + float(np.sort(self.mass[self.delta > xi]).sum())
+
+    def margin(self, delta: float) -> float:
+        """The smallest xi with failure at most delta; infinite where the shortfall exceeds it.
+
+        May be negative where surrogates are nearer than the records.
+        """
+        check_delta(delta)
+        if self.shortfall > delta:
+            return float("inf")
+        failing = self.shortfall + np.cumsum(self.mass)
+        needed = int(np.searchsorted(failing, delta, side="right"))
+        return float(self.delta[min(needed, len(self.delta) - 1)])
+
+
+def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> CandidateValues:
+    """All candidate margins of a pair of records: n_gamma(x) n_gamma(x') of them."""
+    check_epsilon(epsilon)
+    pair = law.rows(np.array([x, x2]))
+    anchors, v = pair.surrogates
+    middle = int(pair.start[1])
+    involved, where = np.unique(np.concatenate([[x, x2], anchors]), return_inverse=True)
+    left, right = where[2 : 2 + middle], where[2 + middle :]
+    first = np.concatenate([where[:1], np.repeat(left, len(right))])
+    second = np.concatenate([where[1:2], np.tile(right, len(left))])
+    distance = law.domain.metric.pairs(involved[first], involved[second])
+    budgets = epsilon * distance - leakages(law, law.rows(involved), first, second)
+    mass = np.outer(v[:middle], v[middle:]).ravel()
+    values = budgets[1:] - budgets[0]
+    # Equal values: the order within them does not change the margin.
+    order = np.argsort(-values, kind="stable")
+    q, q2 = pair.missed
+    return CandidateValues(values[order], mass[order], float(q + q2 - q * q2))
+
+
+@dataclass(frozen=True, eq=False)
+class MarginPlan(Rebuilt):
+    """Leakage, margins and budgets between all anchors of a set (Eq. 37 and 41 of the paper).
+
+        budget(a, a') = max(0, eps d(a, a') - L(a, a') - xi_hat(a, a')),
+
+    L the cost of Phase I in nats, xi_hat the largest margin h^-1(1 - delta_aa') over the pairs of
+    records nearest to a and to a', delta_aa' = (delta - U) / (1 - U) with U the probability that
+    those records miss the users' (Bayes). The budgets do not depend on anybody's record, nor on
+    which anchors were drawn.
+
+    Where `feasibility.fits` is false the numbers are for study: a pair whose coverage is out of
+    reach uses delta itself (as if coverage were 1), and a pair whose shortfall exceeds delta uses
+    the largest candidate margin. How many is in `uncovered_pairs` and `unreached_pairs`.
+    """
+
+    problem: Problem
+    delta: float
+    anchors: IntArray
+    distance: FloatArray
+    """(n, n), in the domain's unit."""
+    leakage: FloatArray
+    """(n, n) cost of Phase I, nats."""
+    margin: FloatArray
+    """(n, n) estimated margins, nats, not negative."""
+    feasibility: Feasibility
+    uncovered_pairs: int
+    unreached_pairs: int
+    stages: tuple[tuple[str, float], ...]
+
+    @classmethod
+    def over(
+        cls,
+        problem: Problem,
+        law: AnchorLaw,
+        anchors: npt.ArrayLike,
+        delta: float = 1e-7,
+        *,
+        neighbours: int,
+        delta_selection: float = 0.0,
+    ) -> MarginPlan:
+        """Plan for the anchors of all users together.
+
+        `neighbours` is Gamma, 5 to 20 in the paper. `delta_selection` is the share of delta that
+        Phase I may use (delta_1); the margins then use the rest. Says in `feasibility` what does
+        not fit, and raises nothing for it.
+        """
+        check_delta(delta)
+        if not 0 <= delta_selection <= delta:
+            msg = f"delta_selection is {delta_selection!r}; it is a share of delta, {delta:g}"
+            raise MethodError(msg)
+        if neighbours < 1:
+            msg = f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
+            raise MethodError(msg)
+        clock = time.perf_counter()
+        chosen = law.check(anchors)
+        rest = delta - delta_selection
+        fit = feasibility(law, problem.epsilon, rest, problem.prior, neighbours, delta_selection)
+        windows = nearest_records(problem.domain, chosen, neighbours)
+        pairs = _Pairs.build(law, chosen, windows, problem.epsilon, delta_selection)
+        leaked = time.perf_counter()
+        missing = either(uncovered(law, chosen, windows, problem.prior))
+        out_of_reach = missing > rest
+        # rest < 1, so what is within reach misses less than everything.
+        deltas = np.where(out_of_reach, rest, (rest - missing) / (1.0 - np.minimum(missing, rest)))
+        margin, unreached = pairs.estimated_margins(deltas)
+        stages = (("leakage", leaked - clock), ("margins", time.perf_counter() - leaked))
+        off = np.triu(np.ones_like(out_of_reach), k=1)
+        square = np.ix_(pairs.own, pairs.own)
+        return cls(
+            problem=problem,
+            delta=delta,
+            anchors=frozen(chosen),
+            distance=frozen(pairs.distance[square]),
+            leakage=frozen(pairs.cost[square]),
+            margin=frozen(margin),
+            feasibility=fit,
+            uncovered_pairs=int((out_of_reach & off).sum()),
+            unreached_pairs=int((unreached & off).sum()),
+            stages=stages,
+        )
+
+    def __repr__(self) -> str:
+        state = "fits" if self.feasibility.fits else "DOES NOT FIT, for study only"
+        return (
+            f"MarginPlan({len(self.anchors)} anchors, epsilon {self.problem.epsilon:g} per "
+            f"{self.problem.domain.unit}, delta {self.delta:g}: {state}; {self.clipped:,} of "
+            f"{self.pair_count:,} pairs have nothing left to spend)"
+        )
+
+    @property
+    def pair_count(self) -> int:
+        """Pairs of anchors."""
+        return len(self.anchors) * (len(self.anchors) - 1) // 2
+
+    @cached_property
+    def budgets(self) -> FloatArray:
+        """What the table may spend between two anchors, (n, n), in nats; not yet a metric."""
+        whole = self.problem.epsilon * self.distance
+        table = trim(whole - (self.leakage + self.margin), whole)
+        np.fill_diagonal(table, 0.0)
+        return frozen(table)
+
+    @cached_property
+    def clipped(self) -> int:
+        """Pairs of anchors whose budget was negative and became 0: their rows are equal."""
+        left = self.problem.epsilon * self.distance - self.leakage - self.margin
+        return int((np.triu(left, k=1) < 0).sum())
+
+    @cached_property
+    def shares(self) -> BudgetShares:
+        """Average shares of eps d over pairs of anchors (section 4.4 of the paper)."""
+        return budget_shares(self.problem.epsilon * self.distance, self.leakage, self.margin)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairwise tables over the anchors, the records that they cover and those records' anchors."""
+
+    places: IntArray
+    """Positions of the covered records in the tables."""
+    own: IntArray
+    """Positions of the anchors in the tables."""
+    windows: IntArray | None
+    """S_a as positions among the covered records."""
+    start: IntArray
+    near: IntArray
+    """Near candidates of each covered record, as positions in the tables."""
+    law: FloatArray
+    missed: FloatArray
+    distance: FloatArray
+    cost: FloatArray
+    budgets: FloatArray
+    """eps d - L between all of them, before margins."""
+
+    @classmethod
+    def build(
+        cls,
+        law: AnchorLaw,
+        anchors: IntArray,
+        windows: IntArray | None,
+        epsilon: float,
+        delta_selection: float,
+    ) -> _Pairs:
+        domain = law.domain
+        covered = np.arange(domain.size) if windows is None else np.unique(windows)
+        # Neighbours in space become neighbours in memory.
+        rank = np.empty(domain.size, dtype=np.int64)
+        rank[domain.tiles.order] = np.arange(domain.size)
+        covered = covered[np.argsort(rank[covered])]
+        rows = law.rows(covered)
+        involved = np.union1d(covered, rows.anchor)
+        if len(involved) > MOST_RECORDS:
+            msg = (
+                f"the margins of these anchors involve {len(involved):,} records, and pairwise "
+                f"tables are kept to {MOST_RECORDS:,}: choose a smaller tail probability, a public "
+                "candidate set, fewer neighbours or fewer users"
+            )
+            raise MethodError(msg)
+        involved = involved[np.argsort(rank[involved])]
+        place = np.full(domain.size, -1, dtype=np.int64)
+        place[involved] = np.arange(len(involved))
+        among = np.full(domain.size, -1, dtype=np.int64)
+        among[covered] = np.arange(len(covered))
+        distance = domain.distances(involved, involved)
+        np.fill_diagonal(distance, 0.0)
+        cost = cost_table(law, law.rows(involved), distance, delta_selection)
+        anchors_near, v = rows.surrogates
+        return cls(
+            places=place[covered],
+            own=place[anchors],
+            windows=None if windows is None else among[windows],
+            start=rows.start,
+            near=place[anchors_near],
+            law=v,
+            missed=rows.missed,
+            distance=distance,
+            cost=cost,
+            budgets=epsilon * distance - cost,
+        )
+
+    def margins(self, delta: float) -> FloatArray:
+        """Margins between all covered records at one delta, at least 0."""
+        from panda_mdp.panda.kernels import margins
+
+        return np.asarray(margins.margin_matrix(*self._tables(), delta, self._widest))
+
+    def estimated_margins(self, deltas: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """xi_hat of every pair of anchors at its own delta, and where the shortfall exceeds it.
+
+        Margins fall in steps as delta grows. They are computed for all records at a few levels of
+        delta; a pair of anchors whose two levels agree is done, the others are computed at their
+        own delta, where only records whose levels differ have to be looked at.
+        """
+        count = len(self.own)
+        if self.windows is None:
+            # Everything is covered, so all deltas are equal and all windows are everything.
+            missed = np.full(count, self.missed.max())
+            largest = float(self.margins(float(deltas.max())).max())
+            return np.full((count, count), largest), either(missed) > deltas
+        from panda_mdp.panda.kernels import margins
+
+        missed = self.missed[self.windows].max(axis=1)
+        steps = int(np.clip(LEVEL_WORK // len(self.places) ** 2, 1, 16))
+        levels = np.unique(np.quantile(deltas, np.linspace(0, 1, steps + 1)))
+        upper = self.margins(float(levels[0]))
+        above = np.asarray(margins.window_max(upper, self.windows))
+        estimate = above.copy()
+        for low, high in pairwise(levels):
+            lower = self.margins(float(high))
+            below = np.asarray(margins.window_max(lower, self.windows))
+            level = (deltas > low) & (deltas <= high)
+            estimate[level] = below[level]
+            first, second = np.nonzero(np.triu(level & (below < above) & (deltas < high)))
+            refined = margins.refine(
+                first,
+                second,
+                self.windows,
+                deltas[first, second],
+                below[first, second],
+                upper,
+                *self._tables(),
+                self._widest,
+            )
+            estimate[first, second] = estimate[second, first] = refined
+            upper, above = lower, below
+        return estimate, either(missed) > deltas
+
+    def _tables(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray, IntArray]:
+        return self.start, self.near, self.law, self.missed, self.budgets, self.places
+
+    @property
+    def _widest(self) -> int:
+        return max(1, int(np.diff(self.start).max()))

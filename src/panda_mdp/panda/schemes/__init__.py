@@ -1,1 +1,0 @@
-"""Each selection with the phases that it runs and the account that it keeps."""

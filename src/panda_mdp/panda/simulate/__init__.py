@@ -1,1 +1,0 @@
-"""Users over time, in simulations: joining, leaving, manipulating, moving."""

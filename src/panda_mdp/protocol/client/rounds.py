@@ -1,0 +1,286 @@
+"""Rounds of anchors, as in the paper: upload, wait, rows, one draw.
+
+Everything that is drawn is in the ledger before each step, so all of them can be done again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.compute.rate import LOG_ERROR
+from panda_mdp.errors import LedgerError, MethodError, ProtocolError, ServerError
+from panda_mdp.loss import distance_loss
+from panda_mdp.panda.coins import BernoulliAnchors
+from panda_mdp.panda.selection import PandaOptions
+from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import SystemBits
+from panda_mdp.problem import Problem
+from panda_mdp.protocol.client.plans import BOX_BYTES, Facts, Plan, check_outputs, shared_fields
+from panda_mdp.protocol.client.record import Record
+from panda_mdp.protocol.ledger.ledger import Books
+from panda_mdp.protocol.ledger.vault import AnchorsDrawn, Entry
+from panda_mdp.protocol.messages.deployments import (
+    AnchorsAccepted,
+    AnchorsDeployment,
+    AnchorsRequest,
+    AnyDeployment,
+    Deployment,
+    RoundInfo,
+    RoundRows,
+)
+from panda_mdp.protocol.messages.signing import rows_bytes
+from panda_mdp.protocol.messages.types import new_id
+
+if TYPE_CHECKING:
+    from panda_mdp.protocol.client.client import Client
+
+POLL_S = 0.25
+LONGEST_POLL_S = 5.0
+BUDGET_ERROR = 1e-12
+"""Relative and absolute; budgets are trimmed by ten times as much (`panda.plan.TRIM`)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AnchorsPlan(Plan):
+    """Anchors are sent, a round is solved, the row of the nearest of the user's anchors is used."""
+
+    second_step: ClassVar[bool] = True
+    selection: BernoulliAnchors
+    outputs: IntArray
+    candidates: IntArray
+    budgets: FloatArray | None
+    """What rows may differ by between candidates, nats; None where there is no guarantee."""
+    round: int | None
+    """The round that is open."""
+
+    @classmethod
+    def of(cls, client: Client, info: AnchorsDeployment) -> AnchorsPlan:
+        """Certify the deployment with the client's own distances, over all pairs of records.
+
+        The certificate bounds the violation probability for one user and one set, whatever other
+        users upload, provided that rows keep the budgets, which `check` looks at.
+        """
+        domain = client.domain(info.domain)
+        try:
+            selection = info.selection.law()
+        except MethodError as error:
+            msg = f"the deployment's selection cannot be used: {error}"
+            raise ProtocolError(msg) from None
+        outputs = check_outputs(info.outputs, domain)
+        # The guarantee does not depend on losses; any will do.
+        problem = Problem(domain, outputs, distance_loss(domain, outputs), info.epsilon)
+        options = PandaOptions(
+            neighbours=info.selection.neighbours, delta_selection=info.selection.delta_selection
+        )
+        scheme = selection.scheme(problem, info.delta, options)
+        failure = scheme.failure
+        cost = (info.epsilon, info.delta) if failure is None else (float("inf"), 1.0)
+        return cls(
+            domain=domain,
+            outputs=outputs,
+            cost=Guarantee(*cost, domain.unit),
+            selection=selection,
+            budgets=scheme.budgets if failure is None else None,
+            candidates=selection.on(domain).candidates,
+            reasons=() if failure is None else (str(failure),),
+            round=info.round,
+            **shared_fields(client, info),
+        )
+
+    @property
+    def box_bytes(self) -> int:
+        """Room for one bit per record, as hexadecimal digits, whichever anchors are drawn."""
+        return BOX_BYTES + 2 * ((self.domain.size + 7) // 8)
+
+    def facts(self) -> Facts:
+        """The round that is open, and why there is no guarantee."""
+        return [("open round", self.round or "none"), *(("why", why) for why in self.reasons)]
+
+    def check_draw(self, books: Books) -> None:
+        """Refuse a second anchor set for a round, which the server would read and not take."""
+        waiting = [
+            getattr(entry.content, "round", None)
+            for entry in books.pending(self.server)
+            if entry.charge.deployment == self.name
+        ]
+        if self.round is not None and self.round in waiting:
+            msg = (
+                f"another record's anchors are in round {self.round} already, and a round takes "
+                "one set of a user; finish that report or wait for the next round"
+            )
+            raise ProtocolError(msg)
+
+    def draw(self, record: Record) -> AnchorsDrawn:
+        """An anchor set by independent coins (Phase I of the paper)."""
+        anchors = record.unseal(
+            self.domain, lambda index: self.selection.draw(self.domain, index, SystemBits())
+        )
+        return AnchorsDrawn(anchors=pack_anchors(anchors, self.domain.size), **self._drawn())
+
+    def upload(self, client: Client, entry: Entry) -> Entry:
+        """Upload the anchors of an entry to the open round. The same anchors go to a later round
+        where the one that was meant has closed: that tells nothing more."""
+        content = entry.drawn(AnchorsDrawn)
+        if content.uploaded:
+            return entry
+        if content.round is not None:
+            # Sent before, and perhaps accepted: the same id tells.
+            try:
+                return self._send(client, entry)
+            except ServerError as error:
+                if error.code != "round_closed":
+                    raise
+        number = self._open_round(client)
+
+        def aim(drawn: AnchorsDrawn) -> AnchorsDrawn:
+            """An id for this round, on disk before it is sent: retries use the same."""
+            return drawn if drawn.round == number else drawn.but(round=number, upload=new_id())
+
+        return self._send(client, client.ledger.amend(entry, AnchorsDrawn, aim))
+
+    def _send(self, client: Client, entry: Entry) -> Entry:
+        content = entry.drawn(AnchorsDrawn)
+        number = content.round
+        if number is None or content.upload is None:
+            msg = "an upload was begun without a round; report again"
+            raise LedgerError(msg)
+        message = AnchorsRequest(id=content.upload, anchors=unpack_anchors(content.anchors))
+        answer: AnchorsAccepted = client.wire.post(
+            AnchorsAccepted, message, *self._address(number), "anchors"
+        )
+        if answer.id != message.id or answer.round != number:
+            msg = "the server accepted another upload than the one that was sent"
+            raise ProtocolError(msg)
+        return _amended(client, entry, uploaded=True, version=number)
+
+    def _open_round(self, client: Client) -> int:
+        info: AnyDeployment = client.wire.get(Deployment, "deployments", self.name)
+        number = info.open_round()
+        if number is None:
+            msg = f"no round of deployment {self.name} is open; wait until the operator opens one"
+            raise ProtocolError(msg)
+        if number != self.round:
+            client.log().check_round(self.name, number)
+        return number
+
+    def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
+        """Upload, wait for the round, check the rows, draw the output once."""
+        entry = self.upload(client, entry)
+        content = entry.drawn(AnchorsDrawn)
+        if content.output is not None or content.round is None:
+            return entry
+        number, anchors = content.round, unpack_anchors(content.anchors)
+        state = self._wait(client, number, wait_s)
+        if state.state == "failed":
+            _amended(client, entry, uploaded=False, round=None)
+            msg = (
+                f"round {number} failed ({state.error or 'no reason given'}); report again when "
+                "another is open: the same anchors are used, nothing is drawn again"
+            )
+            raise ProtocolError(msg)
+        rows = self._rows(client, number, entry)
+        facts = (rows.anchors, rows.outputs, rows.weights)
+        client.key.verify(rows_bytes(self.name, rows.round, "anchors", *facts), rows.signature)
+        if rows.round != number:
+            msg = f"the server sent rows of round {rows.round}; this user is in round {number}"
+            raise ProtocolError(msg)
+        rows_drawn_from = (anchors, self.check(anchors, rows), self.outputs)
+        return self._with_output(client, record, entry, *rows_drawn_from)
+
+    def _wait(self, client: Client, number: int, wait_s: float) -> RoundInfo:
+        """Poll until the round is solved or failed. When to ask depends on the clock alone."""
+        deadline = time.monotonic() + wait_s
+        pause = POLL_S
+        while True:
+            info: RoundInfo = client.wire.get(RoundInfo, *self._address(number))
+            if info.state in ("solved", "failed"):
+                return info
+            if time.monotonic() + pause > deadline:
+                msg = (
+                    f"round {number} is {info.state} and not solved after {wait_s:g} s; report "
+                    "again later: the anchors are uploaded and nothing is drawn again"
+                )
+                raise ProtocolError(msg)
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_POLL_S)
+
+    def _rows(self, client: Client, number: int, entry: Entry) -> RoundRows:
+        try:
+            rows: RoundRows = client.wire.get(RoundRows, *self._address(number), "rows", own=True)
+        except ServerError as error:
+            if error.code == "conflict":
+                # Left out of this round by the server's filter; another one may take the anchors.
+                _amended(client, entry, uploaded=False, round=None)
+            raise
+        return rows
+
+    def _address(self, number: int) -> tuple[str, ...]:
+        return ("deployments", self.name, "rounds", str(number))
+
+    def check(self, anchors: list[int], rows: RoundRows) -> IntArray:
+        """The weights of the user's anchors, where they are the right ones and keep the budgets."""
+        if rows.anchors != anchors or rows.outputs != self.outputs.tolist():
+            msg = "the server sent rows of other anchors or outputs than those of this round"
+            raise ProtocolError(msg)
+        weights = parse_rows(rows.weights, len(anchors), len(self.outputs))
+        if self.budgets is not None:
+            at = np.searchsorted(self.candidates, np.array(anchors))
+            _check_budgets(weights, self.budgets[np.ix_(at, at)])
+        return weights
+
+
+def _check_budgets(weights: IntArray, budgets: FloatArray) -> None:
+    """Raise where rows differ by more than the budgets between their anchors."""
+    zero = weights == 0
+    mixed = bool((zero.any(axis=0) & ~zero.all(axis=0)).any())
+    logs = np.log(np.where(zero, 1, weights).astype(np.float64))
+    for a in range(len(weights)):
+        gaps = np.abs(logs - logs[a]).max(axis=1)
+        gaps[(weights == weights[a]).all(axis=1)] = -LOG_ERROR
+        room = budgets[a] * (1 + BUDGET_ERROR) + BUDGET_ERROR
+        if mixed or (gaps + LOG_ERROR > room).any():
+            msg = (
+                "the rows of this round differ by more than the budgets between anchors, so the "
+                "guarantee does not hold; nothing is reported from them"
+            )
+            raise ProtocolError(msg)
+
+
+def _amended(client: Client, entry: Entry, **changes: Any) -> Entry:
+    """Note how far the upload is."""
+    return client.ledger.amend(entry, AnchorsDrawn, lambda drawn: drawn.but(**changes))
+
+
+def parse_rows(rows: list[list[str]], count: int, outputs: int) -> IntArray:
+    """Weights from decimal strings; every row must sum to 2^62."""
+    weights = [[int(weight) for weight in row] for row in rows]
+    if [len(row) for row in weights] != count * [outputs]:
+        msg = f"the rows are not {count} by {outputs}"
+        raise ProtocolError(msg)
+    if any(sum(row) != TOTAL for row in weights):
+        msg = "a row of weights does not sum to 2^62"
+        raise ProtocolError(msg)
+    return np.array(weights, dtype=np.int64).reshape(count, outputs)
+
+
+def pack_anchors(anchors: IntArray, size: int) -> str:
+    """Anchors as hexadecimal digits, one bit per record: as long for few as for many.
+
+    >>> unpack_anchors(pack_anchors(np.array([0, 3, 9]), 12))
+    [0, 3, 9]
+    """
+    mask = np.zeros(size, dtype=bool)
+    mask[anchors] = True
+    return np.packbits(mask).tobytes().hex()
+
+
+def unpack_anchors(text: str) -> list[int]:
+    """The anchors of `pack_anchors`, ascending."""
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8))
+    return [int(anchor) for anchor in np.flatnonzero(bits)]

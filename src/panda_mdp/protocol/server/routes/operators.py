@@ -1,0 +1,162 @@
+"""For operators: tokens, solves, what was done; and for whoever watches the server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query, Request
+from fastapi.responses import Response
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.concurrency import run_in_threadpool
+
+from panda_mdp.protocol.messages.catalogue import JobInfo, JobList, JobRequest
+from panda_mdp.protocol.messages.service import (
+    ActionList,
+    EnrolRequest,
+    Health,
+    TokenList,
+    TokenMade,
+    TokenRequest,
+    TokensMade,
+)
+from panda_mdp.protocol.server.failures import unavailable
+from panda_mdp.protocol.server.gate import ENROL, Metrics
+from panda_mdp.protocol.server.routes import Admin, Monitor, Routes, Shared, answer, body_of
+from panda_mdp.protocol.server.store.catalogue import (
+    all_jobs,
+    cancel_job,
+    domain_row,
+    find_job,
+    job_info,
+    queue_job,
+)
+from panda_mdp.protocol.server.store.log import latest_actions, record_action
+from panda_mdp.protocol.server.store.schema import JobRow
+
+router = Routes()
+JobPath = Annotated[
+    str,
+    Path(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"),
+]
+
+
+# Tokens
+
+
+@router.serves("POST", "/v1/tokens", TokensMade, 201)
+def post_tokens(
+    context: Shared, operator: Admin, message: Annotated[TokenRequest, body_of(TokenRequest)]
+) -> Response:
+    """Make tokens. This answer is the only place where their secrets appear."""
+    made = context.book.make(
+        message.role, message.label, message.expires_in_s, message.count, by=operator.id
+    )
+    return answer(TokensMade(tokens=made), 201)
+
+
+@router.serves("POST", ENROL, TokenMade, 201, also=403)
+def post_enrol(
+    context: Shared, message: Annotated[EnrolRequest, body_of(EnrolRequest)]
+) -> Response:
+    """Exchange an invitation for a reporter's token, without one. It is shown this once."""
+    return answer(context.book.make("reporter", code=message.code)[0], 201)
+
+
+@router.serves("GET", "/v1/tokens", TokenList)
+def get_tokens(
+    context: Shared,
+    operator: Admin,
+    after: Annotated[str, Query(pattern=r"^[0-9a-f]{0,12}$")] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+) -> Response:
+    """Tokens that are not revoked, without secrets, by their ids; `after` pages on."""
+    return answer(TokenList(tokens=context.book.list(after, limit), total=context.book.count()))
+
+
+@router.serves("DELETE", "/v1/tokens/{token_id}", {204: {"description": "Revoked."}})
+def delete_token(
+    context: Shared, operator: Admin, token_id: Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
+) -> Response:
+    """Revoke a token at once. Its reports stay."""
+    context.book.revoke(token_id, operator.id)
+    return Response(status_code=204)
+
+
+@router.serves("GET", "/v1/actions", ActionList)
+def get_actions(
+    context: Shared,
+    operator: Admin,
+    before: Annotated[int, Query(ge=1, lt=2**53)] = 2**53 - 1,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+) -> Response:
+    """What operators did, the latest first; `before` pages on."""
+    with context.store.read() as session:
+        return answer(ActionList(actions=latest_actions(session, before, limit)))
+
+
+# Jobs
+
+
+@router.serves("POST", "/v1/jobs", JobInfo, 202, 200, also=404)
+def post_job(
+    context: Shared,
+    operator: Admin,
+    message: Annotated[JobRequest, body_of(JobRequest, "document_bytes")],
+) -> Response:
+    """Solve a table for a domain, in a process of its own, and publish it under a name."""
+    with context.store.write() as session:
+        domain_row(session, message.domain)
+        new = queue_job(session, JobRow(id=message.id, kind="table", request=message))
+        if new:
+            record_action(session, operator.id, "solve table", message.table, message.id)
+        info = job_info(find_job(session, message.id))
+    context.supervisor.wake()
+    return answer(info, 202 if new else 200)
+
+
+@router.serves("GET", "/v1/jobs", JobList)
+def get_jobs(context: Shared, operator: Admin) -> Response:
+    """All jobs."""
+    with context.store.read() as session:
+        return answer(JobList(jobs=all_jobs(session)))
+
+
+@router.serves("GET", "/v1/jobs/{job_id}", JobInfo)
+def get_job(context: Shared, operator: Admin, job_id: JobPath) -> Response:
+    """How a job stands: its loss, its bound and the gap between them."""
+    with context.store.read() as session:
+        return answer(job_info(find_job(session, job_id)))
+
+
+@router.serves("POST", "/v1/jobs/{job_id}/cancel", JobInfo)
+def post_cancel(context: Shared, operator: Admin, job_id: JobPath) -> Response:
+    """Cancel a job. One that has ended stays as it is."""
+    with context.store.write() as session:
+        info = job_info(cancel_job(session, job_id))
+        record_action(session, operator.id, "cancel job", job_id)
+    context.supervisor.wake()
+    return answer(info)
+
+
+# Is it alive, is it ready, what does it do
+
+
+@router.serves("GET", "/healthz", Health)
+async def healthz() -> Response:
+    """Whether the process answers; nothing else is asked."""
+    return answer(Health())
+
+
+@router.serves("GET", "/readyz", Health)
+async def readyz(context: Shared) -> Response:
+    """Whether reports can be stored: the database reads and writes, and the writer runs."""
+    if not await run_in_threadpool(context.ready):
+        raise unavailable("reports cannot be stored now", seconds=2)
+    return answer(Health())
+
+
+@router.get("/metrics", include_in_schema=False)
+def metrics(request: Request, monitor: Monitor) -> Response:
+    """Counters in Prometheus's text format, for a token of role monitor or admin."""
+    counters: Metrics = request.app.state.metrics
+    return Response(counters.text(), 200, {"cache-control": "no-store"}, CONTENT_TYPE_LATEST)

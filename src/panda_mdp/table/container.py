@@ -1,0 +1,306 @@
+"""The bytes of every file: a canonical header, typed sections, a checksum.
+
+    "panda-mdp\\n", length of the header (4 bytes, little-endian), header (JSON), sections, SHA-256
+
+The header is JSON in one form alone: names sorted, no blanks. Under `sections` it lists each
+section's coding, shape and length; they follow in the order of their names. docs/format.md has
+every byte. The checksum finds damage, not forgery: what protects the user of a foreign file is
+that everything which is said about a table is computed from its integers by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import IntArray
+from panda_mdp.errors import FileFormatError
+
+MAGIC = b"panda-mdp\n"
+FORMAT, VERSION = "panda-mdp table", 1
+DEGREES = 10_000_000
+"""Coordinates of maps are whole numbers of 1e-7 degrees, and far shorter as such."""
+SHORT = 1 << 31
+"""Whole numbers below this are told as differences; larger ones, weights, as they are."""
+UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 128
+"""A file may unpack to 256 MiB and 128 bytes for each of its own, whatever it says."""
+LEVEL = 9
+INTEGERS, REALS, BLOCKS = ("integers", "int64"), ("degrees", "float64"), ("blocks",)
+CODINGS = {
+    **dict.fromkeys(("lat", "lon", "vectors", "distances", "output_lat", "output_lon"), REALS),
+    **dict.fromkeys(("loss", "prior", "bound_multipliers", "mesh_area"), REALS),
+    **dict.fromkeys(("nodes", "outputs", "bound_pairs", "mesh_vertices", "mesh_inside"), INTEGERS),
+    **dict.fromkeys(("weights", "floor", "starts", "columns", "values", "order"), INTEGERS),
+    **dict.fromkeys(("centres", "centre_weights", "outside_weights"), INTEGERS),
+    **dict.fromkeys(("candidates", "anchor_rows"), INTEGERS),
+    "blocks": BLOCKS,
+}
+"""Every section that there is, and how it may be coded."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Some numbers of a file as they lie there."""
+
+    coding: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    @classmethod
+    def of(cls, values: npt.NDArray[Any]) -> Section:
+        """The coding and the bytes of an array of int64 or float64."""
+        flat = np.ascontiguousarray(values).reshape(-1)
+        if flat.dtype == np.float64:
+            with np.errstate(over="ignore"):
+                units = np.rint(flat * DEGREES)
+            if np.all(np.abs(units) < 2**53) and np.array_equal(units / DEGREES, flat):
+                return cls("degrees", values.shape, _pack_differences(units.astype(np.int64)))
+            return cls("float64", values.shape, deflate(flat.astype("<f8").tobytes(), 6))
+        flat = flat.astype(np.int64)
+        if np.abs(flat).max(initial=0) < SHORT:
+            return cls("integers", values.shape, _pack_differences(flat))
+        return cls("int64", values.shape, deflate(flat.astype("<i8").tobytes(), 6))
+
+    @property
+    def count(self) -> int:
+        """Numbers that it holds."""
+        return math.prod(self.shape)
+
+    def values(self) -> npt.NDArray[Any]:
+        """The array, to the bit."""
+        if self.coding in ("float64", "int64"):
+            plain = inflate(self.data, 8 * self.count)
+            if len(plain) != 8 * self.count:
+                msg = f"{self.count} numbers in {len(plain)} bytes; the file is damaged"
+                raise FileFormatError(msg)
+            kind = "<f8" if self.coding == "float64" else "<i8"
+            flat = np.frombuffer(plain, kind).astype(np.dtype(kind).newbyteorder("="))
+            return flat.reshape(self.shape)
+        steps = unpack_planes(inflate(self.data, 1 + 8 * self.count), self.count)
+        whole = np.cumsum(steps, dtype=np.int64).reshape(self.shape)
+        return whole / DEGREES if self.coding == "degrees" else whole
+
+
+class Sections:
+    """The sections of a file: each is taken once, of the shape that is due, and none is left."""
+
+    def __init__(self, listed: Mapping[str, Section]) -> None:
+        self._left = dict(listed)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a section that must be there."""
+        if name not in self._left:
+            msg = f"the section {name} is missing; the file is damaged"
+            raise FileFormatError(msg)
+        return self._left[name].shape
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of what was not taken yet, by name."""
+        return {name: section.shape for name, section in self._left.items()}
+
+    def take(self, name: str, *shape: int | None) -> npt.NDArray[Any]:
+        """The numbers of a section; None in `shape` stands for any length."""
+        return self.packed(name, *shape).values()
+
+    def packed(self, name: str, *shape: int | None) -> Section:
+        """A section as it lies in the file."""
+        found = self.shape(name)
+        same = len(found) == len(shape) and all(
+            b is None or a == b for a, b in zip(found, shape, strict=True)
+        )
+        if not same:
+            due = tuple("any" if n is None else n for n in shape)
+            msg = f"the section {name} has shape {found}; {due} is due"
+            raise FileFormatError(msg)
+        return self._left.pop(name)
+
+    def finish(self) -> None:
+        """Refuse what nobody asked for."""
+        if self._left:
+            msg = f"the sections {sorted(self._left)} do not belong to this table"
+            raise FileFormatError(msg)
+
+
+def pack(header: Mapping[str, Any], sections: Mapping[str, npt.NDArray[Any] | Section]) -> bytes:
+    """A whole file."""
+    made = {
+        name: part if isinstance(part, Section) else Section.of(part)
+        for name, part in sorted(sections.items())
+    }
+    listed = {name: [s.coding, list(s.shape), len(s.data)] for name, s in made.items()}
+    head = {"format": FORMAT, "version": VERSION, **header, "sections": listed}
+    text = canonical(head)
+    parts = [MAGIC, struct.pack("<I", len(text)), text, *(s.data for s in made.values())]
+    body = b"".join(parts)
+    return body + hashlib.sha256(body).digest()
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], Sections]:
+    """Header and sections of a file whose checksum holds; nothing is unpacked yet."""
+    start = len(MAGIC) + 4
+    if not data.startswith(MAGIC):
+        msg = "the file is empty" if not data else "not a table of panda-mdp: it starts differently"
+        raise FileFormatError(msg)
+    body = data[:-32]
+    if len(body) < start or hashlib.sha256(body).digest() != data[-32:]:
+        msg = "the checksum does not match the contents; the file is truncated or damaged"
+        raise FileFormatError(msg)
+    (length,) = struct.unpack_from("<I", data, len(MAGIC))
+    header = parse(body[start : start + length])
+    form, version = header.pop("format", None), header.pop("version", None)
+    if form != FORMAT or type(version) is not int or version != VERSION:
+        msg = (
+            f"format version {str(version)[:40]!r}; this library reads version {VERSION} of "
+            f"{FORMAT!r}: use the library that wrote it"
+        )
+        raise FileFormatError(msg)
+    return header, Sections(_cut(body, start + length, header.pop("sections", None)))
+
+
+def _cut(body: bytes, start: int, listed: Any) -> dict[str, Section]:
+    """The sections as the header lists them; sizes are refused before anything is unpacked."""
+    sections, plain = {}, 0
+    for name, entry in check_object(listed, None, "sections").items():
+        if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[1], list)):
+            msg = f"the section {name[:40]} has no coding, shape and length; the file is damaged"
+            raise FileFormatError(msg)
+        coding, shape, length = entry
+        if coding not in CODINGS.get(name, ()):
+            msg = (
+                f"a section {name[:40]!r} in the coding {str(coding)[:40]!r} is none of this format"
+            )
+            raise FileFormatError(msg)
+        lengths = tuple(whole(n, f"the shape of {name}", 0) for n in shape)
+        end = start + whole(length, f"the length of {name}", 0)
+        sections[name] = Section(coding, lengths, body[start:end])
+        # Of blocks that stand for rows over a floor only what is above it is kept.
+        plain += 16 * lengths[-1] if len(lengths) == 3 else 8 * math.prod(lengths)
+        start = end
+    if start != len(body):
+        msg = "the sections are not as long as the header says; the file is damaged"
+        raise FileFormatError(msg)
+    check_unpacked(plain, len(body))
+    return sections
+
+
+def check_unpacked(plain: int, packed: int) -> None:
+    """Refuse a file of `packed` bytes that would become `plain` bytes, before it does."""
+    most = UNPACKED_BYTES + UNPACKED_RATIO * packed
+    if plain > most:
+        msg = (
+            f"{packed:,} bytes would unpack to {plain:,}; at most {most:,} are unpacked: "
+            "it is not a table that this library wrote"
+        )
+        raise FileFormatError(msg)
+
+
+def canonical(value: Any) -> bytes:
+    """JSON in the one form that a header has."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """A JSON object in its canonical form: names once and sorted, numbers finite, no blanks."""
+    try:
+        header = json.loads(text)
+        same = canonical(header) == text
+    except (ValueError, RecursionError) as error:
+        msg = "the header is not JSON; the file is damaged"
+        raise FileFormatError(msg) from error
+    if not same or not isinstance(header, dict):
+        msg = "the header is no JSON object in its canonical form; the file was not written by us"
+        raise FileFormatError(msg)
+    return header
+
+
+def check_object(value: Any, names: tuple[str, ...] | None, what: str) -> dict[str, Any]:
+    """A JSON object with exactly these names, or with any where None."""
+    if not isinstance(value, dict) or (names is not None and set(value) != set(names)):
+        due = "" if names is None else f" with {', '.join(names)} and nothing else"
+        msg = f"{what} is no object{due}; the file is damaged"
+        raise FileFormatError(msg)
+    return value
+
+
+def whole(value: Any, what: str, least: int) -> int:
+    """A whole number of a header, at least `least`."""
+    if type(value) is not int or not least <= value < 1 << 53:
+        msg = f"{what} is {str(value)[:40]!r}, not a whole number from {least}"
+        raise FileFormatError(msg)
+    return value
+
+
+def real(value: Any, what: str) -> float:
+    """A finite number of a header."""
+    try:
+        number = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        msg = f"{what} is {str(value)[:40]!r}, no finite number"
+        raise FileFormatError(msg)
+    return number
+
+
+def text(value: Any, what: str) -> str:
+    """A text of a header."""
+    if not isinstance(value, str):
+        msg = f"{what} is {str(value)[:40]!r}, no text"
+        raise FileFormatError(msg)
+    return value
+
+
+def _pack_differences(values: IntArray) -> bytes:
+    return deflate(pack_planes(np.diff(values, prepend=0)))
+
+
+def pack_planes(numbers: IntArray) -> bytes:
+    """Whole numbers as zigzag bytes: how many a number takes, then all first bytes, and so on."""
+    folded = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
+    width = (int(folded.max(initial=0)).bit_length() + 7) // 8
+    planes = folded.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width]
+    return bytes([width]) + np.ascontiguousarray(planes.T).tobytes()
+
+
+def unpack_planes(data: bytes, count: int) -> IntArray:
+    """`count` numbers of `pack_planes`; they must take all of `data`."""
+    width = data[0] if data else 9
+    if width > 8 or len(data) != 1 + width * count:
+        msg = f"{len(data)} bytes for {count} numbers of {width} bytes each; the file is damaged"
+        raise FileFormatError(msg)
+    planes = np.zeros((count, 8), dtype=np.uint8)
+    planes[:, :width] = np.frombuffer(data, np.uint8, offset=1).reshape(width, count).T
+    folded = planes.view("<u8").reshape(-1)
+    return ((folded >> np.uint64(1)) ^ (np.uint64(0) - (folded & np.uint64(1)))).view(np.int64)
+
+
+def deflate(data: bytes, level: int = LEVEL) -> bytes:
+    """The zlib format (RFC 1950), "deflate" in a browser."""
+    return zlib.compress(data, level)
+
+
+def inflate(data: bytes, most: int) -> bytes:
+    """What was deflated, refused beyond `most` bytes."""
+    reader = zlib.decompressobj()
+    try:
+        plain = reader.decompress(data, most + 1)
+    except zlib.error as error:
+        msg = f"a section cannot be inflated ({error}); the file is damaged"
+        raise FileFormatError(msg) from error
+    if not reader.eof or reader.unused_data or len(plain) > most:
+        msg = f"a section does not end where it should (at most {most} bytes); the file is damaged"
+        raise FileFormatError(msg)
+    return plain

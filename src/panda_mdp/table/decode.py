@@ -1,0 +1,388 @@
+"""Reads files: form and sums, the problem, the integers, and the audit over all pairs.
+
+Nothing that a file says beside its inputs and integers is believed, because nothing else is in it:
+guarantee, audit, loss and gap are computed here, and what is in the notes is called a statement.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.floored import FlooredRows
+from panda_mdp.errors import (
+    DomainError,
+    FileFormatError,
+    MethodError,
+    PrivacyError,
+    ProblemError,
+)
+from panda_mdp.loss import MOST_STORED, DistanceLoss, UnknownLoss, distance_loss
+from panda_mdp.outputs import Outputs
+from panda_mdp.problem import Problem, check_epsilon
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.mesh import Mesh
+from panda_mdp.table.blocks import unpack_rows
+from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.container import Sections, check_object, check_unpacked, real, text, unpack
+from panda_mdp.table.everywhere import EverywhereMechanism
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, judged
+
+T = TypeVar("T")
+
+SHORTEST_FINGERPRINT = 16
+KEYS = ("epsilon", "domain", "outputs", "loss", "notes")
+"""What every header has beside its sections."""
+NOTES = (
+    "method",
+    "library",
+    "date",
+    "prior_source",
+    "stages",
+    "details",
+    "lower_bound",
+    "loss",
+)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a table must be for its reader; anything else is refused, whatever the file says.
+
+    >>> Expected(epsilon=5.0, unit="km")
+    Expected(epsilon=5.0, unit='km', fingerprint=None)
+    """
+
+    epsilon: float | None = None
+    """The most that a report may cost, per unit of distance."""
+    unit: str | None = None
+    fingerprint: str | None = None
+    """Of the domain (`domain.fingerprint`), or the beginning of it, 16 digits or more."""
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            if isinstance(self.epsilon, bool | str):
+                msg = f"the expected epsilon is {self.epsilon!r}; it must be a number"
+                raise ProblemError(msg)
+            check_epsilon(self.epsilon)
+        if self.fingerprint is not None and len(self.fingerprint) < SHORTEST_FINGERPRINT:
+            msg = (
+                f"a fingerprint of {len(self.fingerprint)} digits names no domain; give at least "
+                f"{SHORTEST_FINGERPRINT}"
+            )
+            raise ProblemError(msg)
+
+    def check(self, domain: Domain, epsilon: float) -> None:
+        """Raise `PrivacyError` unless a table over `domain` at `epsilon` is as expected."""
+        if self.unit is not None and domain.unit != self.unit:
+            msg = f"epsilon is per {domain.unit}; a table per {self.unit} was expected"
+            raise PrivacyError(msg)
+        if self.epsilon is not None and epsilon > self.epsilon:
+            msg = (
+                f"the table has epsilon {epsilon!r} per {domain.unit}; at most {self.epsilon!r} "
+                "was expected"
+            )
+            raise PrivacyError(msg)
+        if self.fingerprint is not None and not domain.fingerprint.startswith(self.fingerprint):
+            msg = (
+                f"the table is over the domain {domain.fingerprint[:16]}...; "
+                f"{self.fingerprint[:16]}... was expected"
+            )
+            raise PrivacyError(msg)
+
+
+@dataclass(frozen=True, eq=False)
+class Unverified:
+    """What a file says about itself. Only its checksum was looked at: none of it is proved."""
+
+    header: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        said = self.header
+        unit = said["domain"]["unit"]
+        return (
+            f"Unverified({said['notes']['method']}, claims epsilon {said['epsilon']} per {unit}; "
+            "NOT VERIFIED, NO PRIVACY GUARANTEE)"
+        )
+
+    @property
+    def phased(self) -> bool:
+        """Whether it says that it is a table of PAnDA, whose rows belong to anchors or balls."""
+        return "selection" in self.header
+
+
+def inspect(path: str | os.PathLike[str]) -> Unverified:
+    """Look into a file; its checksum and form are checked and nothing else. `load` verifies it."""
+    return at_path(path, look)
+
+
+def look(data: bytes) -> Unverified:
+    """What the bytes of a file say about themselves."""
+    with contradictions():
+        header, sections = unpack(data)
+        _check_keys(header)
+        return Unverified({**header, "shapes": sections.shapes})
+
+
+def promise(header: Mapping[str, Any]) -> tuple[str, str]:
+    """What a header claims about two records, and about places that are none, in words."""
+    epsilon, unit = header["epsilon"], header["domain"]["unit"]
+    guarantee = (
+        f"For all records x, x' of the domain and all outputs y: "
+        f"z(y|x) <= exp({epsilon!r} d(x, x')) z(y|x'), d in {unit}. "
+        "Each further report of the same record spends epsilon again."
+    )
+    if "selection" in header:
+        guarantee = (
+            "For all records x, x' of the domain: what one user releases of x, anchors and one "
+            f"report, exceeds a log-ratio of {epsilon!r} d(x, x') to x', d in {unit}, with "
+            f"probability at most {header['selection']['delta']!r}. Both phases again spend both "
+            "again."
+        )
+    snapping = (
+        "A place that is snapped to its nearest record is covered only up to the distances of the "
+        f"snaps: z(y|p) <= exp({epsilon!r} (d(p, p') + s(p) + s(p'))) z(y|p')."
+    )
+    if "mesh" in header:
+        snapping = (
+            "No place is snapped: one draws at a vertex of its triangle with its barycentric "
+            "weight, and the inequality holds for all places of the area, to under a micrometre."
+        )
+    return guarantee, snapping
+
+
+def _check_keys(header: Mapping[str, Any]) -> None:
+    optional = {"mesh", "selection"} & set(header)
+    check_object(header, (*KEYS, *optional), "the header")
+    check_object(header["domain"], ("kind", "unit", "labels"), "domain")
+    check_object(header["outputs"], ("kind", "labels"), "outputs")
+    check_object(header["loss"], ("power", "unit"), "loss")
+    text(header["domain"]["unit"], "the unit")
+    text(header["loss"]["unit"], "the unit of losses")
+    real(header["epsilon"], "epsilon")
+    notes = check_object(header["notes"], NOTES, "notes")
+    for name in ("method", "library", "date", "prior_source"):
+        text(notes[name], name)
+    check_object(notes["details"], None, "details")
+    for stage, seconds in notes["stages"]:
+        text(stage, "a stage"), real(seconds, "seconds")
+    for name in ("lower_bound", "loss"):
+        real(0 if notes[name] is None else notes[name], name)
+
+
+def load_mechanism(path: str | os.PathLike[str], *, expected: Expected | None = None) -> Mechanism:
+    """Read a table, check it, and audit its weights again over all pairs.
+
+    Raises `FileFormatError` with the reason where the file is damaged, truncated, foreign, of an
+    unknown version, inconsistent, would unpack to far more than it is, or does not keep its
+    epsilon; and `PrivacyError` where it is not what was `expected`. `details["bound_source"]` says
+    whether the file proves its lower bound. There is no way to load without that: `inspect` looks
+    into a file and returns what can be neither sampled, saved nor served.
+    """
+    return at_path(path, lambda data: decode(data, expected))
+
+
+def decode(data: bytes, expected: Expected | None = None) -> Mechanism:
+    """The mechanism of a file's bytes, verified as by `load_mechanism`."""
+    table = examine(data)
+    if not isinstance(table, Mechanism):
+        raise FileFormatError(table.audit.shortfall)
+    if expected is not None:
+        expected.check(table.problem.domain, table.epsilon)
+    return table
+
+
+def examine(data: bytes) -> Mechanism | NoGuarantee:
+    """The table of a file's bytes with the audit that was just made of it, holding or not.
+
+    What the audit rests on is verified first: form and sums, the metric, the weights.
+    """
+    with contradictions():
+        header, sections = unpack(data)
+        _check_keys(header)
+        if "selection" in header:
+            msg = (
+                "a table of PAnDA, whose rows belong to anchors or balls and not to records: "
+                "panda_mdp.load(path) reads it, and `panda-mdp perturb` runs both phases"
+            )
+            raise FileFormatError(msg)
+        return _restore(header, sections, len(data))
+
+
+def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mechanism | NoGuarantee:
+    problem = restore_problem(header, sections, packed)
+    weights = _restore_weights(sections, problem)
+    pairs = multipliers = None
+    if "bound_pairs" in sections:
+        pairs = sections.take("bound_pairs", None, 2)
+        multipliers = sections.take("bound_multipliers", len(pairs), problem.outputs_count)
+    sections.finish()
+    notes = header["notes"]
+    stages = tuple((name, float(seconds)) for name, seconds in notes["stages"])
+    table = judged(problem, weights, notes["method"], stages=stages, details=notes["details"])
+    if not isinstance(table, Mechanism):
+        return table
+    if "mesh" in header:
+        table = EverywhereMechanism.of(table)
+    stated = notes["lower_bound"]
+    if isinstance(problem.loss, UnknownLoss):
+        return table.with_details(stated_loss=notes["loss"], stated_bound=stated)
+    if pairs is not None and multipliers is not None:
+        proof = BoundProof(problem, pairs, multipliers)
+        if math.isfinite(proof.value):
+            table = table.with_facts(lower_bound=proof.value, proof=proof)
+            return table.with_details(bound_source="proved by the file's multipliers")
+    if stated is None:
+        return table
+    table = table.with_facts(lower_bound=stated)
+    return table.with_details(bound_source="stated in the file, not proved there")
+
+
+def _restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:
+    size, count = problem.size, problem.outputs_count
+    if "blocks" in sections:
+        blocks = sections.packed("blocks", size, count, None)
+        return unpack_rows(blocks, sections.take("order", size), sections.take("floor", count))
+    if "floor" not in sections:
+        return sections.take("weights", size, count)
+    columns = sections.take("columns", None)
+    if len(columns) and not (columns.min() >= 0 and columns.max() < count):
+        msg = f"a column of the table is outside 0..{count - 1}"
+        raise FileFormatError(msg)
+    values = sections.take("values", len(columns))
+    floor, starts = sections.take("floor", count), sections.take("starts", size + 1)
+    return FlooredRows(floor, starts, columns, values)
+
+
+def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) -> Problem:
+    """The problem of a file: a metric, losses and a prior, each checked as any other."""
+    kind, unit = header["domain"]["kind"], header["domain"]["unit"]
+    shapes = {"lat": (None,), "lon": (None,), "vectors": (None, None), "distances": (None, None)}
+    names = {"haversine": ("lat", "lon"), "matrix": ("distances",)}.get(kind, ("vectors",))
+    arrays = {name: sections.take(name, *shapes[name]) for name in names}
+    domain = restore_domain(kind, unit, arrays)
+    if "nodes" in sections:
+        domain = domain.with_nodes(sections.take("nodes", domain.size))
+    if header["domain"]["labels"] is not None:
+        domain = domain.with_labels(header["domain"]["labels"])
+    if "mesh" in header:
+        domain = replace(domain, mesh=_restore_mesh(header["mesh"], sections, domain.size))
+    outputs = _restore_outputs(header["outputs"], sections, domain)
+    return Problem(
+        domain,
+        outputs,
+        _restore_losses(header["loss"]["power"], sections, domain, outputs, packed),
+        real(header["epsilon"], "epsilon"),
+        prior=(
+            sections.take("prior", domain.size)
+            if "prior" in sections
+            else np.full(domain.size, 1 / domain.size)
+        ),
+        loss_unit=header["loss"]["unit"],
+        prior_source=header["notes"]["prior_source"],
+    )
+
+
+def restore_domain(kind: str, unit: str, arrays: Mapping[str, FloatArray]) -> Domain:
+    """The domain of some arrays: a metric, checked, in this very unit."""
+    if kind == "haversine":
+        domain = Domain.from_points(arrays["lat"], arrays["lon"])
+    elif kind == "matrix":
+        domain = Domain.from_matrix(arrays["distances"], unit=unit)
+    elif kind == "euclidean":
+        domain = Domain.from_vectors(arrays["vectors"], unit=unit)
+    elif kind == "angular":
+        domain = Domain.from_vectors(arrays["vectors"], metric="angular", unit=unit)
+    else:
+        msg = f"a metric of kind {str(kind)[:40]!r} is none that this library knows"
+        raise FileFormatError(msg)
+    stored = domain.metric.arrays()
+    same = all(np.array_equal(arrays[name], found) for name, found in stored.items())
+    if domain.unit != unit or not same:
+        msg = f"the records are not as they are stored for {kind} distances in {domain.unit}"
+        raise FileFormatError(msg)
+    return domain
+
+
+def _restore_mesh(stated: Any, sections: Sections, size: int) -> Mesh:
+    mesh = check_object(stated, ("middle", "spacing"), "mesh")
+    north, east = mesh["middle"]
+    return Mesh(
+        (real(north, "the mesh's middle"), real(east, "the mesh's middle")),
+        real(mesh["spacing"], "spacing"),
+        sections.take("mesh_vertices", size, 2),
+        sections.take("mesh_area", None, 2),
+        sections.take("mesh_inside", size),
+    )
+
+
+def _restore_outputs(stated: Mapping[str, Any], sections: Sections, domain: Domain) -> Outputs:
+    kind, labels = stated["kind"], stated["labels"]
+    if kind == "records" and labels is None:
+        return Outputs.of(sections.take("outputs", None), domain)
+    if kind == "places":
+        lat = sections.take("output_lat", None)
+        return Outputs.at(lat, sections.take("output_lon", len(lat)), labels)
+    if kind == "labels" and isinstance(labels, list):
+        return Outputs.labels(labels)
+    msg = f"outputs of kind {str(kind)[:40]!r}; this library knows records, places and labels"
+    raise FileFormatError(msg)
+
+
+def _restore_losses(
+    power: Any, sections: Sections, domain: Domain, outputs: Outputs, packed: int
+) -> FloatArray | DistanceLoss | UnknownLoss:
+    shape = (domain.size, len(outputs))
+    if "loss" in sections and power is None:
+        return sections.take("loss", *shape)
+    if power is None:
+        return UnknownLoss(shape)
+    # Losses that follow from the distances take as much room as if they were there, up to the
+    # number that is stored.
+    check_unpacked(8 * min(math.prod(shape), MOST_STORED), packed)
+    exponent = real(power, "the power of losses")
+    if outputs.records is not None:
+        return distance_loss(domain, outputs.records, exponent)
+    if math.prod(shape) > MOST_STORED:
+        msg = f"{shape[0]} records x {shape[1]} places have too many losses to follow"
+        raise FileFormatError(msg)
+    return outputs.distances(domain) ** exponent
+
+
+@contextmanager
+def contradictions() -> Iterator[None]:
+    """What a file's contents break, as `FileFormatError`."""
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except (DomainError, ProblemError, PrivacyError, MethodError) as error:
+        msg = f"the contents contradict each other: {error}"
+        raise FileFormatError(msg) from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        msg = f"the header lacks a field or holds a wrong value: {error!r}"
+        raise FileFormatError(msg) from error
+
+
+def at_path(path: str | os.PathLike[str], read: Callable[[bytes], T]) -> T:
+    """What `read` makes of a file's bytes; its errors name the file."""
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no table here; mechanism.save(path) writes one", str(path)
+        ) from None
+    try:
+        return read(data)
+    except FileFormatError as error:
+        msg = f"{path}: {error}"
+        raise FileFormatError(msg) from error

@@ -1,0 +1,195 @@
+"""What a file holds of a mechanism: inputs and integers; everything else is derived by its reader.
+
+Header: epsilon, the kinds and labels of records and outputs, how losses are told, the mesh of a
+table for every point, and notes that nobody checks. Sections: the domain, outputs, prior and losses
+of the problem; the weights, as an array (`weights`), as rows over a floor (`floor`, `starts`,
+`columns`, `values`) or, where their numbers are short, as blocks (`floor`, `order`, `blocks`); the
+multipliers that prove the lower bound (`bound_pairs`, `bound_multipliers`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows
+from panda_mdp.base.plain import plain
+from panda_mdp.loss import DistanceLoss, UnknownLoss
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.blocks import pack_rows
+from panda_mdp.table.container import Section, pack
+from panda_mdp.version import __version__
+
+if TYPE_CHECKING:
+    from panda_mdp.table.bound import BoundProof
+    from panda_mdp.table.mechanism import Mechanism
+
+SUFFIX = ".pmdp"
+"""The suffix by convention; nothing depends on it."""
+LONGEST = 2
+"""Times the length that a file has without the proof of its bound."""
+
+Parts = dict[str, npt.NDArray[Any] | Section]
+
+
+def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
+    """The bytes of a mechanism's file.
+
+    The proof of the lower bound goes with it unless that makes the file more than twice as long.
+    Without `losses` those that are not distances are left out: clients need none.
+    """
+    bare = _encoded(mechanism, None, losses)
+    if mechanism.proof is None or not losses:
+        return bare
+    proving = _encoded(mechanism, mechanism.proof, losses)
+    return proving if len(proving) <= LONGEST * len(bare) else bare
+
+
+def _encoded(mechanism: Mechanism, proof: BoundProof | None, losses: bool) -> bytes:
+    problem = mechanism.problem
+    rows = weight_sections(problem.domain, mechanism.weights)
+    # Every reader reads losses that are given; distances stand for them where rows are sparse too.
+    short = "weights" not in rows
+    header, sections = describe_problem(problem, given=losses, derived=short or not losses)
+    known = "loss" in sections or header["loss"]["power"] is not None
+    header["notes"] = describe_notes(
+        mechanism.method,
+        problem.prior_source,
+        stages=mechanism.stages,
+        details=mechanism.details,
+        lower_bound=None if proof is not None else mechanism.lower_bound,
+        loss=None if known or isinstance(problem.loss, UnknownLoss) else mechanism.loss,
+    )
+    if mechanism.mesh is not None:
+        mesh = mechanism.mesh
+        header["mesh"] = {"middle": list(mesh.middle), "spacing": mesh.spacing}
+        arrays = {"mesh_vertices": mesh.vertices, "mesh_area": mesh.area}
+        sections |= {**arrays, "mesh_inside": mesh.inside}
+    if proof is not None:
+        sections |= {"bound_pairs": proof.pairs, "bound_multipliers": proof.multipliers}
+    return pack(header, sections | rows)
+
+
+def weight_sections(domain: Domain, weights: npt.NDArray[np.int64] | FlooredRows) -> Parts:
+    """The integers of a table in the shortest of the three ways that holds them."""
+    if not isinstance(weights, FlooredRows):
+        return {"weights": weights}
+    short = pack_rows(domain, weights)
+    if short is not None:
+        return dict(short)
+    names = ("floor", "starts", "columns", "values")
+    return {name: getattr(weights, name) for name in names}
+
+
+def describe_problem(
+    problem: Problem, *, given: bool = True, derived: bool = False
+) -> tuple[dict[str, Any], Parts]:
+    """Header and sections of a problem; losses that are distances are `derived` from them, others
+    go with it where they are `given`."""
+    domain, reports = problem.domain, problem.reports
+    sections: Parts = dict(domain.metric.arrays())
+    if domain.nodes is not None:
+        sections["nodes"] = domain.nodes
+    if reports.records is not None:
+        sections["outputs"] = reports.records
+    if reports.lat is not None and reports.lon is not None:
+        sections |= {"output_lat": reports.lat, "output_lon": reports.lon}
+    if not (problem.prior == 1 / domain.size).all():
+        sections["prior"] = problem.prior
+    power = distance_power(problem) if derived or isinstance(problem.loss, DistanceLoss) else None
+    if power is None and given and not isinstance(problem.loss, UnknownLoss):
+        sections["loss"] = np.asarray(problem.loss)
+    header = {
+        "epsilon": problem.epsilon,
+        "domain": {
+            "kind": domain.metric.kind,
+            "unit": domain.unit,
+            "labels": None if domain.labels is None else list(domain.labels),
+        },
+        "outputs": {
+            "kind": reports.kind,
+            "labels": None if reports.names is None else list(reports.names),
+        },
+        "loss": {"power": power, "unit": problem.loss_unit},
+    }
+    return header, sections
+
+
+def distance_power(problem: Problem) -> float | None:
+    """The power of the distance that every loss is, to the last bit; None where it is another."""
+    loss, reports = problem.loss, problem.reports
+    if isinstance(loss, DistanceLoss):
+        same = loss.domain.metric.fingerprint == problem.domain.metric.fingerprint
+        return loss.power if same and np.array_equal(loss.outputs, reports.codes) else None
+    distant = reports.records is not None or (
+        reports.kind == "places" and problem.domain.geographic
+    )
+    if isinstance(loss, UnknownLoss) or not distant:
+        return None
+    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
+    for start in range(0, problem.size, step):
+        rows = np.arange(start, min(start + step, problem.size))
+        if not np.array_equal(loss[rows], reports.distances(problem.domain, rows)):
+            return None
+    return 1.0
+
+
+def describe_notes(
+    method: str,
+    prior_source: str,
+    *,
+    stages: tuple[tuple[str, float], ...] = (),
+    details: Mapping[str, Any] | None = None,
+    lower_bound: float | None = None,
+    loss: float | None = None,
+) -> dict[str, Any]:
+    """What a file says beside its numbers: nobody checks it, and every printer says so."""
+    stated = lower_bound is not None and math.isfinite(lower_bound)
+    return {
+        "method": method,
+        "library": __version__,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "prior_source": prior_source,
+        "stages": [[name, float(seconds)] for name, seconds in stages],
+        "details": _plain_details(details or {}),
+        "lower_bound": lower_bound if stated else None,
+        "loss": loss,
+    }
+
+
+def _plain_details(details: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON can hold."""
+    kept = {}
+    for name, value in details.items():
+        if name in ("bound_source", "stated_loss", "stated_bound"):
+            continue
+        try:
+            kept[name] = json.loads(json.dumps(plain(value), allow_nan=False))
+        except (TypeError, ValueError):
+            continue
+    return kept
+
+
+def write(target: Path, data: bytes) -> Path:
+    """Write a file atomically into a folder that exists."""
+    if target.is_dir():
+        raise IsADirectoryError(
+            errno.EISDIR, "a mechanism is saved to a file, not a folder", str(target)
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT, "the folder to save in does not exist; create it", str(target.parent)
+        )
+    with atomic_file(target) as stream:
+        stream.write(data)
+    return target

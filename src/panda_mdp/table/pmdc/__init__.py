@@ -1,1 +1,0 @@
-"""Tables of whole cities in a few MB, still audited over all pairs on the integers sampled from."""

@@ -1,1 +1,0 @@
-"""Mechanisms as `.pmdp` files: table, problem and certificate, to the last bit."""

@@ -1,0 +1,254 @@
+"""PAnDA's accounts as cells: what its text asks for, charged in full, and what reports alone tell.
+
+The text's parameters do not fit (epsilon, delta) on the paper's maps, so `panda` refuses to run
+them. These cells compute everything all the same, for study: what a user's choice costs, how many
+records the LP covers, how the budget is spent, and, where a table is asked for, its loss and what
+an audit of the sets that were drawn finds. None of it is a mechanism.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.base.adjacency import adjacency
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.panda.anpo import relaxed_bound, solver_of
+from panda_mdp.panda.audit import audit_set
+from panda_mdp.panda.coins import BernoulliAnchors
+from panda_mdp.panda.law import AnchorLaw
+from panda_mdp.panda.leakage import cost_table
+from panda_mdp.panda.margins import Feasibility, MarginPlan, feasibility
+from panda_mdp.panda.run import PandaRun, study_panda
+from panda_mdp.panda.selection import PandaOptions
+from panda_mdp.space.domain import Domain
+from panda_mdp.survey.bench import Outcome
+from panda_paper.cell import Cell, decay_of
+from panda_paper.published import (
+    PublishedRun,
+    PublishedSelection,
+    audit_values,
+    draw_sets,
+    exchanged,
+    run_published,
+)
+from panda_paper.study import METRES, Stopwatch, Workspace
+
+COVERED = 20
+"""The largest Gamma of the paper's experiments."""
+SAMPLE = 80
+"""Anchors of the union that budget shares are averaged over."""
+STREAM = 6
+AUDITED = 4
+"""Users whose set is audited over all pairs."""
+NEAR_KM = 2.0
+"""Pairs nearer than this are looked at on their own: averages over all pairs are about far ones."""
+PARTS = 100
+"""The threshold of clustering is d_max over this. The paper does not tell it; this one, on the
+published code's distances, gives its values for all records of Rome and of London at every K."""
+
+
+def run_accounts(cell: Cell, work: Workspace) -> Outcome:
+    """Records covered by the LP, feasibility and budget shares; no table is computed.
+
+    `anchors` is the expected size of the union of all users' anchors, exactly:
+    sum_a (1 - prod_n (1 - w(x_n, a))). Shares are means over pairs of 80 anchors of the union.
+    """
+    draw = work.draw(cell)
+    problem, delta = draw.problem, cell.setting.delta
+    # The parameters of the paper's text: alpha .95, lambda .5, d_max / 50.
+    selection = BernoulliAnchors(decay_of(cell.method))
+    law = selection.on(problem.domain)
+    clock = Stopwatch()
+    weights = covered(law, draw.users)
+    fit = feasibility(law, problem.epsilon, delta, problem.prior, COVERED)
+    clock.lap("feasibility")
+    generator = np.random.default_rng([draw.seed, STREAM])
+    count = min(SAMPLE, int((weights > 0).sum()))
+    sample = generator.choice(len(weights), count, replace=False, p=weights / weights.sum())
+    plan = MarginPlan.over(problem, law, np.sort(sample), delta, neighbours=COVERED)
+    values = {
+        "anchors": float(weights.sum()),
+        "variables": float(weights.sum()) * problem.outputs_count,
+        **_shares(plan),
+        **_conditions(fit),
+    }
+    return Outcome(values, clock.lap("shares"))
+
+
+def run_text_table(cell: Cell, work: Workspace) -> Outcome:
+    """Both phases without a guarantee: loss, time, budget shares, and audits of drawn sets."""
+    draw = work.draw(cell)
+    selection = BernoulliAnchors(decay_of(cell.method))
+    clock = Stopwatch()
+    run = study_panda(
+        draw.problem,
+        draw.users,
+        selection,
+        cell.setting.delta,
+        PandaOptions(weights="prior", time_limit=work.limit),
+        seed=draw.seed,
+    )
+    ((_, spent),) = clock.lap("all")
+    law, delta = run.scheme.law, cell.setting.delta
+    plan = MarginPlan.over(draw.problem, law, run.anchors, delta, neighbours=COVERED)
+    values: dict[str, Any] = {
+        "loss_m": METRES * run.loss,
+        "anchor_loss_m": METRES * run.anchor_loss,
+        "anchors_drawn": len(run.anchors),
+        "claimed_epsilon": draw.problem.epsilon,
+        "reasons": "; ".join(reason.split(". ")[0] for reason in run.reasons),
+        **audited(run),
+        **_shares(plan),
+        **_conditions(plan.feasibility),
+    }
+    return Outcome(values, (*run.stages, ("the rest", max(0.0, spent - run.seconds))))
+
+
+def covered(law: AnchorLaw, users: IntArray) -> FloatArray:
+    """The probability of each record to be an anchor of some user, (K,)."""
+    return np.asarray(-np.expm1(np.log1p(-law.dense(users)).sum(axis=0)))
+
+
+def audited(run: PandaRun) -> dict[str, Any]:
+    """Audits of the first users' sets over all pairs: the composed mechanism, one user."""
+    audits = [
+        audit_set(run.scheme, anchor_set, run.table_of(n))
+        for n, anchor_set in enumerate(run.anchor_sets[:AUDITED])
+        if len(anchor_set)
+    ]
+    return audit_values(
+        [one.epsilon for one in audits],
+        [one.selection_epsilon for one in audits],
+        [one.violations / one.pairs for one in audits],
+    )
+
+
+def _shares(plan: MarginPlan) -> dict[str, float]:
+    """Mean shares of eps d over all pairs of anchors, and of Phase I over the near ones."""
+    shares = plan.shares
+    near = np.triu(plan.distance < NEAR_KM, k=1)
+    rates = plan.leakage[near] / (plan.problem.epsilon * plan.distance[near])
+    return {
+        "near_cost": _median(rates),
+        "share_selection": shares.selection,
+        "share_margin": shares.margin,
+        "share_rest": shares.remaining,
+        "clipped": plan.clipped / max(1, plan.pair_count),
+    }
+
+
+def _median(values: FloatArray) -> float:
+    return float(np.median(values)) if len(values) else float("nan")
+
+
+def _conditions(fit: Feasibility) -> dict[str, Any]:
+    return {
+        "fits": fit.fits,
+        "cost_epsilon": fit.cost.rate,
+        "shortfall": fit.shortfall,
+        "uncovered": fit.uncovered,
+        "near": fit.near,
+    }
+
+
+def run_bound(cell: Cell, work: Workspace) -> Outcome:
+    """Relaxed AnPO over the anchors of a published run, and audits of its reports alone.
+
+    `relaxed_m` is a rigorous lower bound on the loss over those anchors (Proposition 6), `ratio`
+    the paper's approximation ratio against it. `report_...` count the report as if the anchors had
+    told nothing: the part that the paper's violation rate is about. `real_...` are budget shares
+    of the same run with Phase I charged what Proposition 1 says, all factors of it.
+    """
+    draw = work.draw(cell)
+    clock = Stopwatch()
+    run = run_published(
+        draw.problem,
+        draw.users,
+        decay_of(cell.method),
+        city=work.study.name,
+        delta=cell.setting.delta,
+        seed=draw.seed,
+    )
+    clock.lap("run")
+    weights = np.full(len(run.anchors), 1 / len(run.anchors))
+    bound = relaxed_bound(draw.problem, run.anchors, weights, solver_of(time_limit=work.limit))
+    clock.lap("relaxed AnPO")
+    nothing = np.zeros(draw.problem.size)
+    reports = [run.scan(one, nothing) for one in run.anchor_sets if len(one)][:AUDITED]
+    values: dict[str, Any] = {
+        "report_epsilon": max(epsilon for epsilon, _ in reports),
+        "report_violated": float(np.mean([share for _, share in reports])),
+        **real_shares(run),
+    }
+    if bound is not None:
+        values["relaxed_m"] = METRES * bound
+        values["ratio"] = run.anchor_loss / bound if bound > 0 else float("nan")
+    return Outcome(values, clock.lap("audit"))
+
+
+def real_shares(run: PublishedRun) -> dict[str, float]:
+    """How eps d is spent when Phase I is charged in full, and what it costs near pairs.
+
+    Shares are means over pairs of anchors: Phase I at most everything, the margin as the run
+    charges it, at most what is left. `near_cost` is the median over pairs nearer than 2 km of
+    Phase I's cost over eps d, not cut off at 1.
+    """
+    upper = np.triu_indices(len(run.anchors), k=1)
+    if not len(upper[0]):
+        return {}
+    distance = run.distance[upper]
+    whole = run.problem.epsilon * distance
+    spent = cost_table(run.law, run.law.rows(run.anchors), run.distance)[upper] / whole
+    first = np.minimum(1.0, spent)
+    second = np.clip(np.maximum(run.margin, run.margin.T)[upper] / whole, 0.0, 1.0 - first)
+    return {
+        "real_selection": float(first.mean()),
+        "real_margin": float(second.mean()),
+        "real_rest": float((1.0 - first - second).mean()),
+        "near_cost": _median(spent[distance < NEAR_KM]),
+    }
+
+
+def run_clustering(cell: Cell, work: Workspace) -> Outcome:
+    """The average clustering coefficient where records nearer than d_max / 100 are neighbours.
+
+    "Origin" is that of all records, the others those of the union of the users' anchors, drawn by
+    the published code's selection. Distances are the published code's (latitude and longitude
+    exchanged); `on_right_distances` has the coefficient on right ones. Table 13 of the paper.
+    """
+    draw = work.draw(cell)
+    clock = Stopwatch()
+    right = draw.problem.domain
+    domain = exchanged(right)
+    anchors = None
+    if cell.method != "Origin":
+        law = PublishedSelection.of(decay_of(cell.method), domain, work.study.name).on(domain)
+        anchors = np.flatnonzero(draw_sets(law, draw.users, draw.seed).any(axis=0))
+    values = {
+        "coefficient": clustering_coefficient(domain, domain.diameter / PARTS, anchors),
+        "on_right_distances": clustering_coefficient(right, right.diameter / PARTS, anchors),
+        "threshold_km": domain.diameter / PARTS,
+        "anchors": domain.size if anchors is None else len(anchors),
+    }
+    return Outcome(values, clock.lap("clustering"))
+
+
+def clustering_coefficient(
+    domain: Domain, threshold: float, records: IntArray | None = None
+) -> float:
+    """The average over records of the share of their neighbours' pairs that are neighbours too.
+
+    Two records are neighbours at a distance of at most `threshold`; a record with fewer than two
+    neighbours counts as 0. Restricted to `records` where they are given.
+    """
+    kept = np.arange(domain.size) if records is None else records
+    pairs = [np.stack(part[:2]) for part in domain.pairs_within(threshold)]
+    first, second = np.hstack(pairs)
+    graph = adjacency(first, second, domain.size)
+    graph = (graph + graph.T)[kept][:, kept]
+    degree = graph.sum(axis=1)
+    # Twice the edges among the neighbours of each record.
+    closed = (graph @ graph).multiply(graph).sum(axis=1)
+    return float(np.mean(closed / np.maximum(degree * (degree - 1), 1)))

@@ -1,1 +1,0 @@
-"""Computing: draws, kinds of cells, the runner, and results on disk."""

@@ -1,1 +1,0 @@
-"""The paper's claims, each judged from result rows."""

@@ -1,1 +1,0 @@
-"""Drawing: results as series, and one picture for each of the paper's figures."""

@@ -1,1 +1,0 @@
-"""Files: tables for machines and people, pictures, and one page on everything."""

@@ -1,0 +1,110 @@
+"""The cells of a study on the bench: each saved as it ends, none run twice.
+
+All cells of a run go through one worker process that keeps the draw at hand, so methods of one draw
+share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from panda_mdp.errors import MethodError
+from panda_mdp.survey.bench import Bench, Outcome, execute
+from panda_paper.accounts import run_accounts, run_bound, run_clustering, run_text_table
+from panda_paper.cell import SLOW, Cell, Kind, Setting
+from panda_paper.items import Item
+from panda_paper.margins import run_estimates, run_margins, run_selection
+from panda_paper.methods import METHODS
+from panda_paper.results import CellStore, Row, matching
+from panda_paper.study import Study, Workspace
+from panda_paper.tables import write_item
+
+TIME_LIMIT = 1800.0
+"""Seconds after which the paper calls a cell unsolved."""
+WARM = Setting(records=300, outputs=20, users=5)
+"""A draw on which compiled kernels are loaded before anything is timed: large enough that they are
+used at all."""
+TINY = Setting(records=24, outputs=4, users=2)
+"""The same for methods that would take long."""
+WARM_LIMIT = 10.0
+
+
+def run_method(cell: Cell, work: Workspace) -> Outcome:
+    """The cell kind of the tables: `cell.method` on the cell's draw."""
+    if cell.method not in METHODS:
+        msg = f"there is no method {cell.method!r}; choose from {', '.join(METHODS)}"
+        raise MethodError(msg)
+    draw = work.draw(cell)
+    outcome = METHODS[cell.method](cell, draw, work)
+    return replace(outcome, values={**outcome.values, "draw_seconds": draw.seconds})
+
+
+KINDS: Mapping[Kind, Callable[[Cell, Workspace], Outcome]] = {
+    "method": run_method,
+    "clustering": run_clustering,
+    "accounts": run_accounts,
+    "text table": run_text_table,
+    "bound": run_bound,
+    "selection": run_selection,
+    "margins": run_margins,
+    "estimates": run_estimates,
+}
+"""What computes each kind of cell, under the name that results are saved with."""
+
+
+class CellLaboratory:
+    """Runs the cells of a study, and has their draw at hand."""
+
+    def __init__(
+        self, study: Study, kinds: Mapping[Kind, Callable[[Cell, Workspace], Outcome]] = KINDS
+    ) -> None:
+        self.study = study
+        self.kinds = kinds
+        self._rehearsed: set[tuple[str, str]] = set()
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The draws; made where the cells run."""
+        return Workspace(self.study)
+
+    def run(self, cell: Cell, limit: float | None) -> Outcome:
+        """Run a cell in this process."""
+        self.workspace.limit = limit
+        return self.kinds[cell.kind](cell, self.workspace)
+
+    def rehearse(self, cell: Cell) -> None:
+        """Load the kernels of a cell's method on a small draw, once."""
+        if (cell.kind, cell.method) in self._rehearsed:
+            return
+        self._rehearsed.add((cell.kind, cell.method))
+        setting = TINY if cell.method in SLOW else WARM
+        size = min(setting.records, self.study.city.nodes // 2)
+        small = replace(cell, setting=replace(setting, records=size), repeat=0)
+        execute(self, small, WARM_LIMIT)
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    store: CellStore,
+    bench: Bench[Cell],
+    limit: float | None = TIME_LIMIT,
+    progress: Callable[[int, Cell], None] | None = None,
+) -> list[Row]:
+    """The rows of all cells, from the store where they are known, run otherwise."""
+    unique = list(dict.fromkeys(cells))
+    bench.run_all(unique, store, limit, progress)
+    return [row for row in map(store.get, unique) if row is not None]
+
+
+def write_items(
+    items: Sequence[Item], parts: Sequence[Item], store: CellStore, study: Study
+) -> list[str]:
+    """Write the files of items of which parts were run, with all that the store knows of them."""
+    wholes = [item.with_all_of(part) for item, part in zip(items, parts, strict=True)]
+    return [
+        str(path)
+        for whole in wholes
+        for path in write_item(whole, matching(whole, store.rows), study)
+    ]

@@ -1,0 +1,180 @@
+"""One study: a city, and its draws of records, outputs, prior and users for all methods."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.city.city import City
+from panda_mdp.city.draw import draw_problem
+from panda_mdp.errors import CityError
+from panda_mdp.prior import Prior
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_paper.cell import Cell, PriorName
+from panda_paper.paper import CITY_NAMES
+
+STREETS = "public: number of streets at the record's node, as in the published code"
+USERS_STREAM = 2
+"""Records are drawn from the seed itself, outputs and tasks from its stream 1."""
+METRES = 1000.0
+"""In a km: losses are shown in metres."""
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A city, where its results go, and what its real prior is made of."""
+
+    city: City
+    name: str
+    folder: Path
+    synthetic: bool = False
+    visits: FloatArray | None = None
+    """How often each node of the city was visited, from traces; None for the streets' number."""
+    visits_source: str = ""
+    remark: str = ""
+    """On the map, for titles: "reconstructed streets"."""
+
+    @property
+    def title(self) -> str:
+        """The city's name as a word of a sentence, with the remark on its map."""
+        return title_of(self.name, self.remark)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is kept with the results, to tell them from another study's."""
+        digest = hashlib.sha256()
+        city = self.city
+        for array in (city.lat, city.lon, city.u, city.v, city.length_m):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return {
+            "city": self.name,
+            "synthetic": self.synthetic,
+            "nodes": city.nodes,
+            "streets": city.streets,
+            "fingerprint": digest.hexdigest()[:16],
+            "real_prior": self.prior_source("real"),
+            "remark": self.remark,
+        }
+
+    def prior_source(self, name: PriorName) -> str:
+        """In words, for tables and captions."""
+        if name == "uniform":
+            return "uniform"
+        return STREETS if self.visits is None else f"public: {self.visits_source}"
+
+    def real_prior(self, domain: Domain) -> Prior:
+        """The prior of a sampled domain: visits of the nearest nodes, or streets at the own node.
+
+        Visits are counted per node of the city; every node counts for the record nearest to it, as
+        a trace snapped to the records would. The paper's text names a taxi trace, its published
+        code takes the number of streets at the node (`street_count`), which is what there is
+        without one.
+        """
+        city = self.city
+        if self.visits is None:
+            return Prior.public(self.street_counts(domain), source=STREETS.removeprefix("public: "))
+        visited = np.flatnonzero(self.visits)
+        places = Domain.from_points(city.lat, city.lon, merge=True)
+        merged = np.arange(city.nodes) if places.merged is None else places.merged
+        tree = domain.metric.tree
+        if tree is None:
+            msg = "visits are assigned to places; this domain has none"
+            raise CityError(msg)
+        nearest = tree.query(places.metric.embedding[merged[visited]])[1]
+        counts = np.bincount(nearest, self.visits[visited], minlength=domain.size)
+        return Prior.public(counts, source=self.visits_source)
+
+    def street_counts(self, domain: Domain) -> IntArray:
+        """How many streets end at each record's node."""
+        ends = np.concatenate([self.city.u, self.city.v])
+        return np.asarray(np.bincount(ends, minlength=self.city.nodes)[_nodes(domain)])
+
+
+def title_of(name: str, remark: str = "") -> str:
+    """How a city is called in titles.
+
+    >>> title_of("nyc", "reconstructed streets")
+    'NYC (reconstructed streets)'
+    """
+    title = CITY_NAMES.get(name.lower(), name[:1].upper() + name[1:])
+    return f"{title} ({remark})" if remark else title
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """A problem with its users. The domain is fresh: a method's time contains all of its work."""
+
+    problem: Problem
+    tasks: IntArray
+    users: IntArray
+    """Records of made-up users, drawn from the prior."""
+    seed: int
+    seconds: float
+    """Time that drawing the problem took, which no method is charged."""
+
+
+class Stopwatch:
+    """Seconds per stage, in order."""
+
+    def __init__(self) -> None:
+        self.stages: tuple[tuple[str, float], ...] = ()
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> tuple[tuple[str, float], ...]:
+        """End a stage; returns all of them."""
+        now = time.perf_counter()
+        self.stages += ((name, now - self._last),)
+        self._last = now
+        return self.stages
+
+
+class Workspace:
+    """What a cell may use: the draw of its setting and repeat, and its time limit."""
+
+    def __init__(self, study: Study, limit: float | None = None) -> None:
+        self.study = study
+        self.limit = limit
+        """Seconds that the cell may take; a cell that watches the clock ends before them."""
+        self._problem = lru_cache(maxsize=2)(self._drawn)
+
+    def draw(self, cell: Cell) -> Draw:
+        """The draw of a cell: the same for all methods, and for all epsilons and deltas."""
+        setting = cell.setting
+        problem, tasks, seconds = self._problem(
+            setting.records, setting.outputs, setting.tasks, cell.repeat, setting.prior
+        )
+        domain = problem.domain
+        fresh = Domain.from_points(domain.lat, domain.lon).with_nodes(_nodes(domain))
+        problem = replace(problem, domain=fresh, epsilon=setting.epsilon)
+        generator = np.random.default_rng([cell.repeat, USERS_STREAM])
+        positive = int(np.count_nonzero(problem.prior))
+        # At distinct records, as in the published code.
+        users = generator.choice(
+            problem.size, size=min(setting.users, positive), replace=False, p=problem.prior
+        )
+        return Draw(problem, tasks, users, cell.repeat, seconds)
+
+    def _drawn(
+        self, records: int, outputs: int, tasks: int, seed: int, prior: PriorName
+    ) -> tuple[Problem, IntArray, float]:
+        start = time.perf_counter()
+        draw = draw_problem(self.study.city, records, outputs, tasks, 1.0, seed)
+        problem = draw.problem
+        if prior == "real":
+            problem = self.study.real_prior(problem.domain).on(problem)
+        return problem, draw.tasks, time.perf_counter() - start
+
+
+def _nodes(domain: Domain) -> IntArray:
+    if domain.nodes is None:
+        msg = "the domain does not know its city's nodes; make it with city.domain(...)"
+        raise CityError(msg)
+    return domain.nodes

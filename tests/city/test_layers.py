@@ -1,0 +1,195 @@
+"""Networks from GeoPackage, shapefile, GeoJSON and GeoParquet files of their own writers."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pytest
+from shapely import LineString, Point, Polygon
+
+from panda_mdp import load_city
+from panda_mdp.city.maps import MapOptions, read_map
+from panda_mdp.errors import CityError, FileFormatError, MissingDependencyError
+
+# GeoPandas warns when it is made to write what these tests need.
+pytestmark = pytest.mark.filterwarnings("ignore:.*crs.*:UserWarning")
+PLACES = [(11.0, 48.0), (11.01, 48.0), (11.01, 48.01)]
+LENGTHS = [800.5, 800.5, 1200.25]
+COLUMNS = {
+    "u": [100, 200, 200],
+    "v": [200, 100, 300],
+    "length": LENGTHS,
+    "oneway": ["False", "False", "True"],
+    "maxspeed": [None, None, "50"],
+    "highway": ["residential", "residential", "primary"],
+}
+SHAPES = [LineString(PLACES[:2]), LineString(PLACES[1::-1]), LineString(PLACES[1:])]
+
+
+def node_frame(name: str = "osmid") -> gpd.GeoDataFrame:
+    points = [Point(*place) for place in PLACES]
+    return gpd.GeoDataFrame({name: [100, 200, 300]}, geometry=points, crs=4326)
+
+
+def edge_frame(**other: list[object]) -> gpd.GeoDataFrame:
+    return gpd.GeoDataFrame({**COLUMNS, **other}, geometry=SHAPES, crs=4326)
+
+
+def line_frame() -> gpd.GeoDataFrame:
+    """A two-way street with a bend and a one-way street: lines that share a vertex."""
+    bent = LineString([PLACES[0], (11.005, 48.001), PLACES[1]])
+    columns = {"fclass": ["residential", "primary", "footway"], "oneway": ["B", "T", "B"]}
+    lines = [bent, LineString(PLACES[:0:-1]), LineString([PLACES[2], (11.02, 48.02)])]
+    return gpd.GeoDataFrame(columns, geometry=lines, crs=4326)
+
+
+def check(path: Path, **options: object) -> None:
+    city = load_city(path, MapOptions(**options))  # type: ignore[arg-type]
+    assert city.osmid is not None and city.osmid.tolist() == [100, 200, 300]
+    assert np.allclose(city.lat, [48.0, 48.0, 48.01], atol=1e-9)
+    assert np.allclose(city.lon, [11.0, 11.01, 11.01], atol=1e-9)
+    assert (city.u.tolist(), city.v.tolist()) == ([0, 1], [1, 2])
+    assert city.length_m == pytest.approx([800.5, 1200.25])
+    assert city.oneway is not None and city.oneway.tolist() == [False, True]
+    assert city.speed_kmh is not None and city.speed_kmh.tolist() == [30.0, 50.0]
+
+
+def check_lines(path: Path, **options: object) -> None:
+    report = read_map(path, MapOptions(**options))  # type: ignore[arg-type]
+    city = report.city
+    assert (city.nodes, city.streets, report.contracted) == (3, 2, 1)
+    assert sorted(city.lon.round(6)) == [11.0, 11.01, 11.01]
+    assert city.oneway is not None and city.oneway.sum() == 1
+    one = int(np.flatnonzero(city.oneway)[0])
+    # `T` is open against the line, which was drawn southwards: so it leads north.
+    assert city.lat[city.u[one]] < city.lat[city.v[one]]
+    assert city.length_m.sum() == pytest.approx(777.1 + 1112.0, abs=2)
+
+
+@pytest.mark.parametrize("crs", [4326, 32632, 3857])
+@pytest.mark.parametrize(("nodes", "edges"), [("nodes", "edges"), ("junctions", "my streets")])
+def test_geopackages_of_any_layer_names_and_reference_systems(
+    tmp_path: Path, crs: int, nodes: str, edges: str
+) -> None:
+    path = tmp_path / "town.gpkg"
+    node_frame().to_crs(crs).to_file(path, layer=nodes)
+    edge_frame().to_file(path, layer=edges)
+    check(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["town.gpkg"]
+
+
+@pytest.mark.parametrize("suffix", [".gpkg", ".shp", ".geojson", ".fgb", ".parquet"])
+@pytest.mark.parametrize("crs", [4326, 32632])
+def test_lines_alone_are_a_network(tmp_path: Path, suffix: str, crs: int) -> None:
+    path = tmp_path / f"roads{suffix}"
+    frame = line_frame().to_crs(4326 if suffix == ".geojson" else crs)
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_file(path)
+    check_lines(path)
+
+
+def test_a_zipped_shapefile(tmp_path: Path) -> None:
+    (tmp_path / "roads").mkdir()
+    line_frame().to_file(tmp_path / "roads" / "roads.shp")
+    check_lines(Path(shutil.make_archive(str(tmp_path / "town"), "zip", tmp_path / "roads")))
+
+
+def test_two_shapefiles_of_nodes_and_edges(tmp_path: Path) -> None:
+    node_frame().to_file(tmp_path / "town_nodes.shp")
+    edge_frame(maxspeed=["", "", "50"]).to_file(tmp_path / "town_edges.shp")
+    check(tmp_path / "town_edges.shp")
+    check(tmp_path / "town_nodes.shp")
+
+
+def test_two_geoparquet_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node_frame().to_crs(32632).to_parquet(tmp_path / "nodes.parquet")
+    edge_frame().to_parquet(tmp_path / "edges.parquet")
+    for path in (tmp_path, tmp_path / "edges.parquet", tmp_path / "nodes.parquet"):
+        check(path)
+    (tmp_path / "nodes.parquet").write_bytes(b"PAR1 damaged")
+    with pytest.raises(FileFormatError, match="damaged"):
+        load_city(tmp_path)
+    (tmp_path / "nodes.parquet").unlink()
+    with pytest.raises(FileFormatError, match="a network is both"):
+        load_city(tmp_path)
+    line_frame().to_file(tmp_path / "x.gpkg")
+    for package, name in (("pyarrow", "edges.parquet"), ("geopandas", "x.gpkg")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(MissingDependencyError, match=package):
+            load_city(tmp_path / name)
+
+
+def test_a_file_that_names_no_reference_system(tmp_path: Path) -> None:
+    path = tmp_path / "roads.shp"
+    projected = line_frame().to_crs(32632)
+    projected.set_crs(None, allow_override=True).to_file(path)
+    with pytest.raises(FileFormatError, match=r"names no reference system.*crs='EPSG"):
+        load_city(path)
+    check_lines(path, crs="EPSG:32632")
+    with pytest.raises(FileFormatError, match="is not known"):
+        load_city(path, MapOptions(crs="EPSG:nonsense"))
+
+
+def test_a_wrong_reference_system_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "roads.gpkg"
+    projected = line_frame().to_crs(32632)
+    projected.set_crs(4326, allow_override=True).to_file(path)
+    with pytest.raises(FileFormatError, match=r"says WGS 84, but its coordinates do not fit"):
+        load_city(path)
+    check_lines(path, crs="EPSG:32632")
+
+
+def test_feet_of_a_projection_are_read_as_feet(tmp_path: Path) -> None:
+    """New York's state plane is in feet: the file says so and pyproj knows."""
+    frame = line_frame()
+    frame = frame.set_geometry(frame.geometry.translate(-11 - 73.95, -48 + 40.7)).to_crs(2263)
+    path = tmp_path / "roads.gpkg"
+    frame.to_file(path)
+    city = load_city(path)
+    assert np.allclose(sorted(city.lat.round(6)), [40.7, 40.7, 40.71], atol=2e-6)
+
+
+def test_swapped_axes_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "roads.geojson"
+    lines = [LineString([(44.0, 111.0), (44.1, 111.1)])]
+    gpd.GeoDataFrame({"k": [1]}, geometry=lines).to_file(path)
+    with pytest.raises(FileFormatError, match="latitude and longitude exchanged"):
+        load_city(path)
+
+
+@pytest.mark.parametrize(("unit", "metres"), [("ft", 0.3048), ("km", 1000.0), ("mi", 1609.344)])
+def test_lengths_in_another_unit_are_said(tmp_path: Path, unit: str, metres: float) -> None:
+    path = tmp_path / "town.gpkg"
+    node_frame().to_file(path, layer="nodes")
+    edge_frame(length=[x / metres for x in LENGTHS]).to_file(path, layer="edges")
+    with pytest.raises(FileFormatError, match=f"length_unit='{unit}'"):
+        load_city(path)
+    check(path, length_unit=unit)
+
+
+def test_a_box_in_another_order_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "roads.gpkg"
+    line_frame().to_file(path)
+    check_lines(path, bbox=(47.9, 10.9, 48.1, 11.1))
+    with pytest.raises(CityError, match="west, south, east, north"):
+        load_city(path, MapOptions(bbox=(10.9, 47.9, 11.1, 48.1)))
+    with pytest.raises(CityError, match="south below north"):
+        MapOptions(bbox=(48.1, 47.9, 11.1, 10.9))
+
+
+def test_what_is_no_network_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "zones.gpkg"
+    square = Polygon([(0, 0), (0, 1), (1, 1)])
+    gpd.GeoDataFrame({"zone": ["a"]}, geometry=[square], crs=4326).to_file(path, layer="parcels")
+    with pytest.raises(FileFormatError, match=r"it has parcels \(polygon\).*load_places"):
+        load_city(path)
+    for content in (b"SQLite format 3\x00" + bytes(200), b"text, not a database " * 40):
+        path.write_bytes(content)
+        with pytest.raises(FileFormatError, match="damaged"):
+            load_city(path)

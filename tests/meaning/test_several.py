@@ -1,0 +1,194 @@
+"""Several reports, traces and anchors, against sums over everything that can happen."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from helpers import displacement_problem, random_domain
+
+import panda_mdp as pm
+from panda_mdp.errors import MethodError
+from panda_mdp.meaning.several import (
+    Movement,
+    blurred_distance,
+    forward_backward,
+    likeliest,
+    locate_anchor,
+    repeated,
+    smooth,
+    track,
+    viterbi,
+)
+from panda_mdp.meaning.words import guess_between_two
+
+
+@pytest.fixture(scope="module")
+def table():
+    prior = np.array([0.4, 0.1, 0.2, 0.3])
+    return pm.exponential(
+        displacement_problem(random_domain("euclidean", 4, seed=1), [0, 2, 3], 1.5, prior)
+    )
+
+
+def sequences(table, count):
+    """Joint probabilities of record and every sequence of reports, (K, m^count)."""
+    columns = [
+        np.prod(table.matrix[:, list(drawn)], axis=1)
+        for drawn in itertools.product(range(table.matrix.shape[1]), repeat=count)
+    ]
+    return table.problem.prior[:, None] * np.stack(columns, axis=1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_several_reports_are_all_sequences(table, count):
+    both = sequences(table, count)
+    result = repeated(table, count)
+    assert result.exact
+    assert result.vulnerability == pytest.approx(both.max(axis=0).sum(), rel=1e-12)
+    apart = table.problem.domain.distances()
+    assert result.error == pytest.approx((apart @ both).min(axis=0).sum(), rel=1e-12)
+
+
+def test_draws_agree_with_the_sum_within_their_errors(table):
+    exact = repeated(table, 4)
+    drawn = repeated(table, 4, draws=4000, exact=0, seed=1)
+    assert not drawn.exact
+    assert abs(drawn.vulnerability - exact.vulnerability) < 4 * drawn.vulnerability_se
+    assert abs(drawn.error - exact.error) < 4 * drawn.error_se
+    assert 0 < drawn.vulnerability_se < 0.01
+
+
+def test_memoised_reports_tell_no_more_than_one(table):
+    once, often = repeated(table, 1), repeated(table, 50, memoised=True)
+    assert (often.vulnerability, often.error) == (once.vulnerability, once.error)
+    assert once.vulnerability == pytest.approx(pm.attack(table).vulnerability)
+    growing = [repeated(table, n).vulnerability for n in (1, 2, 4, 8)]
+    assert growing == sorted(growing)
+
+
+def test_a_distance_is_what_epsilon_allows_of_a_guess():
+    assert guess_between_two(3 * 2.0 * blurred_distance(2.0, 3, 0.9)) == (pytest.approx(0.9))
+    with pytest.raises(MethodError, match=r"guess is 0\.4"):
+        blurred_distance(1.0, guess=0.4)
+
+
+@pytest.fixture(scope="module")
+def movement():
+    return Movement.learn([[0, 1, 2, 3, 3], [3, 2, 2, 1, 0]], 4, smoothing=0.2)
+
+
+def paths(movement, table, reports):
+    """Every trace with its joint probability with the reports."""
+    column = [list(table.problem.outputs).index(report) for report in reports]
+    for path in itertools.product(range(4), repeat=len(reports)):
+        chance = movement.start[path[0]]
+        for a, b in itertools.pairwise(path):
+            chance *= movement.steps[a, b]
+        for x, y in zip(path, column, strict=True):
+            chance *= table.matrix[x, y]
+        yield path, chance
+
+
+def test_learnt_chains_are_distributions(movement):
+    assert movement.steps.sum(axis=1) == pytest.approx(1)
+    assert movement.start.sum() == pytest.approx(1)
+    assert (movement.steps > 0).all()
+    assert movement.steps[0].argmax() == 1
+
+
+@pytest.mark.parametrize("reports", [[0], [0, 2, 2, 3], [3, 3, 0, 2, 0]])
+def test_forward_backward_and_viterbi_are_sums_over_all_traces(movement, table, reports):
+    every = list(paths(movement, table, reports))
+    total = sum(chance for _, chance in every)
+    belief = np.zeros((len(reports), 4))
+    for path, chance in every:
+        for t, x in enumerate(path):
+            belief[t, x] += chance / total
+    assert forward_backward(movement, table, reports) == pytest.approx(belief, rel=1e-10)
+    best = max(every, key=lambda entry: entry[1])
+    found = tuple(viterbi(movement, table, reports))
+    assert dict(every)[found] == pytest.approx(best[1], rel=1e-12)
+
+
+def test_tracking_is_better_the_larger_epsilon(movement):
+    problem = displacement_problem(random_domain("euclidean", 4, seed=1), range(4), 1.0)
+    traces = [[0, 1, 2, 3], [3, 2, 1, 0]] * 10
+    weak, strong = (
+        track(movement, pm.exponential(problem.with_epsilon(e)), traces) for e in (0.01, 50.0)
+    )
+    assert strong.error < weak.error
+    assert strong.right > 0.99
+    assert strong.path_error == pytest.approx(0, abs=0.05)
+    assert weak.steps == 80
+    with pytest.raises(MethodError, match="no traces"):
+        track(movement, pm.exponential(problem), [])
+
+
+def test_an_anchor_is_its_posterior(table):
+    reports, away = [0, 0, 3], 0.3
+    prior, matrix = table.problem.prior, table.matrix
+    seen = [list(table.problem.outputs).index(report) for report in reports]
+    mixed = (1 - away) * matrix + away * (prior @ matrix)
+    belief = prior * np.prod(mixed[:, seen], axis=1)
+    zone = locate_anchor(table, reports, away=away)
+    assert zone.belief == pytest.approx(belief / belief.sum())
+    assert zone.share >= 0.9
+    assert repr(zone) == "Zone(<hidden>)"
+    sharp = locate_anchor(table, [0] * 60, away=away)
+    assert sharp.belief.max() > zone.belief.max()
+    with pytest.raises(MethodError, match="must be outputs"):
+        locate_anchor(table, [1])
+
+
+@pytest.mark.parametrize("reports", [[], [0.7], [np.nan], ["a"], [[0, 2]], [True], [1], [9]])
+def test_reports_that_are_none_are_refused(table, reports):
+    movement = Movement.learn([[0, 1, 2, 3]], 4)
+    for attacker in (
+        lambda: viterbi(movement, table, reports),
+        lambda: forward_backward(movement, table, reports),
+        lambda: locate_anchor(table, reports),
+    ):
+        with pytest.raises(MethodError, match="report"):
+            attacker()
+
+
+def test_chains_and_likelihoods_that_are_none_are_refused(table):
+    fair = np.full(4, 0.25)
+    for start, steps in (
+        (fair, np.eye(3)),
+        (np.full(4, np.nan), np.eye(4)),
+        (fair, -np.eye(4)),
+        (fair, 2 * np.eye(4)),
+        (np.empty(0), np.empty((0, 0))),
+    ):
+        with pytest.raises(MethodError, match="probabilit"):
+            Movement(start, steps)
+    movement = Movement(fair, np.full((4, 4), 0.25))
+    with pytest.raises(MethodError, match="one row of 3 per report"):
+        viterbi(Movement.learn([[0, 1, 2]], 3), table, [0, 2])
+    for seen in (np.ones(4), np.ones((0, 4)), np.full((2, 4), np.nan), -np.ones((2, 4))):
+        for attacker in (smooth, likeliest):
+            with pytest.raises(MethodError, match="likelihoods"):
+                attacker(movement, seen)
+
+
+def test_a_report_that_no_expected_record_gives_has_no_posterior():
+    domain = random_domain("euclidean", 2)
+    problem = pm.Problem(domain, [0, 1], domain.distances(), 1.0, [1.0, 0.0])
+    table = pm.NoGuarantee.from_matrix(problem, np.eye(2), method="identity")
+    for away in (0.0, 0.2):
+        with pytest.raises(MethodError, match="give the prior more support"):
+            locate_anchor(table, [1], away=away)
+
+
+def test_counts_are_whole_numbers(table):
+    for count in (0, -1, 2.5, np.nan, "a"):
+        with pytest.raises(MethodError, match="count is"):
+            repeated(table, count)
+    for draws in (0, 1):
+        with pytest.raises(MethodError, match="draws is"):
+            repeated(table, 2, draws=draws)
+    with pytest.raises(MethodError, match="at least 1 report"):
+        blurred_distance(1.0, np.nan)

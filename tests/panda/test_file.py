@@ -1,0 +1,197 @@
+"""Files of PAnDA: what was saved comes back, and what was forged does not."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forging import DELTA, PHASES, SIZE, File, changed, problem, state
+from forging import panda_table as table
+from second_checker import in_a_process
+
+import panda_mdp as pm
+from panda_mdp.errors import FileFormatError, MethodError, NotForReleaseError, PrivacyError
+from panda_mdp.panda.file import decode, decode_panda
+from panda_mdp.privacy.sampler import thresholds
+from panda_mdp.table.decode import load_mechanism
+
+KINDS = ("common", "nearest", "candidates", "coins")
+
+
+def taken(kind: str) -> File:
+    return File.of(table(kind).encode())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_saved_comes_back(kind: str, tmp_path: Path) -> None:
+    made = table(kind)
+    path = made.save(tmp_path / "panda.pmdp")
+    read = pm.load(path, expected=pm.Expected(epsilon=1.0, unit="km"))
+    assert read.guarantee == made.guarantee == pm.Guarantee(1.0, DELTA, "km")
+    assert np.array_equal(read.weights, made.weights)
+    assert read.loss == pytest.approx(made.loss, rel=1e-12)
+    assert read.account.violation <= made.account.violation * (1 + 1e-9)
+    assert read.download == pytest.approx(made.download)
+    assert np.array_equal(pickle.loads(pickle.dumps(read)).weights, made.weights)
+    assert pm.inspect(path).phased
+    assert pm.inspect(path).header["selection"]["delta"] == DELTA
+    with pytest.raises(PrivacyError, match=r"at most 0\.5"):
+        pm.load(path, expected=pm.Expected(epsilon=0.5))
+
+
+@pytest.mark.parametrize("violation", [2 * DELTA, np.nan])
+def test_an_account_that_does_not_hold_or_is_no_number_is_refused(violation: float) -> None:
+    scheme = table("common").scheme
+    spoiled = replace(scheme.account, violation=violation)
+    with pytest.raises(PrivacyError, match="and delta is"):
+        pm.PandaTable(scheme.holding(account=spoiled))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_draws_are_of_the_integers(kind: str) -> None:
+    """Reports over all draws have the marginal law, which sums both phases exactly."""
+    read = decode(table(kind).encode())
+    assert np.allclose(read.matrix.sum(axis=1), 1.0, atol=1e-12)
+    assert read.problem.expected_loss(read.matrix) == pytest.approx(read.loss, rel=1e-12)
+    drawn = read.sample(np.full(4000, 5))
+    counts = np.array([(drawn == y).sum() for y in read.problem.outputs])
+    spread = np.sqrt(4000 * read.matrix[5] * (1 - read.matrix[5]))
+    assert (np.abs(counts - 4000 * read.matrix[5]) <= 6 * spread + 1).all()
+    assert read.sample(5) in read.problem.outputs
+    assert len(read.sample(5, size=3)) == 3
+    assert read.report(5, read.select(5)) in read.problem.outputs
+
+
+class Given:
+    """Bits that were chosen before."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def integers(self, count: int) -> np.ndarray:
+        assert count == len(self.values)
+        return self.values
+
+
+@pytest.mark.parametrize("kind", ["common", "nearest"])
+def test_each_centre_leads_to_its_row(kind: str) -> None:
+    made = table(kind)
+    law, record = made.scheme.law, 7
+    last = thresholds(law.mechanism.weights[record]) - 1
+    centres = np.flatnonzero(law.mechanism.weights[record])
+    rows = made.draw_rows(np.full(len(centres), record), Given(last[centres]))
+    for centre, row in zip(centres, rows, strict=True):
+        ball = law.ball(int(centre))
+        wanted, place = made.scheme.rows(ball, made.table, np.array([record]))
+        assert np.array_equal(made.weights[row], wanted[place[0]])
+
+
+@pytest.mark.parametrize("kind", ["common", "nearest"])
+def test_the_account_covers_every_pair_of_a_file(kind: str) -> None:
+    """From the arrays alone, by brute force over centres and outputs, in extended precision."""
+    archive = taken(kind)
+    weights, chosen = archive.arrays["weights"], archive.arrays["centres"]
+    radius, epsilon = archive.header["selection"]["radius"], archive.header["epsilon"]
+    apart = problem().domain.distances()
+    chance = archive.arrays["centre_weights"].astype(np.longdouble) / 2**62
+    worst = 0.0
+    for x in range(SIZE):
+        for x2 in range(SIZE):
+            if x == x2:
+                continue
+            total = np.longdouble(0)
+            for k, centre in enumerate(chosen):
+                rows = []
+                for one in (x, x2):
+                    if apart[one, centre] <= radius:
+                        rows.append(weights[one])
+                    elif kind == "common":
+                        rows.append(archive.arrays["outside_weights"][k])
+                    else:
+                        ball = np.flatnonzero(apart[:, centre] <= radius)
+                        rows.append(weights[ball[apart[one, ball].argmin()]])
+                own, other = (row.astype(np.longdouble) for row in rows)
+                leak = np.log(chance[x, k] / chance[x2, k])
+                beyond = np.abs(leak + np.log(own / other)) > epsilon * apart[x, x2] + 1e-12
+                total += chance[x, k] * (own[beyond] / 2**62).sum()
+            worst = max(worst, float(total))
+    read = decode(archive.bytes())
+    assert worst <= read.account.violation <= DELTA
+    assert worst > 0 or kind == "nearest"
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_a_forged_file_is_refused(name: str) -> None:
+    kind, change = PHASES[name]
+    with pytest.raises(FileFormatError):
+        decode(changed(f"panda {kind}", change))
+
+
+@pytest.mark.parametrize(
+    "change", [state("selection.radius", lambda v: 0.7 * v), state("selection.delta", 1e-5)]
+)
+def test_balls_that_miss_their_users_are_refused(change) -> None:
+    """With the nearest row outside nothing is exceeded; that the ball is missed counts all the
+    same."""
+    with pytest.raises(FileFormatError, match="contradict"):
+        decode(changed("panda nearest", change))
+
+
+@pytest.mark.parametrize("kind", ["common", "candidates"])
+def test_plain_readers_say_what_reads_it(kind: str, tmp_path: Path) -> None:
+    path = table(kind).save(tmp_path / "panda.pmdp")
+    with pytest.raises(FileFormatError, match=r"panda_mdp\.load\(path\) reads it"):
+        load_mechanism(path)
+    assert in_a_process(path).returncode == 0
+    plain = pm.exponential(problem()).save(tmp_path / "plain.pmdp")
+    with pytest.raises(FileFormatError, match=r"panda_mdp\.load\(path\) reads it"):
+        decode_panda(plain.read_bytes())
+    assert not pm.inspect(plain).phased
+
+
+def test_labels_are_reported(tmp_path: Path) -> None:
+    asked = problem("labels")
+    run = pm.panda(asked, [1, 2], pm.BallAnchors(0.4), DELTA)
+    assert str(run.sample(0)).startswith("zone")
+    read = pm.load(run.save(tmp_path / "labels.pmdp"))
+    assert read.sample(3).startswith("zone")
+    assert all(name.startswith("zone") for name in read.sample([1, 2, 3]))
+
+
+def test_a_run_saves_nothing_of_its_users(tmp_path: Path) -> None:
+    """Whoever ran it and with whatever seed, the public part is the same to the last bit."""
+    files = []
+    for users, seed in (([1, 2], 5), ([9], 6)):
+        run = pm.panda(problem(), users, pm.BallAnchors(0.4), DELTA, seed=seed)
+        files.append(File.of(run.save(tmp_path / f"{seed}.pmdp").read_bytes()))
+    for name, array in files[0].arrays.items():
+        assert np.array_equal(array, files[1].arrays[name]), name
+
+
+def test_reports_from_one_selection_add_up() -> None:
+    ball, nearest, coins = (table(kind) for kind in ("common", "nearest", "candidates"))
+    assert ball.cost(1) == ball.guarantee
+    assert ball.cost(3).epsilon == pytest.approx(1.0 + 2 * 0.6)
+    assert ball.cost(3).delta == pytest.approx(3 * DELTA)
+    assert nearest.cost(3).delta == pytest.approx(DELTA)
+    assert coins.cost(3) == pm.Guarantee(3.0, DELTA, "km")
+    with pytest.raises(MethodError):
+        ball.cost(0)
+
+
+def test_a_study_is_not_saved() -> None:
+    study = pm.study_panda(problem(), [1], pm.BernoulliAnchors(), 1e-7, seed=1)
+    with pytest.raises(NotForReleaseError):
+        study.save("nowhere.pmdp")
+
+
+def test_records_do_not_show_in_errors() -> None:
+    for call in (table("common").sample, table("common").select):
+        with pytest.raises(MethodError) as caught:
+            call(987654)
+        assert "987654" not in str(caught.value)
+        frames = [frame.frame.f_locals for frame in caught.traceback]
+        assert not any(987654 in local.values() for local in frames[1:])

@@ -1,0 +1,117 @@
+"""Experiments as data: keys, cells, restriction, the registry."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from panda_mdp.errors import MethodError
+from panda_paper.cell import Cell, Setting
+from panda_paper.items import ITEMS, Grid, Item, choose_items, restricted
+from panda_paper.methods import METHODS
+from panda_paper.runner import KINDS
+
+CELL = Cell("method", "EM", Setting(500), 0)
+
+
+def test_a_key_depends_on_everything_that_a_result_depends_on() -> None:
+    others = [
+        replace(CELL, kind="bound"),
+        replace(CELL, method="EM+BR"),
+        replace(CELL, repeat=1),
+        replace(CELL, options=(("alpha", 0.5),)),
+    ]
+    changed = {"records": 501, "prior": "real", "users": 51, "outputs": 99, "tasks": 2}
+    for field in fields(Setting):
+        value = changed.get(field.name, 0.25)
+        others.append(replace(CELL, setting=replace(CELL.setting, **{field.name: value})))
+    keys = {cell.key for cell in [CELL, *others]}
+    assert len(keys) == len(others) + 1
+
+
+def test_times_and_losses_of_one_run_share_their_cells() -> None:
+    (time,) = choose_items("table2")
+    (loss,) = choose_items("table4")
+    assert list(time.cells(slow_repeats=1)) == list(loss.cells(slow_repeats=1))
+
+
+def test_slow_methods_run_on_request_and_less_often() -> None:
+    item = Item("x", "x", (Grid((Setting(500), Setting(1000)), ("EM", "LP")),))
+    assert [cell.method for cell in item.cells()] == ["EM"] * 6
+    slow = [cell for cell in item.cells(slow_repeats=1) if cell.method == "LP"]
+    assert [(cell.setting.records, cell.repeat) for cell in slow] == [(500, 0), (1000, 0)]
+
+
+def test_cells_of_one_draw_come_together() -> None:
+    item = Item("x", "x", (Grid((Setting(500), Setting(1000)), ("EM", "EM+BR"), repeats=2),))
+    draws = [(cell.setting.records, cell.repeat) for cell in item.cells()]
+    assert draws == sorted(draws)
+
+
+def test_restriction_keeps_the_items_own_settings_and_refuses_foreign_methods() -> None:
+    (item,) = choose_items("table8")
+    other = item.restricted(records=[500, 7777], methods=["EM"], repeats=2)
+    assert [setting.records for setting in other.settings] == [500, 7777]
+    assert {setting.users for setting in other.settings} == {15}
+    assert {setting.delta for setting in other.settings} == {0.15}
+    assert len(list(other.cells())) == 4
+    assert item.restricted(methods=["EM swapped"]).methods == ("EM swapped",)
+    with pytest.raises(MethodError, match="no method 'XY'"):
+        item.restricted(methods=["XY"])
+
+
+def test_a_method_that_one_item_lacks_is_left_out_and_one_that_none_has_is_refused() -> None:
+    figures = choose_items("figure7,figure8")
+    first, second = restricted(figures, [500], ["PAnDA-e text", "EM"], 1)
+    assert first.methods == ("PAnDA-e text",) and set(second.methods) == {"PAnDA-e text", "EM"}
+    with pytest.raises(MethodError, match="no method 'XY'; choose from"):
+        restricted(figures, None, ["EM", "XY"], None)
+
+
+def test_toy_items_are_small_and_keep_their_shape() -> None:
+    for item in ITEMS.values():
+        toy = item.toy()
+        assert toy.settings, item.name
+        assert max(setting.records for setting in toy.settings) <= 60
+        assert max(setting.users for setting in toy.settings) <= 20
+        assert toy.methods == item.methods
+
+
+def test_everything_that_an_item_names_exists() -> None:
+    for item in ITEMS.values():
+        for kind, method in {(cell.kind, cell.method) for cell in item.cells(slow_repeats=1)}:
+            assert kind in KINDS, item.name
+            assert kind != "method" or method in METHODS, (item.name, method)
+
+
+def test_the_papers_tables_are_all_there_and_unknown_ones_are_refused() -> None:
+    names = set(ITEMS)
+    assert names >= {f"table{n}" for n in (2, 3, 4, 5, 7, 8, 9, 10, 11, 12)} | {"clustering"}
+    assert "toy" not in {item.name for item in choose_items("all")}
+    assert [item.name for item in choose_items("table4, clustering")] == ["table4", "clustering"]
+    with pytest.raises(MethodError, match="no item 'table99'"):
+        choose_items("table99")
+
+
+def test_settings_are_those_of_the_paper() -> None:
+    generous = ITEMS["table10"]
+    assert [s.records for s in generous.settings] == [500, 1000, 1500, 2000, 2500, 3000]
+    assert {(s.epsilon, s.delta, s.users) for s in generous.settings} == {(15.0, 0.15, 15)}
+    main = ITEMS["table4"]
+    assert [s.records for s in main.settings] == [500, 1000, 2000, 3000, 4000, 5000]
+    assert {(s.epsilon, s.delta, s.users, s.outputs, s.tasks) for s in main.settings} == {
+        (5.0, 1e-7, 50, 100, 1)
+    }
+    assert {s.prior for s in ITEMS["table12"].settings} == {"real"}
+
+
+def test_tables_show_every_repeat_and_figures_their_own() -> None:
+    table, figure = ITEMS["table4"], ITEMS["figure11"]
+    cell = Cell("method", "PAnDA-e published", Setting(2000), 2)
+    later = replace(cell, repeat=7)
+    assert table.shows(cell) and figure.shows(cell)
+    assert table.shows(later) and not figure.shows(later)
+    assert figure.with_all_of(figure.restricted(repeats=8)).shows(later)
+    other = replace(cell, setting=Setting(2000, outputs=7))
+    assert not table.shows(other) and not figure.shows(other)
