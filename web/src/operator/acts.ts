@@ -32,6 +32,7 @@ export class Acts {
   private deployment: Deployment | null = null;
   private tables: readonly TableInfo[] = [];
   private after: string[] = [""];
+  private tokensAsked = 0;
 
   constructor(
     private readonly api: Api, private readonly token: string, private readonly done: () => Promise<void>,
@@ -223,9 +224,12 @@ export class Acts {
     const last = by("tokens-next").dataset.after;
     if (step > 0 && last) this.after.push(last);
     const after = this.after[this.after.length - 1];
+    const asked = ++this.tokensAsked;
     const { tokens, total } = await this.api.admin<{ tokens: TokenInfo[]; total: number }>(
       `tokens?limit=${PAGE}&after=${after}`, this.token,
     );
+    // Pages are asked for by clicks and by the clock: an answer that was overtaken is dropped.
+    if (asked !== this.tokensAsked) return;
     by("tokens-said").textContent = `${countWords(total)} valid`;
     by("tokens-next").dataset.after = tokens[tokens.length - 1]?.id ?? "";
     by("tokens-next").hidden = tokens.length < PAGE;
