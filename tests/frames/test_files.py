@@ -17,7 +17,6 @@ from typer.testing import CliRunner, Result
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import FileFormatError, InvalidInputError
-from panda_mdp.frames import files
 from panda_mdp.frames.files import perturb_file
 from panda_mdp.frames.perturb import Columns, Perturber
 
@@ -72,14 +71,13 @@ def test_every_row_is_reported_and_the_rest_is_copied(suffix, keyed, expected, t
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet"])
-def test_many_batches_without_people(suffix, mechanism, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "ROWS", 40)
+def test_many_batches_without_people(suffix, mechanism, tmp_path):
     many = pd.concat([FRAME] * 60, ignore_index=True).assign(n=range(300))
     many.loc[7, "lat"] = 50.0
     source, target = write(tmp_path / f"in{suffix}", many), tmp_path / f"out{suffix}"
     perturber = Perturber(mechanism, Columns(), outside="drop")
     seen: list[int] = []
-    summary = perturb_file(perturber, source, target, progress=seen.append)
+    summary = perturb_file(perturber, source, target, progress=seen.append, rows=40)
     assert [int(row["n"]) for row in rows_of(target)] == [n for n in range(300) if n != 7]
     assert (summary.rows, summary.outside) == (300, 1) and seen[-1] == 300
 
@@ -158,9 +156,8 @@ def test_all_lines_of_standard_input_are_answered(mechanism, tmp_path):
     assert "98765" not in refused.stderr
 
 
-def test_memory_does_not_grow_with_the_file(mechanism, tmp_path, monkeypatch):
+def test_memory_does_not_grow_with_the_file(mechanism, tmp_path):
     rows = 20_000
-    monkeypatch.setattr(files, "ROWS", rows)
     rng = np.random.default_rng(0)
     part = pa.table(
         {"lat": rng.uniform(41.89, 41.91, rows), "lon": rng.uniform(12.49, 12.51, rows)}
@@ -175,6 +172,7 @@ def test_memory_does_not_grow_with_the_file(mechanism, tmp_path, monkeypatch):
         tmp_path / "in.parquet",
         tmp_path / "out.parquet",
         progress=lambda _: held.append(pa.total_allocated_bytes() - start),
+        rows=rows,
     )
     assert len(held) == 40
     # A batch has 0.3 MB in and 0.3 MB out; the file has 13 MB.

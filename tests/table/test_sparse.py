@@ -11,10 +11,9 @@ import pytest
 from second_checker import in_a_process
 
 import panda_mdp as pm
-from panda_mdp.base import floored
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.rate import floored_rate
-from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL, quantise_floored
 from panda_mdp.problem import Problem
@@ -124,14 +123,6 @@ def test_what_is_not_private_or_no_table_is_refused() -> None:
     negative = replace(ROWS, floor=ROWS.floor - TOTAL)
     with pytest.raises(PrivacyError, match="negative"):
         Mechanism(PROBLEM, negative, "broken")
-
-
-def test_the_matrix_says_what_to_use_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = Mechanism(PROBLEM, ROWS, "floored")
-    monkeypatch.setattr(floored, "MOST_DENSE", 1000)
-    with pytest.raises(MethodError, match=r"mechanism.row\(record\)"):
-        _ = table.matrix
-    assert table.row(3).sum() == pytest.approx(1)
 
 
 def test_file_holds_what_is_stored(tmp_path: Path) -> None:

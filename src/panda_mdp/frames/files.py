@@ -37,8 +37,9 @@ def perturb_file(
     *,
     summary: FrameSummary | None = None,
     progress: Progress | None = None,
+    rows: int = ROWS,
 ) -> FrameSummary:
-    """Perturb a file into another of the same format, in the memory of a few batches."""
+    """Perturb a file into another of the same format, in the memory of a few batches of `rows`."""
     kind = _kind(source)
     if _kind(target) is not kind:
         msg = f"{target.name} and {source.name} are of different formats; give the same suffix"
@@ -51,7 +52,7 @@ def perturb_file(
     run = {CSV: _csv, LINES: _lines, PARQUET: _parquet}[kind]
     try:
         with atomic_file(target) as stream:
-            run(perturber, source, stream, tally, progress or (lambda rows: None))
+            run(perturber, source, stream, tally, progress or (lambda rows: None), rows)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
         # Arrow's messages show the value that it could not read.
         msg = f"{source.name} is damaged or its columns change their type"
@@ -69,7 +70,12 @@ def _kind(path: Path) -> tuple[str, ...]:
 
 
 def _csv(
-    perturber: Perturber, source: Path, stream: BinaryIO, summary: FrameSummary, progress: Progress
+    perturber: Perturber,
+    source: Path,
+    stream: BinaryIO,
+    summary: FrameSummary,
+    progress: Progress,
+    rows: int,
 ) -> None:
     import pyarrow
     from pyarrow import csv
@@ -81,7 +87,7 @@ def _csv(
     # Text stays text: 007 is not 7, and an empty field is not a missing one.
     types = {n: pyarrow.float64() if n in numeric else pyarrow.string() for n in names}
     convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-    read = csv.ReadOptions(block_size=1 << 24)
+    read = csv.ReadOptions(block_size=64 * rows)
     writer = None
     batches = csv.open_csv(source, read_options=read, convert_options=convert)
     for batch in _stream(perturber, batches, summary, progress):
@@ -94,7 +100,12 @@ def _csv(
 
 
 def _parquet(
-    perturber: Perturber, source: Path, stream: BinaryIO, summary: FrameSummary, progress: Progress
+    perturber: Perturber,
+    source: Path,
+    stream: BinaryIO,
+    summary: FrameSummary,
+    progress: Progress,
+    rows: int,
 ) -> None:
     from pyarrow import parquet
 
@@ -103,7 +114,7 @@ def _parquet(
         notes = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"null"))
         placed = set(perturber.columns.true) <= set(file.schema_arrow.names)
         points = None if notes is None or placed else _Points(perturber, notes, source.name)
-        batches = file.iter_batches(ROWS)
+        batches = file.iter_batches(rows)
         if points is not None:
             batches = map(points.taken, batches)
         writer = None
@@ -182,7 +193,12 @@ class _Points:
 
 
 def _lines(
-    perturber: Perturber, source: Path, stream: BinaryIO, summary: FrameSummary, progress: Progress
+    perturber: Perturber,
+    source: Path,
+    stream: BinaryIO,
+    summary: FrameSummary,
+    progress: Progress,
+    rows: int,
 ) -> None:
     """Objects, one per line; only the columns that are asked for become a table."""
     import pyarrow
@@ -190,13 +206,13 @@ def _lines(
     columns = perturber.columns
     drawer = perturber.drawer(summary)
     with source.open("rb") as raw:
-        while lines := list(islice(raw, ROWS // 4)):
-            rows = [_object(line, source.name) for line in lines if line.strip()]
+        while lines := list(islice(raw, rows // 4)):
+            objects = [_object(line, source.name) for line in lines if line.strip()]
             table = pyarrow.table(
-                {name: [row.get(name) for row in rows] for name in columns.read}
-            ).append_column("\0", pyarrow.array(np.arange(len(rows))))
+                {name: [row.get(name) for row in objects] for name in columns.read}
+            ).append_column("\0", pyarrow.array(np.arange(len(objects))))
             for drawn in perturber.eager(table, drawer).to_pylist():
-                row = rows[drawn["\0"]]
+                row = objects[drawn["\0"]]
                 for name in columns.dropped:
                     row.pop(name, None)
                 row.update({k: v for k, v in drawn.items() if k.startswith("reported")})
