@@ -6,14 +6,11 @@ from pathlib import Path
 
 import geopandas as gpd
 import h3
-import numpy as np
 import pandas as pd
 import pytest
-import s2cell
 from shapely import Point, Polygon
 
 import panda_mdp as pm
-from panda_mdp.city.places import cells, s2_cells
 from panda_mdp.errors import FileFormatError, InvalidInputError
 
 # A horseshoe: its centroid lies outside it.
@@ -30,10 +27,8 @@ def test_points_of_a_csv(tmp_path: Path) -> None:
     path = tmp_path / "shops.csv"
     path.write_text("Name,Latitude,Longitude\nA,48.0,11.0\nB,48.1,11.1\nA again,48.0,11.0\n")
     places = pm.load_places(path)
-    assert len(places) == 2 and places.names == ("A", "B") and places.record("B") == 1
+    assert len(places) == 2 and places.names == ("A", "B") and places.domain.record("B") == 1
     assert places.domain.lat.tolist() == [48.0, 48.1]
-    with pytest.raises(InvalidInputError, match="no place of that name"):
-        places.record("C")
     path.write_text("a,b\n1,2\n")
     with pytest.raises(FileFormatError, match="no columns lat and lon"):
         pm.load_places(path)
@@ -58,8 +53,6 @@ def test_zones_of_files_stand_inside_themselves(tmp_path: Path, suffix: str) -> 
     for k, shape in enumerate((SHOE, SQUARE)):
         assert shape.contains(Point(places.domain.lon[k], places.domain.lat[k]))
         assert places.shapes[k].symmetric_difference(shape).area < 1e-6
-    middle = pm.load_places(path, inside="centroid").domain
-    assert not SHOE.contains(Point(middle.lon[0], middle.lat[0]))
 
 
 def test_frames_are_taken_as_they_are() -> None:
@@ -74,7 +67,7 @@ def test_frames_are_taken_as_they_are() -> None:
 
 def test_h3_cells(tmp_path: Path) -> None:
     ids = sorted(h3.grid_disk(h3.latlng_to_cell(48.0, 11.0, 8), 1))
-    places = cells(ids)
+    places = pm.load_places(pd.DataFrame({"h3": ids}))
     assert len(places) == 7 and places.names == tuple(ids) and places.shapes is not None
     lat, lon = places.domain.lat[0], places.domain.lon[0]
     assert h3.latlng_to_cell(lat, lon, 8) == ids[0] and places.shapes[0].contains(Point(lon, lat))
@@ -82,34 +75,7 @@ def test_h3_cells(tmp_path: Path) -> None:
     path.write_text("\n".join(["h3", *ids]))
     assert pm.load_places(path).names == tuple(ids)
     with pytest.raises(InvalidInputError, match="no H3 cell"):
-        cells(["8928308280fffff", "nonsense"])
-
-
-def test_s2_cells(tmp_path: Path) -> None:
-    first = s2cell.lat_lon_to_cell_id(48.0, 11.0, 13)
-    ids = [first, *s2cell.cell_id_to_neighbor_cell_ids(first)]
-    tokens = tuple(s2cell.cell_id_to_token(cell) for cell in ids)
-    places = s2_cells(ids)
-    assert places.names == tokens and places.shapes is not None
-    domain = places.domain
-    for k, cell in enumerate(ids):
-        lat, lon = domain.lat[k], domain.lon[k]
-        assert s2cell.lat_lon_to_cell_id(lat, lon, 13) == cell
-        assert places.shapes[k].contains(Point(lon, lat))
-        # The outline is the cell's: what is just inside it belongs to the cell.
-        x, y = np.array(places.shapes[k].exterior.coords).T
-        inside = zip(y + 1e-3 * (lat - y), x + 1e-3 * (lon - x), strict=True)
-        assert all(s2cell.lat_lon_to_cell_id(*corner, 13) == cell for corner in inside)
-    # A signed id, as engines without unsigned numbers keep it, is the same cell.
-    assert s2_cells([cell - 2**64 for cell in ids]).names == tokens == s2_cells(tokens).names
-    path = tmp_path / "cells.csv"
-    path.write_text("\n".join(["s2", *tokens]))
-    assert pm.load_places(path).names == tokens
-    path.write_text("\n".join(["s2_id", *map(str, ids)]))
-    assert pm.load_places(path).names == tokens
-    for wrong in ("nonsense", 0, "1234567890123456789"):
-        with pytest.raises(InvalidInputError, match="no S2 cell"):
-            s2_cells([ids[0], wrong])
+        pm.load_places(pd.DataFrame({"h3": ["8928308280fffff", "nonsense"]}))
 
 
 def test_places_are_records_of_a_problem() -> None:

@@ -30,10 +30,7 @@ GPX = """<?xml version="1.0"?>
 """
 LINE = {
     "type": "Feature",
-    "properties": {
-        "driver": "anna",
-        "coordTimes": ["2024-05-01T08:00:00Z", "2024-05-01T08:01:00Z"],
-    },
+    "properties": {"driver": "anna"},
     "geometry": {"type": "LineString", "coordinates": [[12.49, 41.9, 7.0], [12.5, 41.91]]},
 }
 POINT = {
@@ -43,10 +40,10 @@ POINT = {
 }
 PARTS = {
     "type": "Feature",
-    "properties": {"coordTimes": [["1", "2"], ["3"]]},
-    "geometry": {"type": "MultiLineString", "coordinates": [[[1, 2], [3, 4]], [[5, 6]]]},
+    "properties": {"driver": "bruno"},
+    "geometry": {"type": "MultiLineString", "coordinates": [[[1, 2], [3, 4]], [[5, 6], [6, 6]]]},
 }
-BROKEN = {"type": "Feature", "geometry": {"type": "MultiPoint", "coordinates": [[1], [7, 8]]}}
+UNNAMED = {"type": "Feature", "geometry": {"type": "MultiPoint", "coordinates": [[7, 8]]}}
 TABLE = {"person": ["a", "b", "a"], "lat": [1.0, 2.0, 95.0], "lon": [3.0, 4.0, 5.0], "t": [7, 8, 9]}
 
 
@@ -55,7 +52,7 @@ def read(source: object, **options: object) -> tuple[list[tuple[float, ...]], Tr
     rows = [
         tuple(float(v) for v in row)
         for chunk in load_traces(source, **options).chunks(report)
-        for row in zip(chunk.user, chunk.time, chunk.lat, chunk.lon, strict=True)
+        for row in zip(chunk.user, chunk.lat, chunk.lon, strict=True)
     ]
     return rows, report
 
@@ -65,57 +62,48 @@ def test_gpx(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / ("walk.gpx.gz" if packed else "walk.gpx")
     path.write_bytes(gzip.compress(GPX.encode()) if packed else GPX.encode())
     rows, report = read(path)
-    assert [row[2:] for row in rows] == [(41.8, 12.4), (41.9, 12.49), (41.91, 12.5)]
-    assert np.isnan(rows[0][1])
-    assert rows[2][1] - rows[1][1] == 10
-    assert {row[0] for row in rows} == {0.0}
-    assert (report.fixes, report.malformed) == (3, 1)
-    assert "141" not in "".join(report.examples)
+    assert sorted(rows) == [(0, 41.8, 12.4), (0, 41.9, 12.49), (0, 41.91, 12.5)]
+    assert (report.fixes, report.malformed, report.anonymous) == (3, 1, 0)
 
 
 def test_a_folder_of_gpx_has_a_person_per_file(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.gpx").write_text(GPX)
-    rows, _ = read(tmp_path, format="gpx")
+    rows, _ = read(tmp_path)
     assert {row[0] for row in rows} == {0.0, 1.0}
 
 
 def test_geojson(tmp_path: Path) -> None:
     path = tmp_path / "trips.geojson"
-    features = [LINE, POINT, PARTS, BROKEN]
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": [LINE, PARTS, UNNAMED]}))
     rows, report = read(path)
-    assert [row[0] for row in rows] == [0, 0, 1, 2, 2, 2, 2]
-    assert rows[1][1] - rows[0][1] == 60
-    assert [row[1] for row in rows[2:6]] == [1.5, 1.0, 2.0, 3.0]
-    assert rows[3][2:] == (2.0, 1.0)
-    assert rows[6][2:] == (8.0, 7.0)
-    assert report.malformed == 1
+    assert [row[0] for row in rows] == [0, 0, 1, 1, 1, 1, 2]
+    assert rows[1][1:] == (41.91, 12.5) and rows[2][1:] == (2.0, 1.0) and rows[6][1:] == (8.0, 7.0)
+    # Of a file that names people, whom it does not name is nobody.
+    assert (report.malformed, report.anonymous) == (0, 1)
     path.write_text(json.dumps(POINT["geometry"]))
-    assert read(path)[0][0][2:] == (41.8, 12.4)
+    assert read(path)[0] == [(0, 41.8, 12.4)]
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.gpx", GPX[:300]), ("a.geojson", '{"features": [')])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.gpx", GPX[:300]),
+        ("a.geojson", '{"features": ['),
+        ("b.json", "[1, 2]"),
+        ("c.geojson", json.dumps({"type": "LineString", "coordinates": [[1, 2]]})),
+    ],
+)
 def test_a_document_that_is_cut_short_is_refused(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(FileFormatError, match="cut short"):
+    with pytest.raises(FileFormatError, match="damaged"):
         read(tmp_path / name)
-    (tmp_path / "b.geojson").write_text("[1, 2]")
-    with pytest.raises(FileFormatError, match="no features"):
-        read(tmp_path / "b.geojson")
-
-
-def test_entities_are_not_expanded(tmp_path: Path) -> None:
-    bomb = '<!DOCTYPE gpx [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><gpx>&b;</gpx>'
-    (tmp_path / "a.gpx").write_text(" " * 65_530 + bomb)
-    with pytest.raises(FileFormatError, match="document type"):
-        read(tmp_path / "a.gpx")
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_frames(kind: type) -> None:
     rows, report = read(kind(TABLE))
-    assert rows == [(0.0, 7.0, 1.0, 3.0), (1.0, 8.0, 2.0, 4.0)]
+    assert rows == [(0.0, 1.0, 3.0), (1.0, 2.0, 4.0)]
     assert (report.fixes, report.malformed) == (2, 1)
     with pytest.raises(FileFormatError, match="no column 'lat'"):
         read(kind({"a": [1.0], "lon": [2.0]}))
@@ -128,7 +116,7 @@ def test_frames_of_points_are_reprojected() -> None:
         crs=4326,
     )
     rows, _ = read(points.to_crs(3857))
-    np.testing.assert_allclose([row[2:] for row in rows], [(41.8, 12.4), (41.9, 12.5)])
+    np.testing.assert_allclose([row[1:] for row in rows], [(41.8, 12.4), (41.9, 12.5)])
 
 
 def test_what_is_no_source_is_refused() -> None:
@@ -140,8 +128,8 @@ def test_what_is_no_source_is_refused() -> None:
 def test_csv_finds_columns_or_takes_the_names_given(tmp_path: Path) -> None:
     path = tmp_path / "fixes.csv"
     path.write_text('Time;who;Latitude;LNG\n2024-01-01T00:00:00Z;"ann;a";1.5;2.5\n')
-    rows, report = read(path, format="csv", columns={"user": "who"})
-    assert rows == [(0, 1704067200.0, 1.5, 2.5)]
+    rows, report = read(path, columns={"user": "who"})
+    assert rows == [(0, 1.5, 2.5)]
     assert report.anonymous == 0
     assert read(path)[1].anonymous == 1
     with pytest.raises(FileFormatError, match="no column 'speed'"):
@@ -178,7 +166,7 @@ def test_packed_files(tmp_path: Path) -> None:
 def test_chunks_are_of_bounded_size_over_all_files(tmp_path: Path) -> None:
     for name in ("1", "2"):
         (tmp_path / f"{name}.csv").write_text("user,lon,lat\n" + f"{name},116.5,39.9\n" * 40_000)
-    chunks = list(load_traces(tmp_path).chunks(times=False))
+    chunks = list(load_traces(tmp_path).chunks())
     assert [len(chunk) for chunk in chunks] == [65536, 14464]
     assert np.unique(chunks[0].user).tolist() == [0, 1]
 
@@ -187,18 +175,9 @@ def test_chunks_are_of_bounded_size_over_all_files(tmp_path: Path) -> None:
     ("call", "message"),
     [
         (lambda path: load_traces(path / "nowhere"), "does not exist"),
-        (lambda path: load_traces(path, "gpx"), r"holds no \*\.gpx"),
-        (lambda path: load_traces(path, "shp"), "format is 'shp'"),
+        (load_traces, "holds no traces: .csv"),
     ],
 )
 def test_wrong_calls(tmp_path: Path, call: Callable[[Path], Traces], message: str) -> None:
     with pytest.raises((OSError, InvalidInputError), match=message):
         call(tmp_path)
-
-
-def test_times_in_all_forms(tmp_path: Path) -> None:
-    path = tmp_path / "fixes.csv"
-    times = ["1970-01-01 00:01:00", "1970-01-01T01:00:00+01:00", "1372636858", "yesterday"]
-    path.write_text("\n".join(["time,lat,lon", *(f"{time},1,2" for time in times)]))
-    read_times = [row[1] for row in read(path)[0]]
-    assert read_times[:3] == [60, 0, 1372636858] and np.isnan(read_times[3])

@@ -203,8 +203,7 @@ class City(Rebuilt):
 
     def sample_nodes(self, records: int | None, seed: int = 0) -> IntArray:
         """Nodes at distinct places: `records` of them in random order, or all in their order."""
-        places = np.stack([self.lat, self.lon], axis=1) + 0.0
-        distinct = np.sort(np.unique(places, axis=0, return_index=True)[1])
+        distinct = distinct_places(self.lat, self.lon)
         if records is None:
             return distinct
         if not 2 <= records <= len(distinct):
@@ -224,3 +223,10 @@ class City(Rebuilt):
             return save_graphml(self, target)
         msg = f"{target.name} ends in neither .npz nor .graphml; cities are saved as one of them"
         raise CityError(msg)
+
+
+def distinct_places(lat: FloatArray, lon: FloatArray) -> IntArray:
+    """The first of every set of equal places, in their order."""
+    # Of zeros the sign is dropped.
+    places = np.stack([lat, lon], axis=1) + 0.0
+    return np.sort(np.unique(places, axis=0, return_index=True)[1])

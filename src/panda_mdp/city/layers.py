@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class NoStreetsError(FileFormatError):
 def read_layers(path: Path, *only: str, where: str | None = None) -> list[Frame]:
     """All layers of a geographic file, or some, each with its name in `attrs`."""
     geopandas = need("geopandas", f"reading {path.suffix} files", "geo")
+    shapely = need("shapely", "reading shapes", "geo")
     name = path.name.lower()
     try:
         # GDAL warns of oddities before it fails; what counts is said in the error.
@@ -60,7 +61,7 @@ def read_layers(path: Path, *only: str, where: str | None = None) -> list[Frame]
                     str(layer): geopandas.read_file(source, layer=layer, where=where, **indexing)
                     for layer in only or geopandas.list_layers(source)["name"]
                 }
-    except (RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, shapely.errors.ShapelyError) as error:
         msg = f"{path.name} is damaged or of a foreign format ({str(error).splitlines()[0]})"
         raise FileFormatError(msg) from error
     for layer, frame in layers.items():
@@ -226,9 +227,17 @@ def _speeds(tags: list[dict[str, str]], options: MapOptions) -> FloatArray | Non
 
 def column(frame: Frame, *names: str) -> list[Any] | None:
     """The first of some columns that there is, names in any case; None for what is missing."""
-    lower = {str(name).lower(): name for name in getattr(frame, "columns", ())}
-    found = next((frame[lower[name]] for name in names if name in lower), None)
-    return None if found is None else found.astype(object).where(found.notna(), None).tolist()
+    name = find_name(getattr(frame, "columns", ()), *names)
+    if name is None:
+        return None
+    found = frame[name]
+    return list(found.astype(object).where(found.notna(), None))
+
+
+def find_name(present: Iterable[Any], *wanted: str) -> Any:
+    """The first of the wanted names that is present, in any case; None where none is."""
+    lower = {str(name).lower(): name for name in present}
+    return next((lower[name] for name in wanted if name in lower), None)
 
 
 def shape_kind(frame: Frame) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -52,7 +53,7 @@ _SPEED = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(mph|knots|km/h|kmh)?\s*")
 
 def allowed(tags: Tags, traveller: Traveller) -> bool:
     """Whether a traveller may use the road."""
-    highway = _first(tags.get("highway", "no"))
+    highway = first_of(tags.get("highway", "no"))
     if highway in NO_ROAD or tags.get("area") == "yes":
         return False
     # A traveller's own tag overrides the general one.
@@ -81,7 +82,7 @@ def speed_kmh(tags: Tags, traveller: Traveller) -> float:
     """
     if traveller in PACES:
         return PACES[traveller]
-    usual = DRIVE_SPEEDS.get(_first(tags.get("highway", "")), USUAL_SPEED)
+    usual = DRIVE_SPEEDS.get(first_of(tags.get("highway", "")), USUAL_SPEED)
     return parse_speed(tags.get("maxspeed", ""), usual)
 
 
@@ -97,6 +98,9 @@ def parse_speed(text: str, usual: float) -> float:
     return min((speed for speed in speeds if speed > 0), default=usual)
 
 
-def _first(text: str) -> str:
+def first_of(text: str) -> str:
     """The first of what may be a list written as text, as OSMnx writes streets that differed."""
-    return re.split("[;,]", text.strip("[]"))[0].strip().strip("'") if text[:1] == "[" else text
+    try:
+        return str(ast.literal_eval(text)[0]) if text[:1] == "[" else text
+    except (ValueError, SyntaxError, IndexError):
+        return text

@@ -107,7 +107,7 @@ def count_visits(
     counts = np.zeros(domain.size, dtype=np.int64)
     sample = _PersonSample(contribution)
     outside = people = swapped = 0
-    for fixes in traces.chunks(report, times=False):
+    for fixes in traces.chunks(report):
         snaps = domain.snap(fixes.lat, fixes.lon, limit_km)
         nearest, inside = snaps.record, snaps.inside
         counts += np.bincount(nearest[inside], minlength=domain.size)

@@ -71,7 +71,7 @@ def solve(
 ) -> None:
     """Make a table for a map: the reports of least loss that are private, audited and saved.
 
-    A map has roads, or points, zones or cells without them (a `.csv` with lat and lon, h3 or s2).
+    A map has roads, or points, zones or cells without them (a `.csv` with lat and lon, or h3).
     Of one with up to 5,000 places all are records, of a larger one 5,000 drawn at random
     ('--records all' takes all). With '--outputs all' any of them may be reported. Prints what the
     table means.
@@ -284,14 +284,6 @@ def prior(
     city: MapFile,
     traces: Annotated[Path, typer.Argument(metavar="TRACES", help="A trace file or folder.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Target, .npz.")],
-    trace_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="csv, gpx or geojson; else the file's name tells.",
-        ),
-    ] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(metavar="NUMBER", help="Make it private: epsilon for each person behind it."),
@@ -323,7 +315,7 @@ def prior(
     with working("counting visits"):
         places = find_places(city, RECORDS, 0)
         domain = places if isinstance(places, Domain) else places.domain(None)
-        source = load_traces(traces, trace_format, columns=columns)  # type: ignore[arg-type]
+        source = load_traces(traces, columns=columns)
         visits = count_visits(source, domain, limit_km=limit)
         made = (
             visits.public_prior(source=public) if epsilon is None else visits.private_prior(epsilon)
