@@ -77,14 +77,14 @@ def main() -> None:
     lat = domain.lat[at] + rng.normal(0, 0.001, options.rows)
     lon = domain.lon[at] + rng.normal(0, 0.001, options.rows)
     sampler = Sampler.of(mechanism)
-    sampler.places(lat[:10], lon[:10], 0.5)
+    sampler.records(sampler.snapped(lat[:10], lon[:10], 0.5))
     domain.snap(lat[:10], lon[:10], 0.5)
 
     base = timed(
         "planar Laplace, NumPy, seeded", options.rows, lambda: planar_laplace(lat, lon, rng)
     )
-    kernel = timed("coordinates to draws, one loop", options.rows,
-                   lambda: sampler.places(lat, lon, 0.5))  # fmt: skip
+    kernel = timed("coordinates to draws", options.rows,
+                   lambda: sampler.records(sampler.snapped(lat, lon, 0.5)))  # fmt: skip
     timed("snapping alone", options.rows, lambda: domain.snap(lat, lon, 0.5))
     frame = pd.DataFrame({"user": at % 1000, "lat": lat, "lon": lon})
     timed("pm.perturb(pandas)", options.rows, lambda: pm.perturb(frame, mechanism, outside="null"))

@@ -90,12 +90,12 @@ def test_the_upper_bits_are_not_used(mechanism):
     assert len(set(sampler.records(records, words).tolist())) == 1
 
 
-def test_one_loop_draws_as_snap_then_sample(mechanism):
+def test_rows_are_drawn_as_by_snap_then_sample(mechanism):
     sampler = Sampler.of(mechanism)
     rng = np.random.default_rng(0)
     lat, lon = rng.uniform(41.88, 42.02, 500), rng.uniform(12.48, 12.52, 500)
     bits = rng.integers(0, 2**63, 500, dtype=np.uint64)
-    drawn = sampler.places(lat, lon, 1.0, bits)
+    drawn = sampler.records(sampler.snapped(lat, lon, 1.0), bits)
     snaps = mechanism.problem.domain.snap(lat, lon, 1.0)
     for k in range(500):
         if snaps.record[k] < 0:
@@ -114,7 +114,7 @@ def test_draws_use_fresh_bits_of_the_operating_system(mechanism, monkeypatch):
         return bytes(count)
 
     monkeypatch.setattr("secrets.token_bytes", zeros)
-    drawn = Sampler.of(mechanism).places(np.full(7, 41.9), np.full(7, 12.5), 1.0)
+    drawn = Sampler.of(mechanism).records(np.zeros(7, np.int64))
     assert asked == [56] and drawn.tolist() == [0] * 7
 
 

@@ -94,21 +94,9 @@ class Sampler:
         outputs = len(self.thresholds.floor)
         return f"Sampler({self.size} records, {outputs} outputs, epsilon {self.epsilon:g})"
 
-    def places(
-        self, lat: FloatArray, lon: FloatArray, limit: float, words: Words | None = None
-    ) -> IntArray:
-        """A draw for every place, with fresh bits or those given; one loop over a grid."""
-        check_limit(limit)
-        if self.grid is None or self.phases is not None or self.mesh is not None:
-            return self.records(self.snapped(lat, lon, limit), words)
-        from panda_mdp.frames.kernel import draw_places
-
-        bits = _system_words(len(lat)) if words is None else words
-        drawn = draw_places(lat, lon, float(limit), self.grid, self.thresholds, bits)
-        return np.asarray(drawn)
-
     def snapped(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
         """Records of places: the nearest, or a random corner of the triangle over a mesh."""
+        check_limit(limit)
         if self.mesh is not None:
             located = self.mesh.locate(lat, lon)
             return np.where(located.inside, draw_vertices(located, SystemBits()), OUTSIDE)
@@ -335,22 +323,17 @@ class Drawer:
         self.summary.rows += len(rows)
         if (rows.lat is not None and self.sampler.mesh is None) or rows.snapped:
             self.summary.limit = self.limit
-        drawn = self._independent(rows) if rows.person is None else self._personal(rows)
+        records = self._records(rows)
+        drawn = (
+            self.sampler.records(records) if rows.person is None else self._shared(rows, records)
+        )
         self.summary.outside += int((drawn == OUTSIDE).sum())
         self.summary.over_budget += int((drawn == HELD).sum())
         self.summary.reported += int((drawn >= 0).sum())
         return drawn
 
-    def _independent(self, rows: Batch) -> IntArray:
-        if rows.record is not None:
-            return self.sampler.records(self._checked(rows.record))
-        if rows.lat is None or rows.lon is None:
-            msg = "give columns of places (lat and lon) or of records"
-            raise InvalidInputError(msg)
-        return self.sampler.places(rows.lat, rows.lon, self.limit)
-
-    def _personal(self, rows: Batch) -> IntArray:
-        records = self._records(rows)
+    def _shared(self, rows: Batch, records: IntArray) -> IntArray:
+        """Draws of rows that belong to people: what repeats is drawn once, what is spent counts."""
         group, pairs = _groups(rows)
         nonces = self._names.nonces(self.sampler.table, pairs)
         words = None
@@ -362,21 +345,17 @@ class Drawer:
         secret = self._names.draw_key(self.sampler.table + b"selection").tobytes()
         selected = self.sampler.shared(records, group, [secret + n.tobytes() for n in nonces])
         drawn = self.sampler.records(records, words, selected)
-        held = self._spend(group, [nonce.tobytes() for nonce in nonces], records)
-        drawn[held] = HELD
+        drawn[self._spend(group, [nonce.tobytes() for nonce in nonces], records)] = HELD
         return drawn
 
     def _records(self, rows: Batch) -> IntArray:
         if rows.record is not None:
-            return self._checked(rows.record)
+            covered = (rows.record >= 0) & (rows.record < self.sampler.size)
+            return np.where(covered, rows.record, OUTSIDE)
         if rows.lat is None or rows.lon is None:
             msg = "give columns of places (lat and lon) or of records"
             raise InvalidInputError(msg)
         return self.sampler.snapped(rows.lat, rows.lon, self.limit)
-
-    def _checked(self, records: IntArray) -> IntArray:
-        covered = (records >= 0) & (records < self.sampler.size)
-        return np.where(covered, records, OUTSIDE)
 
     def _spend(self, group: IntArray, names: list[bytes], records: IntArray) -> IntArray:
         """Count independent draws per person and period; the rows that are held back."""

@@ -1,8 +1,7 @@
-"""From coordinates to drawn outputs in one compiled loop (numba), on integers.
+"""From records to drawn outputs in one compiled loop (numba), on integers.
 
 The cumulative weights of a record end at 2^62; 62 uniform bits u select the first output whose
-sum exceeds u. Nothing between a place and its report is ever
-stored: neither the record nor the bits leave the loop.
+sum exceeds u.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numba import njit
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.floored import FlooredRows, Int32Array
 from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.space.nearest import OUTSIDE, nearest_record
+from panda_mdp.space.nearest import OUTSIDE
 
 MASK = np.uint64(TOTAL - 1)
 CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
@@ -72,18 +71,6 @@ def choose_output(record, rows, bits):
         else:
             right = middle
     return left
-
-
-@njit(cache=True, nogil=True)
-def draw_places(lat, lon, limit_km, grid, rows, words):
-    """Snap and draw for every place; OUTSIDE for what is not covered. `words` are fresh bits."""
-    drawn = np.empty(len(lat), np.int64)
-    for i in range(len(lat)):
-        record, _ = nearest_record(lat[i], lon[i], limit_km, grid)
-        drawn[i] = record
-        if record != OUTSIDE:
-            drawn[i] = choose_output(record, rows, words[i] & MASK)
-    return drawn
 
 
 @njit(cache=True, nogil=True)
