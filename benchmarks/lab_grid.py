@@ -48,7 +48,6 @@ def baselines(problem: pm.Problem) -> dict[str, Callable[[], pm.Mechanism]]:
         "optimal": lambda: pm.optimal(problem, gap=1e-3),
         "then vulnerability, 1 %": lambda: then("vulnerability", 0.01),
         "then vulnerability, 5 %": lambda: then("vulnerability", 0.05),
-        "then least protected, 1 %": lambda: then("least_protected", 0.01),
     }
 
 

@@ -77,7 +77,7 @@ def solve(
     table means.
 
     The loss alone is made least, unless --then or --attacker names what an attacker gains:
-    vulnerability, located, true_place, error or least_protected.
+    vulnerability, located or error.
     """
     from panda_mdp.city.draw import find_places
     from panda_mdp.city.visits import load_prior
@@ -262,7 +262,7 @@ def _optimised(details: Any, unit: str) -> str:
     if "limited" in details:
         facts = details["limited"]
         value, limit = (_quantity(facts, facts[k]) for k in ("value", "limit"))
-        side = "least" if facts["objective"] in ("error", "least_protected") else "most"
+        side = "least" if facts["objective"] == "error" else "most"
         return (
             f"the loss, with {_named(facts)} at {side} {limit} (it is {value}); no private table "
             f"within that limit has less than {facts['bound']:.4g} {unit}, and without it the loss "

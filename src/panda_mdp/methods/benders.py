@@ -28,21 +28,14 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.highs import (
-    Answer,
-    Lp,
-    cost_scale,
-    multipliers,
-    privacy_rows,
-    require_numba,
-    sum_rows,
-)
+from panda_mdp.compute.highs import Answer, Lp, cost_scale, multipliers, require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential
 from panda_mdp.methods.optimal.dual import dual_bound, free_bound, reduced_costs
 from panda_mdp.methods.optimal.graph import Graph, constraint_graph, missing_pairs
+from panda_mdp.methods.optimal.lp import table_rows
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import order_in_space
@@ -78,52 +71,35 @@ class Cut:
     """Shape (2 edges, m): z_i <= g z_j first, then z_j <= g z_i."""
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What a cluster makes of the boundary's rows."""
-
-    value: float | None
-    """Cost of its internal rows; None where there are none that fit."""
-    rows: FloatArray | None
-    cut: Cut | None
-
-
 class Split:
     """A problem, its graph and its clusters; costs are divided by `scale` for the solver."""
 
     def __init__(self, problem: Problem, graph: Graph, label: IntArray) -> None:
         self.problem, self.graph, self.label = problem, graph, label
-        self.outputs = problem.outputs_count
         self.scale = cost_scale(problem.weighted_loss)
         self.cost = problem.weighted_loss / self.scale
         self.exponent = problem.epsilon * graph.length
-        self.growth = np.exp(self.exponent)
-        ends = label[graph.ends]
-        self.boundary: BoolArray = np.zeros(problem.size, dtype=np.bool_)
-        self.boundary[graph.ends[ends[:, 0] != ends[:, 1]].ravel()] = True
+        across = np.diff(label[graph.ends], axis=1)[:, 0] != 0
+        self.boundary = np.isin(np.arange(problem.size), graph.ends[across])
         self.border = np.flatnonzero(self.boundary)
-        self.clusters = [
-            Cluster(self, c)
-            for c in range(int(label.max()) + 1)
-            if not self.boundary[label == c].all()
-        ]
+        self.clusters = [Cluster(self, int(c)) for c in np.unique(label[~self.boundary])]
 
-    def cut_terms(self, cut: Cut) -> tuple[float, IntArray, FloatArray]:
-        """A cut's constant, and the boundary records and coefficients (records, m) beside it."""
-        ends = self.graph.ends[cut.edges]
-        touched = np.unique(ends)
-        local = np.searchsorted(touched, ends)
-        inside = ~self.boundary[touched]
-        start = np.where(inside[:, None] & cut.costed, self.cost[touched], 0.0)
-        weights = cut.weights.toarray().reshape(2, len(cut.edges), self.outputs)
-        reduced, _ = reduced_costs(start, local, self.growth[cut.edges], weights)
-        constant = float(reduced[inside].min(axis=1).sum())
-        if cut.costed:
-            # Internal records that no multiplier touches take their cheapest output.
-            alone = ~self.boundary & (self.label == cut.cluster)
-            alone[touched] = False
-            constant += float(self.cost[alone].min(axis=1).sum())
-        return constant, touched[~inside], reduced[~inside]
+    def inside(self, cluster: int) -> BoolArray:
+        """The internal records of a cluster."""
+        return np.asarray(~self.boundary & (self.label == cluster))
+
+    def multipliers(self, prices: FloatArray, edges: IntArray) -> FloatArray:
+        """Those of some edges, (2, edges, m), from the prices of their rows."""
+        return multipliers(prices, self.exponent[edges], self.cost.shape[1])
+
+    def cut_terms(self, cut: Cut) -> tuple[float, FloatArray]:
+        """A cut's constant, and the coefficients beside it of the border's rows, (border, m)."""
+        inside = self.inside(cut.cluster)
+        start = np.where(inside[:, None] & cut.costed, self.cost, 0.0)
+        growths = np.exp(self.exponent[cut.edges])
+        ends, weights = self.graph.ends[cut.edges], cut.weights.toarray()
+        reduced, _ = reduced_costs(start, ends, growths, weights)
+        return float(reduced[inside].min(axis=1).sum()), reduced[self.border]
 
 
 class Cluster:
@@ -131,55 +107,57 @@ class Cluster:
 
     def __init__(self, split: Split, label: int) -> None:
         self.split, self.label = split, label
-        inside = ~split.boundary & (split.label == label)
+        inside = split.inside(label)
         self.records = np.flatnonzero(inside)
         self.edges = np.flatnonzero(inside[split.graph.ends].any(axis=1))
         ends = split.graph.ends[self.edges]
         self.border = np.unique(ends[~inside[ends]])
-        place = np.empty(split.problem.size, dtype=np.int64)
-        place[self.records] = np.arange(len(self.records))
-        place[self.border] = len(self.records) + np.arange(len(self.border))
-        count, outputs = len(self.records), split.outputs
-        size = count + len(self.border)
-        rows = privacy_rows(place[ends], split.exponent[self.edges], size, outputs).tocsc()
-        self._given = scipy.sparse.csr_array(rows[:, count * outputs :])
-        own = scipy.sparse.csr_array(rows[:, : count * outputs])
-        self._places = count + np.arange(own.shape[0])
-        self._free = np.full(own.shape[0], -np.inf)
+        self.cost = split.cost[self.records]
+        records = np.concatenate([self.records, self.border])
+        order = np.argsort(records)
+        place = order[np.searchsorted(records, ends, sorter=order)]
+        count, outputs = self.cost.shape
+        rows, lower, upper = table_rows(place, split.exponent[self.edges], len(records), outputs)
+        # The border's rows are given: their sums are no constraints, their entries no columns.
+        kept = np.delete(np.arange(len(lower)), np.arange(count, len(records)))
+        columns = rows[kept].tocsc()
+        self._given = scipy.sparse.csr_array(columns[:, self.cost.size :][count:])
+        self._lower = lower[len(records) :]
         self._lp = Lp(
-            split.cost[self.records].ravel(),
-            scipy.sparse.csr_array(scipy.sparse.vstack([sum_rows(count, outputs), own])),
-            np.concatenate([np.ones(count), self._free]),
-            np.concatenate([np.ones(count), np.zeros(own.shape[0])]),
+            self.cost.ravel(),
+            scipy.sparse.csr_array(columns[:, : self.cost.size]),
+            lower[kept],
+            upper[kept],
             # Presolve would throw the basis away.
             presolve=False,
         )
 
-    def reply(self, table: FloatArray, time_limit: float | None = None) -> Reply:
-        """The internal rows that are best beside the boundary rows of `table`, and a cut."""
-        limits = -(self._given @ table[self.border].ravel())
-        self._lp.set_row_bounds(self._places, self._free, limits)
+    def reply(
+        self, table: FloatArray, time_limit: float | None = None
+    ) -> tuple[FloatArray | None, Cut | None]:
+        """The internal rows that are best beside the boundary rows of `table`, None where none
+        fit, and a cut."""
+        count = len(self.records)
+        places = count + np.arange(len(self._lower))
+        self._lp.set_row_bounds(places, self._lower, -(self._given @ table[self.border].ravel()))
         answer = self._lp.solve(time_limit)
         if answer.optimal and answer.primal is not None and answer.prices is not None:
-            rows = np.maximum(answer.primal, 0.0).reshape(len(self.records), -1)
-            value = float((self.split.cost[self.records] * rows).sum())
-            return Reply(value, rows, self._cut(answer.prices, costed=True))
+            rows = np.maximum(answer.primal, 0.0).reshape(self.cost.shape)
+            return rows, self._cut(answer.prices[count:], costed=True)
         if answer.infeasible and answer.ray is not None:
             # Whichever way round the ray was given, one of the two proves what it can.
-            cuts = [self._cut(sign * answer.ray, costed=False) for sign in (1.0, -1.0)]
-            return Reply(None, None, max(cuts, key=lambda cut: self.violation(cut, table)))
-        return Reply(None, None, None)
+            rays = (answer.ray[count:], -answer.ray[count:])
+            cuts = [self._cut(ray, costed=False) for ray in rays]
+            return None, max(cuts, key=lambda cut: self.violation(cut, table))
+        return None, None
 
     def violation(self, cut: Cut, table: FloatArray) -> float:
         """By how much the boundary rows of `table` break a feasibility cut."""
-        constant, records, slope = self.split.cut_terms(cut)
-        return constant + float((slope * table[records]).sum())
+        constant, slope = self.split.cut_terms(cut)
+        return constant + float((slope * table[self.split.border]).sum())
 
     def _cut(self, prices: FloatArray, *, costed: bool) -> Cut:
-        split = self.split
-        duals = multipliers(
-            prices[len(self.records) :], split.exponent[self.edges], split.outputs
-        ).reshape(2 * len(self.edges), split.outputs)
+        duals = self.split.multipliers(prices, self.edges).reshape(-1, self.cost.shape[1])
         return Cut(self.label, costed, self.edges, scipy.sparse.csr_array(duals))
 
 
@@ -188,63 +166,34 @@ class Master:
 
     def __init__(self, split: Split) -> None:
         self.split = split
-        self.cuts: list[Cut] = []
-        self._sizes: list[float] = []
-        outputs = split.outputs
-        self._place = np.full(split.problem.size, -1)
-        self._place[split.border] = np.arange(len(split.border))
+        self.cuts: list[tuple[Cut, float]] = []
+        """With the sizes that their rows were divided by."""
         self._edges = np.flatnonzero(split.boundary[split.graph.ends].all(axis=1))
-        ends = self._place[split.graph.ends[self._edges]]
-        count = len(split.border)
-        self._entries = count * outputs
-        self._theta = {c.label: self._entries + k for k, c in enumerate(split.clusters)}
-        rows = scipy.sparse.vstack(
-            [
-                sum_rows(count, outputs),
-                privacy_rows(ends, split.exponent[self._edges], count, outputs),
-            ]
-        )
-        private = rows.shape[0] - count
-        unused = scipy.sparse.csr_array((rows.shape[0], len(split.clusters)))
-        wide = scipy.sparse.csr_array(scipy.sparse.hstack([rows, unused]))
-        least = [float(split.cost[c.records].min(axis=1).sum()) for c in split.clusters]
-        self._rows = rows.shape[0]
+        self._cost = split.cost[split.border]
+        place = np.searchsorted(split.border, split.graph.ends[self._edges])
+        rows, lower, upper = table_rows(place, split.exponent[self._edges], *self._cost.shape)
+        self._rows = len(lower)
+        least = [float(c.cost.min(axis=1).sum()) for c in split.clusters]
+        unused = scipy.sparse.csr_array((self._rows, len(least)))
         self._lp = Lp(
-            np.concatenate([split.cost[split.border].ravel(), np.ones(len(least))]),
-            wide,
-            np.concatenate([np.ones(count), np.full(private, -np.inf)]),
-            np.concatenate([np.ones(count), np.zeros(private)]),
-            lower=np.concatenate([np.zeros(self._entries), least]),
+            np.append(self._cost, np.ones(len(least))),
+            scipy.sparse.csr_array(scipy.sparse.hstack([rows, unused])),
+            lower,
+            upper,
+            lower=np.append(np.zeros(self._cost.size), least),
         )
 
     def add(self, cuts: list[Cut]) -> None:
         """Further cuts."""
-        values, columns, starts, limits = [], [], [0], []
         for cut in cuts:
-            constant, records, slope = self.split.cut_terms(cut)
-            places = self._place[records][:, None] * self.split.outputs
-            place = (places + np.arange(self.split.outputs)).ravel()
-            row = -slope.ravel()
-            if cut.costed:
-                place, row = np.append(place, self._theta[cut.cluster]), np.append(row, 1.0)
-            nonzero = row != 0
-            if not nonzero.any():
-                continue
+            constant, slope = self.split.cut_terms(cut)
+            own = [cut.costed and c.label == cut.cluster for c in self.split.clusters]
+            row = np.append(-slope, own)
             size = float(np.abs(row).max())
-            values.append(row[nonzero] / size)
-            columns.append(place[nonzero])
-            starts.append(starts[-1] + int(nonzero.sum()))
-            limits.append(constant / size)
-            self.cuts.append(cut)
-            self._sizes.append(size)
-        if limits:
-            shape = (len(limits), self._entries + len(self._theta))
-            rows = (np.concatenate(values), np.concatenate(columns), np.array(starts))
-            self._lp.add_rows(
-                scipy.sparse.csr_array(rows, shape=shape),
-                np.array(limits),
-                np.full(len(limits), np.inf),
-            )
+            if size > 0:
+                rows = scipy.sparse.csr_array(row[None] / size)
+                self._lp.add_rows(rows, np.array([constant / size]), np.array([np.inf]))
+                self.cuts.append((cut, size))
 
     def solve(self, time_limit: float | None = None) -> Answer:
         """The best boundary rows as far as the cuts know."""
@@ -252,9 +201,8 @@ class Master:
 
     def rows(self, answer: Answer) -> FloatArray:
         """The boundary records' rows of an answer."""
-        if answer.primal is None:
-            return np.empty((0, self.split.outputs))
-        return np.maximum(answer.primal[: self._entries], 0.0).reshape(-1, self.split.outputs)
+        values = np.zeros(0) if answer.primal is None else answer.primal[: self._cost.size]
+        return np.maximum(values, 0.0).reshape(-1, self._cost.shape[1])
 
     def multipliers(self, answer: Answer) -> FloatArray:
         """Multipliers of the whole graph, (2, E, m), in the problem's own costs.
@@ -262,18 +210,16 @@ class Master:
         The price of a cut is its share in its cluster's multipliers; the shares of a cluster's
         optimality cuts sum to 1, the bound on the cluster's cost taking what is left.
         """
-        split = self.split
-        total = np.zeros((2, split.graph.count, split.outputs))
+        split, outputs = self.split, self._cost.shape[1]
+        total = np.zeros((2, split.graph.count, outputs))
         if answer.prices is None:
             return total
-        border = answer.prices[len(split.border) : self._rows]
-        total[:, self._edges] = multipliers(border, split.exponent[self._edges], split.outputs)
-        for cut, size, price in zip(
-            self.cuts, self._sizes, answer.prices[self._rows :], strict=True
-        ):
+        _, border, prices = np.split(answer.prices, [len(self._cost), self._rows])
+        total[:, self._edges] = split.multipliers(border, self._edges)
+        for (cut, size), price in zip(self.cuts, prices, strict=True):
             if price > 0:
-                shape = (2, len(cut.edges), split.outputs)
-                total[:, cut.edges] += (price / size) * cut.weights.toarray().reshape(shape)
+                weights = cut.weights.toarray().reshape(2, -1, outputs)
+                total[:, cut.edges] += (price / size) * weights
         return total * split.scale
 
 
@@ -376,8 +322,7 @@ class Decomposed(TableSolver):
         """One master, and the clusters on the way to its point."""
         self.iterations += 1
         with standing.stage("master"):
-            left = standing.left()
-            answer = self.master.solve(None if left is None else max(left, 1e-3))
+            answer = self.master.solve(_seconds(standing))
         lowest = answer.objective
         if not answer.optimal or lowest is None:
             self.master_status = answer.status
@@ -411,7 +356,7 @@ class Decomposed(TableSolver):
         more = missing_pairs(self.closure, graph, self.centre, self.problem.epsilon)
         if more.count:
             joined = graph.join(more.ends, more.length)
-            self._split_up(joined, self.split.label, self.master.cuts)
+            self._split_up(joined, self.split.label, [cut for cut, _ in self.master.cuts])
             self._restart(standing)
         elif self._accuracy < 1e-6:
             self.ended = Stopped.PRECISION_REACHED
@@ -439,20 +384,17 @@ class Decomposed(TableSolver):
 
     def _ask(self, point: FloatArray, standing: Standing) -> bool:
         """Hand a point to all clusters, their cuts to the master; whether all have rows for it."""
-        split, left = self.split, standing.left()
-        seconds = None if left is None else max(left, 1e-3)
-        workers = max(1, min(len(split.clusters), os.cpu_count() or 1))
+        clusters, seconds = self.split.clusters, _seconds(standing)
+        workers = max(1, min(len(clusters), os.cpu_count() or 1))
         with standing.stage("clusters"), ThreadPoolExecutor(workers) as pool:
-            replies = list(pool.map(lambda c: c.reply(point, seconds), split.clusters))
-        self.master.add([reply.cut for reply in replies if reply.cut is not None])
-        border = split.border
-        value = float((split.cost[border] * point[border]).sum())
+            replies = list(pool.map(lambda c: c.reply(point, seconds), clusters))
+        self.master.add([cut for _, cut in replies if cut is not None])
         table = point.copy()
-        for cluster, reply in zip(split.clusters, replies, strict=True):
-            if reply.value is None or reply.rows is None:
+        for cluster, (rows, _) in zip(clusters, replies, strict=True):
+            if rows is None:
                 return False
-            value += reply.value
-            table[cluster.records] = reply.rows
+            table[cluster.records] = rows
+        value = float((self.split.cost * table).sum())
         if value < self.point_value:
             self.point_value, self.centre = value, table
         return True
@@ -465,3 +407,8 @@ class Decomposed(TableSolver):
             "cuts": len(self.master.cuts),
             "decomposition": tuple(self.trail),
         }
+
+
+def _seconds(standing: Standing) -> float | None:
+    left = standing.left()
+    return None if left is None else max(left, 1e-3)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
-from panda_mdp.compute.highs import (
-    ALGORITHMS,
-    Algorithm,
-    Lp,
-    cost_scale,
-    privacy_rows,
-    require_numba,
-    sum_rows,
-)
+from panda_mdp.compute.highs import cost_scale, require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Standing, certify
 from panda_mdp.methods.closed_forms import softmax
 from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.lp import OneLp
+from panda_mdp.methods.optimal.lp import OneLp, table_rows
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
 
@@ -34,11 +25,7 @@ many outputs of a record on average where that is more. A row with one free entr
 
 
 def constopt(
-    problem: Problem,
-    radius: float | None = None,
-    weighted: bool = True,
-    algorithm: Algorithm = "ipm",
-    time_limit: float | None = None,
+    problem: Problem, radius: float | None = None, time_limit: float | None = None
 ) -> Mechanism:
     """A smaller LP: entries near an output are free, the others follow the exponential mechanism
     (the paper's LP+EM; ConstOPTMech of Imola, Kasiviswanathan, White, Aggarwal and Teissier,
@@ -58,10 +45,9 @@ def constopt(
 
     `radius` is in the domain's unit; by default a tenth of all pairs are near, or four outputs of
     a record on average where that is more. 0 frees each output's own record alone, the diameter
-    makes it the full LP. `weighted=False` fixes w = 1: far entries are the exponential mechanism's
-    own. HiGHS solves the LP by `algorithm`; where `time_limit` (seconds) is over or it fails, at
-    its own tolerance and at 1e-5, the result is the better of its last table, repaired, and the
-    exponential mechanism.
+    makes it the full LP. HiGHS solves the LP by its interior point method; where `time_limit`
+    (seconds) is over or it fails, at its own tolerance and at 1e-5, the result is the better of its
+    last table, repaired, and the exponential mechanism.
 
     Guarantee: epsilon-mDP over all pairs, by audit. The solver keeps its rows to a tolerance and
     on the graph only, so its table is closed over all pairs and normalised until the audit holds
@@ -87,32 +73,21 @@ def constopt(
             "negative, or None"
         )
         raise MethodError(msg)
-    if algorithm not in ALGORITHMS:
-        msg = f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}"
-        raise MethodError(msg)
     budget = Budget(gap=None, time_limit=time_limit)
     require_numba("the exact repair of constopt")
-    return certify(RestrictedLp(problem, radius, weighted, algorithm), budget).mechanism()
+    return certify(RestrictedLp(problem, radius), budget).mechanism()
 
 
 class RestrictedLp(OneLp):
     """The LP over free entries and weights."""
 
+    method = "constopt"
     # HiGHS's own, and a second try: entries of a column span so many orders of magnitude that it
     # calls some problems infeasible, which they never are. The repair makes up for what is loose.
     tolerances = (None, 1e-5)
 
-    def __init__(
-        self,
-        problem: Problem,
-        radius: float | None,
-        weighted: bool,
-        algorithm: Algorithm,
-        solver: type[Lp] = Lp,
-    ) -> None:
-        self.problem, self.weighted = problem, weighted
-        self.algorithm, self.solver = algorithm, solver
-        self.method = "constopt" if weighted else "constopt, fixed weights"
+    def __init__(self, problem: Problem, radius: float | None) -> None:
+        self.problem = problem
         distance = problem.reports.distances(problem.domain)
         self._exponential = softmax(-0.5 * problem.epsilon * distance)
         share = min(1.0, max(NEAR_SHARE, NEAR_OUTPUTS / problem.outputs_count))
@@ -122,26 +97,23 @@ class RestrictedLp(OneLp):
     def begin(self, standing: Standing) -> None:
         problem = self.problem
         with standing.stage("form"):
-            self._form = restricted_form(self._near, self._exponential, weighted=self.weighted)
+            self._form = restricted_form(self._near, self._exponential)
             self._graph = constraint_graph(problem.domain, problem.epsilon)
-        self.constant = float(problem.weighted_loss.ravel() @ self._form.given)
         self.edges = self._graph.count
 
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        problem, graph, form = self.problem, self._graph, self._form
-        size, outputs = problem.size, problem.outputs_count
-        private = privacy_rows(graph.ends, problem.epsilon * graph.length, size, outputs)
-        touched = form.near[graph.ends].any(axis=1).ravel()
+        problem, graph = self.problem, self._graph
+        exponent = problem.epsilon * graph.length
+        rows, lower, upper = table_rows(graph.ends, exponent, *problem.loss.shape)
+        touched = self._near[graph.ends].any(axis=1).ravel()
         # Pairs of far entries hold by themselves.
-        private = private[np.flatnonzero(np.concatenate([touched, touched]))]
-        rows = scipy.sparse.vstack([sum_rows(size, outputs), private])
-        upper = np.concatenate([np.ones(size), np.zeros(private.shape[0])]) - rows @ form.given
-        lower = np.concatenate([upper[:size], np.full(private.shape[0], -np.inf)])
+        kept = np.concatenate([np.ones(problem.size, dtype=np.bool_), touched, touched])
         cost = problem.weighted_loss.ravel() / cost_scale(problem.weighted_loss)
-        return form.matrix.T @ cost, scipy.sparse.csr_array(rows @ form.matrix), lower, upper
+        form = scipy.sparse.csr_array(rows[kept] @ self._form)
+        return np.asarray(self._form.T @ cost), form, lower[kept], upper[kept]
 
     def table(self, values: FloatArray) -> FloatArray:
-        return self._form.table(values)
+        return np.asarray(self._form @ np.maximum(values, 0.0)).reshape(self._near.shape)
 
     def certified(self, candidate: FloatArray, standing: Standing) -> Mechanism:
         made = "exponential" if candidate is self._exponential else "LP"
@@ -157,39 +129,15 @@ class RestrictedLp(OneLp):
             "radius": self.radius,
             "near_pairs": int(self._near.sum()),
             "near_share": float(self._near.mean()),
-            "weighted": self.weighted,
         }
 
 
-@dataclass(frozen=True)
-class Form:
-    """Tables z = matrix @ v + given, laid out row by row, for variables v >= 0."""
-
-    near: BoolArray
-    matrix: scipy.sparse.csr_array
-    given: FloatArray
-
-    def table(self, values: FloatArray) -> FloatArray:
-        """The table of some values of the variables."""
-        flat = self.matrix @ np.maximum(values, 0.0) + self.given
-        return np.asarray(flat).reshape(self.near.shape)
-
-
-def restricted_form(near: BoolArray, exponential: FloatArray, *, weighted: bool) -> Form:
-    """Free entries where `near`, then one weight per output on the far entries of its column.
-
-    `weighted=False` has no weights: far entries are given.
-    """
-    places = np.flatnonzero(near.ravel())
-    far = np.flatnonzero(~near.ravel())
-    free = np.arange(len(places))
-    shape = (near.size, len(places))
-    matrix = scipy.sparse.csr_array((np.ones(len(places)), (places, free)), shape=shape)
-    given = np.zeros(near.size)
-    if weighted:
-        entries = (exponential.ravel()[far], (far, far % near.shape[1]))
-        weights = scipy.sparse.csr_array(entries, shape=(near.size, near.shape[1]))
-        matrix = scipy.sparse.csr_array(scipy.sparse.hstack([matrix, weights]))
-    else:
-        given[far] = exponential.ravel()[far]
-    return Form(near, matrix, given)
+def restricted_form(near: BoolArray, exponential: FloatArray) -> scipy.sparse.csr_array:
+    """F with F @ v the table, row by row: v holds the free entries, where `near`, then one weight
+    per output for the far entries of its column."""
+    count, outputs = int(near.sum()), near.shape[1]
+    free = np.cumsum(near).reshape(near.shape) - 1
+    column = np.where(near, free, count + np.arange(outputs))
+    entries = np.where(near, 1.0, exponential).ravel()
+    places = (np.arange(near.size), column.ravel())
+    return scipy.sparse.csr_array((entries, places), shape=(near.size, count + outputs))

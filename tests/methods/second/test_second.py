@@ -11,15 +11,8 @@ import panda_mdp as pm
 from panda_mdp.compute.numba.pdhg import onto_simplex
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.certify import Budget, Progress, certify
-from panda_mdp.methods.second.limits import Descent, LossLimit, mixture
-from panda_mdp.methods.second.objectives import (
-    LARGE,
-    NAMES,
-    Guesses,
-    best_guesses,
-    objective,
-    quantity,
-)
+from panda_mdp.methods.second.limits import Descent, Limit, mixture
+from panda_mdp.methods.second.objectives import NAMES, Guesses, best_guesses, objective, quantity
 from panda_mdp.methods.second.second import first_table
 
 
@@ -68,24 +61,15 @@ def forms_of(problem, name, radius):
     """The forms spelled out from the definitions, as tables."""
     size, outputs, prior = problem.size, problem.outputs_count, problem.prior
     apart = problem.domain.distances()
-    if name in ("vulnerability", "located", "error"):
-        gain = {
-            "vulnerability": np.eye(size),
-            "located": (apart <= (radius or 0)).astype(float),
-            "error": apart.max() - apart,
-        }[name]
-        return [
-            [
-                np.where(np.arange(outputs) == y, (prior * gain[w])[:, None], 0.0)
-                for y in range(outputs)
-            ]
-            for w in range(size)
-        ]
-    to_output = apart[:, problem.outputs]
-    if name == "least_protected":
-        table = to_output.max() - to_output
-        return [[np.where((np.arange(size) == x)[:, None], table, 0.0)] for x in range(size)]
-    return [[np.where(np.arange(size)[:, None] == problem.outputs, prior[:, None], 0.0)]]
+    gain = {
+        "vulnerability": np.eye(size),
+        "located": (apart <= (radius or 0)).astype(float),
+        "error": apart.max() - apart,
+    }[name]
+    return [
+        [np.where(np.arange(outputs) == y, (prior * gain[w])[:, None], 0.0) for y in range(outputs)]
+        for w in range(size)
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,7 +82,7 @@ def test_second_objective_is_the_lps_and_certified(name, seed):
     facts = table.details["second"]
     goal = objective(problem, name, radius)
     best = brute_force(problem, forms_of(problem, name, radius), budget=1.03 * first.loss)
-    value = goal.value(table.matrix)
+    value = goal.forms.value(table.matrix)
     assert facts["value"] == pytest.approx(goal.natural(value))
     # Never below the optimum, and the bound never above it: rigorous on both sides.
     assert value >= best - 1e-7
@@ -119,10 +103,10 @@ def test_a_limit_is_kept_at_the_least_loss(name):
     free = pm.solve_lp(problem, "all")
     common = np.tile(free.matrix.mean(axis=0), (6, 1))
     # Half way from the table without a limit to one that ignores the record.
-    limit = 0.5 * (goal.value(common) + goal.value(free.matrix))
+    limit = 0.5 * (goal.forms.value(common) + goal.forms.value(free.matrix))
     table = pm.limit_attacker(problem, name, goal.natural(limit), radius=radius)
     best = brute_force(problem, forms_of(problem, name, radius), limit=limit)
-    assert goal.value(table.matrix) <= limit
+    assert goal.forms.value(table.matrix) <= limit
     assert best > free.loss * 1.001  # the limit binds
     bound = table.details["limited"]["bound"]
     assert bound <= best + 1e-9
@@ -158,11 +142,8 @@ def test_refusals_name_the_value_and_the_remedy():
         pm.limit_attacker(problem, "error", 1e6)
     with pytest.raises(MethodError, match="radius is nan"):
         pm.limit_attacker(problem, "located", 0.5, radius=float("nan"))
-    named = pm.Problem(
-        problem.domain, pm.Outputs.labels(["a", "b", "c", "d"]), problem.loss, problem.epsilon
-    )
-    with pytest.raises(MethodError, match="reports are labels"):
-        pm.second_objective(named, "true_place")
+    with pytest.raises(MethodError, match="'true_place' is no objective"):
+        pm.limit_attacker(problem, "true_place", 0.5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -175,8 +156,8 @@ def test_the_first_order_method_brackets_the_optimum(name):
     best = brute_force(problem, forms_of(problem, name, radius), budget=facts["budget"])
     bound = goal.of_natural(facts["bound"])
     assert bound <= best + 1e-9
-    assert goal.value(table.matrix) >= best - 1e-7
-    assert facts["value"] == pytest.approx(goal.natural(goal.value(table.matrix)))
+    assert goal.forms.value(table.matrix) >= best - 1e-7
+    assert facts["value"] == pytest.approx(goal.natural(goal.forms.value(table.matrix)))
     # Both are near, so neither side of the bracket is idle.
     assert abs(goal.natural(bound) - goal.natural(best)) <= 0.1 * goal.natural(best)
     assert abs(facts["value"] - goal.natural(best)) <= 0.1 * goal.natural(best)
@@ -192,12 +173,12 @@ def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name):
     goal = objective(problem, name, radius)
     free = pm.solve_lp(problem, "all")
     common = np.tile(free.matrix.mean(axis=0), (12, 1))
-    limit = goal.natural(0.7 * goal.value(free.matrix) + 0.3 * goal.value(common))
+    limit = goal.natural(0.7 * goal.forms.value(free.matrix) + 0.3 * goal.forms.value(common))
     best = brute_force(problem, forms_of(problem, name, radius), limit=goal.of_natural(limit))
     table = pm.limit_attacker(problem, name, limit, radius=radius, gap=0.02, backend="cpu")
     facts = table.details["limited"]
     assert goal.sign * facts["value"] <= goal.sign * limit
-    assert facts["value"] == pytest.approx(goal.natural(goal.value(table.matrix)))
+    assert facts["value"] == pytest.approx(goal.natural(goal.forms.value(table.matrix)))
     assert facts["bound"] <= best + 1e-9
     assert table.loss >= best - 1e-9
     assert facts["bound"] >= 0.95 * best
@@ -252,13 +233,11 @@ def test_any_weights_bound_the_objective_from_below(name):
     for _ in range(40):
         table = rng.dirichlet(0.3 * np.ones(5), 9)
         weights = rng.dirichlet(0.3 * np.ones(len(forms.forward(table))), 5).T
-        weights = weights[:, : forms.forward(table).shape[1]]
-        total = weights.sum() if forms.levelled else 1.0
-        assert (forms.below(weights) * table[order]).sum() <= total * goal.value(table) + 1e-12
+        assert (forms.below(weights) * table[order]).sum() <= goal.forms.value(table) + 1e-12
         # The eigenvalues behind the steps, where all forms of a group are held.
-        assert goal.value(table) == pytest.approx(
+        assert goal.forms.value(table) == pytest.approx(
             -quantity(problem, name, 1.0 if name == "located" else None, table)
-            if name in LARGE
+            if name == "error"
             else quantity(problem, name, 1.0 if name == "located" else None, table)
         )
 
@@ -277,7 +256,6 @@ def test_held_guesses_follow_the_best_ones():
     assert (moved.held == best).any(axis=0).all()
     costs = -problem.prior[order] * apart[moved.held.T][:, :, order]
     assert moved.coefficients == pytest.approx(costs, rel=1e-6)
-    assert forms.glance(table) == pytest.approx(-errors.sum(), rel=1e-5)
     assert forms.value(table) == pytest.approx(-errors.sum(), rel=1e-13)
 
 
@@ -285,7 +263,7 @@ def test_the_second_stage_ends_after_the_work_it_is_granted():
     problem = problem_of(5, 12, 6)
     first, trade_off = first_table(problem, "cpu", Budget(0.01))
     goal = objective(problem, "vulnerability", None, first.matrix)
-    limit = LossLimit.of(goal, first, 1.02 * first.loss)
+    limit = Limit(goal, first, 1.02 * first.loss)
     for solver in (trade_off, None):
         descent = Descent(limit, solver)
         solved = certify(descent, Budget(1e-9, iterations=200))
@@ -298,15 +276,15 @@ def test_a_mixture_meets_a_convex_limit_with_nearly_the_least_share():
     problem = problem_of(9, 12, 6)
     goal = objective(problem, "vulnerability")
     table, safe = pm.exponential(problem).matrix, np.full((12, 6), 1 / 6)
-    low, high = goal.value(safe), goal.value(table)
+    low, high = goal.forms.value(safe), goal.forms.value(table)
     for share in (0.1, 0.5, 0.9):
         most = low + share * (high - low)
-        mixed = mixture(table, safe, goal.value, most)
-        assert most - 0.02 * (high - low) <= goal.value(mixed) <= most
+        mixed = mixture(table, safe, goal.forms.value, most)
+        assert most - 0.02 * (high - low) <= goal.forms.value(mixed) <= most
         part = (mixed - safe)[table != safe] / (table - safe)[table != safe]
         assert part == pytest.approx(part[0])
-    assert mixture(table, safe, goal.value, high) is table
-    assert mixture(table, safe, goal.value, low) is safe
+    assert mixture(table, safe, goal.forms.value, high) is table
+    assert mixture(table, safe, goal.forms.value, low) is safe
 
 
 @pytest.mark.parametrize("name", ["error", "located"])

@@ -10,7 +10,6 @@ In w = z / b the costs e b / U lie in [0, 1], and "z_i <= g z_j" reads w_i <= r 
 where r is beyond `LARGEST_RATIO` it binds nothing that costs more than U / r and is left out. Each
 pass lowers U to the excess of the private table that it ends with, until bound and table meet.
 The bound is the multipliers' own (dual.py) over tables within the box b, which optimal ones are.
-HiGHS solves these as it comes with SciPy; nothing is compiled.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.highs import (
     ALGORITHMS,
     Algorithm,
@@ -47,7 +46,6 @@ from panda_mdp.methods.optimal.dual import (
     dual_bound,
     free_bound,
     free_proof,
-    growth,
     proof_of,
 )
 from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
@@ -83,66 +81,92 @@ class SmallLp(TableSolver):
     backend = "lp"
     tuning = Tuning(negligible=0.0)
     tightening = 2e-6
+    _passes = 0
+    _table: FloatArray | None = None
+    _multipliers: FloatArray | None = None
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.proofs: list[BoundProof | None] = []
-        # Pairs that others imply up to the gap come in where the first pass is not enough.
-        self._stretch = np.inf
-        self._passes = 0
-        self._answer: tuple[FloatArray, FloatArray, int] | None = None
 
     def begin(self, standing: Standing) -> None:
         problem = self.problem
         self._free = free_bound(problem)
         centres = [centre_bound(problem, x) for x in range(problem.size)]
         standing.raise_bound(max(self._free, *centres))
-        best = int(np.argmax(centres))
-        self.proofs = [free_proof(problem), centre_proof(problem, best)]
+        self.proofs = [free_proof(problem), centre_proof(problem, int(np.argmax(centres)))]
         with standing.stage("audit"):
             standing.offer(release(problem, one_row(problem), method=self.method))
 
     def advance(self, target: int, standing: Standing) -> None:
         """One pass at the present U; the target is its own."""
-        self._stretch = 1 + (standing.budget.gap or 0.0) if self._passes == 0 else 1.0
-        self._passes += 1
-        self._before = standing.value - standing.bound
         problem, left = self.problem, standing.left()
-        self._answer = None
-        if left is not None and left <= 0:
-            self.ended = Stopped.TIME_LIMIT
-            return
-        self._graph = pairs_beyond(problem, self._stretch)
+        self._before = standing.value - standing.bound
+        # Pairs that others imply up to the gap come in where the first pass is not enough.
+        stretch = 1.0 if self._passes else 1 + (standing.budget.gap or 0.0)
+        self._passes += 1
+        self._graph = pairs_beyond(problem, stretch)
         self.edges = self._graph.count
         excess = problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
         room = standing.value * INFLATED - self._free
         self._most = entry_bounds(problem, excess, room)
-        lp = BoxedLp(problem, self._graph, excess, room, self._most)
-        self._answer = lp.solve(left)
-        if self._answer is None:
+        self._table = self._multipliers = None
+        if left is None or left > 0:
+            self._solve(excess / room, room, left)
+        if self._table is None:
             self.ended = Stopped.TIME_LIMIT if standing.late() else Stopped.PRECISION_REACHED
-        else:
-            self.iterations += self._answer[2]
+
+    def _solve(self, cost: FloatArray, room: float, time_limit: float | None) -> None:
+        """The LP in w = z / b, rows divided by the mean of their two coefficients."""
+        most, exponent = self._most, self.problem.epsilon * self._graph.length
+        size, outputs = most.shape
+        rows, lower, upper = table_rows(self._graph.ends, exponent, size, outputs)
+        rows.data *= most.ravel()[rows.indices]
+        pairs = rows.data[most.size :].reshape(-1, 2)
+        binding = -pairs[:, 1] <= LARGEST_RATIO * pairs[:, 0]
+        mean = np.sqrt(-pairs[:, 0] * pairs[:, 1])
+        pairs *= (binding / mean)[:, None]
+        attempts: list[tuple[Algorithm, bool]] = [
+            ("simplex", True),
+            ("ipm", True),
+            ("simplex", False),
+        ]
+        if len(pairs) > SIMPLEX_ROWS:
+            attempts[:2] = attempts[1::-1]
+        for algorithm, presolve in attempts:
+            answer = Lp(
+                (cost * most).ravel(),
+                rows,
+                lower,
+                upper,
+                algorithm=algorithm,
+                presolve=presolve,
+                tolerance=TOLERANCE,
+            ).solve(time_limit)
+            self.iterations += answer.iterations
+            if answer.primal is not None and answer.prices is not None:
+                self._table = np.maximum(answer.primal.reshape(most.shape), 0.0) * most
+                prices = room * answer.prices[size:] * binding / mean
+                self._multipliers = multipliers(prices, exponent, outputs)
+                return
 
     def bound(self) -> float:
-        if self._answer is None:
+        if self._multipliers is None:
             return -np.inf
-        _, multipliers, _ = self._answer
-        if np.isfinite(multipliers).all():
-            self.proofs.append(proof_of(self.problem, self._graph, multipliers))
-        return boxed_bound(self.problem, self._graph, multipliers, self._most * INFLATED)
+        self.proofs.append(proof_of(self.problem, self._graph, self._multipliers))
+        return boxed_bound(self.problem, self._graph, self._multipliers, self._most * INFLATED)
 
     def other_proofs(self) -> list[BoundProof | None]:
         return self.proofs
 
     def candidate(self) -> FloatArray | None:
-        return None if self._answer is None else self._answer[0]
+        return self._table
 
     def floor(self, candidate: FloatArray) -> FloatArray:
         return floor_row(self.problem, normalise(candidate))
 
     def extend(self, candidate: FloatArray, standing: Standing) -> None:
-        stalled = self._stretch == 1.0 and standing.value - standing.bound > 0.9 * self._before
+        stalled = self._passes > 1 and standing.value - standing.bound > 0.9 * self._before
         if stalled or self._passes >= PASSES:
             self.ended = Stopped.PRECISION_REACHED
 
@@ -179,73 +203,16 @@ def entry_bounds(problem: Problem, excess: FloatArray, room: float) -> FloatArra
     return most
 
 
-class BoxedLp:
-    """The LP in w = z / b, rows scaled by 1 / sqrt(r)."""
-
-    def __init__(
-        self, problem: Problem, graph: Graph, excess: FloatArray, room: float, most: FloatArray
-    ) -> None:
-        self.most, self.room = most, room
-        self.shape = size, outputs = most.shape
-        own = np.concatenate([graph.ends[:, 0], graph.ends[:, 1]])
-        other = np.concatenate([graph.ends[:, 1], graph.ends[:, 0]])
-        growths = np.tile(growth(problem, graph), 2)[:, None]
-        ratio = growths * most[other] / most[own]
-        self.binding = ratio <= LARGEST_RATIO
-        self.own = own
-        pair, column = np.nonzero(self.binding)
-        self.scale = 1 / np.sqrt(ratio[self.binding])
-        count = len(pair)
-        rows = np.arange(count)
-        self.inequalities = scipy.sparse.csr_array(
-            (
-                np.concatenate([self.scale, -1 / self.scale]),
-                (
-                    np.concatenate([rows, rows]),
-                    np.concatenate([own[pair] * outputs + column, other[pair] * outputs + column]),
-                ),
-            ),
-            shape=(count, size * outputs),
-        )
-        entries = np.arange(size * outputs)
-        self.sums = scipy.sparse.csr_array(
-            (most.ravel(), (entries // outputs, entries)), shape=(size, size * outputs)
-        )
-        self.cost = (excess / room * most).ravel()
-
-    def solve(self, time_limit: float | None) -> tuple[FloatArray, FloatArray, int] | None:
-        """A table (rows near 1), multipliers (2, E, m) and iterations; None where HiGHS fails."""
-        count = self.inequalities.shape[0]
-        attempts = [("highs-ds", True), ("highs-ipm", True), ("highs-ds", False)]
-        # SciPy's stubs know neither sparse rows nor a method that is a variable.
-        highs: Any = scipy.optimize.linprog
-        if count > SIMPLEX_ROWS:
-            attempts[:2] = attempts[1::-1]
-        for method, presolve in attempts:
-            answer: Any = highs(
-                self.cost,
-                A_ub=self.inequalities if count else None,
-                b_ub=np.zeros(count) if count else None,
-                A_eq=self.sums,
-                b_eq=np.ones(self.shape[0]),
-                method=method,
-                options={
-                    "presolve": presolve,
-                    "primal_feasibility_tolerance": TOLERANCE,
-                    "dual_feasibility_tolerance": TOLERANCE,
-                    **({} if time_limit is None else {"time_limit": time_limit}),
-                },
-            )
-            if answer.x is not None and np.isfinite(answer.x).all():
-                break
-        else:
-            return None
-        table = np.maximum(answer.x.reshape(self.shape), 0.0) * self.most
-        prices = np.zeros((len(self.own), self.shape[1]))
-        if count:
-            prices[self.binding] = np.maximum(-answer.ineqlin.marginals, 0.0) * self.scale
-        multipliers = self.room * prices / self.most[self.own]
-        return table, multipliers.reshape(2, -1, self.shape[1]), int(answer.nit)
+def table_rows(
+    ends: IntArray, exponent: FloatArray, records: int, outputs: int
+) -> tuple[scipy.sparse.csr_array, FloatArray, FloatArray]:
+    """The rows of the privacy LP over some edges with their lower and upper limits: first the sums
+    of all records, which are 1, then `privacy_rows`."""
+    edges = privacy_rows(ends, exponent, records, outputs)
+    rows = scipy.sparse.vstack([sum_rows(records, outputs), edges])
+    ones, count = np.ones(records), edges.shape[0]
+    lower = np.append(ones, np.full(count, -np.inf))
+    return scipy.sparse.csr_array(rows), lower, np.append(ones, np.zeros(count))
 
 
 Pairs = Literal["graph", "all"]
@@ -306,8 +273,6 @@ class OneLp(TableSolver):
     tolerances: tuple[float | None, ...] = (None,)
     solver: type[Lp] = Lp
     answer: Answer | None = None
-    constant = 0.0
-    """What the variables have no part in, of the loss."""
 
     @abstractmethod
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
@@ -339,7 +304,7 @@ class OneLp(TableSolver):
     def facts(self) -> dict[str, Any]:
         objective = None if self.answer is None else self.answer.objective
         if objective is not None:
-            objective = objective * cost_scale(self.problem.weighted_loss) + self.constant
+            objective *= cost_scale(self.problem.weighted_loss)
         return {
             "algorithm": self.algorithm,
             "highs_status": self.status or "not run",
@@ -378,15 +343,9 @@ class HighsLp(OneLp):
         return loss_exponential(self.problem).with_details(table="loss exponential")
 
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        size, outputs = self.problem.loss.shape
-        exponent = self.problem.epsilon * self._graph.length
-        edges = privacy_rows(self._graph.ends, exponent, size, outputs)
-        return (
-            self.problem.weighted_loss.ravel() / cost_scale(self.problem.weighted_loss),
-            scipy.sparse.csr_array(scipy.sparse.vstack([sum_rows(size, outputs), edges])),
-            np.concatenate([np.ones(size), np.full(edges.shape[0], -np.inf)]),
-            np.concatenate([np.ones(size), np.zeros(edges.shape[0])]),
-        )
+        problem, exponent = self.problem, self.problem.epsilon * self._graph.length
+        cost = problem.weighted_loss.ravel() / cost_scale(problem.weighted_loss)
+        return cost, *table_rows(self._graph.ends, exponent, *problem.loss.shape)
 
     def bound(self) -> float:
         prices = self._multipliers()

@@ -4,24 +4,23 @@ For any price, a bound L <= loss + price v of all private tables gives both
 
     v >= (L - B) / price   where loss <= B,        loss >= L - price q   where v <= q.
 
-**HiGHS**, one variable per group. For any l >= 0 on the privacy constraints of any edges and any
+**HiGHS**, one variable per output. For any l >= 0 on the privacy constraints of any edges and any
 w >= 0 every epsilon-mDP table has
 
     loss + price v  >=  sum_xy h_xy z_xy  >=  sum_x min_y h_xy,   h = p c + A^T w + (terms of l),
 
-price = max_g sum_f w_fg, because price v(z) >= <w, A z>, l (z_i - g z_j) <= 0 and rows sum to 1.
+price = max_y sum_w w_wy, because price v(z) >= <w, A z>, l (z_i - g z_j) <= 0 and rows sum to 1.
 Nothing is asked of where the multipliers come from.
 
-**The first-order method** minimises loss + price v (or the loss with every form at a level) and
-moves the price (the level) until the limited one meets its limit. The best table within the limit
-and the best one beyond it are held. A mixture of the two meets the limit, and both loss and v are
-at most what lies between theirs: the price need not be exact.
+**The first-order method** minimises loss + price v and moves the price until the limited one meets
+its limit. The best table within the limit and the best one beyond it are held. A mixture of the two
+meets the limit, and both loss and v are at most what lies between theirs: the price need not be
+exact.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -31,16 +30,16 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.closure import Closure
-from panda_mdp.compute.highs import Lp, multipliers, privacy_rows, require_numba, sum_rows
+from panda_mdp.compute.highs import Lp, multipliers, require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError, SolverError
 from panda_mdp.methods.certify import Solver, Standing, Tuning
 from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, growth, reduced_costs, total_from_below
-from panda_mdp.methods.optimal.graph import Graph, constraint_graph
+from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.lp import table_rows
 from panda_mdp.methods.optimal.starts import one_row
-from panda_mdp.methods.second.objectives import Forms, Objective
+from panda_mdp.methods.second.objectives import Objective
 from panda_mdp.privacy.repair import TIGHTENING, estimate, repair
-from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import release
 
@@ -68,8 +67,6 @@ UNUSED = 1e-6
 """Of the room that a limit leaves: what is not used, so that quantising stays within it."""
 FAINT_PRICE = 1e-9
 """Of the loss, in what it could cost altogether: its price where its limit binds nothing."""
-EXACT_TIGHTENING = 5e-6
-"""HiGHS's tables are accurate, so the closure needs little room for what normalising leaves."""
 CHORDS = 4
 
 Measure = Callable[[FloatArray], float]
@@ -86,45 +83,41 @@ class Point:
     table: FloatArray
 
 
-@dataclass(frozen=True)
-class Limit(ABC):
-    """What is limited, to how much, and a private table within that."""
+class Limit:
+    """What is limited, to how much, and a private table within that.
 
-    method: str
-    goal: Objective
-    first: Mechanism
-    """The table of least loss."""
-    most: float
-    inside: Point
+    Without `safe` the loss is limited, to a little above that of `first`, the table of least loss;
+    with it the objective is, and `safe` is a table within that.
+    """
 
-    @staticmethod
-    @abstractmethod
-    def pair(loss: T, objective: T) -> tuple[T, T]:
+    def __init__(
+        self, goal: Objective, first: Mechanism, most: float, safe: FloatArray | None = None
+    ) -> None:
+        self.goal, self.first, self.most, self.on_loss = goal, first, most, safe is None
+        self.limited, self.least = self.pair(first.problem.expected_loss, goal.forms.value)
+        table = first.matrix if safe is None else safe
+        self.inside = Point(self.limited(table), self.least(table), table)
+
+    def pair(self, loss: T, objective: T) -> tuple[T, T]:
         """What is limited and what is made least, of the two."""
+        return (loss, objective) if self.on_loss else (objective, loss)
 
-    def point(self, loss: float, value: float, table: FloatArray) -> Point:
-        """A table as a point."""
-        return Point(*self.pair(loss, value), table)
+    @property
+    def method(self) -> str:
+        """In words."""
+        goal = self.goal
+        if self.on_loss:
+            return f"{self.first.method}, then {goal.name}"
+        side = "least" if goal.sign < 0 else "most"
+        return f"optimal, {goal.name} at {side} {goal.natural(self.most):g}"
 
-    def limited(self, table: FloatArray) -> float:
-        """What is limited, exactly."""
-        return self.pair(self.first.problem.expected_loss, self.goal.value)[0](table)
-
-    def least(self, table: FloatArray) -> float:
-        """What is made least, exactly."""
-        return self.pair(self.first.problem.expected_loss, self.goal.value)[1](table)
-
-    @abstractmethod
     def bound(self, least: float, price: float) -> float:
         """Below what is made least, from a bound below loss + price v."""
-
-    @abstractmethod
-    def allowed(self, gap: float, bound: float) -> float:
-        """How far above its bound what is made least may lie at a gap."""
-
-    @abstractmethod
-    def pursuit(self) -> Pursuit:
-        """How a price is looked for."""
+        taken = self.most if self.on_loss else price * self.most
+        left = least - taken - 4 * ROUNDED * (abs(least) + abs(taken))
+        if self.on_loss:
+            return left / price if price > 0 else -math.inf
+        return left
 
     def score(self, inside: Point, outside: Point | None) -> float:
         """What is made least, at most, of the mixture of two tables that just meets the limit."""
@@ -132,97 +125,6 @@ class Limit(ABC):
             return inside.least
         part = (self.most - inside.limited) / (outside.limited - inside.limited)
         return min(inside.least, (1 - part) * inside.least + part * outside.least)
-
-
-@dataclass(frozen=True)
-class Pursuit:
-    """Where a price is first looked for, and how it is moved."""
-
-    origin: float
-    """Where what is limited begins, at a price of 0."""
-    start: float
-    """The first price, or level."""
-    power: float
-    """Of price or level, with which the limited moves away from its origin, before that was
-    seen: a loss as the square, an objective as the root."""
-    aim: float
-    """Share of the way from the origin to the limit that is aimed at."""
-    outside: Point | None = None
-    """A private table beyond the limit."""
-    rest: int = 1
-    """Checks between two changes of the price: an objective follows it more slowly than a loss."""
-    premixed: bool = False
-    """Whether the two tables are mixed before the repair: one repair less, and where that costs too
-    much the table inside is mixed in."""
-
-
-class LossLimit(Limit):
-    """loss <= B; v is made least. The gap is a share of what can be gained at all."""
-
-    @classmethod
-    def of(cls, goal: Objective, first: Mechanism, budget: float) -> LossLimit:
-        """A budget a little above the loss of `first`."""
-        inside = Point(first.loss, goal.value(first.matrix), first.matrix)
-        return cls(f"{first.method}, then {goal.name}", goal, first, budget, inside)
-
-    @staticmethod
-    def pair(loss: T, objective: T) -> tuple[T, T]:
-        return loss, objective
-
-    def bound(self, least: float, price: float) -> float:
-        if price <= 0:
-            return -math.inf
-        exact = (least - self.most) / price
-        return exact - 4 * ROUNDED * (abs(least) + self.most) / price
-
-    def allowed(self, gap: float, bound: float) -> float:
-        return gap * (self.inside.least - bound)
-
-    def pursuit(self) -> Pursuit:
-        goal, first, before = self.goal, self.first, self.inside.least
-        safe = goal.value(one_row(first.problem))
-        room = self.most - first.loss
-        start = goal.forms.dear * room / (before - safe if before > safe else 1.0)
-        power = 2.0
-        if goal.forms.levelled:
-            # Above what the least protected record has; a tenth of what most have, if that is 0.
-            median = -float(np.median(goal.forms.forward(first.matrix)))
-            start, power = max(1.2 * goal.natural(before), 0.1 * median), 3.0
-        aim = AIM - REPAIR * first.loss / room
-        return Pursuit(first.loss, start, power, aim, premixed=True)
-
-
-class GainLimit(Limit):
-    """v <= q; the loss is made least."""
-
-    @classmethod
-    def of(cls, goal: Objective, first: Mechanism, most: float, safe: FloatArray) -> GainLimit:
-        """A limit below v of `first`; `safe` is a table within it."""
-        inside = Point(goal.value(safe), first.problem.expected_loss(safe), safe)
-        bound = "least" if goal.sign < 0 else "most"
-        method = f"optimal, {goal.name} at {bound} {goal.natural(most):g}"
-        return cls(method, goal, first, most, inside)
-
-    @staticmethod
-    def pair(loss: T, objective: T) -> tuple[T, T]:
-        return objective, loss
-
-    def bound(self, least: float, price: float) -> float:
-        taken = price * self.most
-        return least - taken - 4 * ROUNDED * (abs(least) + abs(taken))
-
-    def allowed(self, gap: float, bound: float) -> float:
-        return gap * bound
-
-    def pursuit(self) -> Pursuit:
-        goal, before = self.goal, self.limited(self.first.matrix)
-        outside = Point(before, self.first.loss, self.first.matrix)
-        if goal.forms.levelled:
-            start = 1.01 * abs(goal.natural(self.most))
-            return Pursuit(0.0, start, 1.0, 1.002, outside)
-        start = 0.25 * goal.forms.dear * self.first.loss * (before - self.most)
-        start /= (before - self.inside.limited) ** 2
-        return Pursuit(before, start, 0.5, 1.02, outside, rest=2)
 
 
 class LimitSolver(Solver):
@@ -241,7 +143,8 @@ class LimitSolver(Solver):
         return self.limit.least(mechanism.matrix)
 
     def allowed(self, gap: float, bound: float) -> float:
-        return self.limit.allowed(gap, bound)
+        """A share of the loss, or of what the objective can gain at all."""
+        return gap * (self.limit.inside.least - bound if self.limit.on_loss else bound)
 
     def certified(
         self, candidate: tuple[FloatArray, FloatArray | None], standing: Standing
@@ -250,12 +153,11 @@ class LimitSolver(Solver):
         with the safe one until the limit holds, and with as much of the one beyond the limit as
         there is room for, where that makes smaller what is to be."""
         limit, (table, beyond) = self.limit, candidate
-        safe = limit.inside.table
         within = limit.most - UNUSED * (limit.most - limit.inside.limited)
         with standing.stage("repair"):
-            mixed = self._mixture(self._repaired(table), safe, within)
+            mixed = mixture(self._repaired(table), limit.inside.table, limit.limited, within)
             if beyond is not None:
-                both = self._mixture(self._repaired(beyond), mixed, within)
+                both = mixture(self._repaired(beyond), mixed, limit.limited, within)
                 mixed = min(mixed, both, key=limit.least)
         with standing.stage("audit"):
             mechanism = release(self.problem, mixed, method=self.method)
@@ -270,54 +172,45 @@ class LimitSolver(Solver):
         require_numba("the exact repair of a solver's table")
         return repair(self.closure, table, self.problem.epsilon, self.tightening).matrix
 
-    def _mixture(self, table: FloatArray, safe: FloatArray, most: float) -> FloatArray:
-        return mixture(table, safe, self.limit.limited, most)
-
 
 class ExactLimit(LimitSolver):
-    """One LP, by HiGHS: columns are the table and one variable t_g per group; rows are sums, edges,
-    A z <= t, and what is limited."""
+    """One LP, by HiGHS: columns are the table and one variable t_y per output; rows are sums,
+    edges, A z <= t, and what is limited."""
 
     backend = "highs"
-    tightening = EXACT_TIGHTENING
-
-    def __init__(self, limit: Limit) -> None:
-        super().__init__(limit)
-        self.graph = constraint_graph(self.problem.domain, self.problem.epsilon)
-        self.edges = self.graph.count
+    # HiGHS's tables are accurate, so the closure needs little room for what normalising leaves.
+    tightening = 5e-6
 
     def begin(self, standing: Standing) -> None:
-        """Nothing is to be prepared."""
+        self.graph = constraint_graph(self.problem.domain, self.problem.epsilon)
+        self.edges = self.graph.count
 
     def advance(self, target: int, standing: Standing) -> None:
         """All that HiGHS does; the target is its own."""
         problem, limit, forms = self.problem, self.limit, self.goal.forms
         size, outputs = problem.loss.shape
         exponent = problem.epsilon * self.graph.length
-        edges = privacy_rows(self.graph.ends, exponent, size, outputs)
-        shape = count, groups = forms.forward(np.zeros(problem.loss.shape)).shape
-        units = np.eye(count * groups).reshape(-1, *shape)
+        private, lower, upper = table_rows(self.graph.ends, exponent, size, outputs)
+        guesses = len(forms.forward(problem.loss))
+        units = np.eye(guesses * outputs).reshape(-1, guesses, outputs)
         values = scipy.sparse.csr_array(np.array([forms.adjoint(w).ravel() for w in units]))
-        names = scipy.sparse.kron(np.ones((count, 1)), scipy.sparse.eye_array(groups))
+        largest = scipy.sparse.kron(np.ones((guesses, 1)), -scipy.sparse.eye_array(outputs))
         scale = float(problem.weighted_loss.mean()) or 1.0
         limited, least = limit.pair(
-            np.concatenate([problem.weighted_loss.ravel() / scale, np.zeros(groups)]),
-            np.concatenate([np.zeros(problem.loss.size), np.ones(groups)]),
+            np.append(problem.weighted_loss.ravel() / scale, np.zeros(outputs)),
+            np.append(np.zeros(problem.loss.size), np.ones(outputs)),
         )
         unit, least_unit = limit.pair(scale, 1.0)
-        columns = scipy.sparse.vstack([sum_rows(size, outputs), edges, values])
-        beside = scipy.sparse.vstack(
-            [scipy.sparse.csr_array((size + edges.shape[0], groups)), -names]
+        columns = scipy.sparse.vstack([private, values])
+        beside = scipy.sparse.vstack([scipy.sparse.csr_array((len(lower), outputs)), largest])
+        rows = scipy.sparse.vstack(
+            [scipy.sparse.hstack([columns, beside]), scipy.sparse.csr_array(limited[None])]
         )
-        rows = scipy.sparse.hstack([columns, beside])
-        free = edges.shape[0] + values.shape[0]
         answer = Lp(
             least,
-            scipy.sparse.csr_array(
-                scipy.sparse.vstack([rows, scipy.sparse.csr_array(limited.reshape(1, -1))])
-            ),
-            np.concatenate([np.ones(size), np.full(free + 1, -np.inf)]),
-            np.concatenate([np.ones(size), np.zeros(free), [limit.most / unit]]),
+            scipy.sparse.csr_array(rows),
+            np.append(lower, np.full(len(units) + 1, -np.inf)),
+            np.concatenate([upper, np.zeros(len(units)), [limit.most / unit]]),
             algorithm="ipm",
         ).solve()
         if answer.primal is None or answer.prices is None:
@@ -325,34 +218,28 @@ class ExactLimit(LimitSolver):
             raise SolverError(msg)
         self.iterations, self.ended = answer.iterations, Stopped.SOLVED
         self._table = np.maximum(answer.primal[: problem.loss.size], 0.0).reshape(size, outputs)
-        edge, form, last = np.split(-least_unit * answer.prices[size:], [edges.shape[0], free])
+        ends = [size, len(lower), len(lower) + len(units)]
+        _, edge, form, last = np.split(least_unit * answer.prices, ends)
         # Loss + price v, with the loss at a price of 1: where it is limited HiGHS says at which.
-        theta = max(float(last[0]) / unit, FAINT_PRICE / (limit.most or 1.0))
+        theta = max(-float(last[0]) / unit, FAINT_PRICE / (limit.most or 1.0))
         loss_price, _ = limit.pair(theta, 1.0)
-        self._multipliers = multipliers(-edge / loss_price, exponent, outputs)
-        self._weights = np.maximum(form, 0.0).reshape(-1, groups) / loss_price
+        self._multipliers = multipliers(edge / loss_price, exponent, outputs)
+        self._weights = np.maximum(-form, 0.0).reshape(guesses, outputs) / loss_price
 
     def bound(self) -> float:
-        least, price = trade_bound(
-            self.problem, self.goal.forms, self.graph, self._multipliers, self._weights
-        )
-        return self.limit.bound(least, price)
+        """From L and a price with loss + price v >= L for every private table."""
+        problem, graph, weights = self.problem, self.graph, self._weights
+        price = float(weights.sum(axis=0).max(initial=0.0)) * (1 + 1e-12)
+        cost = problem.weighted_loss + self.goal.forms.adjoint(weights)
+        growths = growth(problem, graph)
+        reduced, size = reduced_costs(cost, graph.ends, growths, self._multipliers)
+        # The adjoint sums up so many non-negative terms before the edges' are added.
+        terms = 2.0 * np.bincount(graph.ends.ravel(), minlength=problem.size) + 12.0 + len(weights)
+        least = (reduced - UNIT_ROUNDOFF * terms[:, None] * size).min(axis=1)
+        return self.limit.bound(total_from_below(least), price)
 
     def candidate(self) -> tuple[FloatArray, None]:
         return self._table, None
-
-
-def trade_bound(
-    problem: Problem, forms: Forms, graph: Graph, multipliers: FloatArray, weights: FloatArray
-) -> tuple[float, float]:
-    """L and a price with loss + price v >= L for every private table, from any numbers >= 0."""
-    price = float(weights.sum(axis=0).max(initial=0.0)) * (1 + 1e-12)
-    cost = problem.weighted_loss + forms.adjoint(weights)
-    reduced, size = reduced_costs(cost, graph.ends, growth(problem, graph), multipliers)
-    # The adjoint sums up so many non-negative terms before the edges' are added.
-    terms = 2.0 * np.bincount(graph.ends.ravel(), minlength=problem.size) + 12.0 + len(weights)
-    least = (reduced - UNIT_ROUNDOFF * terms[:, None] * size).min(axis=1)
-    return total_from_below(least), price
 
 
 class Descent(LimitSolver):
@@ -367,22 +254,41 @@ class Descent(LimitSolver):
     def begin(self, standing: Standing) -> None:
         from panda_mdp.methods.second.first_order import TradeOff
 
-        problem, first = self.problem, self.limit.first
+        problem, first, limit = self.problem, self.limit.first, self.limit
         self.solver = self._given or TradeOff(
             problem, constraint_graph(problem.domain, problem.epsilon), first.matrix
         )
-        self.pursuit = pursuit = self.limit.pursuit()
-        markup = 0.0 if pursuit.premixed else 1 / REPAIRED - 1
+        dear, outside = (
+            self.goal.forms.dear,
+            Point(limit.limited(first.matrix), first.loss, first.matrix),
+        )
+        self._origin = outside.limited
+        self.inside = limit.inside
+        room = abs(limit.most - self._origin)
+        # With the price a loss moves from its origin as the square, an objective as the root, which
+        # follows more slowly; `aim` is the share of the way to the limit that is aimed at.
+        if limit.on_loss:
+            gain = limit.inside.least - limit.least(one_row(problem))
+            self.price, self._usual_power = dear * room / (gain if gain > 0 else 1.0), 2.0
+            self._aim, self._rest = AIM - REPAIR * first.loss / room, 1
+            self.outside: Point | None = None
+        else:
+            whole = self._origin - limit.inside.limited
+            self.price, self._usual_power = 0.25 * dear * first.loss * room / whole**2, 0.5
+            self._aim, self._rest = 1.02, 2
+            self.outside = outside
+        self._power = self._usual_power
         # Certified when the estimate says so or work is over; a price at rest may still move.
         self.tuning = Tuning(
-            markup=markup, certify_iterations=math.inf, patience=1 << 30, negligible=0.0
+            markup=0.0 if limit.on_loss else 1 / REPAIRED - 1,
+            certify_iterations=math.inf,
+            patience=1 << 30,
+            negligible=0.0,
         )
-        self.price, self.power = pursuit.start, pursuit.power
-        self.inside, self.outside = self.limit.inside, pursuit.outside
         self._began = self.solver.iterations
         self._moved_at: tuple[float, float] | None = None
         self._last_step, self._farthest, self._rested = 0.0, FARTHEST, 0
-        self.solver.aim(self.goal, self.price)
+        self.solver.aim(self.goal.forms, self.price)
 
     def advance(self, target: int, standing: Standing) -> None:
         left = standing.budget.iterations - self.iterations
@@ -392,9 +298,9 @@ class Descent(LimitSolver):
         table = self.solver.matrix()
         nearly = estimate(self.closure, table, self.problem.epsilon)
         self.loss = self.problem.expected_loss(nearly)
-        self.objective = self.goal.forms.glance(nearly)
-        self.point = point = self.limit.point(self.loss, self.objective, table)
+        self.objective = self.goal.forms.value(nearly)
         limit, score = self.limit, self.limit.score(self.inside, self.outside)
+        point = Point(*limit.pair(self.loss, self.objective), table)
         if point.limited > limit.most:
             if limit.score(self.inside, point) <= score:
                 self.outside = point
@@ -402,16 +308,18 @@ class Descent(LimitSolver):
             self.inside = point
 
     def bound(self) -> float:
-        least, price, self.weighed = self.solver.least_trade()
+        least, price, self._weighed = self.solver.least_trade()
         return self.limit.bound(least, price)
 
     def candidate(self) -> tuple[FloatArray, FloatArray | None]:
+        """Both tables; under a limited loss they are mixed before the repair, which is one repair
+        less, and where that costs too much the table inside is mixed in."""
         inside, outside, limit = self.inside, self.outside, self.limit
-        if not self.pursuit.premixed:
-            return inside.table, None if outside is None else outside.table
-        if outside is None or limit.score(inside, outside) >= inside.least:
+        if outside is None or (limit.on_loss and limit.score(inside, outside) >= inside.least):
             return inside.table, None
-        aimed = self.pursuit.origin + self.pursuit.aim * (limit.most - self.pursuit.origin)
+        if not limit.on_loss:
+            return inside.table, outside.table
+        aimed = self._origin + self._aim * (limit.most - self._origin)
         part = max(0.0, aimed - inside.limited) / (outside.limited - inside.limited)
         return np.asarray((1 - part) * inside.table + part * outside.table), None
 
@@ -420,30 +328,30 @@ class Descent(LimitSolver):
 
     def extend(self, candidate: object, standing: Standing) -> None:
         """Move the price towards the one at which the limit is met."""
-        pursuit, limit = self.pursuit, self.limit
+        limit, objective = self.limit, self.objective
         # Early on v has hardly followed the price, and the weights run ahead.
-        early = self.iterations < EARLY * standing.budget.iterations
-        ahead = self.point
-        if early and not self.goal.forms.levelled:
-            ahead = limit.point(self.loss, 0.5 * (self.objective + self.weighed), ahead.table)
-        share = (ahead.limited - pursuit.origin) / (limit.most - pursuit.origin)
-        moved = max(share / pursuit.aim, FAINTEST)
-        if self._moved_at is not None and abs(math.log(self.price / self._moved_at[0])) > 0.05:
-            seen = math.log(moved / self._moved_at[1]) / math.log(self.price / self._moved_at[0])
-            self.power = min(max(seen / pursuit.power, 0.5), 2.0) * pursuit.power
+        if self.iterations < EARLY * standing.budget.iterations:
+            objective = 0.5 * (objective + self._weighed)
+        ahead, _ = limit.pair(self.loss, objective)
+        share = (ahead - self._origin) / (limit.most - self._origin)
+        moved = max(share / self._aim, FAINTEST)
+        if self._moved_at is not None:
+            change = math.log(self.price / self._moved_at[0])
+            if abs(change) > 0.05:
+                seen = math.log(moved / self._moved_at[1]) / change / self._usual_power
+                self._power = min(max(seen, 0.5), 2.0) * self._usual_power
         self.solver.follow()
         self._rested += 1
-        step = min(max(-math.log(moved) / self.power, -self._farthest), self._farthest)
-        if abs(step) <= NEAR or self._rested < pursuit.rest:
+        step = -math.log(moved) / self._power
+        if min(abs(step), self._farthest) <= NEAR or self._rested < self._rest:
             return
         self._rested = 0
         self._moved_at = (self.price, moved)
         if step * self._last_step < 0:
             self._farthest = max(0.5 * abs(self._last_step), NEAR)
-            step = min(max(step, -self._farthest), self._farthest)
-        self._last_step = step
-        self.price *= math.exp(step)
-        self.solver.aim(self.goal, self.price)
+        self._last_step = min(max(step, -self._farthest), self._farthest)
+        self.price *= math.exp(self._last_step)
+        self.solver.aim(self.goal.forms, self.price)
 
     def note(self) -> str:
         return f"{self.goal.name} {self.goal.natural(self.objective):.4g}, loss {self.loss:.4g}"

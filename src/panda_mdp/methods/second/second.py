@@ -15,20 +15,8 @@ from panda_mdp.methods.certify import Budget, Report, certify
 from panda_mdp.methods.optimal.backends import Machine, choose
 from panda_mdp.methods.optimal.solve import FirstOrder
 from panda_mdp.methods.optimal.starts import one_row
-from panda_mdp.methods.second.limits import (
-    Descent,
-    ExactLimit,
-    GainLimit,
-    LimitSolver,
-    LossLimit,
-)
-from panda_mdp.methods.second.objectives import (
-    LARGE,
-    Name,
-    check_name,
-    objective,
-    quantity,
-)
+from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit, LimitSolver
+from panda_mdp.methods.second.objectives import Name, Objective, check_name, objective, quantity
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism
 
@@ -64,13 +52,11 @@ def second_objective(
         min v(z)   s.t.   z epsilon-mDP,   sum p c z <= B = (1 + slack) loss(first)
 
     `first` is a mechanism, or the problem whose table of least loss, to `gap` on `backend`, is made
-    before. `name` is "vulnerability" (the best guess of the record is right), "located" (it is
-    within `radius`), "true_place" (the record itself is reported), all to be small, or "error" (the
-    best guess's distance) or "least_protected" (the least protected record's report's distance),
-    to be large.
+    before. `name` is "vulnerability" (the best guess of the record is right) or "located" (it is
+    within `radius`), to be small, or "error" (the best guess's distance), to be large.
 
     Where `backend` is "auto" HiGHS solves the LP of up to 1,000 entries, with one variable per
-    group; others go to the first-order method on the CPU's cores, on from where the first solve
+    output; others go to the first-order method on the CPU's cores, on from where the first solve
     ended on them or else from its table, until the objective is within 5 % of what could be gained
     of its bound, for about as long. The table is then closed over all pairs, mixed with the first
     where that has spent more than the budget (a mixture of private tables is private), and audited.
@@ -85,26 +71,25 @@ def second_objective(
     if not (np.isfinite(slack) and slack > 0):
         msg = f"slack is {slack!r}; it must be positive, such as 0.01 for one per cent of the loss"
         raise MethodError(msg)
-    check_name(problem, name, radius)
+    check_name(name, radius)
     share = Budget(gap, None if time_limit is None else time_limit / 2)
     best, trade_off = first_table(first, backend, share, progress)
     budget = (1 + slack) * best.loss
-    exact = is_exact(problem, backend)
-    if not exact and not budget > best.loss:
+    if not is_exact(problem, backend) and not budget > best.loss:
         msg = (
             f"the loss of the first table is {best.loss:g}, of which a slack of {slack:g} "
             "leaves no room; ask limit_attacker for a limit instead"
         )
         raise MethodError(msg)
-    goal = objective(problem, name, radius, None if exact else best.matrix)
-    limit = LossLimit.of(goal, best, budget)
-    solver: LimitSolver = ExactLimit(limit) if exact else Descent(limit, trade_off)
+    goal = goal_after(best, name, radius, backend)
+    limit = Limit(goal, best, budget)
+    solver = solver_of(limit, backend, trade_off)
     fewest = max(LEAST_WORK, min(SECONDS_WORTH // problem.loss.size, MOST_SMALL_WORK))
     granted = max(fewest, int(solver.work * best.details.get("iterations", 0)))
     standing = certify(solver, Budget(OBJECTIVE_GAP, share.time_limit, granted), progress)
     before = limit.inside.least
     improved = standing.best is not None and standing.value <= before
-    table = standing.best if standing.best is not None and improved else best
+    table = standing.certified if improved else best
     facts = {
         "objective": name,
         "radius": radius,
@@ -141,8 +126,7 @@ def limit_attacker(
         min sum p c z   s.t.   z epsilon-mDP,   v(z) <= limit
 
     for "vulnerability" (the true record guessed with at most q), "located" (within `radius` with at
-    most q), "true_place" (the record itself reported with at most q), "error" (the best guess at
-    least e off on average) or "least_protected" (every record's report at least e off).
+    most q) or "error" (the best guess at least e off on average).
 
     Where `backend` is "auto" up to 1,000 entries by HiGHS; others by the first-order method on the
     CPU's cores, on from the table of least loss without the limit, until the loss is within `gap`
@@ -158,7 +142,9 @@ def limit_attacker(
     safe = check_limit(problem, attacker, limit, radius)
     share = Budget(gap, None if time_limit is None else time_limit / 2)
     free, trade_off = first_table(problem, backend, share, progress)
-    least = free.lower_bound or 0.0
+    goal = goal_after(free, attacker, radius, backend)
+    asked = Limit(goal, free, goal.of_natural(limit), safe)
+    least, value = free.lower_bound or 0.0, asked.limited(free.matrix)
     facts: dict[str, object] = {
         "objective": attacker,
         "radius": radius,
@@ -166,22 +152,19 @@ def limit_attacker(
         "loss_without": free.loss,
         "bound_without": free.lower_bound,
         "bound": least,
+        "unit": goal.unit,
+        "value": goal.natural(value),
+        "stopped": "met without it",
     }
-    exact = is_exact(problem, backend)
-    goal = objective(problem, attacker, radius, None if exact else free.matrix)
-    asked = GainLimit.of(goal, free, goal.of_natural(limit), safe)
-    value = asked.limited(free.matrix)
     if value <= asked.most:
-        facts |= {"value": goal.natural(value), "unit": goal.unit, "stopped": "met without it"}
         return free.with_facts(details={**free.details, "limited": facts})
     work = max(LEAST_LIMIT_WORK, int(LIMIT_WORK * free.details.get("iterations", 0)))
-    solver: LimitSolver = ExactLimit(asked) if exact else Descent(asked, trade_off)
+    solver = solver_of(asked, backend, trade_off)
     standing = certify(solver, replace(share, iterations=work), progress)
     best = standing.certified
     facts |= {
         "value": goal.natural(asked.limited(best.matrix)),
         "bound": max(standing.bound, least),
-        "unit": goal.unit,
         "stopped": standing.stopped,
         "iterations": solver.iterations,
     }
@@ -197,13 +180,12 @@ def check_limit(
     problem: Problem, attacker: Name, limit: float, radius: float | None = None
 ) -> FloatArray:
     """A private table, of one row, that respects a limit; an error where there is none."""
-    check_name(problem, attacker, radius)
-    sign = -1.0 if attacker in LARGE else 1.0
+    check_name(attacker, radius)
+    sign, unit = (-1.0, f" {problem.domain.unit}") if attacker == "error" else (1.0, "")
     rows = [one_row(problem), np.full_like(problem.loss, 1 / problem.outputs_count)]
     gains = [sign * quantity(problem, attacker, radius, row) for row in rows]
     least = min(gains)
     if not (np.isfinite(limit) and sign * limit > least):
-        unit = f" {problem.domain.unit}" if attacker in LARGE else ""
         msg = (
             f"the limit is {limit!r}{unit}, and a report that ignores the record already gives "
             f"{sign * least:.6g}{unit}; set the limit {'above' if sign > 0 else 'below'} that"
@@ -230,3 +212,15 @@ def first_table(
 def is_exact(problem: Problem, backend: Machine) -> bool:
     """Whether HiGHS solves the LP: for small tables, where the choice is free."""
     return problem.loss.size <= EXACT_ENTRIES and backend == "auto"
+
+
+def goal_after(first: Mechanism, name: Name, radius: float | None, backend: Machine) -> Objective:
+    """The objective as HiGHS takes it, or the first-order method on from a first table."""
+    exact = is_exact(first.problem, backend)
+    return objective(first.problem, name, radius, None if exact else first.matrix)
+
+
+def solver_of(limit: Limit, backend: Machine, trade_off: TradeOff | None) -> LimitSolver:
+    """HiGHS, or the first-order method on from where the first solve ended."""
+    exact = is_exact(limit.first.problem, backend)
+    return ExactLimit(limit) if exact else Descent(limit, trade_off)
