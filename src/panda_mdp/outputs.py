@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,13 +106,13 @@ class Outputs(Rebuilt):
             return self.records
         return np.arange(len(self.names or ()) if self.lat is None else len(self.lat))
 
-    def report(self, columns: IntArray) -> IntArray | list[Label]:
-        """What is reported for some columns."""
-        if self.records is not None:
-            return self.records[columns]
-        if self.names is not None:
-            return [self.names[k] for k in columns.tolist()]
-        return columns
+    def report(self, columns: IntArray, *, single: bool = False) -> Any:
+        """What is reported for some columns: indices or labels, or the one of a `single` column."""
+        if self.names is not None and self.records is None:
+            named = [self.names[k] for k in columns.tolist()]
+            return named[0] if single else named
+        numbers = columns if self.records is None else self.records[columns]
+        return int(numbers[0]) if single else numbers
 
     def take(self, columns: IntArray) -> Outputs:
         """Some of the outputs, in the given order."""

@@ -21,9 +21,10 @@ from panda_mdp.panda.selection import Account, Scheme
 from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import check_record, check_records
+from panda_mdp.space.domain import check_record
 from panda_mdp.table.container import pack
 from panda_mdp.table.encode import describe_notes, describe_problem, write
+from panda_mdp.table.mechanism import requested_records
 
 NEAR_KM = (0.1, 0.5, 1.0)
 """Distances that `explain` speaks of."""
@@ -149,21 +150,10 @@ class PandaTable:
         Indices into the domain, or labels where outputs are no records. All draws are of the
         operating system's generator. Every draw runs Phase I anew and costs `guarantee` again.
         """
-        bits, one = SystemBits(), np.ndim(records) == 0
-        if one:
-            chosen = np.array([check_record(records, self.problem.size, MethodError)])
-            if size is not None:
-                if size < 0:
-                    msg = f"size is {size}; it must not be negative"
-                    raise MethodError(msg)
-                chosen = np.repeat(chosen, size)
-        elif size is not None:
-            msg = "size is for draws of one record; many records get one draw each"
-            raise MethodError(msg)
-        else:
-            chosen = check_records(records, self.problem.size, MethodError)
+        bits = SystemBits()
+        chosen, single = requested_records(records, size, self.problem.size)
         columns = choose_rows(self.weights, self.draw_rows(chosen, bits), bits)
-        return self._reported(columns, single=one and size is None)
+        return self.problem.reports.report(columns, single=single)
 
     @sealed
     def select(self, record: int) -> IntArray:
@@ -182,7 +172,7 @@ class PandaTable:
         chosen = np.asarray(anchors, dtype=np.int64).reshape(-1)
         mine = np.array([check_record(record, self.problem.size, MethodError)])
         rows, row = self.scheme.rows(chosen, self.table, mine)
-        return self._reported(choose_rows(rows, row, SystemBits()), single=True)
+        return self.problem.reports.report(choose_rows(rows, row, SystemBits()), single=True)
 
     def explain(self) -> list[str]:
         """What both phases mean for a person, in plain language."""
@@ -220,10 +210,3 @@ class PandaTable:
         header["notes"] = describe_notes(f"PAnDA, {stated['kind']}", self.problem.prior_source)
         header["selection"] = {"delta": self.delta, **stated}
         return pack(header, sections | self.scheme.sections)
-
-    def _reported(self, columns: IntArray, single: bool) -> Any:
-        reported = self.problem.reports.report(columns)
-        if not single:
-            return reported
-        first: Any = reported[0]
-        return int(first) if isinstance(first, np.integer) else first

@@ -227,8 +227,7 @@ class PandaResult(PandaRun):
             msg = "the anchors were drawn with a seed; a report from them is not for release"
             raise NotForReleaseError(msg)
         column = choose(self._weights[user], SystemBits().integers(1))
-        reported: Any = self.problem.reports.report(column)[0]
-        return int(reported) if isinstance(reported, np.integer) else reported
+        return self.problem.reports.report(column, single=True)
 
     @cached_property
     def public(self) -> PandaTable:

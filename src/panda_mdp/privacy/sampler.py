@@ -66,7 +66,7 @@ def choose_rows(weights: IntArray | FlooredRows, rows: IntArray, bits: BitSource
     order = np.argsort(rows, kind="stable")
     columns = np.empty(len(rows), dtype=np.int64)
     wanted, starts = np.unique(rows[order], return_index=True)
-    ends = np.append(starts[1:], len(rows))
+    ends = np.append(starts, len(rows))[1:]
     for row, start, end in zip(wanted.tolist(), starts.tolist(), ends.tolist(), strict=True):
         places = order[start:end]
         columns[places] = choose(weights[row], uniforms[places])

@@ -125,11 +125,7 @@ def draw_at(table: Table, bits: BitSource, lat: npt.ArrayLike, lon: npt.ArrayLik
     """Outputs drawn at places: a random vertex, then its row."""
     located = _located(table, lat, lon)
     columns = choose_rows(table.weights, draw_vertices(located, bits), bits)
-    reports = table.problem.reports.report(columns)
-    if np.ndim(lat) > 0:
-        return reports
-    single = reports[0]
-    return int(single) if isinstance(single, np.integer) else single
+    return table.problem.reports.report(columns, single=np.ndim(lat) == 0)
 
 
 def _located(table: Table, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Located:

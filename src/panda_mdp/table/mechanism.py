@@ -32,13 +32,12 @@ from panda_mdp.base.units import per
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.loss import DistanceLoss, UnknownLoss
-from panda_mdp.outputs import Outputs
 from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
-from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose, choose_rows
+from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose_rows
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Label, check_record, check_records
+from panda_mdp.space.domain import check_record, check_records
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.bound import BoundProof
 from panda_mdp.table.encode import encode, write
@@ -435,24 +434,23 @@ def _seeded(seed: int) -> SeededBits:
     return SeededBits(int(seed))
 
 
-def _draw(table: Table, bits: BitSource, records: npt.ArrayLike, size: int | None) -> Any:
-    reports = table.problem.reports
+def requested_records(
+    records: npt.ArrayLike, size: int | None, count: int
+) -> tuple[IntArray, bool]:
+    """The records, of `count`, that draws are asked for, and whether it is a single draw."""
     if np.ndim(records) > 0:
         if size is not None:
             msg = "size is for draws of one record; many records get one draw each"
             raise MethodError(msg)
-        rows = check_records(records, table.problem.size, MethodError)
-        return reports.report(choose_rows(table.weights, rows, bits))
-    row = check_record(records, table.problem.size, MethodError)
+        return check_records(records, count, MethodError), False
     if size is not None and size < 0:
         msg = f"size is {size}; it must not be negative"
         raise MethodError(msg)
-    drawn = choose(table.weights[row], bits.integers(1 if size is None else size))
-    return _reported(reports, drawn, size)
+    record = check_record(records, count, MethodError)
+    return np.full(1 if size is None else size, record), size is None
 
 
-def _reported(reports: Outputs, columns: IntArray, size: int | None) -> Any:
-    if size is not None:
-        return reports.report(columns)
-    single: Label | np.integer[Any] = reports.report(columns)[0]
-    return int(single) if isinstance(single, np.integer) else single
+def _draw(table: Table, bits: BitSource, records: npt.ArrayLike, size: int | None) -> Any:
+    rows, single = requested_records(records, size, table.problem.size)
+    columns = choose_rows(table.weights, rows, bits)
+    return table.problem.reports.report(columns, single=single)
