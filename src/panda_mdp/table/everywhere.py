@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -48,9 +47,7 @@ class EverywhereMechanism(Mechanism):
         if not isinstance(mechanism, Mechanism):
             msg = f"a {type(mechanism).__name__} has no guarantee; give a Mechanism"
             raise PrivacyError(msg)
-        new = object.__new__(cls)
-        for part in fields(mechanism):
-            object.__setattr__(new, part.name, getattr(mechanism, part.name))
+        new = mechanism._as(cls)
         new._check_everywhere()
         return new
 

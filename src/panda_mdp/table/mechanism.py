@@ -15,11 +15,11 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field, fields
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,9 @@ from panda_mdp.table.encode import encode, write
 
 LOSS_ROUNDING = 1e-9
 """Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
+
+
+Kind = TypeVar("Kind", bound="Table")
 
 
 class Release(Protocol):
@@ -224,22 +227,21 @@ class Table(Rebuilt):
 
         Another lower bound needs another proof: the one at hand is not kept for it.
         """
-        new = object.__new__(type(self))
-        for part in fields(self):
-            object.__setattr__(new, part.name, getattr(self, part.name))
-        given = {"method": method, "lower_bound": lower_bound, "stages": stages}
-        for name, value in given.items():
-            if value is not None:
-                object.__setattr__(new, name, value)
+        new = self._as(type(self))
+        facts: dict[str, Any] = {"method": method, "lower_bound": lower_bound, "stages": stages}
         if details is not None:
-            object.__setattr__(new, "details", MappingProxyType(dict(details)))
+            facts["details"] = MappingProxyType(dict(details))
+        vars(new).update({name: value for name, value in facts.items() if value is not None})
         if proof is not None or lower_bound is not None:
-            object.__setattr__(new, "proof", proof)
-        # What was computed of the same weights need not be computed again.
-        kept = ("loss", "_probabilities", "identity", "everywhere")
-        vars(new).update({k: v for k, v in vars(self).items() if k in kept})
+            vars(new)["proof"] = proof
         new._check_bound()
         new._check_proof()
+        return new
+
+    def _as(self, kind: type[Kind]) -> Kind:
+        """The same weights and all that was computed of them, the audit too, as another kind."""
+        new = object.__new__(kind)
+        vars(new).update(vars(self))
         return new
 
     def with_details(self, **details: Any) -> Self:
@@ -408,10 +410,7 @@ def judged(
     if not table.audit.holds:
         return table
     # The audit that the table computed on the arrays that it owns; it is not made twice.
-    mechanism = object.__new__(Mechanism)
-    for part in fields(table):
-        object.__setattr__(mechanism, part.name, getattr(table, part.name))
-    return mechanism.with_facts(lower_bound=lower_bound)
+    return table._as(Mechanism).with_facts(lower_bound=lower_bound)
 
 
 def _above_floor(problem: Problem, rows: FlooredRows) -> FloatArray:
