@@ -253,7 +253,7 @@ def region(records: int, epsilon: float, delta: float, draws: int, out: Path | N
 
     Everything is in closed form: the lattice's law, and the exponential mechanism over the
     outputs with a floor of 1e-8 as the table, whose columns then spread by at most log 1e10, so
-    that the radius is the lattice's plus log(1e10) / eps_2 (`CommonBalls`, the plain bound). Losses
+    that the radius is the lattice's plus log(1e10) / eps_2 (`BallScheme`, the plain bound). Losses
     are sums over all records; what is outside a ball, at most delta, counts with the largest loss.
     Downloads are means over draws, with 1.96 standard errors.
     """

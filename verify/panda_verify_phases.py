@@ -4,8 +4,7 @@ The claim: for all records x, x' what one user releases of x, anchors and report
 log-ratio to x' beyond epsilon d(x, x') with probability at most delta.
 
 Balls. A centre c is drawn by integers over 2^62; the records within the radius of it are released.
-A record of the ball reports from its own row, any other from the ball's common row or from the row
-of the nearest record of the ball. So the law of both is known, J_x = P_x(ball) row(report)
+A record of the ball reports from its own row, any other from the ball's common row. So the law of both is known, J_x = P_x(ball) row(report)
 in integers over 2^124, and nothing is bounded: where J_x and J_x' differ by more, J is summed.
 
 Coins. Candidate a is selected with w(x, a), a multiple of 2^-62 that float64 computed from the
@@ -39,10 +38,9 @@ def adapt(table, k, m):
     if chosen["kind"] == "ball":
         need({*chosen} == BALL, "another selection")
         c = len(table.take("centres", None))
-        need(c and chosen["outside"] in ("common", "nearest"), "rows of another kind outside")
+        need(c and chosen["outside"] == "common", "rows of another kind outside")
         table.take("centre_weights", k, c)
-        if chosen["outside"] == "common":
-            table.take("outside_weights", c, m)
+        table.take("outside_weights", c, m)
         table.rows = rows(table.take("weights", k, m), m)
     else:
         need(chosen["kind"] == "coins" and {*chosen} == COINS | {"neighbours"}, "another selection")
@@ -87,7 +85,7 @@ class Balls:
         good = len({*centres} & {*range(k)}) == len(centres) and len(table.rows) == k
         need(good, "a centre is no record or named twice, or rows are missing")
         self.law = rows(table.values["centre_weights"], len(centres))
-        common = rows(table.values.get("outside_weights", ()), len(table.rows[0]))
+        common = rows(table.values["outside_weights"], len(table.rows[0]))
         for row in (*self.law, *common):
             need(min(row) >= 0 and sum(row) == TOTAL, "a row does not sum to 2^62")
         edge = Fraction(number(radius, 5e-324, REAL)) * (ONE + (ONE >> EDGE))
@@ -101,13 +99,9 @@ class Balls:
             self.sizes.append(len(ball))
         self.rows = []
         for ball, same in self.balls.items():
-            inside = {*ball}
-            need(len({common[c] for c in same if common}) < 2, "one ball has two common rows")
-            own = common[same[0]] if common else None
-            near = (x if x in inside else in_order(apart[x], ball)[0] for x in range(k))
-            self.rows.append(
-                [own if own and x not in inside else table.rows[y] for x, y in enumerate(near)]
-            )
+            inside, own = {*ball}, common[same[0]]
+            need(len({common[c] for c in same}) < 2, "one ball has two common rows")
+            self.rows.append([table.rows[x] if x in inside else own for x in range(k)])
         self.joint = [[*self.laws(x)] for x in range(k)]
         self.low = [pack(masses, 320) for masses in self.joint]
         self.marks = pack([1 << 318] * len(self.joint[0]), 320)

@@ -9,7 +9,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.audit import report_epsilon
+from panda_mdp.panda.audit import audit_set
 from panda_mdp.panda.candidates import covering_radius, spread_out
 from panda_mdp.panda.run import PandaResult
 from panda_mdp.panda.selection import mean_loss
@@ -147,12 +147,12 @@ def test_an_extended_set_is_charged_what_its_draw_tells(problem) -> None:
         for x2 in range(x):
             leak = abs(logs[x] - logs[x2])
             expected = max(expected, leak / problem.domain.distance(x, x2))
-    expected += report_epsilon(run.scheme, both, table)
+    expected += audit_set(run.scheme, both, table).report_epsilon
     assert steps[1].epsilon == pytest.approx(expected, rel=1e-9)
 
 
 def test_reusing_a_ball_is_charged_by_its_audit(problem) -> None:
-    balls = pm.BallAnchors(1.0, 0.05, outside="nearest")
+    balls = pm.BallAnchors(1.0, 0.05)
     run = pm.panda(problem, [1], balls, 0.05)
     steps = observed_trajectory(run, [1, 2], "reuse").steps
     # Records outside a reused ball may be distinguished better than inside it, never for free.

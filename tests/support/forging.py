@@ -27,7 +27,7 @@ from panda_mdp.privacy.quantise import quantise_floored
 
 TOTAL = 1 << 62
 SIZE, DELTA = 24, 2e-2
-PHASED = ("common", "nearest", "candidates", "coins", "exponential", "power")
+PHASED = ("common", "candidates", "coins", "exponential", "power")
 FLOORED = ("distance", "given", "places", "matrix")
 BOX = (41.89, 12.48, 41.91, 12.505)
 MAGIC = b"panda-mdp\n"
@@ -142,8 +142,7 @@ def panda_table(kind: str) -> pm.PandaTable:
     asked = problem(metric="matrix" if kind == "power" else "haversine")
     some = np.arange(0, SIZE, 3)
     selection = {
-        "common": lambda: pm.BallAnchors(0.4, outside="common"),
-        "nearest": lambda: pm.BallAnchors(0.4, outside="nearest"),
+        "common": lambda: pm.BallAnchors(0.4),
         "candidates": lambda: pm.BernoulliAnchors.alike(asked.domain, 9, DELTA),
         "coins": lambda: pm.BernoulliAnchors("logistic", 0.997, 1e-4, 3.0, candidates=some),
         "exponential": lambda: pm.BernoulliAnchors(
@@ -722,7 +721,8 @@ def point_mass(file: File) -> None:
 
 def one_of_two(file: File) -> None:
     """A unit moved in the common row of the last of several centres that have one ball."""
-    last = max(panda_table("common").scheme.law.groups, key=len)[-1]
+    group = panda_table("common").scheme.law.group
+    last = np.flatnonzero(group == np.bincount(group).argmax())[-1]
     file.arrays["outside_weights"][last] += np.array([1, -1, 0, 0, 0, 0])
 
 
@@ -742,12 +742,9 @@ PHASES: dict[str, tuple[str, Change]] = {
     "a smaller epsilon_1": ("common", state("selection.epsilon", 0.3)),
     "a smaller table": ("common", state("selection.table_epsilon", 0.5)),
     "another rule outside": ("common", state("selection.outside", "nearest")),
-    "an unknown rule": ("nearest", state("selection.outside", "extend")),
     "an unknown field": ("common", state("selection.account", {"violation": 0.0})),
     "a field less": ("common", without("selection.radius")),
     "a selection that is none": ("common", state("selection", 3)),
-    "nearest, a smaller epsilon": ("nearest", state("epsilon", 0.5)),
-    "nearest, rows swapped": ("nearest", swap("weights", 0, 9)),
     "another kind": ("common", state("selection.kind", "net")),
     "other anchors": ("candidates", swap("anchor_rows", 0, 5)),
     "anchors that moved": ("candidates", swap("candidates", 0, 5)),

@@ -4,7 +4,7 @@
 
 | file | what |
 |---|---|
-| panda-{balls,nearest,coins}.pmdp | tables of PAnDA over 40 places and 6 outputs |
+| panda-{balls,coins}.pmdp | tables of PAnDA over 40 places and 6 outputs |
 | panda.json | of each: account, Pr[report | record], and draws from words of random bits |
 | area.pmdp, area.json | a table for every point: vertices and weights of places, law, draws |
 | phases.json | the law of centres of a ball deployment and its balls; coins, budgets and sets |
@@ -12,8 +12,7 @@
 Rules that both languages keep, besides those of `make.py`:
 
 - Balls: the first word draws the centre from the record's row of `centre_weights`, the second the
-  report: from the record's own row where the centre is within the radius, else from the row outside
-  (or of the nearest record inside, of several the lowest).
+  report: from the record's own row where the centre is within the radius, else from that outside.
 - Coins: candidates from the nearest on, of several the lowest first; a word w selects a candidate
   where w mod 2^62 is below the numerator of its probability over 2^62; the first that is selected
   ends Phase I, and the next word draws the report from its row.
@@ -63,7 +62,7 @@ class Words:
 
 def main() -> None:
     """Write all files."""
-    made = {name: table_of(name) for name in ("balls", "nearest", "coins")}
+    made = {name: table_of(name) for name in ("balls", "coins")}
     for name, table in made.items():
         table.save(HERE / f"panda-{name}.pmdp")
     write("panda.json", {name: described(name, table) for name, table in made.items()})
@@ -84,7 +83,6 @@ def table_of(name: str) -> PandaTable:
     problem = pm.Problem(domain, OUTPUTS, pm.distance_loss(domain, OUTPUTS), EPSILON)
     selection: Any = {
         "balls": pm.BallAnchors(1.0),
-        "nearest": pm.BallAnchors(1.0, DELTA, outside="nearest"),
         "coins": pm.BernoulliAnchors.alike(domain, 10, DELTA),
     }[name]
     return PandaTable(selection.scheme(problem, DELTA, PandaOptions()))

@@ -61,7 +61,7 @@ def test_honest_files_are_accepted_by_both(tmp_path):
         assert code == 0, f"{sample.name}: {said}"
         assert said[-1].startswith(f"holds: epsilon {table.problem.epsilon!r} per "), sample.name
         seen[sample.group] += 1
-    assert seen["plain"] >= 15 and seen["floor"] == 4 and seen["panda"] == 6 and seen["mesh"] == 1
+    assert seen["plain"] >= 15 and seen["floor"] == 4 and seen["panda"] == 5 and seen["mesh"] == 1
 
 
 def test_the_pair_too_near_breaks_privacy_itself():

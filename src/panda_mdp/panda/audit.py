@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
@@ -49,11 +49,6 @@ class SetAudit:
     """The set alone, without a report."""
     report_epsilon: float
     """The report alone, as if the set told nothing."""
-    covered_epsilon: float
-    """`epsilon` over pairs with a record in the ball: a user whose own record is outside, which
-    happens with probability at most delta, is not covered. All pairs for other selections."""
-    covered_violations: int
-    """`violations` among those pairs."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +86,8 @@ class PandaAudit:
     def __repr__(self) -> str:
         verdict = "holds" if self.holds else "NO GUARANTEE HOLDS"
         bound = "unknown" if self.violation >= 1 else f"at most {self.violation:.4g}"
-        broken = sum(1 for audited in self.sets if audited.covered_violations)
-        worst = max((audited.covered_epsilon for audited in self.sets), default=0.0)
+        broken = sum(audited.violations > 0 for audited in self.sets)
+        worst = max((audited.epsilon for audited in self.sets), default=0.0)
         said = f"no pair exceeds epsilon in any of {len(self.sets)} sets drawn"
         if broken:
             covered = "which that probability covers" if self.holds else "which nothing covers"
@@ -150,41 +145,20 @@ def audit_panda(
 def audit_set(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> SetAudit:
     """The composed mechanism's loss for one anchor set, over all pairs of records."""
     domain, epsilon = scheme.problem.domain, scheme.problem.epsilon
-    likelihood, scan = scheme.law.log_likelihoods(anchors), scan_of(scheme, anchors, table)
-    total = scan.worst(likelihood, epsilon)
-    counted = scheme.covered(anchors)
-    covered = total if counted.all() else scan.worst(likelihood, epsilon, counted)
-    return SetAudit(
-        epsilon=total[0],
-        worst=total[1],
-        violations=total[2],
-        pairs=domain.size * (domain.size - 1) // 2,
-        selection_epsilon=set_epsilon(scheme, anchors),
-        report_epsilon=scan.worst(np.zeros(domain.size), epsilon)[0],
-        covered_epsilon=covered[0],
-        covered_violations=covered[2],
-    )
-
-
-def set_epsilon(scheme: Scheme, anchors: IntArray) -> float:
-    """What a released set alone costs per unit of distance, over all pairs of records."""
-    domain = scheme.problem.domain
-    scan = PairScan(domain, np.zeros(domain.size, dtype=np.int64), np.zeros((1, 1)))
-    return scan.worst(scheme.law.log_likelihoods(anchors), scheme.problem.epsilon)[0]
-
-
-def report_epsilon(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> float:
-    """What a report from a set costs per unit of distance, as if the set told nothing."""
-    nothing = np.zeros(scheme.problem.size)
-    return scan_of(scheme, anchors, table).worst(nothing, scheme.problem.epsilon)[0]
-
-
-def scan_of(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> PairScan:
-    """The rows of all records for one released set."""
     rows, row = scheme.rows(anchors, table)
     with np.errstate(divide="ignore"):
-        logs = np.log(rows.astype(np.float64))
-    return PairScan(scheme.problem.domain, row, logs)
+        scan = PairScan(domain, row, np.log(rows.astype(np.float64)))
+    likelihood, nothing = scheme.law.log_likelihoods(anchors), np.zeros(domain.size)
+    alike = PairScan(domain, np.zeros(domain.size, dtype=np.int64), np.zeros((1, 1)))
+    largest, pair, violations = scan.worst(likelihood, epsilon)
+    return SetAudit(
+        epsilon=largest,
+        worst=pair,
+        violations=violations,
+        pairs=domain.size * (domain.size - 1) // 2,
+        selection_epsilon=alike.worst(likelihood, epsilon)[0],
+        report_epsilon=scan.worst(nothing, epsilon)[0],
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,22 +179,14 @@ class PairScan:
         logs = np.ascontiguousarray(np.maximum(self.logs[:, used], IMPOSSIBLE))
         return np.asarray(anchors.row_spreads(logs))
 
-    def worst(
-        self, likelihood: FloatArray, epsilon: float, counted: BoolArray | None = None
-    ) -> tuple[float, tuple[int, int], int]:
+    def worst(self, likelihood: FloatArray, epsilon: float) -> tuple[float, tuple[int, int], int]:
         """Largest loss per distance, its pair, and the pairs beyond epsilon."""
         from panda_mdp.panda.kernels import anchors, distance
 
-        size = self.domain.size
-        covered = np.ones(size, dtype=bool) if counted is None else counted
+        places = distance.coordinates(self.domain.metric, np.arange(self.domain.size))
+        limit = epsilon * (1 + SLACK)
         worst, partner, beyond = anchors.composed_rates(
-            distance.coordinates(self.domain.metric, np.arange(size)),
-            likelihood,
-            self.row,
-            self.spreads,
-            covered,
-            epsilon * (1 + SLACK),
-            SLACK,
+            places, likelihood, self.row, self.spreads, limit, SLACK
         )
         x = int(worst[1:].argmax()) + 1
         pair = (int(partner[x]), x)

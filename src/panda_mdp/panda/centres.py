@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.closed_forms import exponential, floored, softmax
 from panda_mdp.panda.candidates import distances_from
@@ -113,24 +113,20 @@ class BallLaw:
         raise MethodError(msg)
 
     @cached_property
-    def groups(self) -> tuple[IntArray, ...]:
-        """Positions of centres with equal balls: who sees the ball cannot tell them apart."""
+    def group(self) -> IntArray:
+        """A number for the ball of each centre: who sees the ball cannot tell equal ones apart."""
         inside = np.packbits(self.distance <= self.radius, axis=0)
-        _, group = np.unique(inside, axis=1, return_inverse=True)
-        return tuple(np.flatnonzero(group == g) for g in range(int(group.max()) + 1))
+        return np.asarray(np.unique(inside, axis=1, return_inverse=True)[1]).reshape(-1)
+
+    @cached_property
+    def firsts(self) -> IntArray:
+        """The position of one centre of every group of equal balls."""
+        return np.asarray(np.unique(self.group, return_index=True)[1])
 
     @property
-    def firsts(self) -> list[int]:
-        """The position of one centre of every group of equal balls."""
-        return [int(centres[0]) for centres in self.groups]
-
-    def chances(self, records: slice) -> FloatArray:
-        """Pr[ball | record] for some records and every group of equal balls, (n, groups)."""
-        order = np.concatenate(self.groups)
-        starts = np.cumsum([0, *(len(some) for some in self.groups[:-1])])
-        weights = np.asarray(self.mechanism.weights)[records]
-        counts = np.add.reduceat(weights[:, order], starts, axis=1)
-        return np.asarray(counts / float(TOTAL))
+    def members(self) -> IntArray:
+        """1 where a centre has the ball of a group, (centres, groups)."""
+        return (self.group[:, None] == np.arange(len(self.firsts))).astype(np.int64)
 
     def ball(self, centre: int) -> IntArray:
         """Records within the radius of a centre (by position), ascending."""
@@ -144,16 +140,16 @@ class BallLaw:
     def group_of(self, anchors: IntArray) -> int:
         """The group of equal balls that this set is."""
         inside = np.isin(np.arange(self.domain.size), anchors)
-        for group, first in enumerate(self.firsts):
-            if np.array_equal(self.distance[:, first] <= self.radius, inside):
-                return group
-        msg = "these anchors are not the ball of any centre; no record releases them"
-        raise MethodError(msg)
+        same = ((self.distance[:, self.firsts] <= self.radius) == inside[:, None]).all(axis=0)
+        if not same.any():
+            msg = "these anchors are not the ball of any centre; no record releases them"
+            raise MethodError(msg)
+        return int(same.argmax())
 
     def log_likelihoods(self, anchors: IntArray) -> FloatArray:
         """log P_x(A) of every record, over all centres whose ball is exactly this set."""
-        centres = self.groups[self.group_of(anchors)]
-        counts = self.mechanism.weights[:, centres].sum(axis=1)
+        centres = self.group == self.group_of(anchors)
+        counts = np.asarray(self.mechanism.weights)[:, centres].sum(axis=1)
         return np.asarray(np.log(counts.astype(np.float64)))
 
 
@@ -211,68 +207,64 @@ class _Pilot:
     second: IntArray
     """Pairs of neighbours, as rows of `to_centres`: a law breaks epsilon there first."""
     distance: FloatArray
-    epsilon: float
 
     @classmethod
     def of(cls, problem: Problem) -> _Pilot:
         domain = problem.domain
         some = np.unique(np.linspace(0, domain.size - 1, PILOT).astype(np.int64))
         near, distance = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
-        near, distance = near[some], distance[some]
-        records, at = np.unique(np.concatenate([some, near.ravel()]), return_inverse=True)
-        first, second = np.repeat(at[: len(some)], near.shape[1]), at[len(some) :]
-        use = distance.ravel() > 0
-        return cls(
-            problem.loss[records], first[use], second[use], distance.ravel()[use], problem.epsilon
-        )
+        pairs = np.stack([np.repeat(some, near.shape[1]), near[some].ravel()])
+        apart = distance[some].ravel()
+        records, at = np.unique(pairs[:, apart > 0], return_inverse=True)
+        first, second = at.reshape(2, -1)
+        return cls(problem.loss[records], first, second, apart[apart > 0])
 
     def rate(self, rows: FloatArray) -> float:
         """The largest log-ratio over distance between neighbours."""
         logs = np.log(rows)
-        worst = 0.0
-        for k in range(0, len(self.first), PILOT):
-            part = slice(k, k + PILOT)
-            gaps = np.abs(logs[self.first[part]] - logs[self.second[part]]).max(axis=1)
-            worst = max(worst, float((gaps / self.distance[part]).max()))
-        return worst
+        gaps = [
+            np.abs(logs[self.first[k : k + PILOT]] - logs[self.second[k : k + PILOT]]).max(axis=1)
+            for k in range(0, len(self.first), PILOT)
+        ]
+        return float((np.concatenate(gaps) / self.distance).max())
 
 
 class _Law:
     """One choice of mu and h, with the largest exponent that the pilot allows."""
 
-    def __init__(self, pilot: _Pilot, rounding: float, level: bool) -> None:
-        self.rounding, self.level = rounding, level
+    def __init__(self, pilot: _Pilot, epsilon: float, rounding: float, level: bool) -> None:
+        self.rounding, self.level, self._pilot = rounding, level, pilot
         self._scores = np.hypot(pilot.to_centres, rounding)
-        self._to_centres = pilot.to_centres
-        low, high = pilot.epsilon / 2, pilot.epsilon * (1 - 1e-6)
-        if self._rate(pilot, high) <= pilot.epsilon:
+        low, high = epsilon / 2, epsilon * (1 - 1e-6)
+        if pilot.rate(self._rows(pilot.to_centres, high)[1]) <= epsilon:
             low = high
         for _ in range(LOOKS if low < high else 0):
             middle = (low + high) / 2
-            within = self._rate(pilot, middle) <= pilot.epsilon
+            within = pilot.rate(self._rows(pilot.to_centres, middle)[1]) <= epsilon
             low, high = (middle, high) if within else (low, middle)
         self.exponent = low
 
-    def _rate(self, pilot: _Pilot, exponent: float) -> float:
-        shares = self._fit(exponent)
+    def _rows(self, distance: FloatArray, exponent: float) -> tuple[BoolArray, FloatArray]:
+        """Centres with a share mu, and the rows mu exp(-a s) over their sums of some records,
+        given their distances to all centres."""
+        shares = np.ones(distance.shape[1])
+        if self.level:
+            shares = level_shares(np.exp(-exponent * (self._scores - self._scores.min())))
         used = shares > 0
-        return pilot.rate(_rows(self._scores[:, used], exponent, shares[used]))
+        scores = np.hypot(distance[:, used], self.rounding)
+        return used, floored(softmax(np.log(shares[used]) - exponent * scores))
 
     def radius(self, delta: float) -> float:
-        shares = self._fit(self.exponent)
-        used = shares > 0
-        weights = quantise(_rows(self._scores[:, used], self.exponent, shares[used]))
-        return radius_for(self._to_centres[:, used], weights, delta)
+        used, rows = self._rows(self._pilot.to_centres, self.exponent)
+        return radius_for(self._pilot.to_centres[:, used], quantise(rows), delta)
 
     def on(self, problem: Problem) -> Mechanism | None:
         """The law over all records, its exponent lowered until the audit over all pairs holds."""
         exponent = self.exponent
         for _ in range(TRIES):
-            shares = self._fit(exponent)
-            used = shares > 0
-            distance = problem.loss[:, used]
-            rows = _rows(np.hypot(distance, self.rounding), exponent, shares[used])
-            part = Problem(problem.domain, problem.outputs[used], distance, problem.epsilon)
+            used, rows = self._rows(problem.loss, exponent)
+            outputs, distance = problem.outputs[used], problem.loss[:, used]
+            part = Problem(problem.domain, outputs, distance, problem.epsilon)
             answer = judged(part, quantise(rows), "levelled centres")
             if isinstance(answer, Mechanism):
                 facts = {"exponent": exponent, "rounding": self.rounding, "levelled": self.level}
@@ -282,25 +274,14 @@ class _Law:
             exponent *= min(BACK_OFF, max(0.5, over * (1 - 1e-3)))
         return None
 
-    def _fit(self, exponent: float) -> FloatArray:
-        if not self.level:
-            return np.ones(self._scores.shape[1])
-        return level_shares(np.exp(-exponent * (self._scores - self._scores.min())))
-
 
 def _laws(problem: Problem) -> Iterator[_Law]:
     pilot = _Pilot.of(problem)
-    yield _Law(pilot, 0.0, level=False)
-    gap = float(problem.loss.min(axis=1).max())
-    if gap == 0.0:
-        gap = float(np.median(pilot.distance)) if len(pilot.distance) else 0.0
+    yield _Law(pilot, problem.epsilon, 0.0, level=False)
+    # Where all records are centres, how far the next one is.
+    gap = float(problem.loss.min(axis=1).max()) or float(np.median(pilot.distance))
     for rounding in ROUNDINGS:
-        yield _Law(pilot, rounding * gap, level=True)
-
-
-def _rows(scores: FloatArray, exponent: float, shares: FloatArray) -> FloatArray:
-    """Rows mu exp(-a s) over their sums."""
-    return floored(softmax(np.log(shares) - exponent * scores))
+        yield _Law(pilot, problem.epsilon, rounding * gap, level=True)
 
 
 def level_shares(decay: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, SurrogateError
-from panda_mdp.panda.anpo import AnchorTable, solve_anchors, solver_of
+from panda_mdp.panda.anpo import AnchorTable, solve_anchors
 from panda_mdp.panda.candidates import MOST_LINKED, central, covering_radius, serving
 from panda_mdp.panda.certificate import certified_budgets, certify, pair_bound
 from panda_mdp.panda.law import AnchorLaw, log_ratio, numerators, surrogates
@@ -22,7 +22,6 @@ from panda_mdp.panda.selection import (
     DEFAULT_OPTIONS,
     Account,
     BudgetShares,
-    Enumeration,
     PandaOptions,
     Scheme,
     Selection,
@@ -32,6 +31,7 @@ from panda_mdp.panda.selection import (
     check_choice,
     check_rules,
     log_ratios,
+    sum_violation,
 )
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, quantise
@@ -189,6 +189,7 @@ class CoinScheme(Scheme):
     """
 
     selection: BernoulliAnchors
+    row_words: ClassVar = "the row of the nearest"
 
     @cached_property
     def law(self) -> AnchorLaw:
@@ -266,9 +267,9 @@ class CoinScheme(Scheme):
         return replace(found, failure=failure)
 
     @property
-    def description(self) -> dict[str, Any]:
-        coins = self.selection
-        return {
+    def stated(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        coins, table = self.selection, self.whole_table
+        said = {
             "kind": "coins",
             "decay": coins.decay,
             "alpha": coins.alpha,
@@ -278,16 +279,8 @@ class CoinScheme(Scheme):
             "neighbours": int(coins.neighbours),
             "delta_selection": self.options.delta_selection,
         }
-
-    @property
-    def sections(self) -> dict[str, npt.NDArray[Any]]:
-        table = self.whole_table
         weights = np.asarray(table.mechanism.weights)
-        return {"weights": weights, "candidates": table.anchors, "anchor_rows": table.row}
-
-    @property
-    def row_words(self) -> str:
-        return "the row of the nearest"
+        return said, {"weights": weights, "candidates": table.anchors, "anchor_rows": table.row}
 
     @property
     def further(self) -> Guarantee:
@@ -311,7 +304,7 @@ class CoinScheme(Scheme):
                 budgets[np.ix_(at, at)],
                 importance[at],
                 losses=losses[at],
-                solver=solver_of(options.solver, options.gap, options.time_limit),
+                solver=options.table,
                 start=start,
             )
             tables.append(table)
@@ -430,22 +423,14 @@ class CoinScheme(Scheme):
         leaks = self.law.log_likelihoods(anchors)
         leaks = np.abs(leaks[record] - leaks[others])
         everyone = np.concatenate([[record], others])
-        ends = anchors[surrogates(self.problem.domain, anchors, everyone)]
-        same = ends[1:] == ends[0]
-        if self.affordable:
-            at = self.law.place[ends]
-            between = self.budgets[at[0], at[1:]]
-        else:
-            between = np.where(same, 0.0, np.inf)
-        return leaks, leaks + between
+        at = self.law.place[anchors[surrogates(self.problem.domain, anchors, everyone)]]
+        return leaks, leaks + self._between(None)[at[0], at[1:]]
 
     def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
         """All anchor sets of at most 14 candidates; else a bound by the surrogates of one set."""
-        x, x2 = int(pair[0]), int(pair[1])
-        distance = self.problem.domain.distance(x, x2)
         candidates = self.law.candidates
         if len(candidates) > ENUMERATED:
-            return self._bounded(x, x2)
+            return self._bounded(int(pair[0]), int(pair[1]))
         w = self.law.dense(pair)[:, candidates]
         sets = (np.arange(1 << len(candidates))[:, None] >> np.arange(len(candidates)) & 1) > 0
         masses = np.where(sets, w[:, None], 1.0 - w[:, None]).prod(axis=2)
@@ -459,10 +444,7 @@ class CoinScheme(Scheme):
         # An empty set has no surrogate: its loss is infinite.
         empty = ~sets.any(axis=1)
         low, high = np.where(empty, np.inf, low), np.where(empty, np.inf, high)
-        limit = self.problem.epsilon * distance
-        return Enumeration(low, high, masses, "all anchor sets").violation(
-            limit, distance, self.delta
-        )
+        return sum_violation(self, pair, low, high, masses, "all anchor sets")
 
     def _bounded(self, x: int, x2: int) -> Violation:
         upper, share = 1.0, self.options.delta_selection
@@ -485,22 +467,19 @@ class CoinScheme(Scheme):
 
     def paper_violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
         """Two users, independent sets: surrogates (a, b) with v(x, a) v(x', b) (Proposition 4)."""
-        x, x2 = int(pair[0]), int(pair[1])
-        distance = self.problem.domain.distance(x, x2)
         laws = np.zeros((2, len(self.law.candidates)))
         for v, record in zip(laws, pair, strict=True):
             anchors, chances = self.law.surrogate_law(int(record))
             v[self.law.place[anchors]] = chances
         between = self._between(table)
-        high = leakage(self.law, x, x2) + np.maximum(between, between.T)
+        high = leakage(self.law, int(pair[0]), int(pair[1])) + np.maximum(between, between.T)
         exact = np.eye(len(between), dtype=bool) | (table is not None)
         low = np.where(exact, high, 0.0)
         masses = np.outer(laws[0], laws[1])
-        empty = 1.0 - float(laws[0].sum()) * float(laws[1].sum())
-        releases = Enumeration(
-            np.append(low.ravel(), np.inf),
-            np.append(high.ravel(), np.inf),
-            np.append(masses.ravel(), max(0.0, empty))[None],
-            "surrogate pairs",
+        # Where one of the two has no anchor, the loss is infinite.
+        empty = max(0.0, 1.0 - float(laws[0].sum()) * float(laws[1].sum()))
+        low, high, masses = (
+            np.append(values.ravel(), last)
+            for values, last in ((low, np.inf), (high, np.inf), (masses, empty))
         )
-        return releases.violation(self.problem.epsilon * distance, distance, self.delta)
+        return sum_violation(self, pair, low, high, masses[None], "surrogate pairs")

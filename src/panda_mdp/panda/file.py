@@ -33,7 +33,6 @@ from panda_mdp.table.container import Sections, check_object, real, unpack, whol
 from panda_mdp.table.decode import Expected, at_path, contradictions, look, restore_problem
 from panda_mdp.table.mechanism import Mechanism
 
-OUTSIDE = ("common", "nearest")
 BALL = ("kind", "delta", "epsilon", "table_epsilon", "radius", "outside")
 COIN_LAW = ("decay", "alpha", "rate", "radius", "tail", "neighbours")
 COINS = ("kind", "delta", "delta_selection", *COIN_LAW)
@@ -94,53 +93,39 @@ def _delta(stated: Mapping[str, Any]) -> float:
 
 def _balls(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
     domain, delta = problem.domain, _delta(check_object(stated, BALL, "selection"))
-    given = {
-        "centres": sections.take("centres", None),
-        "weights": sections.take("weights", problem.size, problem.outputs_count),
-    }
-    count = len(given["centres"])
-    given["centre_weights"] = sections.take("centre_weights", problem.size, count)
-    if stated["outside"] == "common":
-        given["outside_weights"] = sections.take("outside_weights", count, problem.outputs_count)
+    given = sections.take("centres", None)
+    count, outputs = len(given), problem.outputs_count
+    weights = sections.take("weights", problem.size, outputs)
+    centre_weights = sections.take("centre_weights", problem.size, count)
+    outside = sections.take("outside_weights", count, outputs)
     sections.finish()
     epsilon_1 = real(stated["epsilon"], "the centre's epsilon")
     left = real(stated["table_epsilon"], "table_epsilon")
     radius = real(stated["radius"], "radius")
-    if stated["outside"] not in OUTSIDE or radius <= 0:
+    if stated["outside"] != "common" or radius <= 0:
         msg = f"balls of radius {radius!r} with rows {stated['outside']!r} outside are none"
         raise FileFormatError(msg)
-    centres = check_indices(given["centres"], domain.size, "centres")
+    centres = check_indices(given, domain.size, "centres")
     if len(np.unique(centres)) < len(centres):
         msg = "a centre is named twice; the file is damaged"
         raise FileFormatError(msg)
-    centring = centre_problem(domain, centres, epsilon_1)
+    check_weights(outside, (count, outputs))
+    # Beyond what the rows of records reach, accounts of large domains would not cover it.
+    if (outside < weights.min(axis=0) - outputs).any() or (
+        outside > weights.max(axis=0) + outputs
+    ).any():
+        msg = "a row outside a ball is no mean of the records' rows"
+        raise FileFormatError(msg)
     # Audited over all pairs here, and so are the rows below.
-    law = BallLaw(Mechanism(centring, given["centre_weights"], "centres"), radius)
-    selection = BallAnchors(
-        epsilon_1,
-        None if stated["outside"] == "common" else delta,
-        centres,
-        stated["outside"],
-    )
-    scheme = selection.scheme(problem, delta)
-    rows = Mechanism(problem.with_epsilon(left), given["weights"], "PAnDA")
-    known: dict[str, Any] = {"law": law, "mechanism": rows}
-    if stated["outside"] == "common":
-        outside = given["outside_weights"]
-        check_weights(outside, (len(centres), problem.outputs_count))
-        # Beyond what the rows of records reach, accounts of large domains would not cover it.
-        low, high = given["weights"].min(axis=0), given["weights"].max(axis=0)
-        if (outside < low - problem.outputs_count).any() or (
-            outside > high + problem.outputs_count
-        ).any():
-            msg = "a row outside a ball is no mean of the records' rows"
-            raise FileFormatError(msg)
-        if any((outside[some] != outside[some[0]]).any() for some in law.groups):
-            msg = "two centres have the same ball and different rows outside"
-            raise FileFormatError(msg)
-        known["outside_rows"] = frozen(outside)
+    centring = centre_problem(domain, centres, epsilon_1)
+    law = BallLaw(Mechanism(centring, centre_weights, "centres"), radius)
+    if (outside != outside[law.firsts[law.group]]).any():
+        msg = "two centres have the same ball and different rows outside"
+        raise FileFormatError(msg)
+    scheme = BallAnchors(epsilon_1, None, centres).scheme(problem, delta)
+    rows = Mechanism(problem.with_epsilon(left), weights, "PAnDA")
     # What a scheme computes when it is asked; here the file's, verified by its account.
-    return PandaTable(scheme.holding(**known))
+    return PandaTable(scheme.holding(law=law, mechanism=rows, outside_rows=frozen(outside)))
 
 
 def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:

@@ -206,7 +206,7 @@ class PandaTable:
         """The bytes of the file: the problem, the rows, and the law of the selection. Nothing that
         any user drew is in it."""
         header, sections = describe_problem(self.problem)
-        stated = self.scheme.description
+        stated, arrays = self.scheme.stated
         header["notes"] = describe_notes(f"PAnDA, {stated['kind']}", self.problem.prior_source)
         header["selection"] = {"delta": self.delta, **stated}
-        return pack(header, sections | self.scheme.sections)
+        return pack(header, sections | arrays)

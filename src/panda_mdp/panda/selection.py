@@ -1,7 +1,7 @@
 """What PAnDA asks of a selection, and what all accounts of it are written in.
 
     Selection    parameters, by which anybody draws anchors on any domain
-    └ Law        the selection on one domain: draws, likelihoods, sizes
+    └ law        the selection on one domain: `draw` and `check` sets, `log_likelihoods`, sizes
       └ Scheme   both phases on one problem: account, table, rows; the same for everybody
 
 Two selections exist: `coins.BernoulliAnchors`, the paper's, and `balls.BallAnchors`. A scheme knows
@@ -14,18 +14,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import InfeasibleError, MethodError
-from panda_mdp.panda.anpo import AnchorTable, Solver
+from panda_mdp.panda.anpo import AnchorTable, Solver, solver_of
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain, check_indices, check_record
+from panda_mdp.table.mechanism import Mechanism
 
 CENTRE_SHARE = 0.3
 """Share of epsilon that the centre of a ball may tell, where nothing else is said."""
@@ -42,29 +43,30 @@ Weights = Literal["surrogate", "prior"]
 def check_rules(given: object, *rules: tuple[str, bool, str]) -> None:
     """Refuse the first field (name, whether it holds, its rule in words) that does not hold."""
     for name, holds, rule in rules:
-        if not holds:
-            msg = f"{name} is {getattr(given, name)!r}; {rule}"
-            raise MethodError(msg)
+        _check(name, getattr(given, name), holds, rule)
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
     """A word is one of those of a `Literal`."""
-    if value not in get_args(choices):
-        msg = f"{name} is {value!r}; choose from {', '.join(map(repr, get_args(choices)))}"
-        raise MethodError(msg)
+    words = get_args(choices)
+    _check(name, value, value in words, f"choose from {', '.join(map(repr, words))}")
 
 
 def check_delta(delta: float) -> None:
     """delta is a probability below 1."""
-    if not (isinstance(delta, Real) and 0 <= delta < 1):
-        msg = f"delta is {delta!r}; it must be a probability, at least 0 and below 1"
-        raise MethodError(msg)
+    within = isinstance(delta, Real) and 0 <= delta < 1
+    _check("delta", delta, within, "it must be a probability, at least 0 and below 1")
 
 
 def check_epsilon(epsilon: float) -> None:
     """epsilon is positive and finite."""
-    if not (isinstance(epsilon, Real) and 0 < epsilon < np.inf):
-        msg = f"epsilon is {epsilon!r}; it must be positive and finite"
+    within = isinstance(epsilon, Real) and 0 < epsilon < np.inf
+    _check("epsilon", epsilon, within, "it must be positive and finite")
+
+
+def _check(name: str, value: object, holds: bool, rule: str) -> None:
+    if not holds:
+        msg = f"{name} is {value!r}; {rule}"
         raise MethodError(msg)
 
 
@@ -116,6 +118,10 @@ class PandaOptions:
             ("neighbours", neighbours is None or neighbours >= 1, "it covers at least the anchor"),
             ("delta_selection", 0 <= self.delta_selection < 1, "it is a share of delta"),
         )
+
+    def table(self, problem: Problem, initial: FloatArray | None = None) -> Mechanism:
+        """The table of a problem by the solver, possibly from rows to begin with."""
+        return solver_of(self.solver, self.gap, self.time_limit)(problem, initial)
 
 
 DEFAULT_OPTIONS = PandaOptions()
@@ -175,25 +181,26 @@ class Violation:
         return f"Violation({value}, by {self.method}; effective epsilon {self.epsilon:.6g})"
 
 
-@dataclass(frozen=True, eq=False)
-class Enumeration:
-    """All releases of two records: bounds on the loss of each and both probabilities, (2, n)."""
-
-    low: FloatArray
-    high: FloatArray
-    masses: FloatArray
-    method: str
-
-    def violation(self, limit: float, distance: float, delta: float) -> Violation:
-        """Sum what lies beyond eps d = limit, and the quantile at 1 - delta."""
-        room = SLACK * (1 + limit)
-        lower = float(self.masses[:, self.low > limit + room].sum(axis=1).max())
-        upper = float(self.masses[:, self.high > limit - room].sum(axis=1).max())
-        order = np.argsort(-self.high)
-        over = (np.cumsum(self.masses[:, order], axis=1) > delta).any(axis=0)
-        # The largest loss whose probability, with all larger ones, no longer fits into delta.
-        effective = float(self.high[order[over.argmax()]]) / distance if over.any() else 0.0
-        return Violation(lower, upper, effective, self.method)
+def sum_violation(
+    scheme: Scheme,
+    pair: IntArray,
+    low: FloatArray,
+    high: FloatArray,
+    masses: FloatArray,
+    method: str,
+) -> Violation:
+    """What lies beyond eps d, and the quantile at 1 - delta, given all releases of two records:
+    bounds on the loss of each and its probability under each hypothesis, (1 or 2, n)."""
+    distance = scheme.problem.domain.distance(int(pair[0]), int(pair[1]))
+    limit = scheme.problem.epsilon * distance
+    room = SLACK * (1 + limit)
+    lower = float(masses[:, low > limit + room].sum(axis=1).max())
+    upper = float(masses[:, high > limit - room].sum(axis=1).max())
+    order = np.argsort(-high)
+    over = (np.cumsum(masses[:, order], axis=1) > scheme.delta).any(axis=0)
+    # The largest loss whose probability, with all larger ones, no longer fits into delta.
+    effective = float(high[order[over.argmax()]]) / distance if over.any() else 0.0
+    return Violation(lower, upper, effective, method)
 
 
 def log_ratios(row: IntArray, others: IntArray) -> FloatArray:
@@ -203,35 +210,11 @@ def log_ratios(row: IntArray, others: IntArray) -> FloatArray:
     return np.where(np.isnan(difference), 0.0, difference)
 
 
-class Law(Protocol):
-    """A selection on one domain."""
-
-    @property
-    def domain(self) -> Domain:
-        """The records."""
-
-    @property
-    def radius(self) -> float:
-        """How far anchors are from their record, mostly; in the domain's unit."""
-
-    def draw(self, record: int, bits: BitSource) -> IntArray:
-        """The anchors of a record: domain indices, ascending."""
-
-    def check(self, anchors: npt.ArrayLike) -> IntArray:
-        """A set that somebody uploads, as anchors that can be drawn; raises otherwise."""
-
-    def log_likelihoods(self, anchors: IntArray) -> FloatArray:
-        """log P_x(A) of every record, up to a constant."""
-
-    def expected_size(self, prior: FloatArray) -> float:
-        """Anchors of a user, on average under a prior."""
-
-
 class Selection(ABC):
     """How users select anchors; knows the scheme that runs, audits and accounts for it."""
 
     @abstractmethod
-    def on(self, domain: Domain) -> Law:
+    def on(self, domain: Domain) -> Any:
         """The law of anchors on a domain."""
 
     @abstractmethod
@@ -247,7 +230,8 @@ class Selection(ABC):
         (`SeededBits`).
         """
         bits = SystemBits() if source is None else source
-        return self.on(domain).draw(int(check_record(record, domain.size, MethodError)), bits)
+        mine = int(check_record(record, domain.size, MethodError))
+        return np.asarray(self.on(domain).draw(mine, bits))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +242,8 @@ class Scheme(ABC):
     selection: Any
     delta: float
     options: PandaOptions
+    row_words: ClassVar[str]
+    """Which row a report is drawn from."""
 
     @property
     @abstractmethod
@@ -313,18 +299,8 @@ class Scheme(ABC):
 
     @property
     @abstractmethod
-    def description(self) -> dict[str, Any]:
-        """The law of Phase I in plain values, as a file has it."""
-
-    @property
-    @abstractmethod
-    def sections(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays that a file holds of both phases."""
-
-    @property
-    @abstractmethod
-    def row_words(self) -> str:
-        """Which row a report is drawn from, in words."""
+    def stated(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """What a file holds: the law of Phase I in plain values, and the arrays of both phases."""
 
     @abstractmethod
     def shares(self, anchors: IntArray) -> BudgetShares:
@@ -383,10 +359,6 @@ class Scheme(ABC):
     def objective(self, anchors: IntArray) -> Any:
         """AnPO's weights and losses of anchors; None where no upload changes the table."""
         return None
-
-    def covered(self, anchors: IntArray) -> BoolArray:
-        """Records whose pairs the guarantee covers for this set; others cost delta."""
-        return np.ones(self.problem.size, dtype=bool)
 
     def losses(
         self, table: AnchorTable | None, anchors: IntArray, record: int, others: IntArray

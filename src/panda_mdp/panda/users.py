@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.audit import audit_set, report_epsilon, set_epsilon
+from panda_mdp.panda.audit import audit_set
 from panda_mdp.panda.law import surrogates
 from panda_mdp.panda.run import PandaResult, PandaRun
 from panda_mdp.panda.selection import check_choice, check_users, mean_loss, source_of
@@ -276,10 +276,8 @@ def observed_trajectory(
         if word != "reuse":
             fresh = scheme.law.draw(int(record), bits)
             anchors = fresh if word == "redraw" else np.union1d(anchors, fresh)
-            told = set_epsilon(scheme, fresh)
-        if word == "redraw":
-            epsilon = audit_set(scheme, anchors, table).epsilon
-        else:
-            epsilon = told + report_epsilon(scheme, anchors, table)
+            told = audit_set(scheme, fresh, table).selection_epsilon
+        found = audit_set(scheme, anchors, table)
+        epsilon = found.epsilon if word == "redraw" else told + found.report_epsilon
         steps.append(ObservedStep(word, len(anchors), epsilon))
     return ObservedTrajectory(tuple(steps), run.problem.domain.unit)

@@ -13,7 +13,7 @@ import {
   TOTAL, type Weights, weightsFrom,
 } from "./audit";
 import type { Bytes } from "./bytes";
-import { EDGE, nearestMember, ballOf } from "./centres";
+import { EDGE } from "./centres";
 import { CoinLaw, flip, type Selection } from "./coins";
 import { EdgeAccount } from "./edge";
 import { Container, type Header } from "./container";
@@ -22,7 +22,6 @@ import { Haversine } from "./metric";
 import { choose } from "./sampler";
 
 const MOST_ENTRIES = 30_000_000;
-const SLACK = 1e-12;
 
 type PhasedHeader = Header & Required<Pick<Header, "selection">>;
 
@@ -140,7 +139,7 @@ class PandaBalls extends PandaTable {
 
   private constructor(
     header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
-    readonly centres: Int32Array, readonly law: Weights, readonly outside: Weights | null,
+    readonly centres: Int32Array, readonly law: Weights, readonly outside: Weights,
     /** What the file says of centre and table, which the audits confirm or refuse. */
     readonly first: number, readonly second: number, readonly radius: number,
   ) {
@@ -164,15 +163,14 @@ class PandaBalls extends PandaTable {
     const centres = await archive.records("centres", count, size);
     const law = weightsFrom(await archive.integers("centre_weights", size, count), size, count);
     const m = outputs.length;
-    const outside = said.outside === "common"
-      ? weightsFrom(await archive.integers("outside_weights", count, m), count, m) : null;
-    if (outside === null && said.outside !== "nearest") throw new FormatError("otherFormat");
+    if (said.outside !== "common") throw new FormatError("otherFormat");
+    const outside = weightsFrom(await archive.integers("outside_weights", count, m), count, m);
     if (new Set(centres).size < count) throw new FormatError("damaged", "a centre is named twice");
     const made = new PandaBalls(
       header, metric, outputs, rows, centres, law, outside, real(said.epsilon),
       real(said.table_epsilon), real(said.radius),
     );
-    if (outside) made.checkTwins(outside);
+    made.checkTwins(outside);
     return made;
   }
 
@@ -193,9 +191,7 @@ class PandaBalls extends PandaTable {
 
   private rowsOf(record: number, centre: number): [Weights, number] {
     if (this.inside[record * this.centres.length + centre]) return [this.rows, record];
-    if (this.outside) return [this.outside, centre];
-    const ball = ballOf(this.metric, this.centres[centre], this.radius);
-    return [this.rows, ball[nearestMember(this.metric, ball, record)]];
+    return [this.outside, centre];
   }
 
   draw(record: number, word: Source): number {
@@ -233,22 +229,16 @@ class PandaBalls extends PandaTable {
       this.rowsClaim, this.rows, { ...left(), onProgress: (s) => options.onProgress((1 + s) / 3) },
     );
     const room = this.epsilon - law.epsilon;
-    let fits = law.holds && rows.holds;
-    let found = { worst: this.missed(), seen: this.size };
-    if (!this.outside) {
-      fits &&= law.epsilon + 2 * rows.epsilon * (1 + SLACK) <= this.epsilon;
-    } else {
-      fits &&= rows.epsilon <= room;
-      const edge = this.account;
-      found = await visited(
-        this.size, { ...options, onProgress: (s) => options.onProgress((2 + s) / 3) }, began,
-        (x) => edge.worst(x, room, this.delta),
-      );
-    }
+    const fits = law.holds && rows.holds && rows.epsilon <= room;
+    const edge = this.account;
+    const found = await visited(
+      this.size, { ...options, onProgress: (s) => options.onProgress((2 + s) / 3) }, began,
+      (x) => edge.worst(x, room, this.delta),
+    );
     return {
       ...rows,
       holds: fits && found.worst <= this.delta,
-      epsilon: law.epsilon + (this.outside ? 1 : 2) * rows.epsilon,
+      epsilon: law.epsilon + rows.epsilon,
       claimed: this.epsilon,
       complete: law.complete && rows.complete && found.seen === this.size,
       within: Math.min(law.within, rows.within),
@@ -262,31 +252,15 @@ class PandaBalls extends PandaTable {
 
   private get account(): EdgeAccount {
     const { metric, rows, law: centres, outside, inside } = this;
-    this.edge ??= new EdgeAccount({ metric, rows, centres, outside: outside as Weights, inside });
+    this.edge ??= new EdgeAccount({ metric, rows, centres, outside, inside });
     return this.edge;
-  }
-
-  /** The largest probability that a record is outside its own ball. */
-  private missed(): number {
-    const { low, high, outputs: count } = this.law;
-    let most = 0;
-    for (let x = 0; x < this.size; x++) {
-      let sum = 0;
-      for (let c = 0, k = x * count; c < count; c++, k++) {
-        if (!this.inside[k]) sum += (high[k] * HALF + low[k]) / TOTAL;
-      }
-      most = Math.max(most, sum);
-    }
-    return most;
   }
 
   protected ownFacts(record: number) {
     const law = auditRecord(this.lawClaim, this.law, record, []);
     const rows = auditRecord(this.rowsClaim, this.rows, record, []);
-    const twice = this.outside ? 1 : 2 * (1 + SLACK);
-    const epsilon = law.epsilon + twice * rows.epsilon;
-    const violation = this.outside
-      ? this.account.worst(record, this.epsilon - law.epsilon, this.delta) : this.missed();
+    const epsilon = law.epsilon + rows.epsilon;
+    const violation = this.account.worst(record, this.epsilon - law.epsilon, this.delta);
     const holds = law.holds && rows.holds && epsilon <= this.epsilon && violation <= this.delta;
     return { holds, epsilon, violation };
   }

@@ -81,23 +81,6 @@ def many_leakages(
 
 
 @njit(cache=True, nogil=True)
-def _one_sided(begin, end, start, probability, tail, up, down):
-    for i in range(begin, end):
-        for k in range(start[i], start[i + 1]):
-            up[i] += _favour(probability[k], tail)
-            down[i] += _favour(tail, probability[k])
-
-
-def one_sided(
-    start: IntArray, probability: FloatArray, tail: float
-) -> tuple[FloatArray, FloatArray]:
-    """Suprema against a record with no anchor in common: (row over it, it over row)."""
-    up, down = np.zeros(len(start) - 1), np.zeros(len(start) - 1)
-    in_parts(_one_sided, len(up), start, probability, tail, up, down)
-    return up, down
-
-
-@njit(cache=True, nogil=True)
 def _leakage_matrix(begin, end, start, anchor, probability, tail, up, down, distance, split, out):
     for i in range(begin, end):
         for j in range(i):
@@ -428,10 +411,9 @@ def row_spreads(logs):
 
 
 @njit(cache=True, parallel=True)
-def composed_rates(places, likelihood, row, up, counted, epsilon, slack):
+def composed_rates(places, likelihood, row, up, epsilon, slack):
     """Per record x: the largest loss per distance over x' < x, that x', and the pairs over epsilon.
 
-    Pairs of two records that are not `counted` are left out.
     The loss of a pair is max over outputs of |l + log z_s / z_s'|, l the difference of the
     log-likelihoods of the set, s and s' the rows of the two records' surrogates.
     """
@@ -443,8 +425,6 @@ def composed_rates(places, likelihood, row, up, counted, epsilon, slack):
         distance = np.empty(x)
         fill(places, x, np.int64(0), x, distance)
         for y in range(x):
-            if not (counted[x] or counted[y]):
-                continue
             l = likelihood[x] - likelihood[y]
             loss = max(l + up[row[x], row[y]], up[row[y], row[x]] - l)
             d = distance[y]
