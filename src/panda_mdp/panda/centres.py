@@ -126,7 +126,7 @@ class BallLaw:
     @property
     def members(self) -> IntArray:
         """1 where a centre has the ball of a group, (centres, groups)."""
-        return (self.group[:, None] == np.arange(len(self.firsts))).astype(np.int64)
+        return np.equal.outer(self.group, np.arange(len(self.firsts))).astype(np.int64)
 
     def ball(self, centre: int) -> IntArray:
         """Records within the radius of a centre (by position), ascending."""
