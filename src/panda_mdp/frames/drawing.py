@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 OUTSIDE, HELD = -1, -2
 """In place of an output: a row that is not covered, and one that the budget holds back."""
 ROUNDING = 1e-9
+People = tuple[IntArray, list[tuple[Any, str]]]
+"""The number of every row's group, and whose each group is, in which period."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +98,6 @@ class Sampler:
 
     def snapped(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
         """Records of places: the nearest, or a random corner of the triangle over a mesh."""
-        check_limit(limit)
         if self.mesh is not None:
             located = self.mesh.locate(lat, lon)
             return np.where(located.inside, draw_vertices(located, SystemBits()), OUTSIDE)
@@ -256,26 +257,6 @@ class DerivedBits:
         return (raw & np.uint64(TOTAL - 1)).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Columns of rows: places or records, and whose they are."""
-
-    lat: FloatArray | None = None
-    lon: FloatArray | None = None
-    record: IntArray | None = None
-    """Records; -1 where there is none."""
-    snapped: bool = False
-    """Whether the records are the nearest ones to the numbers that were given."""
-    person: Sequence[Any] | None = None
-    period: Sequence[Any] | None = None
-    step: str = ""
-    """What a period is, so that the fifth day is not the fifth week."""
-
-    def __len__(self) -> int:
-        column = self.record if self.record is not None else self.lat
-        return 0 if column is None else len(column)
-
-
 class Drawer:
     """Draws for batch after batch, and remembers what each person has spent.
 
@@ -293,6 +274,7 @@ class Drawer:
         budget: float | None = None,
         summary: FrameSummary | None = None,
     ) -> None:
+        check_limit(limit)
         if budget is not None and not budget >= sampler.epsilon * (1 - ROUNDING):
             msg = (
                 f"the budget of {budget!r} is less than one report costs "
@@ -315,26 +297,27 @@ class Drawer:
     def __repr__(self) -> str:
         return f"Drawer({self.sampler!r}, state=<hidden>)"
 
-    def draw(self, rows: Batch) -> IntArray:
-        """An output's column for every row, or OUTSIDE or HELD."""
-        if rows.person is None and (self.key is not None or self.most is not None):
+    def draw(self, records: IntArray, people: People | None, *, snapped: bool) -> IntArray:
+        """An output's column for every row, or OUTSIDE or HELD; `snapped` records are the nearest
+        ones to what was given."""
+        if people is None and (self.key is not None or self.most is not None):
             msg = "a key or a budget is per person; name the person's column: person=..."
             raise InvalidInputError(msg)
-        self.summary.rows += len(rows)
-        if (rows.lat is not None and self.sampler.mesh is None) or rows.snapped:
-            self.summary.limit = self.limit
-        records = self._records(rows)
-        drawn = (
-            self.sampler.records(records) if rows.person is None else self._shared(rows, records)
-        )
-        self.summary.outside += int((drawn == OUTSIDE).sum())
-        self.summary.over_budget += int((drawn == HELD).sum())
-        self.summary.reported += int((drawn >= 0).sum())
+        covered = (records >= 0) & (records < self.sampler.size)
+        records = np.where(covered, records, OUTSIDE)
+        drawn = self.sampler.records(records) if people is None else self._shared(records, people)
+        summary = self.summary
+        if snapped:
+            summary.limit = self.limit
+        summary.rows += len(records)
+        summary.outside += int((drawn == OUTSIDE).sum())
+        summary.over_budget += int((drawn == HELD).sum())
+        summary.reported += int((drawn >= 0).sum())
         return drawn
 
-    def _shared(self, rows: Batch, records: IntArray) -> IntArray:
+    def _shared(self, records: IntArray, people: People) -> IntArray:
         """Draws of rows that belong to people: what repeats is drawn once, what is spent counts."""
-        group, pairs = _groups(rows)
+        group, pairs = people
         nonces = self._names.nonces(self.sampler.table, pairs)
         words = None
         if self.key is not None:
@@ -347,15 +330,6 @@ class Drawer:
         drawn = self.sampler.records(records, words, selected)
         drawn[self._spend(group, [nonce.tobytes() for nonce in nonces], records)] = HELD
         return drawn
-
-    def _records(self, rows: Batch) -> IntArray:
-        if rows.record is not None:
-            covered = (rows.record >= 0) & (rows.record < self.sampler.size)
-            return np.where(covered, rows.record, OUTSIDE)
-        if rows.lat is None or rows.lon is None:
-            msg = "give columns of places (lat and lon) or of records"
-            raise InvalidInputError(msg)
-        return self.sampler.snapped(rows.lat, rows.lon, self.limit)
 
     def _spend(self, group: IntArray, names: list[bytes], records: IntArray) -> IntArray:
         """Count independent draws per person and period; the rows that are held back."""
@@ -401,15 +375,15 @@ def _system_words(count: int) -> Any:
     return np.frombuffer(secrets.token_bytes(8 * count), dtype="<u8")
 
 
-def _groups(rows: Batch) -> tuple[IntArray, list[tuple[Any, Any]]]:
-    """Which pair of a person and a period each row belongs to, and the pairs."""
-    people, who = _codes(rows.person or ())
-    periods, when = _codes(rows.period) if rows.period is not None else ([""], np.zeros_like(who))
-    joint = who * len(periods) + when
-    present, group = np.unique(joint, return_inverse=True)
-    pairs = [
-        (people[j // len(periods)], f"{rows.step}{periods[j % len(periods)]}") for j in present
-    ]
+def people_of(person: Any, period: Any, step: str) -> People:
+    """Which pair of a person and a period each row belongs to, and the pairs.
+
+    `step` says what a period is, so that the fifth day is not the fifth week.
+    """
+    people, who = _codes(person)
+    periods, when = ([""], np.zeros_like(who)) if period is None else _codes(period)
+    present, group = np.unique(who * len(periods) + when, return_inverse=True)
+    pairs = [(people[j // len(periods)], f"{step}{periods[j % len(periods)]}") for j in present]
     return group.reshape(-1).astype(np.int64), pairs
 
 

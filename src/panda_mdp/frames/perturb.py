@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
 from panda_mdp.errors import BudgetError, InvalidInputError, SnapError
-from panda_mdp.frames.drawing import HELD, OUTSIDE, Batch, Drawer, FrameSummary, Sampler
+from panda_mdp.frames.drawing import HELD, OUTSIDE, Drawer, FrameSummary, Sampler, people_of
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.snapping import snap_values
@@ -202,7 +202,7 @@ class Perturber:
         """Perturb a frame that is in memory, by narwhals."""
         narwhals = narwhals_of()
         wrapped = narwhals.from_native(frame, eager_only=True)
-        drawn = self.refused(drawer.draw(self._rows(wrapped)))
+        drawn = self.refused(self._draw(wrapped, drawer))
         backend = narwhals.get_native_namespace(wrapped)
         fresh = []
         for name, values in self.reports.columns(drawn).items():
@@ -240,7 +240,7 @@ class Perturber:
             raise SnapError(msg)
         return drawn
 
-    def _rows(self, frame: Any) -> Batch:
+    def _draw(self, frame: Any, drawer: Drawer) -> IntArray:
         columns = self.columns
         for name in columns.read:
             if name not in frame.columns:
@@ -250,13 +250,16 @@ class Perturber:
             if name in frame.columns:
                 msg = f"there is a column {name!r} already; rename it"
                 raise InvalidInputError(msg)
-        person = None if columns.person is None else frame[columns.person].to_arrow()
-        rows = Batch(person=person, period=self._period(frame), step=self._step)
+        people = None
+        if columns.person is not None:
+            step = "" if columns.time is None else f"{columns.period} "
+            people = people_of(frame[columns.person].to_arrow(), self._period(frame), step)
         if columns.record is not None:
-            record = self._records(frame[columns.record])
-            return replace(rows, record=record, snapped=self.values is not None)
+            records = self._records(frame[columns.record])
+            return drawer.draw(records, people, snapped=self.values is not None)
         lat, lon = (numbers(frame[name], name) for name in columns.true)
-        return replace(rows, lat=lat, lon=lon)
+        records = self.sampler.snapped(lat, lon, self.limit)
+        return drawer.draw(records, people, snapped=self.sampler.mesh is None)
 
     def _records(self, series: Any) -> IntArray:
         """Records of a column: nearest to its numbers, by their labels, or their indices."""
@@ -267,10 +270,6 @@ class Perturber:
             return whole_numbers(series)
         known = {label: k for k, label in enumerate(self.labels)}
         return np.array([known.get(value, OUTSIDE) for value in series.to_list()], dtype=np.int64)
-
-    @property
-    def _step(self) -> str:
-        return "" if self.columns.time is None else f"{self.columns.period} "
 
     def _period(self, frame: Any) -> Any:
         columns = self.columns
