@@ -111,7 +111,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"city\.npz"):
         load_city(path)
     np.savez(path, lat=np.zeros(2))
-    with pytest.raises(FileFormatError, match="no array lon, u, v, length_m"):
+    with pytest.raises(FileFormatError, match="'lon', 'u', 'v', and 'length_m'"):
         load_city(path)
     np.savez(path, lat=np.zeros(2), lon=np.zeros(2), u=[0], v=[5], length_m=[1.0])
     with pytest.raises(FileFormatError, match=r"v\[0\] is 5"):

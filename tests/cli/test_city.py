@@ -25,7 +25,7 @@ def test_import_saves_a_city_and_tells_what_happened(graphml: Path, tmp_path: Pa
     out, told = tmp_path / "town.npz", tmp_path / "told.json"
     result = run("import", graphml, "-o", out, "--json", told)
     assert result.exit_code == 0
-    assert "GraphML" in result.output and "200 nodes" in result.output
+    assert "graphml: " in result.output and "200 nodes" in result.output
     assert load_city(out).fingerprint == synthetic_city(200).fingerprint
     assert json.loads(told.read_text())["nodes"] == 200
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,8 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, digest, frozen
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.card import card
-from panda_mdp.city.files import save_graphml, save_npz
 from panda_mdp.city.travel import Measure, shortest_parallel, travel_graph, travel_unit
 from panda_mdp.errors import CityError
 from panda_mdp.space.domain import Domain, check_indices
@@ -32,6 +33,22 @@ COLUMNS: dict[str, tuple[str, Any, float, float, str]] = {
     "osmid": ("node", np.int64, -np.inf, np.inf, "be a whole number"),
 }
 """Of each column: what has an entry, its type, the range of its values, and that in words."""
+
+GRAPHML = """<?xml version='1.0' encoding='utf-8'?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="created_with" for="graph" attr.name="created_with" attr.type="string" />
+<key id="crs" for="graph" attr.name="crs" attr.type="string" />
+<key id="simplified" for="graph" attr.name="simplified" attr.type="string" />
+<key id="y" for="node" attr.name="y" attr.type="string" />
+<key id="x" for="node" attr.name="x" attr.type="string" />
+<key id="length" for="edge" attr.name="length" attr.type="string" />
+<key id="oneway" for="edge" attr.name="oneway" attr.type="string" />
+<key id="reversed" for="edge" attr.name="reversed" attr.type="string" />
+<key id="speed_kph" for="edge" attr.name="speed_kph" attr.type="string" />
+<graph edgedefault="directed"><data key="created_with">panda-mdp</data>
+<data key="crs">epsg:4326</data><data key="simplified">True</data>
+"""
+"""The head of a city's GraphML: what is said of the graph, its nodes and its edges."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +152,8 @@ class City(Rebuilt):
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the network, the name of this city in certificates and reports."""
-        oneway = np.zeros(0, dtype=np.bool_) if self.oneway is None else self.oneway
-        speed = np.zeros(0) if self.speed_kmh is None else self.speed_kmh
-        return digest(self.lat, self.lon, self.u, self.v, self.length_m, oneway, speed)
+        said = {"oneway": np.zeros(0, dtype=np.bool_), "speed_kmh": np.zeros(0)} | self._columns()
+        return digest(*(said[name] for name in COLUMNS if name != "osmid"))
 
     def components(self, *, strong: bool = False) -> IntArray:
         """The component of each node; `strong` obeys one-way streets."""
@@ -145,7 +161,7 @@ class City(Rebuilt):
         labels = scipy.sparse.csgraph.connected_components(
             graph, connection="strong" if strong else "weak"
         )[1]
-        return np.asarray(labels, dtype=np.int64)
+        return labels.astype(np.int64)
 
     def largest_component(self, *, strong: bool = False) -> City:
         """The city restricted to its largest (strongly) connected part."""
@@ -162,11 +178,7 @@ class City(Rebuilt):
         position[retained] = np.arange(len(retained))
         inside = (position[self.u] >= 0) & (position[self.v] >= 0)
         rows = {"node": retained, "street": np.flatnonzero(inside)}
-        parts = {
-            name: getattr(self, name)[rows[owner]]
-            for name, (owner, *_) in COLUMNS.items()
-            if getattr(self, name) is not None
-        }
+        parts = {name: column[rows[COLUMNS[name][0]]] for name, column in self._columns().items()}
         return replace(self, **parts | {"u": position[parts["u"]], "v": position[parts["v"]]})
 
     def domain(self, records: int | None = 5000, seed: int = 0) -> Domain:
@@ -175,9 +187,8 @@ class City(Rebuilt):
         Places are compared by great-circle distance in km. Of nodes at the very same place only
         the first can be a record. The domain remembers its nodes, so that losses can be travelled.
         """
-        return Domain.from_points(
-            self.lat[chosen := self.sample_nodes(records, seed)], self.lon[chosen]
-        ).with_nodes(chosen)
+        nodes = self.sample_nodes(records, seed)
+        return Domain.from_points(self.lat[nodes], self.lon[nodes]).with_nodes(nodes)
 
     def road_domain(
         self,
@@ -215,14 +226,44 @@ class City(Rebuilt):
         return np.random.default_rng(seed).choice(distinct, size=records, replace=False)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the city as compressed `.npz` or as OSMnx's `.graphml`, atomically."""
+        """Write the city as compressed `.npz` or as OSMnx's `.graphml`, whole or not at all."""
         target = Path(path)
-        if target.suffix == ".npz":
-            return save_npz(self, target)
-        if target.suffix == ".graphml":
-            return save_graphml(self, target)
-        msg = f"{target.name} ends in neither .npz nor .graphml; cities are saved as one of them"
-        raise CityError(msg)
+        if target.suffix not in (".npz", ".graphml"):
+            msg = (
+                f"{target.name} ends in neither .npz nor .graphml; cities are saved as one of them"
+            )
+            raise CityError(msg)
+        with atomic_file(target) as stream:
+            if target.suffix == ".graphml":
+                stream.writelines(line.encode() for line in self._graphml())
+            else:
+                np.savez_compressed(
+                    stream, allow_pickle=False, name=np.array(self.name), **self._columns()
+                )
+        return target
+
+    def _columns(self) -> dict[str, npt.NDArray[Any]]:
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def _graphml(self) -> Iterator[str]:
+        """Lines of the city as OSMnx writes it: a two-way street is two edges."""
+        yield GRAPHML
+        ids = (np.arange(self.nodes) if self.osmid is None else self.osmid).tolist()
+        for number, lat, lon in zip(ids, self.lat.tolist(), self.lon.tolist(), strict=True):
+            place = f'<data key="y">{lat}</data><data key="x">{lon}</data>'
+            yield f'<node id="{number}">{place}</node>\n'
+        oneway = np.zeros(len(self.u), dtype=np.bool_) if self.oneway is None else self.oneway
+        told = {"length": self.length_m, "oneway": oneway, "speed_kph": self.speed_kmh}
+        columns = {name: column.tolist() for name, column in told.items() if column is not None}
+        streets = zip(self.u.tolist(), self.v.tolist(), *columns.values(), strict=True)
+        for k, (u, v, *values) in enumerate(streets):
+            named = zip(columns, values, strict=True)
+            facts = "".join(f'<data key="{name}">{value}</data>' for name, value in named)
+            for a, b, back in ((u, v, False), (v, u, True))[: 1 if oneway[k] else 2]:
+                ends = f'source="{ids[a]}" target="{ids[b]}" id="{2 * k + back}"'
+                yield f'<edge {ends}>{facts}<data key="reversed">{back}</data></edge>\n'
+        yield "</graph>\n</graphml>\n"
 
 
 def distinct_places(lat: FloatArray, lon: FloatArray) -> IntArray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,19 +21,13 @@ SPEEDS = ("speed_kph", "maxspeed", "highway")
 Values = dict[str, str]
 
 
-class SupportsRead(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
 class PlainXml:
     """A stream of XML that ends with an error where a document type begins: maps have none.
 
     Without one there are no entities to expand.
     """
 
-    def __init__(self, stream: SupportsRead) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._last = b""
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import City
 from panda_mdp.city.network import Arcs, MapOptions, to_degrees
@@ -29,12 +29,22 @@ Shapes = npt.NDArray[np.object_]
 XML = (".osm", ".osm.gz")
 OSM = (*XML, ".osm.pbf", ".pbf")
 PARQUET = (".parquet", ".geoparquet")
-IDS = ("osmid", "node_id", "id", "nodeid", "name")
-ENDS = (("u", "v"), ("from", "to"), ("source", "target"), ("from_node", "to_node"),
-        ("a_node", "b_node"), ("node_a", "node_b"))  # fmt: skip
-PLACES = (("x", "y"), ("lon", "lat"), ("lng", "lat"), ("longitude", "latitude"))
-CLASSES = ("highway", "fclass", "class", "road_class")
-YES = frozenset({"true", "1", "yes", "t"})
+ALIASES = {
+    "osmid": ("node_id", "id", "nodeid", "name"),
+    "u": ("from", "source", "from_node"),
+    "v": ("to", "target", "to_node"),
+    "x": ("lon", "longitude"),
+    "y": ("lat", "latitude"),
+    "pos": (),
+    "length": ("length_m", "weight"),
+    "highway": ("fclass",),
+    "maxspeed": (),
+    "oneway": (),
+}
+"""OSMnx's names of columns, and what others call them."""
+GEOFABRIK = {"B": "no", "F": "yes", "T": "-1"}
+"""Which way a line is open: both, along it or against it."""
+TAGS = ("highway", "maxspeed", "oneway")
 _TAG = re.compile(r'"((?:[^"\\]|\\.)*)"=>"((?:[^"\\]|\\.)*)"')
 
 
@@ -93,20 +103,28 @@ def layer_network(layers: Sequence[Frame], options: MapOptions, source: str) -> 
 
     With whether nodes that are no junctions are still in it.
     """
-    layers = [x if x.index.names == [None] else x.reset_index() for x in layers]
-    edges = next((x for x in layers if _ends(x) is not None), None)
-    nodes = next((x for x in layers if x is not edges and column(x, *IDS) is not None), None)
-    if edges is not None and nodes is not None and shape_kind(nodes) == "point":
-        return table_network(nodes, column(nodes, *IDS) or [], edges, options, source), False
-    lines = next((x for x in layers if shape_kind(x) == "line"), None)
-    if lines is not None:
-        return line_network(lines, options, source), True
-    listed = ", ".join(f"{x.attrs.get('layer')} ({shape_kind(x)})" for x in layers) or "none"
+    layers = [_renamed(x if x.index.names == [None] else x.reset_index()) for x in layers]
+    kinds = [shape_kind(x) for x in layers]
+    edges = next((x for x in layers if {"u", "v"} <= set(x.columns)), None)
+    for nodes, kind in zip(layers, kinds, strict=True):
+        if edges is not None and nodes is not edges and kind == "point" and "osmid" in nodes:
+            return table_network(nodes, nodes["osmid"].tolist(), edges, options, source), False
+    if "line" in kinds:
+        return line_network(layers[kinds.index("line")], options, source), True
+    named = zip(layers, kinds, strict=True)
+    listed = ", ".join(f"{x.attrs.get('layer')} ({kind})" for x, kind in named) or "none"
     msg = (
         f"{source} has no layer of lines, nor one of nodes and one of edges (columns u and v); "
         f"it has {listed}. Places without streets are read by pm.load_places"
     )
     raise NoStreetsError(msg)
+
+
+def _renamed(frame: Frame) -> Frame:
+    """The frame with OSMnx's names for the columns that are used here, names in any case."""
+    columns = getattr(frame, "columns", ())
+    found = {find_name(columns, name, *others): name for name, others in ALIASES.items()}
+    return frame.rename(columns=found) if len(columns) else frame
 
 
 def graph_network(graph: Any, options: MapOptions, source: str) -> City:
@@ -121,7 +139,7 @@ def graph_network(graph: Any, options: MapOptions, source: str) -> City:
         edges, crs = networkx.to_pandas_edgelist(graph), graph.graph.get("crs")
     nodes.attrs["crs"] = crs
     ids, directed = nodes.index.tolist(), bool(graph.is_directed())
-    return table_network(nodes, ids, edges, options, source, directed=directed)
+    return table_network(_renamed(nodes), ids, _renamed(edges), options, source, directed=directed)
 
 
 def table_network(
@@ -134,18 +152,17 @@ def table_network(
     directed: bool = True,
 ) -> City:
     """Streets from tables of nodes and edges."""
-    flags = column(edges, "oneway")
-    missing = [None] * len(edges)
-    crs = getattr(nodes, "crs", None) or nodes.attrs.get("crs")
+    tags = _tags(edges)
+    ways = np.array([direction(each, options.network) for each in tags], dtype=np.bool_)
     return Arcs(
         source,
         ids,
         _node_places(nodes, source),
-        _ends(edges) or [],
-        np.array(column(edges, "length", "length_m", "weight") or missing, dtype=np.float64),
-        _speeds(line_tags(edges), options),
-        None if flags is None else np.array([str(flag).lower() in YES for flag in flags]),
-        crs,
+        list(zip(edges["u"], edges["v"], strict=True)),
+        np.array(edges.get("length", np.full(len(edges), np.nan)), dtype=np.float64),
+        _speeds(edges, tags, options),
+        ways if "oneway" in edges else None,
+        getattr(nodes, "crs", None) or nodes.attrs.get("crs"),
         directed,
     ).city(options)
 
@@ -153,8 +170,10 @@ def table_network(
 def line_network(lines: Frame, options: MapOptions, source: str) -> City:
     """A street per piece between two vertices; lines meet where they share a vertex."""
     shapely = need("shapely", "reading lines", "geo")
-    tags = line_tags(lines)
-    usable = np.flatnonzero(_usable(lines, tags, options))
+    tags = _tags(lines)
+    # Where no class of road is named, every line is one.
+    fit = ["highway" not in lines or allowed(each, options.network) for each in tags]
+    usable = np.flatnonzero(fit)
     parts, row = shapely.get_parts(lines.geometry.to_numpy()[usable], return_index=True)
     places, part = shapely.get_coordinates(parts, return_index=True)
     joined = part[1:] == part[:-1]
@@ -170,12 +189,12 @@ def line_network(lines: Frame, options: MapOptions, source: str) -> City:
             "choose another network ('drive', 'walk', 'bike') or another file"
         )
         raise CityError(msg)
-    a, b = node[:-1][joined], node[1:][joined]
-    a, b = np.where(way < 0, b, a), np.where(way < 0, a, b)
+    ends = np.stack([node[:-1][joined], node[1:][joined]])
+    a, b = np.where(way < 0, ends[::-1], ends)
     where = f"{source}, layer {lines.attrs.get('layer', 'of the frame')}"
     x, y = places[first].T
     lon, lat = to_degrees(x, y, options.crs or lines.crs, where)
-    speed = _speeds(tags, options)
+    speed = _speeds(lines, tags, options)
     return City(
         lat,
         lon,
@@ -187,51 +206,23 @@ def line_network(lines: Frame, options: MapOptions, source: str) -> City:
     )
 
 
-def line_tags(frame: Frame) -> list[dict[str, str]]:
-    """What OpenStreetMap says of each row, whatever the columns are called."""
-    oneway = [str(value).strip().lower() for value in column(frame, "oneway") or ()]
-    # Geofabrik writes B, F and T (against the line); elsewhere T is "true".
-    words = {"f": "yes", "ft": "yes", "t": "-1", "tf": "-1"} if "b" in oneway else {"t": "yes"}
-    columns = {
-        "highway": column(frame, *CLASSES),
-        "maxspeed": column(frame, "maxspeed"),
-        "oneway": [words.get(word, word) for word in oneway] or None,
-    }
-    tags: list[dict[str, str]] = [{} for _ in range(len(frame))]
-    for key, values in columns.items():
-        for row, value in zip(tags, values or (), strict=values is not None):
-            if value is not None:
-                row[key] = str(value)
-    for row, text in zip(tags, column(frame, "other_tags") or (), strict=False):
-        row.update(_TAG.findall(text or ""))
+def _tags(frame: Frame) -> list[dict[str, str]]:
+    """What OpenStreetMap says of each row."""
+    told = frame[[key for key in (*TAGS, "other_tags") if key in frame]].astype(object)
+    if "oneway" in told and "B" in told["oneway"].tolist():
+        told["oneway"] = told["oneway"].replace(GEOFABRIK)
+    tags = []
+    for row in told.where(told.notna(), None).to_dict("records"):
+        other = dict(_TAG.findall(row.pop("other_tags", None) or ""))
+        tags.append({key: str(value) for key, value in row.items() if value is not None} | other)
     return tags
 
 
-def _usable(lines: Frame, tags: list[dict[str, str]], options: MapOptions) -> BoolArray:
-    """Lines that the traveller may use; all where the layer names no class of road."""
-    present = np.asarray(~(lines.geometry.isna() | lines.geometry.is_empty), dtype=np.bool_)
-    if column(lines, *CLASSES) is None:
-        return present
-    fit = present & np.array([allowed(each, options.network) for each in tags], dtype=np.bool_)
-    # Classes of another vocabulary than OpenStreetMap's say nothing about travellers.
-    foreign = column(lines, "highway", "fclass") is None and not fit.any()
-    return present if foreign else fit
-
-
-def _speeds(tags: list[dict[str, str]], options: MapOptions) -> FloatArray | None:
+def _speeds(frame: Frame, tags: list[dict[str, str]], options: MapOptions) -> FloatArray | None:
     """A speed in km/h per row: the signed one, else the class's; None where neither is told."""
-    if not any("maxspeed" in each or "highway" in each for each in tags):
+    if "highway" not in frame and "maxspeed" not in frame:
         return None
     return np.array([speed_kmh(each, options.network) for each in tags])
-
-
-def column(frame: Frame, *names: str) -> list[Any] | None:
-    """The first of some columns that there is, names in any case; None for what is missing."""
-    name = find_name(getattr(frame, "columns", ()), *names)
-    if name is None:
-        return None
-    found = frame[name]
-    return list(found.astype(object).where(found.notna(), None))
 
 
 def find_name(present: Iterable[Any], *wanted: str) -> Any:
@@ -249,23 +240,14 @@ def shape_kind(frame: Frame) -> str:
     return ("point", "line", "polygon")[np.bincount(present).argmax()] if len(present) else "none"
 
 
-def _ends(frame: Frame) -> list[tuple[Any, Any]] | None:
-    for first, second in ENDS:
-        start, stop = column(frame, first), column(frame, second)
-        if start is not None and stop is not None:
-            return list(zip(start, stop, strict=True))
-    return None
-
-
 def _node_places(nodes: Frame, source: str) -> FloatArray:
-    pairs: Any = column(nodes, "pos")
-    for first, second in PLACES:
-        x, y = column(nodes, first), column(nodes, second)
-        if x is not None and y is not None:
-            pairs = list(zip(x, y, strict=True))
-            break
+    pairs: Any = None
     if shape_kind(nodes) == "point":
         pairs = need("shapely", "reading points", "geo").get_coordinates(nodes.geometry)
+    elif "x" in nodes and "y" in nodes:
+        pairs = nodes[["x", "y"]]
+    elif "pos" in nodes:
+        pairs = nodes["pos"].tolist()
     if pairs is None or len(pairs) != len(nodes):
         msg = f"nodes of {source} need coordinates: x and y, lon and lat, pos, or one point each"
         raise FileFormatError(msg)

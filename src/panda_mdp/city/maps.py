@@ -1,6 +1,6 @@
 """Maps in: road networks from files, graphs and frames, and places by name.
 
-npz, GraphML, layers, graphs  ->  Network  ->  assemble  ->  MapReport
+npz, GraphML, layers, graphs  ->  pieces of road  ->  assemble  ->  MapReport
 """
 
 from __future__ import annotations
@@ -14,25 +14,14 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.packages import need
-from panda_mdp.city.city import City
-from panda_mdp.city.files import OPTIONAL, REQUIRED
+from panda_mdp.city.city import COLUMNS, City
 from panda_mdp.city.graphml import read_graphml
 from panda_mdp.city.layers import OSM, PARQUET, graph_network, layer_network, read_vector
 from panda_mdp.city.network import MapOptions, MapReport, assemble
 from panda_mdp.errors import CityError, FileFormatError
 
-FORMATS = {
-    ".npz": "npz",
-    ".graphml": "GraphML",
-    ".gpkg": "GeoPackage",
-    ".shp": "shapefile",
-    ".zip": "shapefile",
-    ".geojson": "GeoJSON",
-    ".fgb": "FlatGeobuf",
-    **dict.fromkeys(PARQUET, "GeoParquet"),
-    **dict.fromkeys(OSM, "OpenStreetMap"),
-}
-"""Suffixes that are read, and what the files are called."""
+SUFFIXES = (".npz", ".graphml", ".gpkg", ".shp", ".zip", ".geojson", ".fgb", *PARQUET, *OSM)
+"""What is read."""
 
 
 def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
@@ -41,21 +30,19 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
         msg = f"{path} does not exist"
         raise FileNotFoundError(msg)
     asked = options or MapOptions()
-    suffix = next((known for known in FORMATS if path.name.lower().endswith(known)), "")
-    kind = "GeoParquet" if path.is_dir() else FORMATS.get(suffix)
-    name = path.name.split(".")[0]
-    if kind is None:
-        msg = f"{path.name} has an unknown suffix; known: {', '.join(FORMATS)}"
+    name, *suffix = path.name.split(".")
+    if not path.name.lower().endswith(SUFFIXES) and not path.is_dir():
+        msg = f"{path.name} has an unknown suffix; known: {', '.join(SUFFIXES)}"
         raise FileFormatError(msg)
-    if kind == "npz":
+    if path.suffix.lower() == ".npz":
         city = load_npz(path)
         # A city is taken as it is; cut or contracted only where that was asked for.
         if asked.bbox is None and not asked.simplify:
-            return MapReport(city, kind, segments=len(city.u))
-        return assemble(city, asked, kind, city.name, raw=False)
-    read = read_graphml if kind == "GraphML" else read_vector
+            return MapReport(city, "npz", segments=len(city.u))
+        return assemble(city, asked, "npz", city.name, raw=False)
+    read = read_graphml if path.suffix.lower() == ".graphml" else read_vector
     city, raw = read(path, asked)
-    return assemble(city, asked, kind, name, raw=raw)
+    return assemble(city, asked, ".".join(suffix) or "folder", name, raw=raw)
 
 
 def load_city(source: str | os.PathLike[str] | Any, options: MapOptions | None = None) -> City:
@@ -100,17 +87,10 @@ def load_npz(path: Path) -> City:
     """Read a city from `.npz`; what is missing, damaged or not a network is named."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            names = (*REQUIRED, *OPTIONAL, "name")
-            arrays = {name: archive[name] for name in names if name in archive}
-    except (zipfile.BadZipFile, zlib.error, EOFError, TypeError, AttributeError) as error:
-        msg = f"{path.name} is damaged or not an .npz archive ({error})"
+            arrays = {name: archive[name] for name in (*COLUMNS, "name") if name in archive}
+    except (zipfile.BadZipFile, zlib.error, EOFError, TypeError, ValueError) as error:
+        msg = f"{path.name} is damaged, or no .npz archive of numbers ({error})"
         raise FileFormatError(msg) from error
-    except ValueError as error:
-        msg = f"{path.name} is damaged or holds objects instead of numbers ({error})"
-        raise FileFormatError(msg) from error
-    if missing := [name for name in REQUIRED if name not in arrays]:
-        msg = f"{path.name} has no array {', '.join(missing)}; a city holds {', '.join(REQUIRED)}"
-        raise FileFormatError(msg)
     name = str(arrays.pop("name", path.stem))
     try:
         return City(**arrays, name=name)

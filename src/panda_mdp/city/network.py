@@ -21,12 +21,11 @@ from panda_mdp.errors import CityError, FileFormatError
 from panda_mdp.space.metrics import haversine_km
 
 Traveller = Literal["drive", "walk", "bike"]
-Box = tuple[float, float, float, float]
-METRES = {"m": 1.0, "km": 1000.0, "ft": 0.3048, "mi": 1609.344}
-"""Units in which a table may give the lengths of streets."""
 DEGREES = "EPSG:4326"
 UNIT_STREETS_M = 5.0
 """Shorter streets tell little about the unit of their lengths."""
+USUAL_DETOURS = (0.7, 2.5)
+"""What the median street is as long as its ends are apart, where lengths are in metres."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,14 @@ class MapOptions:
 
     `simplify` contracts chains of nodes that are no junctions; None does so for files that still
     have them. `largest` keeps the largest connected part only. `crs` is the reference system of
-    coordinates that name none or the wrong one (`EPSG:32632`), `length_unit` that of a column of
-    lengths: m, km, ft or mi.
+    coordinates that name none or the wrong one (`EPSG:32632`).
     """
 
     network: Traveller = "drive"
-    bbox: Box | None = None
+    bbox: tuple[float, float, float, float] | None = None
     simplify: bool | None = None
     largest: bool = True
     crs: str | None = None
-    length_unit: str = "m"
 
     def __post_init__(self) -> None:
         if self.network not in ("drive", "walk", "bike"):
@@ -58,9 +55,6 @@ class MapOptions:
                     "south below north and west below east"
                 )
                 raise CityError(msg)
-        if self.length_unit not in METRES:
-            msg = f"length_unit is {self.length_unit!r}; choose one of {', '.join(METRES)}"
-            raise CityError(msg)
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ class Arcs:
     """x and y of each node, (n, 2)."""
     ends: list[tuple[Any, Any]]
     length: FloatArray
-    """In the unit that the user names; NaN where it is not told."""
+    """In metres; NaN where it is not told."""
     speed_kmh: FloatArray | None = None
     oneway: BoolArray | None = None
     """Whether an arc without its way back is a one-way street; all are where None."""
@@ -92,9 +86,8 @@ class Arcs:
         lon, lat = to_degrees(x, y, options.crs or self.crs, self.source)
         a, b = self._positions()
         straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
-        length = self.length * METRES[options.length_unit]
-        _check_unit(self.source, length, straight)
-        length = np.where(np.isfinite(length), length, straight)
+        _check_unit(self.source, self.length, straight)
+        length = np.where(np.isfinite(self.length), self.length, straight)
         arcs, oneway = np.arange(len(a)), np.zeros(len(a), dtype=np.bool_)
         if self.directed:
             arcs, oneway = join_directions(a, b, length)
@@ -135,13 +128,12 @@ def _check_unit(source: str, length_m: FloatArray, straight_m: FloatArray) -> No
     if not telling.any():
         return
     ratio = float(np.median(length_m[telling] / straight_m[telling]))
-    for unit, metres in METRES.items():
-        if unit != "m" and 0.9 < ratio * metres < 1.4:
-            msg = (
-                f"the streets of {source} are {ratio:.3g} times as long as their ends are apart: "
-                f"the lengths seem to be in {unit}; say so: length_unit={unit!r} (--length-unit)"
-            )
-            raise FileFormatError(msg)
+    if not USUAL_DETOURS[0] < ratio < USUAL_DETOURS[1]:
+        msg = (
+            f"the streets of {source} are {ratio:.3g} times as long as their ends are apart; "
+            "lengths are in metres: turn the column of lengths into metres, or leave it out"
+        )
+        raise FileFormatError(msg)
 
 
 def to_degrees(
@@ -157,26 +149,23 @@ def to_degrees(
         except pyproj.exceptions.ProjError as error:
             msg = f"the reference system {str(crs)[:40]!r} of {source} is not known ({error})"
             raise FileFormatError(msg) from error
-    if not _are_degrees(lon, lat):
-        raise FileFormatError(_no_degrees(x, y, crs, source))
-    return np.asarray(lon), np.asarray(lat)
+    if _are_degrees(lon, lat):
+        return np.asarray(lon), np.asarray(lat)
+    said = "names no reference system" if crs is None else f"says {getattr(crs, 'name', crs)}"
+    msg = (
+        f"{source} {said}, but its coordinates do not fit, or are no degrees (metres or feet of a "
+        "projection?); say which it is in: crs='EPSG:...' (--crs)"
+    )
+    if _are_degrees(y, x):
+        msg = (
+            f"{source} has latitude and longitude exchanged: x is the longitude, y the latitude; "
+            "write it again in that order"
+        )
+    raise FileFormatError(msg)
 
 
 def _are_degrees(lon: FloatArray, lat: FloatArray) -> bool:
     return bool((np.abs(lat) <= 90).all() and ((lon >= -180) & (lon <= 360)).all())
-
-
-def _no_degrees(x: FloatArray, y: FloatArray, crs: Any, source: str) -> str:
-    if _are_degrees(y, x):
-        return (
-            f"{source} has latitude and longitude exchanged: x is the longitude, y the latitude; "
-            "write it again in that order"
-        )
-    said = "names no reference system" if crs is None else f"says {getattr(crs, 'name', crs)}"
-    return (
-        f"{source} {said}, but its coordinates do not fit, or are no degrees (metres or feet of a "
-        "projection?); say which it is in: crs='EPSG:...' (--crs)"
-    )
 
 
 @dataclass(frozen=True)
@@ -215,7 +204,12 @@ def assemble(city: City, options: MapOptions, source: str, name: str, *, raw: bo
     """
     city = replace(city, name=name)
     if options.bbox is not None:
-        city = _cut(city, options.bbox) or _refuse_box(city, options.bbox)
+        south, west, north, east = options.bbox
+        inside = (city.lat >= south) & (city.lat <= north) & (city.lon >= west) & (city.lon <= east)
+        if not (inside[city.u] & inside[city.v]).any():
+            msg = f"{name} has no roads within the bbox, which is south, west, north, east"
+            raise CityError(msg)
+        city = city.take(np.flatnonzero(inside))
     segments = len(city.u)
     city = city.take(np.unique([city.u, city.v]))
     nodes = city.nodes
@@ -230,28 +224,6 @@ def assemble(city: City, options: MapOptions, source: str, name: str, *, raw: bo
     largest = city.largest_component() if options.largest else city
     dropped = city.nodes - largest.nodes
     return MapReport(largest, source, segments, contracted, dropped, parts)
-
-
-def _cut(city: City, box: Box) -> City | None:
-    """The streets whose ends both lie in a box; None where there are none."""
-    south, west, north, east = box
-    inside = (city.lat >= south) & (city.lat <= north) & (city.lon >= west) & (city.lon <= east)
-    if not (inside[city.u] & inside[city.v]).any():
-        return None
-    return city.take(np.flatnonzero(inside))
-
-
-def _refuse_box(city: City, box: Box) -> City:
-    a, b, c, d = box
-    orders = {"west, south, east, north": (b, a, d, c), "south, north, west, east": (a, c, b, d)}
-    fitting = [words for words, other in orders.items() if _cut(city, other) is not None]
-    remedy = (
-        f", which fits if it is {fitting[0]}; it is south, west, north, east: give it in that order"
-        if fitting
-        else "; choose another area"
-    )
-    msg = f"{city.name} has no roads within the bbox{remedy}"
-    raise CityError(msg)
 
 
 def join_directions(a: IntArray, b: IntArray, length_m: FloatArray) -> tuple[IntArray, BoolArray]:

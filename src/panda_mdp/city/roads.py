@@ -46,7 +46,11 @@ UNFIT = {
 """Roads that are taken only where a traveller's own tag allows it."""
 OWN_TAGS = {"drive": ("motorcar", "motor_vehicle"), "walk": ("foot",), "bike": ("bicycle",)}
 CLOSED = frozenset({"no", "private"})
-DIRECTIONS = {"yes": 1, "true": 1, "1": 1, "-1": -1, "reverse": -1, "no": 0, "false": 0, "0": 0}
+DIRECTIONS = {
+    **dict.fromkeys(("yes", "true", "t", "1"), 1),
+    **dict.fromkeys(("-1", "reverse"), -1),
+    **dict.fromkeys(("no", "false", "0"), 0),
+}
 KMH = {"mph": 1.609344, "knots": 1.852, "km/h": 1.0, "kmh": 1.0, None: 1.0}
 _SPEED = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(mph|knots|km/h|kmh)?\s*")
 

@@ -53,17 +53,24 @@ class CityStatistics:
 
 def city_statistics(city: City, *, sources: int = 20, seed: int = 0) -> CityStatistics:
     """Measure a city; the detour is taken over `sources` random nodes against all others."""
-    _, _, length = city.pairs
+    length = city.pairs[2]
     shares = np.bincount(city.degrees, minlength=5)[1:5] / city.nodes
     x, y = plane_km(city)
+    some = np.random.default_rng(seed).choice(city.nodes, min(sources, city.nodes), replace=False)
+    roads = travel(city, some)
+    straight = haversine_km(city.lat[some, None], city.lon[some, None], city.lat, city.lon)
+    reached = np.isfinite(roads) & (straight > 0)
+    cells = np.floor(np.stack([x, y], axis=1) / CELL_KM)
+    junctions = np.sort(np.unique(cells, axis=0, return_counts=True)[1])
+    ranks = 2 * np.arange(1, len(junctions) + 1) - len(junctions) - 1
     return CityStatistics(
         nodes=city.nodes,
         streets=city.streets,
         degree_shares=tuple(shares.tolist()),
         median_length_m=float(np.median(length)),
         long_length_m=float(np.percentile(length, 90)),
-        detour=mean_detour(city, sources, seed),
-        gini=_gini(_cell_counts(x, y)),
+        detour=float((roads[reached] / straight[reached]).mean()),
+        gini=float(ranks @ junctions / (len(junctions) * junctions.sum())),
         width_km=float(np.ptp(x)),
         height_km=float(np.ptp(y)),
         total_km=city.total_km,
@@ -76,27 +83,3 @@ def plane_km(city: City) -> tuple[FloatArray, FloatArray]:
     lat0, lon0 = float(city.lat.mean()), float(city.lon.mean())
     x = EARTH_RADIUS_KM * np.deg2rad(city.lon - lon0) * np.cos(np.deg2rad(lat0))
     return x, EARTH_RADIUS_KM * np.deg2rad(city.lat - lat0)
-
-
-def mean_detour(city: City, sources: int, seed: int) -> float:
-    """Mean of road distance over great-circle distance; unreachable pairs are left out."""
-    chosen = np.random.default_rng(seed).choice(
-        city.nodes, size=min(sources, city.nodes), replace=False
-    )
-    roads = travel(city, chosen)
-    straight = haversine_km(
-        city.lat[chosen][:, None], city.lon[chosen][:, None], city.lat, city.lon
-    )
-    fine = np.isfinite(roads) & (straight > 0)
-    return float((roads[fine] / straight[fine]).mean())
-
-
-def _cell_counts(x: FloatArray, y: FloatArray) -> FloatArray:
-    cells = np.floor(np.stack([x, y], axis=1) / CELL_KM).astype(np.int64)
-    return np.sort(np.unique(cells, axis=0, return_counts=True)[1].astype(np.float64))
-
-
-def _gini(ascending: FloatArray) -> float:
-    count = len(ascending)
-    ranks = 2 * np.arange(1, count + 1) - count - 1
-    return float(ranks @ ascending / (count * ascending.sum()))

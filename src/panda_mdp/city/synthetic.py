@@ -14,7 +14,6 @@ import scipy
 from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.city.city import City
-from panda_mdp.city.travel import group_starts
 from panda_mdp.errors import CityError
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, haversine_km
 
@@ -27,6 +26,8 @@ DISTRICT_POINTS = 30
 JITTER = 0.13
 NODES_PER_KM2 = 230.0
 MIN_NODES = 20
+TRIES = 12
+"""Lattices that are laid to meet the number of points from both sides; then too many will do."""
 
 
 def synthetic_city(nodes: int = 5000, seed: int = 0) -> City:
@@ -43,9 +44,11 @@ def synthetic_city(nodes: int = 5000, seed: int = 0) -> City:
         raise CityError(msg)
     rng = np.random.default_rng(seed)
     points = _lattice_points(max(MIN_NODES // 2, round(BASE_SHARE * nodes)), rng)
-    u, v, apex = _gabriel(points)
-    u, v, apex = _thin(points, u, v, apex, rng)
-    points, u, v, bend = _branch(points, u, v, apex, nodes, rng)
+    streets, apex = _gabriel(points)
+    kept = _thin(points, streets, rng)
+    points, streets = _branch(points, streets[kept], apex[kept], nodes, rng)
+    u, v = streets.T
+    bend = 1 + np.abs(rng.normal(0, 0.03, len(u)))
     lat = LATITUDE + np.rad2deg(points[:, 1] / EARTH_RADIUS_KM)
     east = points[:, 0] / (EARTH_RADIUS_KM * np.cos(np.deg2rad(LATITUDE)))
     lon = LONGITUDE + np.rad2deg(east)
@@ -57,159 +60,117 @@ def synthetic_city(nodes: int = 5000, seed: int = 0) -> City:
 
 def _lattice_points(count: int, rng: np.random.Generator) -> FloatArray:
     """`count` lattice points in km, districts of about equally many each."""
-    area = count / BASE_SHARE / NODES_PER_KM2
-    radius = np.sqrt(area / np.pi)
-    districts = max(4, count // DISTRICT_POINTS)
-    satellites = max(3, round(np.sqrt(districts) / 2))
-    hubs = np.vstack([[0.0, 0.0], rng.normal(0, 0.8 * radius, (satellites, 2))])
-    weights = np.concatenate([[2.0], rng.lognormal(0, 0.7, satellites)])
-    sizes = radius * np.concatenate([[0.45], rng.uniform(0.1, 0.3, satellites)])
-    seeds = _sow(districts, hubs, weights, sizes, radius, rng)
+    radius = np.sqrt(count / BASE_SHARE / NODES_PER_KM2 / np.pi)
+    seeds = _sow(max(4, count // DISTRICT_POINTS), radius, rng)
     tree = scipy.spatial.cKDTree(seeds)
     # Half the distance to the neighbours is the room that a district has.
-    near = np.asarray(tree.query(seeds, k=min(5, districts))[0])[:, 1:].mean(axis=1)
-    spacing = near / np.sqrt(DISTRICT_POINTS) * rng.lognormal(0, 0.25, districts)
-    towards = np.arctan2(seeds[:, 1], seeds[:, 0])
-    turn = towards + rng.normal(0, 0.3, districts)
-    for _ in range(12):
-        points = _districts(tree, seeds, near, spacing, turn, rng)
-        if count <= len(points) <= 1.05 * count:
-            break
+    room = np.asarray(tree.query(seeds, k=min(5, len(seeds)))[0])[:, 1:].mean(axis=1)
+    spacing = room / np.sqrt(DISTRICT_POINTS) * rng.lognormal(0, 0.25, len(seeds))
+    turn = np.arctan2(seeds[:, 1], seeds[:, 0]) + rng.normal(0, 0.3, len(seeds))
+
+    def lattices() -> FloatArray:
+        """Jittered lattice points of every district, each district within its Voronoi cell."""
+        parts = []
+        for d, seed in enumerate(seeds):
+            reach = np.ceil(room[d] / spacing[d])
+            steps = np.arange(-reach, reach + 1)
+            grid = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) * spacing[d]
+            grid = grid + rng.normal(0, JITTER * spacing[d], grid.shape)
+            cosine, sine = np.cos(turn[d]), np.sin(turn[d])
+            placed = seed + grid @ np.array([[cosine, sine], [-sine, cosine]])
+            parts.append(placed[tree.query(placed)[1] == d])
+        return np.vstack(parts)
+
+    points, tries = lattices(), 1
+    while len(points) < count or (len(points) > 1.05 * count and tries < TRIES):
         spacing = spacing * np.sqrt(len(points) / (1.02 * count))
-    while len(points) < count:
-        spacing = spacing * 0.9
-        points = _districts(tree, seeds, near, spacing, turn, rng)
+        spacing = spacing if tries < TRIES else spacing * 0.9
+        points, tries = lattices(), tries + 1
     # The few too many go at random, so that no district is hollowed out.
     return points[np.sort(rng.choice(len(points), size=count, replace=False))]
 
 
-def _sow(
-    count: int,
-    hubs: FloatArray,
-    weights: FloatArray,
-    sizes: FloatArray,
-    radius: float,
-    rng: np.random.Generator,
-) -> FloatArray:
-    """Seeds of districts: most around the hubs, some anywhere, none on top of another."""
+def _sow(count: int, radius: float, rng: np.random.Generator) -> FloatArray:
+    """Seeds of districts: most around the centre and its satellites, some anywhere."""
+    satellites = max(3, round(np.sqrt(count) / 2))
+    hubs = np.vstack([[0.0, 0.0], rng.normal(0, 0.8 * radius, (satellites, 2))])
+    weights = np.append(2.0, rng.lognormal(0, 0.7, satellites))
+    sizes = radius * np.append(0.45, rng.uniform(0.1, 0.3, satellites))
     scattered = round(0.35 * count)
     owner = rng.choice(len(hubs), size=count - scattered, p=weights / weights.sum())
     around = hubs[owner] + rng.normal(size=(len(owner), 2)) * sizes[owner, None]
     angle = rng.uniform(0, 2 * np.pi, scattered)
     reach = 1.9 * radius * np.sqrt(rng.uniform(size=scattered))
-    anywhere = np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=1)
-    return np.vstack([around, anywhere])
+    return np.vstack([around, np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=1)])
 
 
-def _districts(
-    tree: scipy.spatial.cKDTree,
-    seeds: FloatArray,
-    room: FloatArray,
-    spacing: FloatArray,
-    turn: FloatArray,
-    rng: np.random.Generator,
-) -> FloatArray:
-    """Jittered lattice points of every district, each district within its Voronoi cell."""
-    parts = []
-    for d in range(len(seeds)):
-        steps = np.arange(-np.ceil(room[d] / spacing[d]), np.ceil(room[d] / spacing[d]) + 1)
-        grid = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) * spacing[d]
-        grid = grid + rng.normal(0, JITTER * spacing[d], grid.shape)
-        cosine, sine = np.cos(turn[d]), np.sin(turn[d])
-        placed = seeds[d] + grid @ np.array([[cosine, sine], [-sine, cosine]])
-        parts.append(placed[tree.query(placed)[1] == d])
-    return np.vstack(parts)
-
-
-def _gabriel(points: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
+def _gabriel(points: FloatArray) -> tuple[IntArray, IntArray]:
     """Edges u < v of the Gabriel graph, and for each the far corners of its two triangles.
 
-    A Delaunay edge belongs to it when neither of the angles that face it is obtuse.
+    A Delaunay edge belongs to it when neither of the angles that face it is obtuse. An edge of the
+    hull has one triangle only, and -1 for the other corner.
     """
     triangles = scipy.spatial.Delaunay(points).simplices.astype(np.int64)
-    first = triangles[:, [0, 1, 2]].ravel()
-    second = triangles[:, [1, 2, 0]].ravel()
+    edges = np.sort(triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
     corner = triangles[:, [2, 0, 1]].ravel()
-    a, b = np.minimum(first, second), np.maximum(first, second)
-    facing = ((points[a] - points[corner]) * (points[b] - points[corner])).sum(axis=1)
-    order = np.lexsort((b, a))
-    a, b, corner, facing = a[order], b[order], corner[order], facing[order]
-    starts = group_starts(a, b)
-    open_angle = np.minimum.reduceat(facing, starts) >= 0
-    # An edge of the hull has one triangle only.
-    second_corner = np.append(corner[1:], -1)[starts]
-    single = np.diff(np.append(starts, len(a))) == 1
-    apex = np.stack([corner[starts], np.where(single, -1, second_corner)], axis=1)
-    return a[starts][open_angle], b[starts][open_angle], apex[open_angle]
+    arms = points[edges] - points[corner][:, None]
+    facing = (arms[:, 0] * arms[:, 1]).sum(axis=1)
+    code = edges[:, 0] * len(points) + edges[:, 1]
+    first = np.unique(code, return_index=True)[1]
+    last = len(code) - 1 - np.unique(code[::-1], return_index=True)[1]
+    wide = np.minimum(facing[first], facing[last]) >= 0
+    apex = np.stack([corner[first], np.where(first == last, -1, corner[last])], axis=1)
+    return edges[first][wide], apex[wide]
 
 
-def _thin(
-    points: FloatArray, u: IntArray, v: IntArray, apex: IntArray, rng: np.random.Generator
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Remove streets until most junctions have three; a spanning tree stays."""
-    size = len(points)
-    length = np.hypot(*(points[u] - points[v]).T)
+def _thin(points: FloatArray, streets: IntArray, rng: np.random.Generator) -> BoolArray:
+    """The streets that stay when most junctions shall have three; a spanning tree does."""
+    size, (u, v) = len(points), streets.T
+    length = _lengths(points, streets)
     tree = scipy.sparse.csgraph.minimum_spanning_tree(adjacency(u, v, size, length)).tocoo()
-    code = np.minimum(tree.row, tree.col).astype(np.int64) * size + np.maximum(tree.row, tree.col)
-    free = np.flatnonzero(~np.isin(u * size + v, code))
-    degree = np.bincount(np.concatenate([u, v]), minlength=size)
+    free = np.flatnonzero(~np.isin(u * size + v, tree.row.astype(np.int64) * size + tree.col))
+    degree = np.bincount(streets.ravel(), minlength=size)
     crossing = rng.uniform(size=size) < CROSSINGS
+    shuffled = rng.permutation(free)
     keep = np.ones(len(u), dtype=np.bool_)
-    # Junctions of five and more lose their longest street first.
-    for k in free[np.argsort(-length[free])].tolist():
-        if degree[u[k]] > 4 or degree[v[k]] > 4:
-            _drop(k, u, v, degree, keep)
-    for k in rng.permutation(free).tolist():
-        i, j = u[k], v[k]
-        wanted = not (crossing[i] or crossing[j])
-        if keep[k] and wanted and degree[i] > 3 and degree[j] > 3:
-            _drop(k, u, v, degree, keep)
-    return u[keep], v[keep], apex[keep]
-
-
-def _drop(k: int, u: IntArray, v: IntArray, degree: IntArray, keep: BoolArray) -> None:
-    keep[k] = False
-    degree[u[k]] -= 1
-    degree[v[k]] -= 1
+    # Junctions of five and more lose their longest street first, then those of four any.
+    passes = (
+        (free[np.argsort(-length[free])], max, 4),
+        (shuffled[~crossing[streets[shuffled]].any(axis=1)], min, 3),
+    )
+    for order, of_both, few in passes:
+        for k in order.tolist():
+            if keep[k] and of_both(degree[u[k]], degree[v[k]]) > few:
+                keep[k] = False
+                degree[u[k]] -= 1
+                degree[v[k]] -= 1
+    return keep
 
 
 def _branch(
-    points: FloatArray,
-    u: IntArray,
-    v: IntArray,
-    apex: IntArray,
-    nodes: int,
-    rng: np.random.Generator,
-) -> tuple[FloatArray, IntArray, IntArray, FloatArray]:
+    points: FloatArray, streets: IntArray, apex: IntArray, nodes: int, rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
     """Dead ends: each splits a street and leads into a triangle beside it, crossing nothing."""
     size, ends = len(points), (nodes - len(points)) // 2
-    extra = nodes - size - 2 * ends
     # Long streets carry more houses, so more branchings.
-    length = np.hypot(*(points[u] - points[v]).T)
-    inside = apex[:, 1] >= 0
-    chance = np.where(inside, length, 0.0)
-    split = rng.choice(len(u), size=ends, replace=False, p=chance / chance.sum())
-    along = rng.uniform(0.3, 0.7, (ends, 1))
-    branch = points[u[split]] + along * (points[v[split]] - points[u[split]])
+    chance = np.where(apex[:, 1] >= 0, _lengths(points, streets), 0.0)
+    split = rng.choice(len(streets), size=ends, replace=False, p=chance / chance.sum())
+    start, stop = points[streets[split]].swapaxes(0, 1)
+    branch = start + rng.uniform(0.3, 0.7, (ends, 1)) * (stop - start)
     far = points[apex[split, rng.integers(0, 2, ends)]]
-    centroid = (points[u[split]] + points[v[split]] + far) / 3
-    end = branch + rng.uniform(0.4, 1.0, (ends, 1)) * (centroid - branch)
-    branch_at = size + np.arange(ends)
-    end_at = size + ends + np.arange(ends)
-    whole = np.delete(np.arange(len(u)), split)
-    pieces = [
-        (u[whole], v[whole]),
-        (u[split], branch_at),
-        (branch_at, v[split]),
-        (branch_at, end_at),
-    ]
-    all_points = [points, branch, end]
-    if extra:
+    end = branch + rng.uniform(0.4, 1.0, (ends, 1)) * ((start + stop + far) / 3 - branch)
+    at = size + np.arange(ends)
+    halves = [[streets[split, 0], at], [at, streets[split, 1]], [at, at + ends]]
+    places = [points, branch, end]
+    pieces = [np.delete(streets, split, axis=0), *(np.stack(half, axis=1) for half in halves)]
+    if nodes > size + 2 * ends:
         # One node is left over where the count is odd: a lone house at the end of a street.
-        at = int(rng.integers(size))
-        all_points.append(points[at : at + 1] + 0.02)
-        pieces.append((np.array([at]), np.array([nodes - 1])))
-    first = np.concatenate([piece[0] for piece in pieces])
-    second = np.concatenate([piece[1] for piece in pieces])
-    bend = 1 + np.abs(rng.normal(0, 0.03, len(first)))
-    return np.vstack(all_points), first, second, bend
+        house = int(rng.integers(size))
+        places.append(points[house : house + 1] + 0.02)
+        pieces.append(np.array([[house, nodes - 1]]))
+    return np.vstack(places), np.vstack(pieces)
+
+
+def _lengths(points: FloatArray, streets: IntArray) -> FloatArray:
+    x, y = (points[streets[:, 0]] - points[streets[:, 1]]).T
+    return np.hypot(x, y)

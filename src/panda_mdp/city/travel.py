@@ -7,13 +7,13 @@ directed, one-way streets are obeyed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
+from panda_mdp.base.adjacency import adjacency
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from panda_mdp.city.city import City
 
 Measure = Literal["length", "time"]
-BLOCK_ENTRIES = 1 << 21
-LOSS_ENTRIES = 1 << 15
-"""Entries of the table that are summed over tasks at a time: a block that stays in cache."""
 
 
 def travel_unit(by: Measure) -> str:
@@ -37,17 +34,12 @@ def travel_graph(
     city: City, by: Measure = "length", *, directed: bool = False
 ) -> scipy.sparse.csr_array:
     """Weights of the streets as a sparse matrix, nodes x nodes, in km or minutes."""
+    obeyed = city.oneway if directed and city.oneway is not None else np.zeros_like(city.u, bool)
+    back = np.flatnonzero(~obeyed)
     cost = street_costs(city, by)
-    two_way = np.ones(len(cost), dtype=np.bool_)
-    if directed and city.oneway is not None:
-        two_way = ~city.oneway
-    first = np.concatenate([city.u, city.v[two_way]])
-    second = np.concatenate([city.v, city.u[two_way]])
-    a, b, best = shortest_parallel(first, second, np.concatenate([cost, cost[two_way]]))
-    starts = np.searchsorted(a, np.arange(city.nodes + 1))
-    return scipy.sparse.csr_array(
-        (best, b.astype(np.int32), starts.astype(np.int32)), shape=(city.nodes, city.nodes)
-    )
+    first, second = np.append(city.u, city.v[back]), np.append(city.v, city.u[back])
+    a, b, best = shortest_parallel(first, second, np.append(cost, cost[back]))
+    return adjacency(a, b, city.nodes, best)
 
 
 def street_costs(city: City, by: Measure) -> FloatArray:
@@ -64,25 +56,6 @@ def street_costs(city: City, by: Measure) -> FloatArray:
         )
         raise CityError(msg)
     return city.length_m / 1000 / city.speed_kmh * 60
-
-
-def travel_rows(
-    graph: scipy.sparse.csr_array, sources: IntArray, *, reverse: bool = False
-) -> Iterator[tuple[slice, FloatArray]]:
-    """Shortest paths from `sources` to all nodes, in blocks of rows of bounded memory.
-
-    `reverse` gives the paths to the sources instead. Unreachable nodes are at infinity.
-    """
-    nodes = graph.shape[0]
-    used = graph.T.tocsr() if reverse else graph
-    step = max(1, BLOCK_ENTRIES // nodes)
-    for start in range(0, len(sources), step):
-        part = slice(start, min(start + step, len(sources)))
-        # A symmetric matrix read as directed gives the same paths in half the time.
-        yield (
-            part,
-            np.asarray(scipy.sparse.csgraph.dijkstra(used, directed=True, indices=sources[part])),
-        )
 
 
 def travel(
@@ -103,15 +76,15 @@ def travel(
     [[0.0, 5.0, 12.0]]
     """
     first = check_indices(sources, city.nodes, "sources", CityError)
-    columns = (
-        np.arange(city.nodes)
-        if targets is None
-        else check_indices(targets, city.nodes, "targets", CityError)
-    )
-    out = np.empty((len(first), len(columns)))
-    for part, rows in travel_rows(travel_graph(city, by, directed=directed), first):
-        out[part] = rows[:, columns]
-    return out
+    ways = _shortest(travel_graph(city, by, directed=directed), first)
+    if targets is None:
+        return ways
+    return ways[:, check_indices(targets, city.nodes, "targets", CityError)]
+
+
+def _shortest(graph: scipy.sparse.csr_array, sources: IntArray) -> FloatArray:
+    # A symmetric matrix read as directed gives the same paths in half the time.
+    return np.asarray(scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=sources))
 
 
 def shortest_parallel(
@@ -174,28 +147,18 @@ def travel_loss(
         raise ProblemError(msg)
     shares = check_probabilities(probabilities, len(goals), "distribution of tasks", "task")
     graph = travel_graph(city, by, directed=directed)
-    ways = np.empty((len(goals), domain.size))
-    for part, rows in travel_rows(graph, nodes[goals], reverse=directed):
-        ways[part] = rows[:, nodes]
-    _refuse_unreachable(ways, goals, directed)
-    return _mean_difference(ways, ways[:, columns], shares)
-
-
-def _mean_difference(ways: FloatArray, ends: FloatArray, shares: FloatArray) -> FloatArray:
-    """sum_t q_t |ways[t, x] - ends[t, y]|, a few records at a time."""
-    size, count = ways.shape[1], ends.shape[1]
-    loss = np.zeros((size, count))
-    step = max(1, LOSS_ENTRIES // max(1, count))
-    scratch = np.empty((step, count))
-    for start in range(0, size, step):
-        block = loss[start : start + step]
-        difference = scratch[: len(block)]
-        for t, share in enumerate(shares):
-            np.subtract(ways[t, start : start + step, None], ends[t], out=difference)
-            np.abs(difference, out=difference)
-            difference *= share
-            block += difference
-    return loss
+    # Of the ways to the tasks, which the transposed graph has from them.
+    ways = _shortest(graph.T.tocsr() if directed else graph, nodes[goals])[:, nodes]
+    cut = np.isinf(ways)
+    if cut.any():
+        t = int(cut.any(axis=1).argmax())
+        msg = (
+            f"{int(cut[t].sum())} records cannot reach task {int(goals[t])} over the streets; "
+            f"make the domain from city.largest_component({'strong=True' if directed else ''})"
+        )
+        raise CityError(msg)
+    distance = scipy.spatial.distance.cdist(ways.T, ways.T[columns], "cityblock", w=shares)
+    return np.asarray(distance)
 
 
 def _nodes_of(city: City, domain: Domain) -> IntArray:
@@ -212,16 +175,3 @@ def _nodes_of(city: City, domain: Domain) -> IntArray:
         msg = "the domain's nodes lie elsewhere in this city; give the city that it was made from"
         raise CityError(msg)
     return nodes
-
-
-def _refuse_unreachable(ways: FloatArray, goals: IntArray, directed: bool) -> None:
-    cut = np.isinf(ways)
-    if not cut.any():
-        return
-    t = int(cut.any(axis=1).argmax())
-    kind = "city.largest_component(strong=True)" if directed else "city.largest_component()"
-    msg = (
-        f"{int(cut[t].sum())} records cannot reach task {int(goals[t])} over the streets; "
-        f"make the domain from {kind}"
-    )
-    raise CityError(msg)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.city.traces import TraceReport, Traces
 from panda_mdp.city.travel import group_ranks
@@ -112,7 +112,9 @@ def count_visits(
         nearest, inside = snaps.record, snaps.inside
         counts += np.bincount(nearest[inside], minlength=domain.size)
         outside += int((~inside).sum())
-        swapped += _swapped(domain, fixes.lat[~inside], fixes.lon[~inside], limit_km)
+        turned = ~inside & (np.abs(fixes.lon) <= 90)
+        exchanged = domain.snap(fixes.lon[turned], fixes.lat[turned], limit_km)
+        swapped += int(exchanged.inside.sum())
         people = max(people, int(fixes.user.max()) + 1)
         sample.add(fixes.user[inside], nearest[inside])
     if swapped > counts.sum():
@@ -132,12 +134,6 @@ def count_visits(
         report=report,
         source=source or f"traces {traces.name}",
     )
-
-
-def _swapped(domain: Domain, lat: FloatArray, lon: FloatArray, limit_km: float) -> int:
-    """How many places would be on the map with latitude and longitude exchanged."""
-    possible = np.abs(lon) <= 90
-    return int(domain.snap(lon[possible], lat[possible], limit_km).inside.sum())
 
 
 class _PersonSample:

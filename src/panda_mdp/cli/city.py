@@ -68,9 +68,6 @@ def import_city(
             help="Reference system, where the file names none or a wrong one: EPSG:32632.",
         ),
     ] = None,
-    length_unit: Annotated[
-        str, typer.Option(metavar="UNIT", help="Unit of a column of lengths: m, km, ft or mi.")
-    ] = "m",
     json: Json = None,
 ) -> None:
     """Import a road map and save it as a city, simplified to junctions.
@@ -89,7 +86,6 @@ def import_city(
         simplify=simplify,
         largest=not all_parts,
         crs=crs,
-        length_unit=length_unit,
     )
     with working("reading the map"):
         report = _read(file, place, options)
