@@ -19,7 +19,6 @@ from panda_mdp.methods.adjust import remap, repair
 from panda_mdp.methods.benders import benders
 from panda_mdp.methods.closed_forms import (
     exponential,
-    geometric,
     loss_exponential,
     permute_and_flip,
     tight_constraints,
@@ -90,7 +89,6 @@ __all__ = [
     "distance_loss",
     "explain",
     "exponential",
-    "geometric",
     "inspect",
     "limit_attacker",
     "load",

@@ -13,7 +13,6 @@ import panda_mdp as pm
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.closed_forms import (
     flip_probabilities,
-    geometric,
     permute_and_flip,
     tight_constraints,
 )
@@ -93,12 +92,11 @@ def test_permute_and_flip_never_loses_to_the_exponential(epsilon):
     assert table.loss <= pm.exponential(problem).loss * (1 + 1e-9)
 
 
-def test_truncated_geometric_is_clamped_noise_and_tight_constraints():
+def test_tight_constraints_on_a_line_are_clamped_geometric_noise():
     size, epsilon = 7, 0.8
     problem = displacement_problem(line(size), range(size), epsilon)
-    table = geometric(problem)
+    table = tight_constraints(problem)
     assert table.audit.holds
-    assert table.matrix == pytest.approx(tight_constraints(problem).matrix, abs=1e-8)
     share = 1 - np.exp(-epsilon)
     law = {
         j: sum(geom.pmf(i + 1, share) * geom.pmf(i - j + 1, share) for i in range(max(0, j), 200))
@@ -110,32 +108,17 @@ def test_truncated_geometric_is_clamped_noise_and_tight_constraints():
     assert table.matrix[2] == pytest.approx(row, abs=1e-8)
 
 
-def test_geometric_agrees_with_libqif():
+def test_tight_constraints_on_a_line_agree_with_libqif():
     qif = pytest.importorskip("qif", reason="libqif is not installed: pip install qif")
     theirs = np.asarray(qif.mechanism.d_privacy.geometric(5, 0.7))
-    ours = geometric(displacement_problem(line(5), range(5), 0.7))
+    ours = tight_constraints(displacement_problem(line(5), range(5), 0.7))
     assert ours.matrix == pytest.approx(theirs, abs=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_geometric_with_a_remap_is_optimal_on_a_line(seed):
+def test_tight_constraints_with_a_remap_are_optimal_on_a_line(seed):
     prior = np.random.default_rng(seed).dirichlet(np.ones(6))
     problem = displacement_problem(line(6, 0.5), range(6), 1.3, prior)
     best = pm.solve_lp(problem, "all", "simplex")
-    assert pm.remap(geometric(problem)).loss == pytest.approx(best.loss, rel=1e-4)
-    assert pm.remap(geometric(problem)).loss >= best.lower_bound
-
-
-def test_geometric_with_few_outputs_rounds_to_the_nearest():
-    problem = displacement_problem(line(9), [7, 1], 1.0)
-    table = geometric(problem)
-    fine = geometric(displacement_problem(line(9), range(9), 1.0)).matrix
-    assert table.matrix[:, 1] == pytest.approx(fine[:, :5].sum(axis=1), abs=1e-8)
-
-
-def test_geometric_refuses_what_is_no_even_line():
-    with pytest.raises(MethodError, match="on a line"):
-        geometric(displacement_problem(grid(2), range(4), 1.0))
-    uneven = pm.Domain.from_vectors([[0.0], [1.0], [2.5]])
-    with pytest.raises(MethodError, match="even line"):
-        geometric(displacement_problem(uneven, range(3), 1.0))
+    assert pm.remap(tight_constraints(problem)).loss == pytest.approx(best.loss, rel=1e-4)
+    assert pm.remap(tight_constraints(problem)).loss >= best.lower_bound

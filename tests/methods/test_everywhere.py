@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
-from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.numba.mesh import cone, project
 from panda_mdp.errors import MethodError, PrivacyError, SnapError
 from panda_mdp.methods.everywhere import lowered, spread
@@ -164,7 +163,7 @@ def test_a_projection_lies_in_the_cone_and_reaches_its_rim():
 def test_a_repair_moves_little(mechanism):
     """A private table with noise of 1 %, so that triangles are open by a fifth."""
     problem = mechanism.problem
-    repair = MeshRepair(problem, mechanism.mesh, Closure(problem.domain))
+    repair = MeshRepair(problem, mechanism.mesh)
     for seed in range(3):
         noise = np.random.default_rng(seed).normal(size=mechanism.matrix.shape)
         noisy = scaled(mechanism.matrix * np.exp(0.01 * noise))
@@ -178,7 +177,7 @@ def test_a_repair_moves_little(mechanism):
 
 def test_what_is_far_from_fitting_is_mixed_until_it_fits(mechanism):
     problem = mechanism.problem
-    repair = MeshRepair(problem, mechanism.mesh, Closure(problem.domain))
+    repair = MeshRepair(problem, mechanism.mesh)
     rough = np.random.default_rng(0).dirichlet(np.full(problem.outputs_count, 0.05), problem.size)
     assert repair.fits(repair.run(rough))
 

@@ -83,7 +83,7 @@ def test_cells_partition_the_plane(shape: str) -> None:
         "ring": np.stack([np.cos(turn), np.sin(turn)], axis=1),
     }[shape]
     points = generator.uniform(-3, 6, size=(200, 2))
-    cells = voronoi(sites)
+    cells = voronoi(sites, 1e4)
     own = np.diag(cells.turns(sites))
     inside = 1 + np.rint(cells.turns(points) - own)
     nearest = ((points[:, None] - sites) ** 2).sum(axis=2).argmin(axis=1)

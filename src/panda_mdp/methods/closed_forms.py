@@ -15,8 +15,6 @@ from panda_mdp.errors import MethodError
 from panda_mdp.privacy.audit import audit_weights, largest_rate
 from panda_mdp.privacy.quantise import BITS, quantise
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Domain
-from panda_mdp.space.metrics import Euclidean
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import FLOOR_SHARE, mix, release
 
@@ -67,54 +65,41 @@ def from_scores(
     Is epsilon-mDP: weight and row sum each change by at most exp(epsilon d(x, x') / 2).
     """
     start = time.perf_counter()
-    half = problem.epsilon / 2
-    exponent = tight_exponent(problem, scores) if tight else half
+    exponent = tight_exponent(problem, scores) if tight else problem.epsilon / 2
     matrix = softmax(-exponent * scores)
-    step = "raise the exponent" if tight else "weights"
-    facts = {**(details or {}), "tight": tight, "exponent": exponent}
     return release(
         problem,
-        floored(matrix) if exponent > half else matrix,
+        floored(matrix) if tight else matrix,
         method=f"{method}, tight" if tight else method,
-        stages=(*stages, (step, time.perf_counter() - start)),
-        details=facts,
+        stages=(*stages, ("weights", time.perf_counter() - start)),
+        details={**(details or {}), "tight": tight, "exponent": exponent},
     )
 
 
 def tight_exponent(problem: Problem, scores: FloatArray) -> float:
     """The exponent a >= epsilon / 2 for which exp(-a s) just meets epsilon on its integers.
 
-    Bracketed, so the answer's own audit is known to hold; it ends within `TIGHTNESS` below epsilon
-    unless no exponent up to `LARGEST_FACTOR` times epsilon / 2 reaches epsilon, in which case that
-    largest one is taken (a single output, or scores that do not depend on the record).
+    The largest one that was audited and holds; it ends within `TIGHTNESS` below epsilon unless no
+    exponent up to `LARGEST_FACTOR` times epsilon / 2 reaches epsilon (a single output, or scores
+    that do not depend on the record).
     """
     target = problem.epsilon
-    low = target / 2
-    low_rate = _audited(problem, scores, low)
-    if low_rate >= target * (1 - TIGHTNESS):
-        return low
-    high, high_rate = 2 * low, _audited(problem, scores, 2 * low)
-    while high_rate <= target:
-        if high_rate >= target * (1 - TIGHTNESS) or high >= LARGEST_FACTOR * target / 2:
-            return high
-        low, low_rate = high, high_rate
-        high, high_rate = 2 * high, _audited(problem, scores, 2 * high)
-    while low_rate < target * (1 - TIGHTNESS):
-        # The rate is almost linear in the exponent: interpolate a hair below the target, and
-        # stay away from the ends so that the bracket always shrinks like a bisection.
-        share = 0.5
-        if np.isfinite(high_rate):
-            aim = target * (1 - TIGHTNESS / 3)
-            share = min(max((aim - low_rate) / (high_rate - low_rate), 0.05), 0.95)
-        middle = low + share * (high - low)
-        if not low < middle < high:
-            break
-        rate = _audited(problem, scores, middle)
+    holding = [target / 2]
+
+    def missing(exponent: float) -> float:
+        weights = quantise(floored(softmax(-exponent * scores)))
+        rate = audit_weights(problem.domain, problem.outputs, weights, target).epsilon
         if rate <= target:
-            low, low_rate = middle, rate
-        else:
-            high, high_rate = middle, rate
-    return low
+            holding.append(exponent)
+        # A rate is almost linear in the exponent, and may be infinite.
+        return min(rate / target, 2.0) - (1 - TIGHTNESS / 2)
+
+    high = target / 2
+    while missing(high) < 0 and high < LARGEST_FACTOR * target / 2:
+        high *= 2
+    if high > max(holding):
+        scipy.optimize.brentq(missing, high / 2, high, rtol=TIGHTNESS / 8)
+    return max(holding)
 
 
 def floored(matrix: FloatArray) -> FloatArray:
@@ -126,11 +111,6 @@ def softmax(logits: FloatArray) -> FloatArray:
     """Rows exp(logit) over their sums, without overflow."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
-
-
-def _audited(problem: Problem, scores: FloatArray, exponent: float) -> float:
-    weights = quantise(floored(softmax(-exponent * scores)))
-    return audit_weights(problem.domain, problem.outputs, weights, problem.epsilon).epsilon
 
 
 NATS = 600.0
@@ -177,20 +157,15 @@ def loss_exponential(
             f"{problem.loss_unit} per {problem.domain.unit}, or None to search for the best"
         )
         raise MethodError(msg)
-    stages: tuple[tuple[str, float], ...] = ()
     envelope = Envelope(problem)
     constant = best_constant(envelope) if lipschitz is None else float(lipschitz)
-    if lipschitz is None:
-        stages = (("choose L", time.perf_counter() - start),)
-        start = time.perf_counter()
     scores = envelope(constant) / constant
-    stages = (*stages, ("Lipschitz envelope", time.perf_counter() - start))
     return from_scores(
         problem,
         scores,
         tight=tight,
         method="loss exponential",
-        stages=stages,
+        stages=(("Lipschitz envelope", time.perf_counter() - start),),
         details={"lipschitz": constant, "loss_lipschitz": envelope.limit},
     )
 
@@ -217,7 +192,8 @@ class Envelope:
         active = np.zeros(self.problem.size, dtype=np.bool_)
         active[self._closure.place[wanted]] = True
         closed = self._closure.close(self._exponentials, self._unit * constant, active)
-        return self._lowest - np.log(closed[self._closure.place[wanted]]) / self._unit
+        nats = np.log(closed[self._closure.place[wanted]])
+        return np.asarray(self.problem.loss.min(axis=0) - nats / self._unit)
 
     @cached_property
     def sample(self) -> IntArray:
@@ -230,20 +206,14 @@ class Envelope:
         """Expected loss of the mechanism at L, over the sample."""
         rows = self.sample
         matrix = softmax(-self.problem.epsilon / (2 * constant) * self(constant, rows))
+        losses = np.einsum("xy,xy->x", self.problem.loss[rows], matrix)
         prior = self.problem.prior[rows]
-        total = float(prior.sum())
-        if total == 0.0:
-            prior, total = np.ones(len(rows)), float(len(rows))
-        return float(np.einsum("x,xy,xy->", prior, self.problem.loss[rows], matrix)) / total
+        return float(np.average(losses, weights=prior if prior.any() else None))
 
     @cached_property
     def _closure(self) -> Closure:
         """C~ is the closure of exp(-C), in logarithms."""
         return Closure(self.problem.domain)
-
-    @cached_property
-    def _lowest(self) -> FloatArray:
-        return np.asarray(self.problem.loss.min(axis=0))
 
     @cached_property
     def _unit(self) -> float:
@@ -252,8 +222,8 @@ class Envelope:
 
     @cached_property
     def _exponentials(self) -> FloatArray:
-        loss = self.problem.loss[self._closure.order]
-        return np.exp(-self._unit * (loss - self._lowest))
+        loss = self.problem.loss
+        return np.asarray(np.exp(-self._unit * (loss - loss.min(axis=0)))[self._closure.order])
 
 
 def best_constant(envelope: Envelope) -> float:
@@ -308,10 +278,9 @@ def permute_and_flip(problem: Problem) -> Mechanism:
     start = time.perf_counter()
     distance = problem.domain.distances(None, problem.outputs)
     chance = np.exp(-0.5 * problem.epsilon * (distance - distance.min(axis=1, keepdims=True)))
-    matrix = flip_probabilities(chance)
     return release(
         problem,
-        matrix,
+        flip_probabilities(chance),
         method="permute and flip",
         stages=(("integrate", time.perf_counter() - start),),
     )
@@ -333,9 +302,11 @@ def tight_constraints(problem: Problem) -> Mechanism:
     Every record is an output, so mu solves the linear system sum_y exp(-epsilon d(x, y)) mu_y = 1:
     no optimisation, one factorisation of a K x K matrix. Where mu has a negative entry the
     mechanism does not exist at this epsilon (it does for every larger one in which the matrix
-    is diagonally dominant), and `MethodError` says so. On a line with equal steps it is the
-    truncated geometric mechanism. ElSalamouny, Chatzikokolakis and Palamidessi, Generalized
-    differential privacy: regions of priors that admit robust optimal mechanisms, 2014.
+    is diagonally dominant), and `MethodError` says so. ElSalamouny, Chatzikokolakis, Palamidessi,
+    Generalized differential privacy: regions of priors that admit robust optimal mechanisms, 2014.
+    On a line with equal steps it is the truncated geometric mechanism, which after a remap has the
+    least loss of all for every prior and every loss that grows with |x - y| (Ghosh, Roughgarden and
+    Sundararajan, STOC 2009).
 
     Guarantee: epsilon-mDP, by the triangle inequality, whatever mu is; rows sum to 1 by the system.
     The audit confirms the result.
@@ -354,107 +325,20 @@ def tight_constraints(problem: Problem) -> Mechanism:
         )
         raise MethodError(msg)
     decay = np.exp(-problem.epsilon * problem.domain.distances(None, problem.outputs))
-    share = _shares(decay, problem.epsilon)
-    matrix = decay * share
-    return release(
-        problem,
-        matrix,
-        method="tight constraints",
-        stages=(("solve", time.perf_counter() - start),),
-        details={"least_share": float(share.min())},
-    )
-
-
-def _shares(decay: FloatArray, epsilon: float) -> FloatArray:
     try:
         share = np.asarray(scipy.linalg.solve(decay, np.ones(len(decay))))
     except scipy.linalg.LinAlgError:
         share = np.full(len(decay), -1.0)
     if not share.min() >= 0:
         msg = (
-            f"the tight-constraints mechanism does not exist at epsilon {epsilon:g}: its linear "
-            "system has a negative solution; raise epsilon, or use exponential or optimal"
+            f"the tight-constraints mechanism does not exist at epsilon {problem.epsilon:g}: its "
+            "linear system has a negative solution; raise epsilon, or use exponential or optimal"
         )
         raise MethodError(msg)
-    return share
-
-
-EVEN = 1e-9
-"""Relative: how far records may lie from an even grid of the line."""
-
-
-def geometric(problem: Problem) -> Mechanism:
-    """Two-sided geometric noise on an even line, reported as the nearest output.
-
-    Records are steps k s of a line (vectors of one dimension); noise j has probability
-    (1 - a) / (1 + a) a^|j| with a = exp(-epsilon s), and the output nearest to the sum is reported
-    (the lower of two). Beyond the outermost outputs everything falls to them: with every step
-    between them an output this is the truncated geometric mechanism, which after a remap has the
-    least expected loss of all epsilon-mDP tables for every prior and every loss that grows with
-    |x - y| (Ghosh, Roughgarden and Sundararajan, STOC 2009). Tails are summed in closed form.
-
-    Guarantee: epsilon-mDP: neighbours on the lattice differ by a factor 1 / a, and rounding to an
-    output is post-processing. The audit confirms the result.
-
-    >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
-    >>> problem = Problem(domain, [0, 1, 2], domain.distances(), epsilon=1.0)
-    >>> geometric(problem).matrix.round(4).tolist()
-    [[0.7311, 0.17, 0.0989], [0.2689, 0.4621, 0.2689], [0.0989, 0.17, 0.7311]]
-    """
-    start = time.perf_counter()
-    place, step = lattice(problem.domain)
-    order = np.argsort(place[problem.outputs])
-    targets = place[problem.outputs][order]
-    # Cell of output k: the lattice points up to half way, the lower output taking a tie.
-    ends = (targets[:-1] + targets[1:]) // 2
-    below = cumulative(ends[None, :] - place[:, None], problem.epsilon * step)
-    above = cumulative(place[:, None] - ends[None, :] - 1, problem.epsilon * step)
-    matrix = np.empty((problem.size, problem.outputs_count))
-    matrix[:, order] = _between(below, above)
     return release(
         problem,
-        matrix,
-        method="geometric",
-        stages=(("sum over cells", time.perf_counter() - start),),
-        details={"step": step},
+        decay * share,
+        method="tight constraints",
+        stages=(("solve", time.perf_counter() - start),),
+        details={"least_share": float(share.min())},
     )
-
-
-def lattice(domain: Domain) -> tuple[IntArray, float]:
-    """The records as whole steps of an even line, and the step's length."""
-    metric = domain.metric
-    if not isinstance(metric, Euclidean) or metric.vectors.shape[1] != 1:
-        msg = (
-            f"the geometric mechanism needs records on a line, and this domain is {domain!r}; "
-            "use Domain.from_vectors with one dimension, or tight_constraints for any metric"
-        )
-        raise MethodError(msg)
-    line = metric.vectors[:, 0]
-    step = float(np.diff(np.sort(line)).min())
-    steps = (line - line.min()) / step
-    whole = np.rint(steps)
-    if np.abs(steps - whole).max() > EVEN * max(1.0, float(whole.max())):
-        msg = (
-            f"the records are no multiples of their least distance {step:g}; the geometric "
-            "mechanism needs an even line: use tight_constraints or optimal"
-        )
-        raise MethodError(msg)
-    return whole.astype(np.int64), step
-
-
-def cumulative(steps: IntArray, exponent: float) -> FloatArray:
-    """Pr[noise <= steps] of two-sided geometric noise with a = exp(-exponent)."""
-    tail = np.exp(-exponent * np.where(steps >= 0, steps + 1, -steps)) / (1 + np.exp(-exponent))
-    return np.asarray(np.where(steps >= 0, 1 - tail, tail))
-
-
-def _between(below: FloatArray, above: FloatArray) -> FloatArray:
-    """Masses of the cells from the masses below and above each end, from the smaller of the two."""
-    left = np.column_stack([np.zeros(len(below)), below])
-    right = np.column_stack([below, np.ones(len(below))])
-    left_above = np.column_stack([np.ones(len(below)), above])
-    right_above = np.column_stack([above, np.zeros(len(below))])
-    # Differences of small tails keep their digits, those of numbers near 1 do not.
-    return np.where(right <= 0.5, right - left, np.where(
-        left_above <= 0.5, left_above - right_above, 1 - left - right_above
-    ))  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,6 @@ from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table
 from panda_mdp.table.release import release
-
-ROWS = 256
-"""Records whose distances are computed at a time."""
 
 
 def coarse(
@@ -53,10 +51,8 @@ def coarse(
     >>> mechanism.details["cells"], bool((mechanism.matrix[0] == mechanism.matrix[1]).all())
     (2, True)
     """
-    solved = _over_cells(problem, cells, least_distances, gap, time_limit)
-    return release(
-        problem, solved.matrix, method="coarse", stages=solved.stages, details=solved.details
-    )
+    _, matrix, stages, details = _over_cells(problem, cells, least_distances, gap, time_limit)
+    return release(problem, matrix, method="coarse", stages=stages, details=details)
 
 
 def coarse_unsound(
@@ -68,20 +64,14 @@ def coarse_unsound(
     there is no guarantee; `details["violated_pairs"]` is the share of the pairs of records that
     break epsilon-mDP, `details["violated_constraints"]` the share of all K (K - 1) m constraints.
     """
-    solved = _over_cells(problem, cells, lambda _, cover: cover.between, gap, time_limit)
+    cover, matrix, stages, details = _over_cells(
+        problem, cells, lambda _, cover: cover.between, gap, time_limit
+    )
     start = time.perf_counter()
-    table = NoGuarantee.from_matrix(problem, solved.matrix, method="coarse, unsound")
-    rates = violations(problem, solved.cover, table)
-    stages = (*solved.stages, ("audit", time.perf_counter() - start))
-    return table.with_facts(stages=stages, details={**solved.details, **rates})
-
-
-@dataclass(frozen=True)
-class _Solved:
-    cover: Cells
-    matrix: FloatArray
-    stages: tuple[tuple[str, float], ...]
-    details: dict[str, Any]
+    table = NoGuarantee.from_matrix(problem, matrix, method="coarse, unsound")
+    rates = violations(problem, cover, table)
+    audited = ("audit", time.perf_counter() - start)
+    return table.with_facts(stages=(*stages, audited), details={**details, **rates})
 
 
 def _over_cells(
@@ -90,22 +80,22 @@ def _over_cells(
     between: Callable[[Domain, Cells], FloatArray],
     gap: float,
     time_limit: float | None,
-) -> _Solved:
-    """The LP over cells that are `between` apart, and its rows for the records."""
+) -> tuple[Cells, FloatArray, tuple[tuple[str, float], ...], dict[str, Any]]:
+    """The LP over cells that are `between` apart: the cells, its rows for the records, what took
+    how long, and details."""
     if not (isinstance(cells, int | np.integer) and cells >= 1):
         msg = f"cells is {cells!r}; it must be a whole number from 1, the cells along a side"
         raise MethodError(msg)
     start = time.perf_counter()
     cover = grid_cells(problem.domain, int(cells))
     if cover.count == 1:
-        matrix, spent = one_row(problem), time.perf_counter() - start
-        return _Solved(cover, matrix, (("cells", spent),), {"cells": 1})
+        return cover, one_row(problem), (("cells", time.perf_counter() - start),), {"cells": 1}
     budgets = shortest_paths(between(problem.domain, cover))
-    stages: tuple[tuple[str, float], ...] = (("cells", time.perf_counter() - start),)
-    left = None if time_limit is None else max(time_limit - stages[0][1], 1e-3)
+    spent = time.perf_counter() - start
+    left = None if time_limit is None else max(time_limit - spent, 1e-3)
     solved = optimal(cell_problem(problem, cover, budgets), gap, time_limit=left)
-    stages = (*stages, *((f"cells: {name}", seconds) for name, seconds in solved.stages))
-    details: dict[str, Any] = {
+    stages = (("cells", spent), *((f"cells: {name}", took) for name, took in solved.stages))
+    details = {
         "cells": cover.count,
         "least_budget": problem.epsilon * _least(budgets),
         "cells_lower_bound": solved.lower_bound,
@@ -113,7 +103,7 @@ def _over_cells(
         "stopped": solved.details["stopped"],
         "iterations": solved.details["iterations"],
     }
-    return _Solved(cover, solved.matrix[cover.cell], stages, details)
+    return cover, solved.matrix[cover.cell], stages, details
 
 
 @dataclass(frozen=True)
@@ -128,11 +118,10 @@ class Cells:
     def count(self) -> int:
         return len(self.between)
 
-    def members(self) -> Iterator[IntArray]:
+    def members(self) -> list[IntArray]:
         """The records of each cell in turn."""
         order = np.argsort(self.cell, kind="stable")
-        ends = np.cumsum(np.bincount(self.cell, minlength=self.count))
-        yield from np.split(order, ends[:-1])
+        return np.split(order, np.cumsum(np.bincount(self.cell))[:-1])
 
 
 def grid_cells(domain: Domain, side: int) -> Cells:
@@ -145,48 +134,36 @@ def grid_cells(domain: Domain, side: int) -> Cells:
     index = np.minimum(((plane - low) / step).astype(np.int64), side - 1)
     used, cell = np.unique(index, axis=0, return_inverse=True)
     centres = low + (used + 0.5) * step
-    between = np.sqrt(((centres[:, None] - centres) ** 2).sum(axis=2))
-    return Cells(cell.reshape(-1), between)
+    return Cells(cell.reshape(-1), scipy.spatial.distance.cdist(centres, centres))
 
 
 def clusters(domain: Domain, count: int) -> Cells:
     """At most `count` clusters around records that are far apart, in any metric.
 
-    Centres are a farthest-first traversal from the record in the middle on; everybody joins the
-    nearest.
+    Centres are a farthest-first traversal from the first record on; everybody joins the nearest.
     """
-    points = domain.metric.embedding
-    centres = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())]
-    nearest = domain.distances(None, centres)[:, 0]
-    while len(centres) < count and nearest.max() > 0:
-        centres.append(int(nearest.argmax()))
-        nearest = np.minimum(nearest, domain.distances(None, centres[-1:])[:, 0])
-    cell = domain.distances(None, centres).argmin(axis=1)
-    return Cells(cell, domain.distances(centres, centres))
+    centres, distance = [0], domain.distances(None, [0])
+    while len(centres) < count and distance.min(axis=1).max() > 0:
+        centres.append(int(distance.min(axis=1).argmax()))
+        distance = np.append(distance, domain.distances(None, centres[-1:]), axis=1)
+    return Cells(distance.argmin(axis=1), distance[centres])
 
 
 def least_distances(domain: Domain, cover: Cells) -> FloatArray:
     """The least distance between a record of one cell and one of another, (count, count)."""
-    least = np.zeros((cover.count, cover.count))
-    parts = list(cover.members())
-    for a, part in enumerate(parts[:-1]):
-        others = np.concatenate(parts[a + 1 :])
-        starts = np.concatenate([[0], np.cumsum([len(other) for other in parts[a + 1 :]])[:-1]])
-        nearest = np.full(len(others), np.inf)
-        for x in range(0, len(part), ROWS):
-            block = domain.distances(part[x : x + ROWS], others)
-            nearest = np.minimum(nearest, block.min(axis=0))
-        least[a, a + 1 :] = np.minimum.reduceat(nearest, starts)
-    return least + least.T
+    order = np.argsort(cover.cell, kind="stable")
+    starts = np.searchsorted(cover.cell[order], np.arange(cover.count))
+    least = np.full((cover.count, cover.count), np.inf)
+    for rows, distance in domain.blocks(order):
+        np.minimum.at(least, cover.cell[rows], np.minimum.reduceat(distance, starts, axis=1))
+    np.fill_diagonal(least, 0.0)
+    return least
 
 
 def shortest_paths(between: FloatArray) -> FloatArray:
     """The largest metric that nowhere exceeds some symmetric distances, all positive."""
-    if len(between) < 2:
-        return between
     # SciPy takes what is below 1e-8 for no edge at all; powers of two change no digit.
-    nearest = between[~np.eye(len(between), dtype=bool)].min()
-    unit = 2.0 ** np.floor(np.log2(nearest))
+    unit = 2.0 ** np.floor(np.log2(_least(between)))
     return np.asarray(scipy.sparse.csgraph.floyd_warshall(between / unit, directed=False) * unit)
 
 
@@ -195,23 +172,21 @@ def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem
 
     Its outputs are the problem's, called by their columns.
     """
-    count, outputs = cover.count, problem.outputs_count
-    prior = np.bincount(cover.cell, problem.prior, minlength=count)
-    total = np.zeros((count, outputs))
-    np.add.at(total, cover.cell, problem.weighted_loss)
+    cell, prior = cover.cell, problem.prior
+    weight = np.bincount(cell, prior)
     # Cells without weight are free to take any row; their loss is that of their records.
-    plain = np.zeros((count, outputs))
-    members = np.bincount(cover.cell, minlength=count)
-    np.add.at(plain, cover.cell, problem.loss / members[cover.cell, None])
-    weighted = prior > 0
-    loss = np.where(weighted[:, None], total / np.where(weighted, prior, 1.0)[:, None], plain)
+    empty = weight == 0
+    share = np.where(empty[cell], 1 / np.bincount(cell)[cell], prior)
+    share /= np.where(empty, 1.0, weight)[cell]
+    members = (share, (cell, np.arange(problem.size)))
+    mean = scipy.sparse.csr_array(members, shape=(cover.count, problem.size))
     with quiet_scale():
         return Problem(
             Domain.from_matrix(budgets, unit=problem.domain.unit),
-            Outputs.labels(range(outputs)),
-            loss,
+            Outputs.labels(range(problem.outputs_count)),
+            mean @ np.asarray(problem.loss),
             problem.epsilon,
-            prior=prior / prior.sum(),
+            prior=weight / weight.sum(),
             loss_unit=problem.loss_unit,
         )
 
@@ -223,24 +198,19 @@ def violations(problem: Problem, cover: Cells, table: Table) -> dict[str, float]
     the rounding of both. Pairs are unordered; each has two constraints for every output, of which
     one at most can be broken.
     """
-    parts = list(cover.members())
-    first = np.array([part[0] for part in parts])
-    with np.errstate(divide="ignore"):
-        logs = np.log(table.weights[first].astype(np.float64))
-    stretch = 1 + problem.domain.metric.relative_error + 1e-14
+    parts = cover.members()
+    rows = table.matrix[[part[0] for part in parts]]
+    stretch = problem.epsilon * (1 + problem.domain.metric.relative_error + 1e-14)
     pairs = constraints = 0
-    for a in range(cover.count):
-        for b in range(a + 1, cover.count):
-            with np.errstate(invalid="ignore"):
-                ratio = np.abs(logs[a] - logs[b])
-            # A column that is zero for both tells nothing.
-            ratio = np.sort(np.where(np.isnan(ratio), 0.0, ratio)) - LOG_ERROR
-            for x in range(0, len(parts[a]), ROWS):
-                limit = problem.epsilon * stretch
-                limits = limit * problem.domain.distances(parts[a][x : x + ROWS], parts[b]).ravel()
-                broken = len(ratio) - np.searchsorted(ratio, limits, side="right")
-                constraints += int(broken.sum())
-                pairs += int(np.count_nonzero(broken))
+    for a, b in itertools.combinations(range(cover.count), 2):
+        # A column that is zero for both tells nothing.
+        used = np.maximum(rows[a], rows[b]) > 0
+        with np.errstate(divide="ignore"):
+            ratio = np.abs(np.log(rows[a, used]) - np.log(rows[b, used])) - LOG_ERROR
+        limits = stretch * problem.domain.distances(parts[a], parts[b]).ravel()
+        broken = used.sum() - np.searchsorted(np.sort(ratio), limits, side="right")
+        constraints += int(broken.sum())
+        pairs += int(np.count_nonzero(broken))
     total = problem.size * (problem.size - 1)
     return {
         "violated_pairs": pairs / (total / 2),
@@ -248,6 +218,6 @@ def violations(problem: Problem, cover: Cells, table: Table) -> dict[str, float]
     }
 
 
-def _least(budgets: FloatArray) -> float:
-    off_diagonal = budgets[np.triu_indices(len(budgets), 1)]
-    return float(off_diagonal.min()) if len(off_diagonal) else 0.0
+def _least(between: FloatArray) -> float:
+    """The least distance of two cells."""
+    return float(between[np.triu_indices(len(between), 1)].min())

@@ -9,7 +9,8 @@ expected loss over points is
 
 exactly, and linear in the table: it is the loss of a table over the prior p_v = sum_u Q_vu and the
 loss (Q c)_vy / p_v. Over a triangle of area 1, products of three of its hats integrate to 1/10
-where they are one hat, 1/30 where two are, 1/60 where none are; |hat| is 2.
+where they are one hat, 1/30 where two are, 1/60 where none are; |hat| is 2. Hence a triangle adds
+(1 + [u = v]) (w_u + w_v + the sum of its w) / 120 to Q_vu.
 
 **What cannot be beaten.** Let z be any mechanism with these outputs that is epsilon-mDP for all
 points of the area, and let zbar_v be its average over points spread by hat_v / |hat_v|. Hats are
@@ -34,7 +35,6 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError, PrivacyError
@@ -50,10 +50,7 @@ from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import LADDER, MAX_SHARE, floor_row
-
-ONE, TWO, THREE = 1 / 10, 1 / 30, 1 / 60
-HAT = 2.0
+from panda_mdp.table.release import attempts
 
 
 def mesh_of(problem: Problem) -> Mesh:
@@ -89,20 +86,12 @@ def spread(problem: Problem) -> Problem:
 def mixing(mesh: Mesh, problem: Problem) -> scipy.sparse.csr_array:
     """Q of the module's head, (K, K)."""
     size, corners = problem.size, mesh.triangles
-    people = problem.prior[corners] / HAT
-    rows, columns, values = [], [], []
-    for v in range(3):
-        for u in range(3):
-            if u == v:
-                share = ONE * people[:, v] + TWO * (people.sum(axis=1) - people[:, v])
-            else:
-                third = 3 - u - v
-                share = TWO * (people[:, u] + people[:, v]) + THREE * people[:, third]
-            rows.append(corners[:, v])
-            columns.append(corners[:, u])
-            values.append(share)
-    parts = (np.concatenate(rows), np.concatenate(columns))
-    return scipy.sparse.csr_array((np.concatenate(values), parts), shape=(size, size))
+    people = problem.prior[corners]
+    pairs = people[:, :, None] + people[:, None, :] + people.sum(axis=1)[:, None, None]
+    values = (1 + np.eye(3)) * pairs / 120
+    rows, columns = np.repeat(corners, 3, axis=1), np.tile(corners, 3)
+    places = (rows.ravel(), columns.ravel())
+    return scipy.sparse.csr_array((values.ravel(), places), shape=(size, size))
 
 
 OWN, OTHER = 1 / 2, 1 / 12
@@ -154,8 +143,8 @@ def lower_bound(
 
 MOST_NATS = 1.0
 """Of epsilon times the spacing: beyond it a mesh hides more than it shows."""
-CHECKS = (800, 1_600, 3_200, 6_400)
-"""Iterations after which the table is repaired and looked at."""
+FIRST_CHECK, LAST_CHECK = 800, 6_400
+"""Iterations after which the table is first repaired and looked at, and last."""
 SHARE_OF_BOUND = 0.4
 """Of a time limit: what the lower bound may take."""
 
@@ -190,7 +179,7 @@ class Everywhere(Solver):
     """The first-order method over triangles, each held within a cone (mesh_repair.py)."""
 
     method = "optimal, everywhere"
-    tuning = Tuning(first_check=CHECKS[0], negligible=0.0)
+    tuning = Tuning(first_check=FIRST_CHECK, growth=2.0, negligible=0.0)
 
     def __init__(self, problem: Problem, backend: Machine = "auto") -> None:
         self.given, self.machine = problem, backend
@@ -217,16 +206,14 @@ class Everywhere(Solver):
             standing.raise_bound(
                 lower_bound(self.given, self.mesh, share, self.machine, standing.progress)
             )
-        self._repair = MeshRepair(problem, self.mesh, Closure(problem.domain))
+        self._repair = MeshRepair(problem, self.mesh)
         start = warm_start(problem, constraint_graph(problem.domain, problem.epsilon))
         cost, slope = problem.weighted_loss, self._repair.slope
         self._iterates = ConeSolver(cost, self.mesh.triangles, slope, start)
         self._before = np.inf
 
     def advance(self, target: int, standing: Standing) -> None:
-        """To the next of its own checks."""
-        after = next(check for check in CHECKS if check > self.iterations)
-        while self._iterates.iterations < after and not standing.late():
+        while self._iterates.iterations < target and not standing.late():
             self._iterates.advance(self.tuning.step)
         self.iterations = self._iterates.iterations
 
@@ -236,19 +223,19 @@ class Everywhere(Solver):
     def certified(self, candidate: FloatArray, standing: Standing) -> Mechanism:
         """Quantised above the lowest floor for which the audit of every point holds."""
         with standing.stage("quantise and audit"):
-            lowest = floor_row(self.problem, candidate)
-            for k in range(-1, LADDER):
-                floor = lowest * (10.0**k if k >= 0 else 0.0)
-                share = float(floor.sum())
-                if share > MAX_SHARE:
-                    break
-                weights = quantise(candidate * (1 - share) + floor)
+            for table, facts in attempts(self.problem, candidate):
                 try:
-                    mechanism = EverywhereMechanism(self.problem, weights, self.method)
+                    mechanism = EverywhereMechanism(self.problem, quantise(table), self.method)
                 except PrivacyError as error:
                     refused = error
                 else:
-                    return mechanism.with_details(uniform_share=share, **self._facts(mechanism))
+                    audit = mechanism.everywhere
+                    return mechanism.with_details(
+                        **facts,
+                        spacing_km=self.mesh.spacing,
+                        everywhere=audit.epsilon,
+                        resolution_km=audit.resolution_km,
+                    )
         msg = f"no floor makes the table private at every point; last: {refused}"
         raise PrivacyError(msg)
 
@@ -257,17 +244,10 @@ class Everywhere(Solver):
         gap, value = standing.budget.gap or 0.0, standing.value
         near = value <= (1 + gap / 2) * max(self._iterates.bound(), standing.bound)
         stalled = value > self._before * (1 - gap / 4)
-        if near or stalled or self.iterations >= CHECKS[-1]:
+        if near or stalled or self.iterations >= LAST_CHECK:
             self.ended = Stopped.PRECISION_REACHED
         self._before = value
 
     def fallbacks(self, standing: Standing) -> Any:
         if standing.best is None:
             yield self.certified(one_row(self.problem), standing)
-
-    def _facts(self, mechanism: EverywhereMechanism) -> dict[str, float]:
-        return {
-            "spacing_km": self.mesh.spacing,
-            "everywhere": mechanism.everywhere.epsilon,
-            "resolution_km": mechanism.everywhere.resolution_km,
-        }

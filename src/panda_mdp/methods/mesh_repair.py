@@ -4,21 +4,18 @@ fits in every triangle.
 The solver's own iterations, without a cost and from that table on, bring it within the slope of
 every triangle: they move mass both ways, and end near where they began, after a few hundred. In
 turn with them vertices beyond the area, whose shortest ways may leave the mesh, are raised over
-pairs. What is then still open is closed by mixing in a table that is private along the sides of
-triangles at so small an epsilon that it keeps every bound with room: tables that keep them form a
-convex set.
+pairs. What is then still open is closed by mixing in a row that is common to all: tables that keep
+every bound form a convex set.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.numba.mesh import cone, raise_pairs, run
 from panda_mdp.compute.numba.pdhg import Point
 from panda_mdp.methods.optimal.cpu_solver import Float32Halpern
@@ -26,10 +23,8 @@ from panda_mdp.methods.optimal.halpern import ROW_PULL, incidence, root_scale
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.continuous import triangle_rates
 from panda_mdp.privacy.quantise import quantise
-from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
 from panda_mdp.space.mesh import Mesh
-from panda_mdp.table.release import floor_row
 
 
 class ConeSolver(Float32Halpern):
@@ -108,17 +103,16 @@ PAIR_SLACK = 5e-3
 """As `SLACK`, for pairs of vertices beyond the area, where nobody is: it costs next to nothing."""
 MARGIN = 1e-6
 """What is left of epsilon for quantising to integers."""
-ROOM = (0.92, 0.8, 0.6)
-"""Shares of the largest epsilon along sides at which the table that is mixed in is private."""
 SHARES = 14
+"""Halvings of the share of a common row that is mixed in where nothing else fits."""
 NEAR_SIDES = 12
 
 
 class MeshRepair:
     """Repairs tables of one problem."""
 
-    def __init__(self, problem: Problem, mesh: Mesh, closure: Closure) -> None:
-        self.problem, self.mesh, self.closure = problem, mesh, closure
+    def __init__(self, problem: Problem, mesh: Mesh) -> None:
+        self.problem, self.mesh = problem, mesh
         self.limits = problem.epsilon / mesh.stretch
         """Of the rate in the plane, by triangle."""
         self.pairs = self._outer_pairs()
@@ -128,17 +122,10 @@ class MeshRepair:
 
         Far ones are seldom open, and left to the mixing.
         """
-        mesh, domain = self.mesh, self.problem.domain
-        outer = np.flatnonzero(~mesh.covered)
-        if not len(outer):
-            return np.empty((0, 2), dtype=np.int64), np.empty(0)
-        tree = scipy.spatial.cKDTree(mesh.plane)
-        near: Any = tree.query_ball_point(mesh.plane[outer], NEAR_SIDES * mesh.spacing)
-        ends = np.array(
-            [(x, y) for x, some in zip(outer, near, strict=True) for y in some if x != y]
-        )
-        ends = np.unique(np.sort(ends, axis=1), axis=0)
-        distance = domain.metric.pairs(ends[:, 0], ends[:, 1])
+        mesh, tree = self.mesh, scipy.spatial.cKDTree(self.mesh.plane)
+        ends = tree.query_pairs(NEAR_SIDES * mesh.spacing, output_type="ndarray")
+        ends = ends[~mesh.covered[ends].all(axis=1)].astype(np.int64)
+        distance = self.problem.domain.metric.pairs(ends[:, 0], ends[:, 1])
         return ends, np.exp(-self.problem.epsilon * (1 - PAIR_SLACK) * distance)
 
     def excess(self, matrix: FloatArray) -> FloatArray:
@@ -184,26 +171,13 @@ class MeshRepair:
         return rows
 
     def _mixed(self, rows: FloatArray) -> FloatArray:
-        nats = float(self.limits.min()) * self.mesh.spacing
-        # Values 1, e^t and e^t are the worst that sides allow: a gradient of 2 (e^t - 1) / sqrt(3).
-        along = math.log1p(math.sqrt(0.75) * nats) / self.mesh.spacing
-        for share in ROOM:
-            floor = floor_row(self.problem, rows)
-            safe = repair(self.closure, rows, along * share, floor=floor).matrix
-            if self.fits(safe):
-                return self._least_mix(rows, safe)
-        mean = np.broadcast_to(self.problem.prior @ rows, rows.shape)
-        return self._least_mix(rows, mean)
-
-    def _least_mix(self, rows: FloatArray, safe: FloatArray) -> FloatArray:
-        low, high = 0.0, 1.0
+        """The table and as little as will do of the row that is the mean of all."""
+        mean, low, high = self.problem.prior @ rows, 0.0, 1.0
         for _ in range(SHARES):
             middle = (low + high) / 2
-            if self.fits((1 - middle) * rows + middle * safe):
-                high = middle
-            else:
-                low = middle
-        return np.asarray((1 - high) * rows + high * safe)
+            fits = self.fits((1 - middle) * rows + middle * mean)
+            low, high = (low, middle) if fits else (middle, high)
+        return np.asarray((1 - high) * rows + high * mean)
 
 
 def scaled(rows: FloatArray) -> FloatArray:

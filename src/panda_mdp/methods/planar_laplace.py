@@ -25,63 +25,36 @@ COLLINEAR = 1e-9
 
 
 @dataclass(frozen=True)
-class View:
-    """Edges as seen from points: arrays of shape (points, edges)."""
-
-    height: FloatArray
-    """Distance to the edge's line."""
-    start: FloatArray
-    """Angle of the edge's first end, from the perpendicular onto its line."""
-    sweep: FloatArray
-    """Signed angle from the first end to the second, positive where `left` is on this side."""
-
-
-@dataclass(frozen=True)
 class Cells:
-    """Edge e runs from `first[e]` to `second[e]` with site `left[e]` on its left."""
+    """Edge e runs from place `begin[e]` to `end[e]` with site `left[e]` on its left."""
 
     sites: FloatArray
     left: IntArray
     right: IntArray
-    heading: FloatArray
-    """Angle of the direction from the first end to the second."""
-    vertices: FloatArray
-    first: IntArray
-    """Vertex at the edge's start, -1 where it comes from infinity."""
-    second: IntArray
-    """Vertex at the edge's end, -1 where it goes to infinity."""
+    begin: FloatArray
+    end: FloatArray
 
-    @property
-    def edges(self) -> int:
-        return len(self.left)
-
-    @property
-    def most_edges(self) -> int:
-        """The largest number of edges of a cell."""
-        return int(np.bincount(np.concatenate([self.left, self.right])).max())
-
-    def view(self, points: FloatArray) -> View:
-        """The edges as seen from each point.
+    def view(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The edges as seen from each point, arrays of shape (points, edges): the distance to the
+        edge's line, the angle of the edge's first end from the perpendicular onto its line, and the
+        signed angle from there to the second end, positive where `left` is on this side.
 
         Edges that share a vertex use the same angle for it, so the angles around a point add up
         even where the point lies on an edge or a vertex and a single angle is arbitrary.
         """
-        middle = (self.sites[self.left] + self.sites[self.right]) / 2
+        left, right = self.sites[self.left], self.sites[self.right]
         # The left normal of the edge points from the right site to the left one.
-        normal = np.stack([-np.sin(self.heading), np.cos(self.heading)], axis=1)
-        offset = points @ normal.T - np.einsum("ep,ep->e", middle, normal)
-        angle = np.arctan2(
-            self.vertices[:, 1] - points[:, 1, None], self.vertices[:, 0] - points[:, 0, None]
+        normal = normalise_rows(left - right)
+        offset = points @ normal.T - np.einsum("ep,ep->e", (left + right) / 2, normal)
+        first, second = (
+            np.arctan2(*(places - points[:, None])[..., ::-1].transpose(2, 0, 1))
+            for places in (self.begin, self.end)
         )
-        begin = np.where(self.first < 0, self.heading + np.pi, angle[:, self.first])
-        end = np.where(self.second < 0, self.heading, angle[:, self.second])
-        sweep = _wrapped(end - begin)
-        # A line without ends takes half a turn, on whichever side the point is.
-        line = (self.first < 0) & (self.second < 0)
-        sweep = np.where(line, np.copysign(np.pi, offset), sweep)
+        sweep = _wrapped(second - first)
         # Seen from the left, an edge runs anticlockwise and lies towards its right normal.
-        foot = self.heading - np.copysign(np.pi / 2, sweep)
-        return View(np.abs(offset), _wrapped(begin - foot), sweep)
+        heading = np.arctan2(-normal[:, 0], normal[:, 1])
+        foot = heading - np.copysign(np.pi / 2, sweep)
+        return np.abs(offset), _wrapped(first - foot), sweep
 
     def total(self, values: FloatArray) -> FloatArray:
         """Sums over the edges of each cell, shape (points, sites): plus for the site on the left,
@@ -90,48 +63,53 @@ class Cells:
 
     @cached_property
     def _incidence(self) -> scipy.sparse.csr_array:
-        sites = np.concatenate([self.left, self.right])
-        edges = np.tile(np.arange(self.edges), 2)
-        signs = np.repeat([1.0, -1.0], self.edges)
-        return scipy.sparse.csr_array((signs, (sites, edges)), shape=(len(self.sites), self.edges))
+        edges = len(self.left)
+        places = (np.concatenate([self.left, self.right]), np.tile(np.arange(edges), 2))
+        signs = np.repeat([1.0, -1.0], edges)
+        return scipy.sparse.csr_array((signs, places), shape=(len(self.sites), edges))
 
     def turns(self, points: FloatArray) -> FloatArray:
         """How often each cell's boundary turns around each point, shape (points, sites)."""
-        return self.total(self.view(points).sweep) / (2 * np.pi)
+        return self.total(self.view(points)[2]) / (2 * np.pi)
 
 
-def voronoi(sites: FloatArray) -> Cells:
-    """The Voronoi cells of at least two distinct sites, shape (m, 2)."""
+def voronoi(sites: FloatArray, reach: float) -> Cells:
+    """The Voronoi cells of at least two distinct sites, shape (m, 2).
+
+    Edges that go to infinity end `reach` away. Where all sites lie on a line the cells are strips
+    between parallel lines.
+    """
     spread = sites - sites.mean(axis=0)
     _, sizes, axes = np.linalg.svd(spread, full_matrices=False)
     if len(sites) == 2 or sizes[1] <= COLLINEAR * sizes[0]:
-        return _strips(sites, axes[0])
-    diagram = scipy.spatial.Voronoi(sites)
-    left, right = np.array(diagram.ridge_points, dtype=np.int64).T
-    ends = np.array(diagram.ridge_vertices, dtype=np.int64)
-    across = sites[left] - sites[right]
-    heading = np.arctan2(-across[:, 0], across[:, 1])
-    ahead = np.stack([np.cos(heading), np.sin(heading)], axis=1)
-    places = np.asarray(diagram.vertices)
+        order = np.argsort(sites @ axes[0], kind="stable")
+        left, right = order[1:], order[:-1]
+        ends = np.full((len(left), 2), -1)
+        places = np.zeros((1, 2))
+    else:
+        diagram = scipy.spatial.Voronoi(sites)
+        left, right = np.array(diagram.ridge_points, dtype=np.int64).T
+        ends = np.sort(np.array(diagram.ridge_vertices, dtype=np.int64), axis=1)
+        places = np.asarray(diagram.vertices)
+    across, middle = sites[left] - sites[right], (sites[left] + sites[right]) / 2
+    ahead = normalise_rows(np.stack([across[:, 1], -across[:, 0]], axis=1))
     # An end at infinity lies away from the middle of all sites, which is inside their hull.
-    outward = (sites[left] + sites[right]) / 2 - sites.mean(axis=0)
-    along = np.where(
-        (ends < 0).any(axis=1, keepdims=True), outward, places[ends[:, 1]] - places[ends[:, 0]]
-    )
-    forward = np.einsum("ep,ep->e", along, ahead) >= 0
-    # Qhull puts -1 first, so forward means that it belongs last.
-    swap = np.where((ends < 0).any(axis=1), forward == (ends[:, 0] < 0), ~forward)
-    ends[swap] = ends[swap][:, ::-1]
-    return Cells(sites, left, right, heading, places, ends[:, 0], ends[:, 1])
+    outward = np.where(_along(middle - sites.mean(axis=0), ahead) >= 0, ahead, -ahead)
+    known = np.where(ends[:, 1:] < 0, middle - reach * outward, places[ends[:, 1]])
+    farther = reach + np.linalg.norm(known - middle, axis=1, keepdims=True)
+    other = np.where(ends[:, :1] < 0, known + farther * outward, places[ends[:, 0]])
+    forward = _along(other - known, ahead) >= 0
+    begin, end = np.where(forward, known, other), np.where(forward, other, known)
+    return Cells(sites, left, right, begin, end)
 
 
-def _strips(sites: FloatArray, axis: FloatArray) -> Cells:
-    """Cells of sites on a line: strips between parallel lines."""
-    order = np.argsort(sites @ axis, kind="stable")
-    none = np.full(len(sites) - 1, -1)
-    # The later site is on the left of a line that runs clockwise from the axis.
-    heading = np.full(len(none), np.arctan2(-axis[0], axis[1]))
-    return Cells(sites, order[1:], order[:-1], heading, np.zeros((1, 2)), none, none)
+def _along(vectors: FloatArray, ahead: FloatArray) -> FloatArray:
+    return np.asarray((vectors * ahead).sum(axis=1, keepdims=True))
+
+
+def normalise_rows(vectors: FloatArray) -> FloatArray:
+    """Vectors of length 1."""
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 def _wrapped(angle: FloatArray) -> FloatArray:
@@ -235,24 +213,35 @@ def laplace_matrix(
     count = len(outputs)
     if count == 1:
         return np.ones((len(points), 1)), 0.0
-    cells = voronoi(outputs)
-    inside = cells.turns(outputs)[np.arange(count), np.arange(count)]
+    size = float(max(np.abs(points).max(), np.abs(outputs).max()))
+    cells = voronoi(outputs, 1e3 * size + 2 * HORIZON / scale)
+    inside = np.diag(cells.turns(outputs))
     matrix = np.empty((len(points), count))
     panels = 0
-    step = max(1, _BLOCK // cells.edges)
+    step = max(1, _BLOCK // len(cells.left))
     for start in range(0, len(points), step):
         rows = slice(start, start + step)
         seen = cells.view(points[rows])
-        integrals, used = sector_integrals(seen, scale, quadrature)
+        integrals, used = sector_integrals(*seen, scale, quadrature)
         panels = max(panels, used)
         # A cell's turn is 1 inside and 0 outside, less the part that is open to infinity.
-        within = 1 + np.rint(cells.total(seen.sweep) / (2 * np.pi) - inside)
+        within = 1 + np.rint(cells.total(seen[2]) / (2 * np.pi) - inside)
         matrix[rows] = within - cells.total(integrals) / (2 * np.pi)
-    return matrix, _error(cells, points, scale, panels)
+    # Quadrature, truncation, rounding: the integral moves by at most 1 per unit of an angle and by
+    # 2 scale per unit of the height; angles carry a few units of rounding, heights a few units
+    # relative to the coordinates' size.
+    size = float(np.abs(points).max())
+    per_edge = panels * PANEL_ERROR + 1e-20 + ROUNDING * (64 + 32 * scale * size)
+    most_edges = int(np.bincount(np.concatenate([cells.left, cells.right])).max())
+    return matrix, most_edges * per_edge
 
 
 def sector_integrals(
-    view: View, scale: float, quadrature: tuple[int, float] = GAUSS_LEGENDRE
+    height: FloatArray,
+    start: FloatArray,
+    sweep: FloatArray,
+    scale: float,
+    quadrature: tuple[int, float] = GAUSS_LEGENDRE,
 ) -> tuple[FloatArray, int]:
     """Integrals of G(h / cos t) over t from `start` to `start + sweep`, and the most panels used.
 
@@ -264,44 +253,29 @@ def sector_integrals(
     below 5e-17 for n = 20 (Trefethen, Approximation Theory and Approximation Practice, thm 19.3).
     """
     count, widest = quadrature
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    height, start, sweep = view.height, view.start, view.sweep
     bend = scale * np.maximum(height, 1e-290 / scale)
-    low = np.minimum(start, start + sweep)
-    high = np.maximum(start, start + sweep)
     end = np.arccosh(np.maximum(HORIZON / bend, 1.0))
-    first = np.clip(_to_w(low), -end, end)
-    width = np.clip(_to_w(high), -end, end) - first
-    panels = np.ceil(width / widest).astype(np.int64)
-    counts = panels.ravel()
-    flat = np.repeat(np.arange(panels.size), counts)
-    order = np.arange(len(flat)) - np.repeat(np.cumsum(counts) - counts, counts)
-    half = (width.ravel() / np.maximum(2 * counts, 1))[flat]
-    middle = first.ravel()[flat] + (2 * order + 1) * half
-    total = np.zeros(len(flat))
-    near = bend.ravel()[flat]
-    for node, weight in zip(nodes, weights, strict=True):
+    low, high = (
+        np.clip(_to_w(angle), -end, end).ravel()
+        for angle in (start + np.minimum(sweep, 0.0), start + np.maximum(sweep, 0.0))
+    )
+    panels = np.ceil((high - low) / widest).astype(np.int64)
+    edge = np.repeat(np.arange(panels.size), panels)
+    order = np.arange(len(edge)) - np.repeat(np.cumsum(panels) - panels, panels)
+    half = ((high - low) / np.maximum(2 * panels, 1))[edge]
+    middle = low[edge] + (2 * order + 1) * half
+    total = np.zeros(len(edge))
+    near = bend.ravel()[edge]
+    for node, weight in zip(*np.polynomial.legendre.leggauss(count), strict=True):
         cosh = np.cosh(middle + half * node)
-        distance = near * cosh
-        total += weight * ((1 + distance) * np.exp(-distance) / cosh)
-    out = np.bincount(flat, weights=total * half, minlength=panels.size)
+        total += weight * ((1 + near * cosh) * np.exp(-near * cosh) / cosh)
+    out = np.bincount(edge, weights=total * half, minlength=panels.size)
     return np.copysign(out.reshape(sweep.shape), sweep), int(panels.max(initial=0))
 
 
 def _to_w(angle: FloatArray) -> FloatArray:
     limit = np.pi / 2
     return np.asarray(np.arcsinh(np.tan(np.clip(angle, -limit, limit))))
-
-
-def _error(cells: Cells, points: FloatArray, scale: float, panels: int) -> float:
-    """A bound on the absolute error of an entry: quadrature, truncation, rounding.
-
-    The integral moves by at most 1 per unit of an angle and by 2 scale per unit of the height;
-    angles carry a few units of rounding, heights a few units relative to the coordinates' size.
-    """
-    size = float(np.abs(points).max())
-    per_edge = panels * PANEL_ERROR + 1e-20 + ROUNDING * (64 + 32 * scale * size)
-    return cells.most_edges * per_edge
 
 
 def _share(problem: Problem, error: float) -> float:

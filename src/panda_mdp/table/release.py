@@ -85,7 +85,7 @@ def release(
     start = time.perf_counter()
     with np.errstate(invalid="ignore", divide="ignore"):
         rows = matrix / matrix.sum(axis=1, keepdims=True)
-    for table, facts in _attempts(problem, rows, floor):
+    for table, facts in attempts(problem, rows, floor):
         try:
             weights = quantise(table)
         except PrivacyError as error:
@@ -107,8 +107,8 @@ def release(
     raise PrivacyError(msg)
 
 
-def _attempts(
-    problem: Problem, rows: FloatArray, floor: float
+def attempts(
+    problem: Problem, rows: FloatArray, floor: float = FLOOR_SHARE
 ) -> Iterator[tuple[FloatArray, dict[str, float | bool]]]:
     """What may be handed out for these rows, from the nearest to them on."""
     # An output that no record uses may stay impossible; one that some use may not.
