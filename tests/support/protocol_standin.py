@@ -41,11 +41,9 @@ from panda_mdp.protocol.messages.log import Log, LogHead, leaf_hash, root_of
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
-    head_bytes,
-    round_entry,
-    rows_bytes,
+    rows_digest,
+    signed_bytes,
     statement_bytes,
-    table_bytes,
 )
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 
@@ -108,10 +106,10 @@ class Standin:
 
     def log(self) -> Log:
         if self.anchors is not None and self.anchors.round is not None:
-            self.publish(round_entry("anchors", self.anchors.round))
+            self.publish(signed_bytes("round", "anchors", self.anchors.round))
         leaves = [leaf_hash(entry) for entry in self.entries]
         size, root, at = len(leaves), root_of(leaves).hex(), 1_800_000_000_000
-        signature = self.key.sign(head_bytes(size, root, at))
+        signature = self.key.sign(signed_bytes("log", size, root, at))
         head = LogHead(size=size, root=root, at=at, signature=signature)
         return Log(head=head, leaves=[leaf.hex() for leaf in leaves])
 
@@ -124,8 +122,8 @@ class Standin:
         data = self.path.read_bytes()
         sha256 = hashlib.sha256(data).hexdigest()
         domain = self.table.problem.domain
-        signed = table_bytes(
-            "city", self.version, sha256, len(data), domain.fingerprint, self.table.epsilon
+        signed = signed_bytes(
+            "table", "city", self.version, sha256, len(data), domain.fingerprint, self.table.epsilon
         )
         self.publish(signed)
         return TableInfo(
@@ -317,7 +315,9 @@ def ball_rows(
     parts = change(BallParts(server.version, records, outputs, table.weights[records]))
     order, blocks = pack_rows(domain, parts.records, parts.weights, floors)
     members, weights = parts.records.tolist(), parts.weights.tolist()
-    signed = rows_bytes(name, parts.version, "records", members, parts.outputs, weights)
+    signed = signed_bytes(
+        "rows", name, parts.version, rows_digest("records", members, parts.outputs, weights)
+    )
     return BallRows(
         version=parts.version,
         centre=centre,
@@ -350,7 +350,9 @@ def get_rows(server: Standin, request: httpx.Request, name: str, number: str) ->
     share = (1 << 62) // len(outputs)
     row = [str(share)] * (len(outputs) - 1) + [str((1 << 62) - share * (len(outputs) - 1))]
     weights = [row] * len(anchors)
-    signed = rows_bytes(name, int(number), "anchors", anchors, outputs, weights)
+    signed = signed_bytes(
+        "rows", name, int(number), rows_digest("anchors", anchors, outputs, weights)
+    )
     return give(
         RoundRows(
             round=int(number),

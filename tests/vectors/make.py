@@ -42,9 +42,9 @@ from panda_mdp.protocol.messages.deployments import Statement
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
     canonical_json,
-    rows_bytes,
+    rows_digest,
+    signed_bytes,
     statement_bytes,
-    table_bytes,
 )
 
 HERE = Path(__file__).parent
@@ -265,12 +265,12 @@ def signing(sha256: str, size: int, domain: pm.Domain, weights: np.ndarray) -> d
         "domain": domain.fingerprint,
         "epsilon": 4.0,
     }
-    signed = table_bytes(*table.values())
+    signed = signed_bytes("table", *table.values())
     members, outputs = [3, 8], list(range(5, 280, 24))
     rows = [[str(w) for w in weights[k].tolist()] for k in members]
     content = {"anchors": members, "outputs": outputs, "weights": rows}
-    over_rows = rows_bytes("panda", 7, "anchors", members, outputs, rows)
-    over_ball = rows_bytes("ball", 1, "records", members, outputs, rows)
+    over_rows = signed_bytes("rows", "panda", 7, rows_digest("anchors", members, outputs, rows))
+    over_ball = signed_bytes("rows", "ball", 1, rows_digest("records", members, outputs, rows))
     return {
         "key": {"id": key.id, "algorithm": "Ed25519", "public": key.public.base64},
         "table": {

@@ -18,9 +18,9 @@ from panda_mdp.protocol.messages.deployments import Statement
 from panda_mdp.protocol.messages.signing import (
     VerifyKey,
     canonical_json,
-    rows_bytes,
+    rows_digest,
+    signed_bytes,
     statement_bytes,
-    table_bytes,
 )
 from panda_mdp.space.metrics import haversine_km
 from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
@@ -118,7 +118,7 @@ def test_signatures():
     key = VerifyKey.from_base64(stated["key"]["public"])
     assert key.id == stated["key"]["id"]
     fields = stated["table"]["fields"]
-    signed = table_bytes(*fields.values())
+    signed = signed_bytes("table", *fields.values())
     assert signed.decode() == stated["table"]["bytes"]
     key.verify(signed, stated["table"]["signature"])
     for forged in stated["table"]["refused"]:
@@ -127,13 +127,11 @@ def test_signatures():
     for part in ("rows", "ball"):
         one = stated[part]
         content = one["content"]
-        signed = rows_bytes(
+        signed = signed_bytes(
+            "rows",
             one["deployment"],
             one["version"],
-            one["kind"],
-            content[one["kind"]],
-            content["outputs"],
-            content["weights"],
+            rows_digest(one["kind"], content[one["kind"]], content["outputs"], content["weights"]),
         )
         assert signed.decode() == one["bytes"]
         key.verify(signed, one["signature"])

@@ -427,19 +427,11 @@ def _price(cost: Guarantee) -> str:
 
 
 def _described(plan: Plan) -> list[tuple[str, object]]:
-    domain, snapping = plan.domain, plan.snapping
-    rows: list[tuple[str, object]] = [
+    domain, proved = plan.domain, plan.guarantee is not None
+    return [
         ("version", plan.version),
         ("records", f"{domain.size:,} ({domain.metric.kind}, {domain.unit})"),
-        ("a report costs", "NO GUARANTEE" if plan.guarantee is None else _price(plan.cost)),
+        ("a report costs", _price(plan.cost) if proved else "NO GUARANTEE"),
         *plan.facts(),
+        *([("snapping", plan.snapping)] if domain.geographic and proved else ()),
     ]
-    if domain.geographic and plan.guarantee is not None:
-        rows.append(
-            (
-                "snapping",
-                f"up to {snapping.limit_km:g} km: two places are epsilon (d + "
-                f"{2 * snapping.limit_km:g} km)-indistinguishable, {snapping.nats:g} nats more",
-            )
-        )
-    return rows

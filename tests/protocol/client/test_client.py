@@ -482,10 +482,10 @@ def test_a_table_of_other_records_than_signed_is_refused(server, client, table):
     def other_domain() -> Any:
         true = table.problem.domain.fingerprint
         info = original()
-        from panda_mdp.protocol.messages.signing import table_bytes
+        from panda_mdp.protocol.messages.signing import signed_bytes
 
         fake = true[::-1]
-        signed = table_bytes("city", 1, info.sha256, info.size_bytes, fake, info.epsilon)
+        signed = signed_bytes("table", "city", 1, info.sha256, info.size_bytes, fake, info.epsilon)
         server.publish(signed)
         return info.model_copy(update={"domain": fake, "signature": server.key.sign(signed)})
 
@@ -607,8 +607,7 @@ def test_places_are_snapped_within_the_users_own_limit(server, tmp_path, clock, 
     with connect(server, tmp_path / "a", clock, allowance=allowance(snap_km=0.5)) as client:
         plan = client.plan("table")
         assert plan.snap_km == 0.5
-        assert plan.snapping.nats == 4.0
-        assert "epsilon (d + 1 km)" in repr(plan.snapping)
+        assert "epsilon (d + 1 km)" in plan.snapping and "4 nats more" in plan.snapping
         plan.place(*near)
         with pytest.raises(SnapError):
             plan.place(lat + 0.6 / 111.2, lon)
@@ -868,7 +867,7 @@ def test_a_round_that_is_not_solved_is_waited_for(rounds, member):
 
 def test_a_round_that_is_not_the_logs_latest_marks_nobody(rounds, member):
     """Its number is in the address of the upload, so it must be the same for everybody."""
-    from panda_mdp.protocol.messages.signing import round_entry
+    from panda_mdp.protocol.messages.signing import signed_bytes
 
     plan = member.plan("anchors")
     honest, shown, before = rounds.log, rounds.anchors, rounds.log()
@@ -881,7 +880,7 @@ def test_a_round_that_is_not_the_logs_latest_marks_nobody(rounds, member):
     assert not bodies(rounds, "/anchors")
     # A past one is no better.
     rounds.anchors = shown
-    rounds.publish(round_entry("anchors", 2))
+    rounds.publish(signed_bytes("round", "anchors", 2))
     rounds.log = honest
     with pytest.raises(SignatureError, match=r"round 1 .* is over"):
         member.plan("anchors")

@@ -63,7 +63,7 @@ def test_a_place_is_drawn_at_and_every_report_pays(site):
     with site.user() as user:
         plan = user.plan("area")
         assert isinstance(plan, EverywherePlan)
-        assert plan.snapping.limit_km == site.table.everywhere.resolution_km < 1e-6
+        assert plan.snap_km == site.table.everywhere.resolution_km < 1e-6
         here = plan.place(*HERE)
         with pytest.raises(SnapError, match="not in the area"):
             plan.place(41.95, 12.6)

@@ -16,7 +16,7 @@ from panda_mdp.cli import app
 from panda_mdp.errors import BudgetError
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.client.plans import PandaPlan
+from panda_mdp.protocol.client.plans import TablePlan
 
 OUTPUTS = [0, 5, 9, 21]
 
@@ -77,7 +77,7 @@ def site(tmp_path_factory):
 def test_both_phases_run_at_the_client_and_one_report_arrives(site, kind):
     with site.user(kind) as user:
         plan = user.plan(kind)
-        assert isinstance(plan, PandaPlan)
+        assert isinstance(plan, TablePlan)
         assert plan.cost == pm.Guarantee(3.0, 0.01, "km") == site.tables[kind].guarantee
         answer = user.report(plan, plan.record(11))
         assert answer.output in OUTPUTS

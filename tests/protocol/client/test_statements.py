@@ -190,12 +190,12 @@ def test_what_is_not_expected_is_refused(server, tmp_path, expected, reason):
 
 def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path):
     """The description and its signatures agree with each other, and not with the file."""
-    from panda_mdp.protocol.messages.signing import table_bytes
+    from panda_mdp.protocol.messages.signing import signed_bytes
 
     info = server.info()
 
     def other() -> Any:
-        signed = table_bytes("city", 1, info.sha256, info.size_bytes, info.domain, 1.0)
+        signed = signed_bytes("table", "city", 1, info.sha256, info.size_bytes, info.domain, 1.0)
         server.publish(signed)
         return info.model_copy(update={"epsilon": 1.0, "signature": server.key.sign(signed)})
 

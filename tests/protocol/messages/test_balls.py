@@ -13,7 +13,7 @@ import panda_mdp as pm
 from panda_mdp.errors import ProtocolError
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.messages.deployments import BallRows
-from panda_mdp.protocol.messages.signing import rows_bytes, rows_bytes_of
+from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 from panda_mdp.protocol.server.solving import BallTable
 
@@ -42,8 +42,10 @@ def test_the_rows_are_those_of_the_table_and_signed_as_integers(place: int) -> N
     records, weights = ball.unpack()
     assert records == sorted(ball.records) and ball.outputs == table.problem.outputs.tolist()
     np.testing.assert_array_equal(weights, np.asarray(table.weights)[records])
-    signed = rows_bytes("main", 1, "records", records, ball.outputs, weights.tolist())
-    assert signed == rows_bytes_of("main", 1, digest)
+    signed = signed_bytes(
+        "rows", "main", 1, rows_digest("records", records, ball.outputs, weights.tolist())
+    )
+    assert signed == signed_bytes("rows", "main", 1, digest)
 
 
 def test_it_is_smaller_than_the_table_and_than_digits() -> None:

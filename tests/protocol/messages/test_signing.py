@@ -9,27 +9,33 @@ import stat
 import pytest
 
 from panda_mdp.errors import FileFormatError, SignatureError
+from panda_mdp.protocol.messages.catalogue import TableInfo
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
     VerifyKey,
     canonical_json,
-    rows_bytes,
-    table_bytes,
+    rows_digest,
+    signed_bytes,
 )
 
 
 def test_signed_bytes_of_a_table_are_those_of_the_contract():
-    data = table_bytes("rome", 3, "a" * 64, 2_700_000, "b" * 64, 0.1)
+    facts = {"name": "rome", "version": 3, "sha256": "a" * 64, "size_bytes": 2_700_000}
+    data = TableInfo.model_construct(**facts, domain="b" * 64, epsilon=0.1).signed
     lines = ["panda-mdp table 1", "rome", "3", "a" * 64, "2700000", "b" * 64, "0.1"]
     assert data == ("\n".join(lines) + "\n").encode()
 
 
 def test_signed_bytes_of_rows_are_those_of_the_contract():
-    data = rows_bytes("city", 2, "anchors", [1, 5], [0, 9], [["1", "2"], ["3", "4"]])
+    data = signed_bytes(
+        "rows", "city", 2, rows_digest("anchors", [1, 5], [0, 9], [["1", "2"], ["3", "4"]])
+    )
     content = b'{"anchors":[1,5],"outputs":[0,9],"weights":[["1","2"],["3","4"]]}'
     digest = hashlib.sha256(content).hexdigest()
     assert data == f"panda-mdp rows 1\ncity\n2\n{digest}\n".encode()
-    ball = rows_bytes("city", 2, "records", [1, 5], [0, 9], [["1", "2"], ["3", "4"]])
+    ball = signed_bytes(
+        "rows", "city", 2, rows_digest("records", [1, 5], [0, 9], [["1", "2"], ["3", "4"]])
+    )
     assert ball != data
 
 
@@ -42,7 +48,7 @@ def test_canonical_json_refuses_what_is_no_json():
 @pytest.mark.parametrize("name", ["rome\n2", "ro\tme", "rømé"])
 def test_a_field_cannot_hold_a_line_break(name):
     with pytest.raises(SignatureError):
-        table_bytes(name, 1, "a" * 64, 1, "b" * 64, 1.0)
+        signed_bytes("table", name, 1, "a" * 64, 1, "b" * 64, 1.0)
 
 
 def test_another_key_another_content_or_another_signature_is_refused():

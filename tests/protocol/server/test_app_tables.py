@@ -14,7 +14,7 @@ from protocol_servers import Running, domain_body, error_of, publish, small_doma
 import panda_mdp as pm
 from panda_mdp.protocol.messages.catalogue import DomainDetail, Streets, TableInfo
 from panda_mdp.protocol.messages.service import ServiceInfo
-from panda_mdp.protocol.messages.signing import VerifyKey, table_bytes
+from panda_mdp.protocol.messages.signing import VerifyKey, signed_bytes
 
 OCTETS = {"content-type": "application/octet-stream"}
 
@@ -90,7 +90,7 @@ def test_a_published_table_is_audited_signed_and_immutable(server: Running, tmp_
     data = public.get("/v1/tables/city/1/file").content
     assert hashlib.sha256(data).hexdigest() == info.sha256
     key = VerifyKey.from_base64(public.get("/v1").json()["key"]["public"])
-    signed = table_bytes("city", 1, info.sha256, len(data), info.domain, info.epsilon)
+    signed = signed_bytes("table", "city", 1, info.sha256, len(data), info.domain, info.epsilon)
     key.verify(signed, info.signature)
     path = tmp_path / "fetched.pmdp"
     path.write_bytes(data)

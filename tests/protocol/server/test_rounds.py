@@ -27,7 +27,7 @@ from panda_mdp.protocol.messages.deployments import (
     BallRows,
     RoundRows,
 )
-from panda_mdp.protocol.messages.signing import VerifyKey, rows_bytes
+from panda_mdp.protocol.messages.signing import VerifyKey, rows_digest, signed_bytes
 
 DOMAIN = small_domain(30)
 SELECTION = {"decay": "exponential", "alpha": 0.9, "rate": 0.5, "radius": 2.0}
@@ -159,7 +159,9 @@ def test_two_rounds(ready: Running) -> None:
         found = RoundRows.model_validate_json(rows(client, "life", 1).content)
         assert (found.anchors, found.outputs) == (anchors, OUTPUTS)
         assert all(sum(int(w) for w in row) == 2**62 for row in found.weights)
-        signed = rows_bytes("life", 1, "anchors", found.anchors, found.outputs, found.weights)
+        signed = signed_bytes(
+            "rows", "life", 1, rows_digest("anchors", found.anchors, found.outputs, found.weights)
+        )
         key.verify(signed, found.signature)
         assert found.plan.guarantee is None and found.plan.reasons
         assert send(client, "life").status_code == 201
@@ -319,7 +321,9 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
     records, weights = found.unpack()
     assert records == law.ball(4).tolist()
     key = VerifyKey.from_base64(ready.client().get("/v1").json()["key"]["public"])
-    signed = rows_bytes("ball", 1, "records", records, found.outputs, weights.tolist())
+    signed = signed_bytes(
+        "rows", "ball", 1, rows_digest("records", records, found.outputs, weights.tolist())
+    )
     key.verify(signed, found.signature)
     again = first.post(url, json=ask)
     assert (again.status_code, again.content) == (200, answer.content)

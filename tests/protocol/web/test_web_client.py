@@ -27,9 +27,8 @@ from protocol_browser import (
 from panda_mdp.protocol.messages.log import leaf_hash, root_of
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
-    head_bytes,
+    signed_bytes,
     statement_bytes,
-    table_bytes,
 )
 
 
@@ -538,7 +537,7 @@ def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
     table = listed["table"] | {"epsilon": 3.0, "sha256": hashlib.sha256(data).hexdigest()}
     names = ("name", "version", "sha256", "size_bytes", "domain", "epsilon")
     key = SigningKey.load(site.server.folder / "operator.key")
-    table["signature"] = key.sign(table_bytes(*(table[name] for name in names)))
+    table["signature"] = key.sign(signed_bytes("table", *(table[name] for name in names)))
     stated = json.loads(listed["statement"]) | {"epsilon": 3.0, "table_sha256": table["sha256"]}
     text = json.dumps(stated)
     listed |= {
@@ -547,10 +546,18 @@ def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
         "statement": text,
         "signature": key.sign(statement_bytes(listed["name"], text)),
     }
-    entries = (table_bytes(*(table[name] for name in names)), statement_bytes(listed["name"], text))
+    entries = (
+        signed_bytes("table", *(table[name] for name in names)),
+        statement_bytes(listed["name"], text),
+    )
     leaves = [leaf_hash(entry) for entry in entries]
     root = root_of(leaves).hex()
-    head = {"size": 2, "root": root, "at": 1, "signature": key.sign(head_bytes(2, root, 1))}
+    head = {
+        "size": 2,
+        "root": root,
+        "at": 1,
+        "signature": key.sign(signed_bytes("log", 2, root, 1)),
+    }
     log = {"head": head, "leaves": [leaf.hex() for leaf in leaves]}
     return data, {"deployments": [listed]}, log
 

@@ -28,7 +28,7 @@ from panda_mdp.errors import (
     SignatureError,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.protocol.client.plans import BallPlan, PandaPlan, Plan, table_plan
+from panda_mdp.protocol.client.plans import BallPlan, Plan, TablePlan
 from panda_mdp.protocol.client.record import Record
 from panda_mdp.protocol.client.rounds import AnchorsPlan
 from panda_mdp.protocol.client.trust import Pin, Trust, check_domain, check_heads, read_statement
@@ -54,8 +54,8 @@ STALE_S = 60.0
 """A plan that is older than this is compared with what is in force before something is sent."""
 LARGEST_FILE = 1 << 30
 PLANS: dict[str, Callable[[Any, Any], Plan]] = {
-    "table": table_plan,
-    "panda": PandaPlan.of,
+    "table": TablePlan.of,
+    "panda": TablePlan.of,
     "ball": BallPlan.of,
     "anchors": AnchorsPlan.of,
 }
@@ -171,9 +171,11 @@ class Client:
         log = self.log()
         number = log.number_of(info.signed, f"deployment {name}")
         self.trust.check_statement(stated, number)
-        log.check_round(name, info.open_round())
-        pin, table = None, info.table_in_force()
-        if table is not None:
+        pin = None
+        if info.kind == "anchors":
+            log.check_round(name, info.round)
+        else:
+            table = info.table
             table.verify(key)
             place = log.number_of(table.signed, f"table {table.name}")
             pin = Pin(table.name, table.version, table.sha256, place)
@@ -345,8 +347,7 @@ class Client:
         for rounds of anchors, whoever has rows of the round in force may report."""
         name = entry.charge.deployment
         info: AnyDeployment = self.wire.get(Deployment, "deployments", name)
-        table = info.table_in_force()
-        if entry.drawn(Drawn).table != (None if table is None else table.sha256):
+        if entry.drawn(Drawn).table != info.stated().get("table_sha256"):
             msg = (
                 f"deployment {name} uses another table since this report was drawn; it is not "
                 "sent, and its cost stands: report again with a new plan"

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray, frozen
-from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import ProtocolError, SignatureError
 from panda_mdp.panda.balls import BallAnchors
@@ -27,10 +27,9 @@ from panda_mdp.panda.centres import BallLaw
 from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.audit import audit_weights
-from panda_mdp.privacy.guarantee import Guarantee, compose
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.client.record import (
     Record,
-    Snapping,
     draw_column,
     draw_nearest,
     seal_index,
@@ -39,8 +38,7 @@ from panda_mdp.protocol.client.record import (
 )
 from panda_mdp.protocol.ledger.allowance import account_of
 from panda_mdp.protocol.ledger.ledger import Books
-from panda_mdp.protocol.ledger.vault import BallDrawn, Charge, Drawn, Entry
-from panda_mdp.protocol.messages.catalogue import TableInfo
+from panda_mdp.protocol.ledger.vault import BallDrawn, Charge, D, Drawn, Entry
 from panda_mdp.protocol.messages.deployments import (
     AnyDeployment,
     BallDeployment,
@@ -49,10 +47,9 @@ from panda_mdp.protocol.messages.deployments import (
     PandaDeployment,
     TableDeployment,
 )
-from panda_mdp.protocol.messages.signing import rows_bytes
+from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.decode import load_mechanism
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 
@@ -124,9 +121,14 @@ class Plan(ABC):
         return self.cost if np.isfinite(self.cost.epsilon) else None
 
     @property
-    def snapping(self) -> Snapping:
-        """What it costs that a place is moved to the nearest record."""
-        return Snapping(self.snap_km, self.cost.epsilon)
+    def snapping(self) -> str:
+        """What it costs that a place is moved to the nearest record: the table protects records,
+        and two places lose what their distances to the records add to that between them."""
+        both_km = 2 * self.snap_km
+        return (
+            f"up to {self.snap_km:g} km: two places are epsilon (d + {both_km:g} km)-"
+            f"indistinguishable, {both_km * self.cost.epsilon:g} nats more"
+        )
 
     @property
     def box_bytes(self) -> int:
@@ -145,9 +147,8 @@ class Plan(ABC):
 
     def where(self, output: int) -> tuple[float, float] | None:
         """Latitude and longitude of an output; None where records are not places."""
-        if not self.domain.geographic:
-            return None
-        return float(self.domain.lat[output]), float(self.domain.lon[output])
+        domain = self.domain
+        return (float(domain.lat[output]), float(domain.lon[output])) if domain.geographic else None
 
     def _with_output(
         self,
@@ -166,10 +167,9 @@ class Plan(ABC):
 
         return client.ledger.amend(entry, Drawn, draw)
 
-    def _drawn(self, output: int | None = None) -> dict[str, Any]:
-        """What every draw of this plan is noted with."""
-        shared = {"report": new_id(), "version": self.version, "table": self.sha256}
-        return {**shared, "output": output}
+    def _drawn(self, kind: type[D], **facts: Any) -> D:
+        """What was drawn, with what every draw of this plan is noted with."""
+        return kind(report=new_id(), version=self.version, table=self.sha256, **facts)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name}, version {self.version}, {self.cost})"
@@ -177,7 +177,6 @@ class Plan(ABC):
 
 def shared_fields(client: Client, info: AnyDeployment) -> dict[str, Any]:
     """The fields of a plan that are the same for all kinds of deployments."""
-    table = info.table_in_force()
     return {
         "server": client.server,
         "name": info.name,
@@ -185,31 +184,68 @@ def shared_fields(client: Client, info: AnyDeployment) -> dict[str, Any]:
         "open": info.open,
         # The user's own: a limit that a server could set would tell it, by silence, who is near.
         "snap_km": client.ledger.allowance.snap_km,
-        "sha256": None if table is None else table.sha256,
+        "sha256": info.stated().get("table_sha256"),
     }
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TablePlan(Plan):
-    """Everyone has the whole table: nothing is sent but the report."""
+    """Everyone has the whole table, or file of PAnDA: nothing is sent but the report."""
 
-    outputs: IntArray
-    weights: IntArray | FlooredRows
-    """All rows, decoded at once: looking one up takes the same time for every record."""
-    table: Mechanism
+    table: Mechanism | PandaTable
+    sample: Callable[[int], Any]
+    """An output for a record: from its row, or through both phases, which stay on the device."""
+
+    @staticmethod
+    def of(client: Client, info: TableDeployment | PandaDeployment) -> TablePlan:
+        """The plan of a file, every claim of which this client computed again."""
+        claimed, shared = info.table, shared_fields(client, info)
+        with client.file(claimed, ".pmdp") as path:
+            table = load(path)
+        problem, cost = table.problem, table.guarantee
+        domain, epsilon = problem.domain, table.epsilon
+        claims = (domain.fingerprint, epsilon, problem.outputs_count, domain.size)
+        signed = (claimed.domain, claimed.epsilon, claimed.outputs, claimed.records)
+        fits = problem.reports.records is not None and claims == signed
+        if not fits or isinstance(table, PandaTable) != (info.kind == "panda"):
+            msg = (
+                f"table {claimed.name} version {claimed.version} is not what its description says: "
+                "other records, outputs or phases, or another epsilon; do not report, and tell the "
+                "operator"
+            )
+            raise ProtocolError(msg)
+        if (cost.epsilon, cost.delta) != (info.guarantee.epsilon, info.guarantee.delta):
+            msg = "the file costs something else than its operator signed; do not report"
+            raise SignatureError(msg)
+        kind: type[TablePlan] = TablePlan
+        if isinstance(table, EverywhereMechanism):
+            kind, shared["snap_km"] = EverywherePlan, table.everywhere.resolution_km
+        sample = table.sample if isinstance(table, PandaTable) else _sampler(table)
+        return kind(domain=domain, cost=cost, table=table, sample=sample, **shared)
 
     def draw(self, record: Record) -> Drawn:
-        """An output from the record's row."""
-        column = draw_column(record, self.domain, self.weights)
-        return Drawn(**self._drawn(int(self.outputs[column])))
+        """The output, which is all that is drawn."""
+        return self._drawn(Drawn, output=int(record.unseal(self.domain, self.sample)))
 
     def facts(self) -> Facts:
         """The audit and the loss."""
-        verdict = self.table.audit
-        return [
-            ("audited here", f"epsilon {verdict.epsilon:.9g} over {verdict.pairs:,} pairs"),
-            ("expected loss", self.table.loss_words),
-        ]
+        table = self.table
+        if isinstance(table, PandaTable):
+            audited = f"violation at most {table.account.violation:.4g} over all pairs"
+            phases = f"run here; {table.scheme.selection!r}"
+            loss = f"{table.loss:.6g} {table.problem.loss_unit}"
+            return [("audited here", audited), ("both phases", phases), ("expected loss", loss)]
+        audited = f"epsilon {table.audit.epsilon:.9g} over {table.audit.pairs:,} pairs"
+        return [("audited here", audited), ("expected loss", table.loss_words)]
+
+
+def _sampler(table: Mechanism) -> Callable[[int], int]:
+    """Draws from a record's row. Rows are written out at once, so that looking one up takes the
+    same time for every record."""
+    weights, outputs = table.weights, table.problem.outputs
+    if len(weights) * len(outputs) <= MOST_WRITTEN_OUT:
+        weights = np.asarray(weights)
+    return lambda index: int(outputs[draw_column(weights[index])])
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -229,82 +265,6 @@ class EverywherePlan(TablePlan):
         return seal_point(self.table, lat, lon)
 
 
-def table_plan(client: Client, info: TableDeployment) -> TablePlan:
-    """The plan of a table, which this client audits over all pairs, or over every point."""
-    shared = shared_fields(client, info)
-    with client.file(info.table, ".pmdp") as path:
-        table = load_mechanism(path)
-    problem = table.problem
-    _check_claims(info.table, problem.domain, table.epsilon, problem.outputs_count)
-    kind: type[TablePlan] = TablePlan
-    if isinstance(table, EverywhereMechanism):
-        kind = EverywherePlan
-        shared = {**shared, "snap_km": table.everywhere.resolution_km}
-    return kind(
-        domain=problem.domain,
-        outputs=problem.outputs,
-        cost=table.guarantee,
-        table=table,
-        weights=_written_out(table.weights),
-        **shared,
-    )
-
-
-def _written_out(weights: IntArray | FlooredRows) -> IntArray | FlooredRows:
-    """All rows as one array, where that takes up to 256 MiB."""
-    records, outputs = weights.shape
-    return weights if records * outputs > MOST_WRITTEN_OUT else frozen(np.asarray(weights))
-
-
-def _check_claims(info: TableInfo, domain: Domain, epsilon: float, outputs: int) -> None:
-    """Raise unless a file is what was signed; its audit was made when it was read."""
-    claims = (domain.fingerprint, epsilon, outputs, domain.size)
-    if claims != (info.domain, info.epsilon, info.outputs, info.records):
-        msg = (
-            f"table {info.name} version {info.version} is not what its description says: other "
-            "records, outputs or another epsilon; do not report, and tell the operator"
-        )
-        raise ProtocolError(msg)
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PandaPlan(Plan):
-    """Everyone has the whole file of PAnDA: both phases run here, and only the report is sent."""
-
-    table: PandaTable
-
-    @classmethod
-    def of(cls, client: Client, info: PandaDeployment) -> PandaPlan:
-        """The plan of a file, every claim of which this client computed again."""
-        with client.file(info.table, ".pmdp") as path:
-            table = load(path)
-        if not isinstance(table, PandaTable):
-            msg = f"table {info.table.name} has no first phase; tell the operator"
-            raise ProtocolError(msg)
-        problem, cost = table.problem, table.guarantee
-        _check_claims(info.table, problem.domain, table.epsilon, problem.outputs_count)
-        if problem.reports.records is None:
-            msg = "the outputs of this deployment are no records; reports here are"
-            raise ProtocolError(msg)
-        if (cost.epsilon, cost.delta) != (info.guarantee.epsilon, info.guarantee.delta):
-            msg = "the file costs something else than its operator signed; do not report"
-            raise SignatureError(msg)
-        return cls(domain=problem.domain, cost=cost, table=table, **shared_fields(client, info))
-
-    def draw(self, record: Record) -> Drawn:
-        """An output by Phase I and Phase II, neither of which leaves the device."""
-        return Drawn(**self._drawn(int(record.unseal(self.domain, self.table.sample))))
-
-    def facts(self) -> Facts:
-        """The account of both phases and the loss."""
-        violation = self.table.account.violation
-        return [
-            ("audited here", f"violation at most {violation:.4g} over all pairs"),
-            ("both phases", f"run here; {self.table.scheme.selection!r}"),
-            ("expected loss", f"{self.table.loss:.6g} {self.table.problem.loss_unit}"),
-        ]
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BallPlan(Plan):
     """A centre is drawn and sent, the rows of its ball come back, the report is drawn from them."""
@@ -316,32 +276,23 @@ class BallPlan(Plan):
     @classmethod
     def of(cls, client: Client, info: BallDeployment) -> BallPlan:
         """The plan of a ball deployment on a domain that is fetched whole."""
-        domain = client.domain(info.domain)
-        selection = BallAnchors(
-            epsilon=info.epsilon_1,
-            delta=info.delta,
-            candidates=None if info.candidates is None else np.array(info.candidates),
-            centre="exponential",
-        )
-        both = compose(
-            Guarantee(info.epsilon_1, 0.0, domain.unit),
-            Guarantee(2 * info.table.epsilon, info.delta, domain.unit),
-        )
+        domain, epsilon_2 = client.domain(info.domain), info.table.epsilon
+        candidates = None if info.candidates is None else np.array(info.candidates)
+        selection = BallAnchors(info.epsilon_1, info.delta, candidates, centre="exponential")
         # Rounding may make the server claim a trifle more; never less is charged.
-        cost = Guarantee(max(both.epsilon, info.guarantee.epsilon), both.delta, domain.unit)
+        epsilon = max(info.epsilon_1 + 2 * epsilon_2, info.guarantee.epsilon)
         return cls(
             domain=domain,
-            cost=cost,
+            cost=Guarantee(epsilon, info.delta, domain.unit),
             law=selection.on(domain),
-            epsilon_2=info.table.epsilon,
+            epsilon_2=epsilon_2,
             **shared_fields(client, info),
         )
 
     def draw(self, record: Record) -> BallDrawn:
         """A centre by the audited exponential mechanism; costs epsilon_1."""
-        column = draw_column(record, self.domain, self.law.mechanism.weights)
-        centre = int(self.law.centres[column])
-        return BallDrawn(ball=new_id(), centre=centre, **self._drawn())
+        centre = int(record.unseal(self.domain, self.law.mechanism.sample))
+        return self._drawn(BallDrawn, ball=new_id(), centre=centre)
 
     def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
         """Ask for the ball around the centre, check its rows, draw the output once."""
@@ -352,8 +303,8 @@ class BallPlan(Plan):
         message = BallRequest(id=content.ball, centre=content.centre)
         rows: BallRows = client.wire.post(BallRows, message, "deployments", self.name, "balls")
         records, weights = rows.unpack()
-        facts = (records, rows.outputs, weights.tolist())
-        client.key.verify(rows_bytes(self.name, rows.version, "records", *facts), rows.signature)
+        digest = rows_digest("records", records, rows.outputs, weights.tolist())
+        client.key.verify(signed_bytes("rows", self.name, rows.version, digest), rows.signature)
         # The limits of a deployment may have changed since, and its version with them.
         if rows.version not in (content.version, self.version):
             msg = f"the server sent rows of version {rows.version}; make the plan again"

@@ -16,13 +16,11 @@ can read the record; no type prevents that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, final
 
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import EmptyAnchorsError, MethodError
 from panda_mdp.panda.law import surrogates
@@ -118,11 +116,6 @@ def seal_point(table: EverywhereMechanism, lat: float, lon: float) -> Record:
     return Record(table.problem.domain.fingerprint, lambda: table.draw_vertex(lat, lon))
 
 
-def draw_column(record: Record, domain: Domain, weights: IntArray | FlooredRows) -> int:
-    """A column from the record's row of a whole table."""
-    return record.unseal(domain, lambda index: _column(weights[index]))
-
-
 def draw_nearest(record: Record, domain: Domain, members: list[int], weights: IntArray) -> int:
     """A column from the row of the member nearest to the record, ties to the lowest index.
 
@@ -133,35 +126,10 @@ def draw_nearest(record: Record, domain: Domain, members: list[int], weights: In
         raise EmptyAnchorsError(msg)
     places = np.array(members)
     return record.unseal(
-        domain, lambda index: _column(weights[surrogates(domain, places, np.array([index]))[0]])
+        domain, lambda index: draw_column(weights[surrogates(domain, places, np.array([index]))[0]])
     )
 
 
-def _column(row: IntArray) -> int:
+def draw_column(row: IntArray) -> int:
+    """A column of a row of weights."""
     return int(choose(row, SystemBits().integers(1))[0])
-
-
-@dataclass(frozen=True)
-class Snapping:
-    """What snapping costs: the table protects records, and a place is not a record.
-
-    Two places p, p' that are snapped to records are epsilon (d(p, p') + s + s')-indistinguishable,
-    s and s' their distances to the records, at most `limit_km` each.
-
-    >>> Snapping(limit_km=0.5, epsilon=4.0)
-    Snapping(up to 0.5 km each: epsilon (d + 1 km), 4 nats more than epsilon d at most)
-    """
-
-    limit_km: float
-    epsilon: float
-
-    @property
-    def nats(self) -> float:
-        """What snapping can add at most to the privacy loss between two places."""
-        return 2 * self.limit_km * self.epsilon
-
-    def __repr__(self) -> str:
-        return (
-            f"Snapping(up to {self.limit_km:g} km each: epsilon (d + {2 * self.limit_km:g} km), "
-            f"{self.nats:g} nats more than epsilon d at most)"
-        )

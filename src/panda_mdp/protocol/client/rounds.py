@@ -13,7 +13,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.rate import LOG_ERROR
-from panda_mdp.errors import LedgerError, MethodError, ProtocolError, ServerError
+from panda_mdp.errors import MethodError, ProtocolError, ServerError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.selection import PandaOptions
@@ -29,12 +29,10 @@ from panda_mdp.protocol.messages.deployments import (
     AnchorsAccepted,
     AnchorsDeployment,
     AnchorsRequest,
-    AnyDeployment,
-    Deployment,
     RoundInfo,
     RoundRows,
 )
-from panda_mdp.protocol.messages.signing import rows_bytes
+from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
 from panda_mdp.protocol.messages.types import new_id
 
 if TYPE_CHECKING:
@@ -75,20 +73,21 @@ class AnchorsPlan(Plan):
         outputs = check_outputs(info.outputs, domain)
         # The guarantee does not depend on losses; any will do.
         problem = Problem(domain, outputs, distance_loss(domain, outputs), info.epsilon)
+        phase_one = info.selection
         options = PandaOptions(
-            neighbours=info.selection.neighbours, delta_selection=info.selection.delta_selection
+            neighbours=phase_one.neighbours, delta_selection=phase_one.delta_selection
         )
         scheme = selection.scheme(problem, info.delta, options)
-        failure = scheme.failure
-        cost = (info.epsilon, info.delta) if failure is None else (float("inf"), 1.0)
+        proved = scheme.failure is None
+        cost = (info.epsilon, info.delta) if proved else (float("inf"), 1.0)
         return cls(
             domain=domain,
             outputs=outputs,
             cost=Guarantee(*cost, domain.unit),
             selection=selection,
-            budgets=scheme.budgets if failure is None else None,
+            budgets=scheme.budgets if proved else None,
             candidates=selection.on(domain).candidates,
-            reasons=() if failure is None else (str(failure),),
+            reasons=() if proved else (str(scheme.failure),),
             round=info.round,
             **shared_fields(client, info),
         )
@@ -104,24 +103,21 @@ class AnchorsPlan(Plan):
 
     def check_draw(self, books: Books) -> None:
         """Refuse a second anchor set for a round, which the server would read and not take."""
-        waiting = [
-            getattr(entry.content, "round", None)
-            for entry in books.pending(self.server)
-            if entry.charge.deployment == self.name
-        ]
-        if self.round is not None and self.round in waiting:
-            msg = (
-                f"another record's anchors are in round {self.round} already, and a round takes "
-                "one set of a user; finish that report or wait for the next round"
-            )
-            raise ProtocolError(msg)
+        for entry in books.pending(self.server):
+            waiting = getattr(entry.content, "round", None)
+            if entry.charge.deployment == self.name and waiting == self.round is not None:
+                msg = (
+                    f"another record's anchors are in round {waiting} already, and a round takes "
+                    "one set of a user; finish that report or wait for the next round"
+                )
+                raise ProtocolError(msg)
 
     def draw(self, record: Record) -> AnchorsDrawn:
         """An anchor set by independent coins (Phase I of the paper)."""
         anchors = record.unseal(
             self.domain, lambda index: self.selection.draw(self.domain, index, SystemBits())
         )
-        return AnchorsDrawn(anchors=pack_anchors(anchors, self.domain.size), **self._drawn())
+        return self._drawn(AnchorsDrawn, anchors=pack_anchors(anchors, self.domain.size))
 
     def upload(self, client: Client, entry: Entry) -> Entry:
         """Upload the anchors of an entry to the open round. The same anchors go to a later round
@@ -132,7 +128,7 @@ class AnchorsPlan(Plan):
         if content.round is not None:
             # Sent before, and perhaps accepted: the same id tells.
             try:
-                return self._send(client, entry)
+                return self._send(client, entry, content.round)
             except ServerError as error:
                 if error.code != "round_closed":
                     raise
@@ -142,26 +138,23 @@ class AnchorsPlan(Plan):
             """An id for this round, on disk before it is sent: retries use the same."""
             return drawn if drawn.round == number else drawn.but(round=number, upload=new_id())
 
-        return self._send(client, client.ledger.amend(entry, AnchorsDrawn, aim))
+        return self._send(client, client.ledger.amend(entry, AnchorsDrawn, aim), number)
 
-    def _send(self, client: Client, entry: Entry) -> Entry:
+    def _send(self, client: Client, entry: Entry, number: int) -> Entry:
         content = entry.drawn(AnchorsDrawn)
-        number = content.round
-        if number is None or content.upload is None:
-            msg = "an upload was begun without a round; report again"
-            raise LedgerError(msg)
-        message = AnchorsRequest(id=content.upload, anchors=unpack_anchors(content.anchors))
-        answer: AnchorsAccepted = client.wire.post(
-            AnchorsAccepted, message, *self._address(number), "anchors"
+        message = AnchorsRequest(
+            id=content.upload or new_id(), anchors=unpack_anchors(content.anchors)
         )
-        if answer.id != message.id or answer.round != number:
+        address = (*self._address(number), "anchors")
+        answer: AnchorsAccepted = client.wire.post(AnchorsAccepted, message, *address)
+        if (answer.id, answer.round) != (message.id, number):
             msg = "the server accepted another upload than the one that was sent"
             raise ProtocolError(msg)
         return _amended(client, entry, uploaded=True, version=number)
 
     def _open_round(self, client: Client) -> int:
-        info: AnyDeployment = client.wire.get(Deployment, "deployments", self.name)
-        number = info.open_round()
+        info: AnchorsDeployment = client.wire.get(AnchorsDeployment, "deployments", self.name)
+        number = info.round
         if number is None:
             msg = f"no round of deployment {self.name} is open; wait until the operator opens one"
             raise ProtocolError(msg)
@@ -185,18 +178,17 @@ class AnchorsPlan(Plan):
             )
             raise ProtocolError(msg)
         rows = self._rows(client, number, entry)
-        facts = (rows.anchors, rows.outputs, rows.weights)
-        client.key.verify(rows_bytes(self.name, rows.round, "anchors", *facts), rows.signature)
+        digest = rows_digest("anchors", rows.anchors, rows.outputs, rows.weights)
+        client.key.verify(signed_bytes("rows", self.name, rows.round, digest), rows.signature)
         if rows.round != number:
             msg = f"the server sent rows of round {rows.round}; this user is in round {number}"
             raise ProtocolError(msg)
-        rows_drawn_from = (anchors, self.check(anchors, rows), self.outputs)
-        return self._with_output(client, record, entry, *rows_drawn_from)
+        weights = self.check(anchors, rows)
+        return self._with_output(client, record, entry, anchors, weights, self.outputs)
 
     def _wait(self, client: Client, number: int, wait_s: float) -> RoundInfo:
         """Poll until the round is solved or failed. When to ask depends on the clock alone."""
-        deadline = time.monotonic() + wait_s
-        pause = POLL_S
+        deadline, pause = time.monotonic() + wait_s, POLL_S
         while True:
             info: RoundInfo = client.wire.get(RoundInfo, *self._address(number))
             if info.state in ("solved", "failed"):
@@ -238,12 +230,12 @@ class AnchorsPlan(Plan):
 def _check_budgets(weights: IntArray, budgets: FloatArray) -> None:
     """Raise where rows differ by more than the budgets between their anchors."""
     zero = weights == 0
-    mixed = bool((zero.any(axis=0) & ~zero.all(axis=0)).any())
-    logs = np.log(np.where(zero, 1, weights).astype(np.float64))
-    for a in range(len(weights)):
-        gaps = np.abs(logs - logs[a]).max(axis=1)
-        gaps[(weights == weights[a]).all(axis=1)] = -LOG_ERROR
-        room = budgets[a] * (1 + BUDGET_ERROR) + BUDGET_ERROR
+    mixed = (zero.any(axis=0) & ~zero.all(axis=0)).any()
+    logs = np.log(np.where(zero, 1, weights))
+    for row, log, budget in zip(weights, logs, budgets, strict=True):
+        gaps = np.abs(logs - log).max(axis=1)
+        gaps[(weights == row).all(axis=1)] = -LOG_ERROR
+        room = budget * (1 + BUDGET_ERROR) + BUDGET_ERROR
         if mixed or (gaps + LOG_ERROR > room).any():
             msg = (
                 "the rows of this round differ by more than the budgets between anchors, so the "
@@ -283,4 +275,5 @@ def pack_anchors(anchors: IntArray, size: int) -> str:
 def unpack_anchors(text: str) -> list[int]:
     """The anchors of `pack_anchors`, ascending."""
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8))
-    return [int(anchor) for anchor in np.flatnonzero(bits)]
+    anchors: list[int] = np.flatnonzero(bits).tolist()
+    return anchors

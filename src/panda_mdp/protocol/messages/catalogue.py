@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from panda_mdp.errors import DomainError
-from panda_mdp.protocol.messages.signing import Signed, table_bytes
+from panda_mdp.protocol.messages.signing import Signed, signed_bytes
 from panda_mdp.protocol.messages.types import (
     MOST_LOSSES,
     MOST_NAMES,
@@ -63,7 +63,7 @@ class StreetsUpload(Message):
         if len(self.lat) != len(self.lon) or len(self.u) != len(self.v):
             msg = "lat and lon, u and v must have as many entries as each other"
             raise ValueError(msg)
-        if any(node >= len(self.lat) for end in (self.u, self.v) for node in end):
+        if max([*self.u, *self.v], default=-1) >= len(self.lat):
             msg = "u and v must be nodes"
             raise ValueError(msg)
         return self
@@ -111,7 +111,7 @@ class DomainArrays(Message):
     @model_validator(mode="after")
     def _arrays_of_kind(self) -> DomainArrays:
         needed = ARRAYS_OF_KIND[self.kind]
-        if any((getattr(self, name) is None) == (name in needed) for name in ARRAYS):
+        if needed != tuple(name for name in ARRAYS if getattr(self, name) is not None):
             msg = f"kind {self.kind} needs exactly {' and '.join(needed)}"
             raise ValueError(msg)
         if self.kind == "haversine" and self.unit != "km":
@@ -203,8 +203,8 @@ class TableInfo(Signed):
     @property
     def signed(self) -> bytes:
         """What the operator signs: the name, version, file and claim."""
-        facts = (self.name, self.version, self.sha256, self.size_bytes, self.domain, self.epsilon)
-        return table_bytes(*facts)
+        file = (self.sha256, self.size_bytes, self.domain)
+        return signed_bytes("table", self.name, self.version, *file, self.epsilon)
 
 
 class TableList(Message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from datetime import date, datetime
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -47,15 +46,8 @@ from panda_mdp.protocol.messages.types import (
     Weight,
 )
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.blocks import (
-    BLOCK_ROWS,
-    decode_block,
-    encode_block,
-    spanning_order,
-)
-from panda_mdp.table.blocks import (
-    Rows as StoredRows,
-)
+from panda_mdp.table.blocks import BLOCK_ROWS, decode_block, encode_block, spanning_order
+from panda_mdp.table.blocks import Rows as StoredRows
 
 ReportsPerPeriod = Annotated[int, Field(ge=1, le=1_000_000)]
 Reasons = Annotated[list[Text], Field(max_length=16, default_factory=list)]
@@ -119,9 +111,9 @@ class Requested(Advice):
 
 
 class TableDeploymentRequest(Requested):
-    """Everyone downloads the whole public table."""
+    """Everyone downloads the whole public table, or the file of PAnDA, and sends a report alone."""
 
-    kind: Literal["table"]
+    kind: Literal["table", "panda"]
     table: TableRef
 
 
@@ -133,13 +125,6 @@ class BallDeploymentRequest(Requested):
     epsilon_1: Epsilon
     delta: Fraction
     candidates: Indices | None = None
-
-
-class PandaDeploymentRequest(Requested):
-    """Everyone downloads a file of PAnDA and runs both phases alone; only the report is sent."""
-
-    kind: Literal["panda"]
-    table: TableRef
 
 
 class AnchorsDeploymentRequest(Requested):
@@ -158,12 +143,7 @@ class AnchorsDeploymentRequest(Requested):
     """Open it although no guarantee could be certified; every answer then says that."""
 
 
-AnyRequest = (
-    TableDeploymentRequest
-    | BallDeploymentRequest
-    | PandaDeploymentRequest
-    | AnchorsDeploymentRequest
-)
+AnyRequest = TableDeploymentRequest | BallDeploymentRequest | AnchorsDeploymentRequest
 DeploymentRequest = Annotated[AnyRequest, Field(discriminator="kind")]
 
 
@@ -234,14 +214,6 @@ class Deployed(Advice, Signed):
         shared = ("name", "snap_km", *Advice.model_fields)
         return {name: getattr(self, name) for name in shared}
 
-    def table_in_force(self) -> TableInfo | None:
-        """The table that reports are drawn from, where everybody has the same."""
-        return None
-
-    def open_round(self) -> int | None:
-        """The round of anchors that is open."""
-        return None
-
 
 class TableBased(Deployed):
     """A deployment of a table that was published."""
@@ -259,10 +231,6 @@ class TableBased(Deployed):
             "domain": self.table.domain,
             "table_sha256": self.table.sha256,
         }
-
-    def table_in_force(self) -> TableInfo | None:
-        """The table."""
-        return self.table
 
 
 class TableDeployment(TableBased):
@@ -326,10 +294,6 @@ class AnchorsDeployment(Deployed):
             "outputs": digest_of(self.outputs),
             "selection": digest_of(self.selection.model_dump(mode="json")),
         }
-
-    def open_round(self) -> int | None:
-        """The round that is open."""
-        return self.round
 
 
 AnyDeployment = TableDeployment | BallDeployment | PandaDeployment | AnchorsDeployment
@@ -425,7 +389,7 @@ class BallRows(Message):
     """The rows of all records within the radius of a centre, as they lie in a compact table.
 
     Floors, and blocks of rows that follow each other: the integers in a tenth of the bytes of
-    their digits. What is signed is the integers (`signing.rows_bytes`).
+    their digits. What is signed is the integers (`signing.rows_digest`).
     """
 
     version: Version
@@ -442,23 +406,22 @@ class BallRows(Message):
 
     def unpack(self) -> tuple[list[int], IntArray]:
         """The ball's records, ascending, and their weights."""
-        count, outputs = len(self.records), len(self.outputs)
-        if len(self.floors) != outputs or len(self.blocks) != -(-count // BLOCK_ROWS):
-            msg = "the server's rows have other numbers of outputs or blocks than they say"
-            raise ProtocolError(msg)
-        parts = [np.empty((0, outputs), dtype=np.int64)]
+        count = len(self.records)
+        sizes = [min(BLOCK_ROWS, count - start) for start in range(0, count, BLOCK_ROWS)]
         try:
             floors = np.array([int(floor) for floor in self.floors], dtype=np.int64)
-            for number, block in enumerate(self.blocks):
-                size = min(BLOCK_ROWS, count - number * BLOCK_ROWS)
-                data = base64.b64decode(block, validate=True)
-                parts.append(decode_block(data, size, floors).weights)
-        except (FileFormatError, binascii.Error, ValueError, OverflowError) as error:
+            blocks = [
+                decode_block(base64.b64decode(block, validate=True), size, floors).weights
+                for block, size in zip(self.blocks, sizes, strict=True)
+            ]
+            weights = np.concatenate(blocks)[np.argsort(self.records, kind="stable")]
+        except (FileFormatError, ValueError, OverflowError) as error:
             msg = f"the server's rows cannot be read ({type(error).__name__}); ask again"
             raise ProtocolError(msg) from None
-        records = np.array(self.records, dtype=np.int64)
-        order = np.argsort(records, kind="stable")
-        return records[order].tolist(), np.concatenate(parts)[order]
+        if len(floors) != len(self.outputs):
+            msg = "the server's rows have another number of outputs than they say"
+            raise ProtocolError(msg)
+        return sorted(self.records), weights
 
 
 def pack_rows(

@@ -22,7 +22,7 @@ from typing import Annotated
 from pydantic import Field
 
 from panda_mdp.errors import SignatureError
-from panda_mdp.protocol.messages.signing import Keyring, Signed, head_bytes, round_entry
+from panda_mdp.protocol.messages.signing import Keyring, Signed, signed_bytes
 from panda_mdp.protocol.messages.types import Count, Message, Sha256
 
 MOST_LEAVES = 100_000
@@ -33,34 +33,21 @@ def leaf_hash(entry: bytes) -> bytes:
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
-def _node(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\x01" + left + right).digest()
-
-
-def root_of(leaves: Sequence[bytes]) -> bytes:
-    """The root over leaves; of none, the hash of nothing."""
-    if not leaves:
-        return hashlib.sha256().digest()
-    full: list[tuple[int, bytes]] = []
-    for leaf in leaves:
-        size, top = 1, leaf
-        while full and full[-1][0] == size:
-            top = _node(full.pop()[1], top)
-            size *= 2
-        full.append((size, top))
-    top = full.pop()[1]
-    while full:
-        top = _node(full.pop()[1], top)
-    return top
-
-
 def _split(size: int) -> int:
     return 1 << ((size - 1).bit_length() - 1)
 
 
+def root_of(leaves: Sequence[bytes]) -> bytes:
+    """The root over leaves; of none, the hash of nothing."""
+    if len(leaves) < 2:
+        return leaves[0] if leaves else hashlib.sha256().digest()
+    half = _split(len(leaves))
+    return hashlib.sha256(b"\x01" + root_of(leaves[:half]) + root_of(leaves[half:])).digest()
+
+
 def inclusion(leaves: Sequence[bytes], number: int) -> list[bytes]:
     """The hashes beside the way from leaf `number` to the root, from below."""
-    if len(leaves) <= 1:
+    if len(leaves) < 2:
         return []
     half = _split(len(leaves))
     if number < half:
@@ -68,22 +55,21 @@ def inclusion(leaves: Sequence[bytes], number: int) -> list[bytes]:
     return [*inclusion(leaves[half:], number - half), root_of(leaves[:half])]
 
 
-def consistency(leaves: Sequence[bytes], first: int) -> list[bytes]:
-    """The hashes that show that the first leaves, 1 .. len(leaves) of them, are a beginning."""
-    return _consistency(leaves, first, True)
+def consistency(leaves: Sequence[bytes], first: int, whole: bool = True) -> list[bytes]:
+    """The hashes that show that the first leaves, 1 .. len(leaves) of them, are a beginning.
 
-
-def _consistency(leaves: Sequence[bytes], first: int, whole: bool) -> list[bytes]:
+    Of a part that is not the `whole` tree, its root is one of them.
+    """
     if first == len(leaves):
         return [] if whole else [root_of(leaves)]
     half = _split(len(leaves))
     if first <= half:
-        return [*_consistency(leaves[:half], first, whole), root_of(leaves[half:])]
-    return [*_consistency(leaves[half:], first - half, False), root_of(leaves[:half])]
+        return [*consistency(leaves[:half], first, whole), root_of(leaves[half:])]
+    return [*consistency(leaves[half:], first - half, False), root_of(leaves[:half])]
 
 
 class LogHead(Signed):
-    """The log's length and root (`root_of`), signed over `signing.head_bytes`."""
+    """The log's length and root (`root_of`), signed by the operator."""
 
     size: Count
     root: Sha256
@@ -93,7 +79,7 @@ class LogHead(Signed):
     @property
     def signed(self) -> bytes:
         """What the operator signs."""
-        return head_bytes(self.size, self.root, self.at)
+        return signed_bytes("log", self.size, self.root, self.at)
 
 
 class Log(Message):
@@ -134,9 +120,10 @@ class Log(Message):
         so one that a server shows to a single user would mark that user."""
         if number is None:
             return
-        self.number_of(round_entry(name, number), f"round {number} of deployment {name}")
-        if leaf_hash(round_entry(name, number + 1)).hex() in self.leaves:
-            msg = f"round {number} of deployment {name} is over by the log; do not report"
+        what = f"round {number} of deployment {name}"
+        self.number_of(signed_bytes("round", name, number), what)
+        if leaf_hash(signed_bytes("round", name, number + 1)).hex() in self.leaves:
+            msg = f"{what} is over by the log; do not report"
             raise SignatureError(msg)
 
 

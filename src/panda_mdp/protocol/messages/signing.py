@@ -5,6 +5,7 @@ a signature of one thing is never one of another:
 
     panda-mdp table 1\\n{name}\\n{version}\\n{sha256}\\n{size}\\n{domain}\\n{epsilon}\\n
     panda-mdp log 1\\n{size}\\n{root}\\n{time}\\n
+    panda-mdp round 1\\n{deployment}\\n{round}\\n           an entry of the log
     panda-mdp deployment 1\\n{name}\\n{sha256 of the statement's text}\\n
     panda-mdp rows 1\\n{deployment}\\n{round or version}\\n{sha256 of the canonical JSON}\\n
 
@@ -42,6 +43,8 @@ from panda_mdp.base.atomic import atomic_file, read_private, write_private
 from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.types import Base64, Count, Message
 
+Purpose = Literal["table", "log", "round", "deployment", "rows", "key", "successor"]
+
 
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys, no spaces, ASCII only: the same bytes in every language.
@@ -55,33 +58,19 @@ def canonical_json(value: Any) -> bytes:
     return text.encode("ascii")
 
 
-def table_bytes(
-    name: str, version: int, sha256: str, size_bytes: int, domain: str, epsilon: float
-) -> bytes:
-    """What is signed of a table: its name, version, file and claim.
+def signed_bytes(purpose: Purpose, *fields: str | float) -> bytes:
+    """What is signed of a thing: lines of its purpose and its fields, each ended by a line feed.
 
-    >>> table_bytes("rome", 1, "ab", 10, "cd", 5.0)
+    >>> signed_bytes("table", "rome", 1, "ab", 10, "cd", 5.0)
     b'panda-mdp table 1\\nrome\\n1\\nab\\n10\\ncd\\n5.0\\n'
     """
-    lines = (
-        "panda-mdp table 1",
-        name,
-        str(int(version)),
-        sha256,
-        str(int(size_bytes)),
-        domain,
-        repr(float(epsilon)),
-    )
-    return joined(lines)
-
-
-def head_bytes(size: int, root: str, at: int) -> bytes:
-    """What is signed of the log: its length, its root, and when.
-
-    >>> head_bytes(3, "ab", 12)
-    b'panda-mdp log 1\\n3\\nab\\n12\\n'
-    """
-    return joined(("panda-mdp log 1", str(int(size)), root, str(int(at))))
+    lines = (f"panda-mdp {purpose} 1", *map(str, fields))
+    for line in lines:
+        # A line break inside a field would let one statement pass for another.
+        if not line.isascii() or not line.isprintable():
+            msg = "a signed field holds a character that is not printable ASCII"
+            raise SignatureError(msg)
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def statement_bytes(name: str, text: str) -> bytes:
@@ -90,37 +79,12 @@ def statement_bytes(name: str, text: str) -> bytes:
     >>> statement_bytes("rome", "{}")[:40]
     b'panda-mdp deployment 1\\nrome\\n44136fa355b3'
     """
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return joined(("panda-mdp deployment 1", name, digest))
-
-
-def round_entry(name: str, number: int) -> bytes:
-    """The entry of the log about a round that was opened.
-
-    >>> round_entry("rome", 2)
-    b'panda-mdp round 1\\nrome\\n2\\n'
-    """
-    return joined(("panda-mdp round 1", name, str(number)))
+    return signed_bytes("deployment", name, hashlib.sha256(text.encode()).hexdigest())
 
 
 def digest_of(value: Any) -> str:
     """The SHA-256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
-
-
-def rows_bytes(
-    deployment: str,
-    version: int,
-    kind: Literal["anchors", "records"],
-    members: Sequence[int],
-    outputs: Sequence[int],
-    weights: Sequence[Sequence[int | str]],
-) -> bytes:
-    """What is signed of some rows: the deployment, the round or version, and the rows.
-
-    `kind` is "anchors" for a round and "records" for a ball, `members` those.
-    """
-    return rows_bytes_of(deployment, version, rows_digest(kind, members, outputs, weights))
 
 
 def rows_digest(
@@ -129,29 +93,12 @@ def rows_digest(
     outputs: Sequence[int],
     weights: Sequence[Sequence[int | str]],
 ) -> str:
-    """The SHA-256 of some rows' canonical JSON."""
-    return digest_of(
-        {
-            kind: [int(member) for member in members],
-            "outputs": [int(output) for output in outputs],
-            "weights": [[str(weight) for weight in row] for row in weights],
-        }
-    )
+    """The SHA-256 of some rows, which is signed with the deployment and its round or version.
 
-
-def rows_bytes_of(deployment: str, version: int, digest: str) -> bytes:
-    """What is signed of rows whose digest is known."""
-    return joined(("panda-mdp rows 1", deployment, str(int(version)), digest))
-
-
-def joined(lines: Sequence[str]) -> bytes:
-    """Lines as they are signed, each ended by a line feed."""
-    for line in lines:
-        # A line break inside a field would let one statement pass for another.
-        if not line.isascii() or not line.isprintable():
-            msg = "a signed field holds a character that is not printable ASCII"
-            raise SignatureError(msg)
-    return "".join(f"{line}\n" for line in lines).encode("ascii")
+    `kind` is "anchors" for a round and "records" for a ball, `members` those.
+    """
+    texts = [[str(weight) for weight in row] for row in weights]
+    return digest_of({kind: members, "outputs": outputs, "weights": texts})
 
 
 @dataclass(frozen=True, repr=False)
@@ -281,13 +228,10 @@ class Signed(Message):
         """Raise `SignatureError` unless the key, or one of the keys, signed this."""
         key.verify(self.signed, self.signature)
 
-    def by(self, key: SigningKey) -> Self:
-        """The same, signed by a key."""
-        return self.model_copy(update={"signature": key.sign(self.signed)})
-
-
-UNSIGNED = "AAAA"
-"""Stands for a signature that is about to be made."""
+    @classmethod
+    def by(cls, key: SigningKey, **facts: Any) -> Self:
+        """These facts, signed by a key."""
+        return cls(**facts, signature=key.sign(cls.model_construct(**facts).signed))
 
 
 class Certificate(Signed):
@@ -300,7 +244,7 @@ class Certificate(Signed):
     @property
     def signed(self) -> bytes:
         """What the operator's key signs."""
-        return joined(("panda-mdp key 1", self.public, str(self.since), str(self.until)))
+        return signed_bytes("key", self.public, self.since, self.until)
 
 
 class Succession(Signed):
@@ -312,7 +256,7 @@ class Succession(Signed):
     @property
     def signed(self) -> bytes:
         """What the old key signs."""
-        return joined(("panda-mdp successor 1", self.new))
+        return signed_bytes("successor", self.new)
 
 
 class KeySheet(Message):
@@ -365,10 +309,11 @@ class Keyring:
 
     def verify(self, data: bytes, signature: str) -> None:
         """Raise `SignatureError` unless one of the keys signed `data`."""
-        for key in self.keys[:-1]:
+        *others, last = self.keys
+        for key in others:
             with suppress(SignatureError):
                 return key.verify(data, signature)
-        return self.keys[-1].verify(data, signature)
+        return last.verify(data, signature)
 
     def __repr__(self) -> str:
         return f"Keyring({self.id}, {len(self.keys)} keys)"
@@ -380,26 +325,24 @@ def certify(
     """The operator's word for a server's key, for some days."""
     since = int(time.time() if now is None else now)
     VerifyKey.from_base64(public)
-    until = since + int(86_400 * days)
-    return Certificate(public=public, since=since, until=until, signature=UNSIGNED).by(operator)
+    return Certificate.by(operator, public=public, since=since, until=since + int(86_400 * days))
 
 
 def succeed(old: SigningKey, new: str) -> Succession:
     """The word of an operator's key for the one that takes its place."""
     VerifyKey.from_base64(new)
-    return Succession(old=old.public.base64, new=new, signature=UNSIGNED).by(old)
+    return Succession.by(old, old=old.public.base64, new=new)
 
 
 def follow(pinned: VerifyKey, successions: Sequence[Succession]) -> VerifyKey:
     """The key that a pinned one leads to, each step signed by the one before."""
-    at = pinned
     for _ in successions:
-        following = next((step for step in successions if step.old == at.base64), None)
-        if following is None:
-            break
-        following.verify(at)
-        at = VerifyKey.from_base64(following.new)
-    return at
+        for step in successions:
+            if step.old == pinned.base64:
+                step.verify(pinned)
+                pinned = VerifyKey.from_base64(step.new)
+                break
+    return pinned
 
 
 def _decoded(text: str, what: str) -> bytes:

@@ -19,7 +19,7 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
     RoundUser,
 )
-from panda_mdp.protocol.messages.signing import round_entry, rows_bytes_of
+from panda_mdp.protocol.messages.signing import signed_bytes
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import (
@@ -81,7 +81,7 @@ async def post_ball(
             version=row.version,
             centre=message.centre,
             guarantee=GuaranteeInfo(**row.facts["guarantee"]),
-            signature=context.key.sign(rows_bytes_of(name, row.version, cut.pop("digest"))),
+            signature=context.key.sign(signed_bytes("rows", name, row.version, cut.pop("digest"))),
             key_id=context.key.id,
             **cut,
         )
@@ -127,7 +127,7 @@ def post_round(
     """Open the next round, which closes by time, by users or by hand."""
     with context.store.write() as session:
         made = stored.open_round(session, find(session, name), message)
-        append(session, context.key, round_entry(name, made.round))
+        append(session, context.key, signed_bytes("round", name, made.round))
         record_action(session, operator.id, "open round", f"{name}/{made.round}")
     return answer(made, 201)
 

@@ -42,7 +42,7 @@ from panda_mdp.protocol.messages.catalogue import (
     TableInfo,
     TableRef,
 )
-from panda_mdp.protocol.messages.signing import SigningKey, table_bytes
+from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes
 from panda_mdp.protocol.server.failures import LONGEST, Failure
 from panda_mdp.protocol.server.store.database import found
 from panda_mdp.protocol.server.store.log import append
@@ -281,7 +281,9 @@ def store_table(
     version = (session.scalar(query) or 0) + 1
     facts, data = candidate.facts, candidate.data
     digest = hashlib.sha256(data).hexdigest()
-    signed = table_bytes(name, version, digest, len(data), facts["domain"], facts["epsilon"])
+    signed = signed_bytes(
+        "table", name, version, digest, len(data), facts["domain"], facts["epsilon"]
+    )
     append(session, key, signed)
     info = TableInfo(
         name=name,

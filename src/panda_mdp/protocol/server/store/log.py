@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from panda_mdp.protocol.messages import log as tree
 from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead, LogProof
 from panda_mdp.protocol.messages.service import ActionInfo
-from panda_mdp.protocol.messages.signing import SigningKey, head_bytes
+from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import latest
 from panda_mdp.protocol.server.store.schema import ActionRow, EntryRow, HeadRow, now_ms
@@ -23,7 +23,7 @@ def append(session: Session, key: SigningKey, entry: bytes) -> None:
     leaves = [*_leaves(session), leaf]
     session.add(EntryRow(number=len(leaves) - 1, entry=entry.decode(), leaf=leaf.hex()))
     head = HeadRow(size=len(leaves), root=tree.root_of(leaves).hex(), at=now_ms())
-    head.signature = key.sign(head_bytes(head.size, head.root, head.at))
+    head.signature = key.sign(signed_bytes("log", head.size, head.root, head.at))
     session.add(head)
     session.flush()
 
@@ -32,7 +32,7 @@ def sign_head(session: Session, key: SigningKey) -> None:
     """Sign the latest head with this key, unless it has."""
     head = latest(session, HeadRow, HeadRow.size)
     if head is not None:
-        signed = head_bytes(head.size, head.root, head.at)
+        signed = signed_bytes("log", head.size, head.root, head.at)
         if not key.signed(signed, head.signature):
             head.signature = key.sign(signed)
 

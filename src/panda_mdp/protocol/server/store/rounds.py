@@ -30,7 +30,7 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
     UserState,
 )
-from panda_mdp.protocol.messages.signing import SigningKey, rows_bytes
+from panda_mdp.protocol.messages.signing import SigningKey, rows_digest, signed_bytes
 from panda_mdp.protocol.server.failures import LONGEST, Failure, unavailable
 from panda_mdp.protocol.server.solving import AnchorsTask, Solution, Solved
 from panda_mdp.protocol.server.store.catalogue import (
@@ -219,7 +219,9 @@ def rows_for(
     solution, anchors = solution_of(row), _anchors(upload)
     members, outputs = anchors.tolist(), solution.outputs.tolist()
     weights = [[str(weight) for weight in each] for each in solution.rows(anchors).tolist()]
-    signed = rows_bytes(deployment.name, number, "anchors", members, outputs, weights)
+    signed = signed_bytes(
+        "rows", deployment.name, number, rows_digest("anchors", members, outputs, weights)
+    )
     return RoundRows(
         round=number,
         anchors=members,
