@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,12 +16,15 @@ from panda_mdp.cli.options import (
     CityFile,
     Epsilon,
     Json,
+    NonNegative,
     Outputs,
     Records,
     Seed,
     TableFile,
     Tasks,
     comma_separated,
+    described,
+    require,
 )
 from panda_mdp.cli.panda import panda
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
@@ -32,6 +35,9 @@ from panda_mdp.cli.signing import signing_app
 from panda_mdp.cli.solve import draw_map, prior, solve
 from panda_mdp.cli.verify import verify
 from panda_mdp.version import __version__
+
+if TYPE_CHECKING:
+    from panda_mdp.survey.bench import MethodRun
 
 app = typer.Typer(
     cls=Frame,
@@ -44,20 +50,13 @@ app = typer.Typer(
 app.add_typer(city_app, name="city")
 app.add_typer(client_app, name="client")
 app.add_typer(signing_app, name="signing")
-for meaning in (attack, epsilon, explain):
-    app.command()(meaning)
-app.command()(solve)
+for command in (
+    *(attack, epsilon, explain, key, prior, solve),
+    *(panda, reproduce, publish, serve, token, invite, verify),
+):
+    app.command()(command)
 app.command(context_settings=PLACES_IN_ARGUMENTS)(perturb)
-app.command()(key)
-app.command()(prior)
 app.command("map")(draw_map)
-app.command()(panda)
-app.command()(reproduce)
-app.command()(publish)
-app.command()(serve)
-app.command()(token)
-app.command()(invite)
-app.command()(verify)
 
 COMPARED = 2000
 
@@ -85,145 +84,133 @@ def _root(
 
 
 @app.command()
-def demo(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the pictures and the results.")
-    ] = Path("out/demo"),
-    json: Json = None,
-) -> None:
+@described
+def demo(out: Path = Path("out/demo"), json: Json = None) -> None:
     """Compare methods on a synthetic city and draw a map and a chart.
 
     1,000 records, 100 outputs, one task, epsilon 5 per km. Each method runs in a fresh process
     under a time limit, which the table states where it bites. Peak memory is the largest resident
     set of that process, interpreter and libraries included; seconds exclude compilation.
+
+    Options:
+        out DIR: Folder for the pictures and the results.
     """
     from panda_mdp.cli.demo import run_demo
 
-    outcomes = run_demo(out, output_console())
+    _finish(run_demo(out, output_console()), json)
+
+
+def _finish(outcomes: list[MethodRun], json: Path | None) -> None:
+    """Write the rows of a comparison; exit code 1 where a method failed."""
     write_json(json, [outcome.row() for outcome in outcomes])
-    if any(outcome.failed for outcome in outcomes):
-        raise typer.Exit(1)
+    raise typer.Exit(any(outcome.failed for outcome in outcomes))
 
 
 @app.command()
+@described
 def compare(
     city: CityFile,
     records: Records = None,
     outputs: Outputs = None,
     tasks: Tasks = 1,
     epsilon: Epsilon = 5.0,
-    methods: Annotated[
-        str,
-        typer.Option(metavar="NAMES", help="Methods, separated by commas, or 'all' that exist."),
-    ] = "all",
+    methods: str = "all",
     seed: Seed = 0,
-    limit: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time limit of a method; 0 for none.")
-    ] = 60.0,
+    limit: NonNegative = 60.0,
     json: Json = None,
 ) -> None:
     """Compare methods on records, outputs and tasks drawn from a city.
 
     Each method runs in a fresh process: peak memory is the largest resident set of that process,
     interpreter and libraries included; seconds exclude compilation.
+
+    Options:
+        methods NAMES: Methods, separated by commas, or 'all' that exist.
+        limit SECONDS: Time limit of a method; 0 for none.
     """
     from panda_mdp.city.draw import find_city
-    from panda_mdp.cli.printing import print_comparison
-    from panda_mdp.cli.progress import run_all
-    from panda_mdp.cli.solve import Size, drawn_problem
+    from panda_mdp.cli.printing import print_comparison, run_all
+    from panda_mdp.cli.solve import drawn_problem
     from panda_mdp.survey.registry import choose_methods
     from panda_mdp.survey.registry import methods as existing
 
     chosen = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
         city_map = find_city(city, records or COMPARED, seed)
-        size = Size(records, outputs, tasks, COMPARED)
-        problem = drawn_problem(city_map, size, epsilon, seed)
-    limits = (limit or None,) * len(chosen)
-    outcomes = list(run_all(chosen, problem, limits))
+        problem = drawn_problem(city_map, (records, outputs, tasks), epsilon, seed, COMPARED)
+    outcomes = list(run_all(chosen, problem, (limit or None,) * len(chosen)))
     title = (
         f"{problem.size:,} records, {problem.outputs_count} outputs, {tasks} task(s), "
         f"epsilon {epsilon:g} {per(problem.domain.unit)}"
     )
     print_comparison(output_console(), outcomes, title)
-    write_json(json, [outcome.row() for outcome in outcomes])
-    if any(outcome.failed for outcome in outcomes):
-        raise typer.Exit(1)
+    _finish(outcomes, json)
 
 
 @app.command()
-def audit(
-    file: TableFile,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Audit against this epsilon, not the file's own."),
-    ] = None,
-    json: Json = None,
-) -> None:
-    """Audit a saved mechanism over all pairs of records. Exit code 1 where it does not hold."""
+@described
+def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> None:
+    """Audit a saved mechanism over all pairs of records. Exit code 1 where it does not hold.
+
+    Options:
+        epsilon NUMBER: Audit against this epsilon, not the file's own.
+    """
     from panda_mdp.cli.phased import show_audit
-    from panda_mdp.cli.printing import facts
+    from panda_mdp.cli.printing import show
     from panda_mdp.privacy.audit import audit as audit_table
     from panda_mdp.table.decode import at_path, examine, inspect
 
     if inspect(file).phased:
-        if epsilon is not None:
-            msg = "a file of PAnDA is audited against its own epsilon and delta"
-            raise typer.BadParameter(msg, param_hint="--epsilon")
+        own = "a file of PAnDA is audited against its own epsilon and delta"
+        require(epsilon is None, own, "--epsilon")
         show_audit(file, json)
         return
     with working("auditing all pairs"):
         table = at_path(file, examine)
         verdict = table.audit if epsilon is None else audit_table(table, epsilon)
     first, second, output = verdict.worst
+    unit = per(verdict.unit)
     rows = [
         ("holds", "yes" if verdict.holds else "NO"),
-        ("audited epsilon", f"{verdict.epsilon:.9g} {per(verdict.unit)}"),
-        ("claimed epsilon", f"{verdict.claimed:.9g} {per(verdict.unit)}"),
+        ("audited epsilon", f"{verdict.epsilon:.9g} {unit}"),
+        ("claimed epsilon", f"{verdict.claimed:.9g} {unit}"),
         ("worst pair", f"records {first} and {second}, {verdict.distance:.6g} {verdict.unit}"),
         ("worst output", output),
         ("pairs covered", f"{verdict.pairs:,}, all outputs"),
     ]
-    output_console().print(facts(f"Audit of {file}", rows))
-    write_json(
-        json,
-        {
-            "holds": verdict.holds,
-            "audited_epsilon": verdict.epsilon,
-            "epsilon": verdict.claimed,
-            "unit": verdict.unit,
-            "worst": {"records": [first, second], "output": output},
-            "distance": verdict.distance,
-            "pairs": verdict.pairs,
-        },
-    )
-    if not verdict.holds:
-        raise typer.Exit(1)
+    numbers = {
+        **{name: getattr(verdict, name) for name in ("holds", "unit", "distance", "pairs")},
+        "audited_epsilon": verdict.epsilon,
+        "epsilon": verdict.claimed,
+        "worst": {"records": [first, second], "output": output},
+    }
+    show(f"Audit of {file}", rows, json, numbers)
+    raise typer.Exit(not verdict.holds)
 
 
 @app.command()
 def info(file: TableFile, json: Json = None) -> None:
     """Show what a saved mechanism says about itself. Its sum is verified, nothing is audited."""
-    from panda_mdp.cli.printing import facts
+    from panda_mdp.cli.printing import show
     from panda_mdp.table.decode import inspect, promise
 
     said = inspect(file).header
-    shapes, notes, unit = said["shapes"], said["notes"], said["domain"]["unit"]
-    stated = {name: notes[name] for name in ("loss", "lower_bound") if notes[name] is not None}
-    proof = {"bound": "proved by its multipliers (`verify`)"} if "bound_pairs" in shapes else {}
+    shapes, notes, domain = said["shapes"], said["notes"], said["domain"]
     guarantee, snapping = promise(said)
     rows = [
         ("claims", guarantee),
         ("snapping", snapping),
-        ("epsilon", f"{said['epsilon']:g} per {unit}"),
-        ("domain", f"{said['domain']['kind']}, {unit}"),
+        ("epsilon", f"{said['epsilon']:g} per {domain['unit']}"),
+        ("domain", f"{domain['kind']}, {domain['unit']}"),
         *((name, said[name]) for name in ("selection", "mesh") if name in said),
-        *proof.items(),
-        *((name, " x ".join(map(str, shape))) for name, shape in shapes.items()),
-        *((f"{name}, not verified", value) for name, value in stated.items()),
-        ("method, not verified", notes["method"]),
-        ("prior, not verified", notes["prior_source"]),
-        ("made, not verified", f"{notes['date']} by panda-mdp {notes['library']}"),
     ]
-    output_console().print(facts(str(file), rows))
-    write_json(json, said)
+    if "bound_pairs" in shapes:
+        rows.append(("bound", "proved by its multipliers (`verify`)"))
+    rows += ((name, " x ".join(map(str, shape))) for name, shape in shapes.items())
+    stated = {
+        **{name: notes[name] for name in ("loss", "lower_bound", "method")},
+        "prior": notes["prior_source"],
+        "made": f"{notes['date']} by panda-mdp {notes['library']}",
+    }
+    rows += ((f"{name}, not verified", text) for name, text in stated.items() if text is not None)
+    show(str(file), rows, json, said)

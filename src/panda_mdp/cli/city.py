@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from panda_mdp.city.maps import MapOptions, MapReport, read_map
+from panda_mdp.city.maps import MapOptions, fetch_place, read_map
 from panda_mdp.city.statistics import city_statistics
-from panda_mdp.cli.frame import check_target, output_console, working, write_json
-from panda_mdp.cli.options import Json
+from panda_mdp.cli.frame import working, write_json
+from panda_mdp.cli.options import Json, MaybeFile, Picture, Target, described, require
+from panda_mdp.cli.printing import show
 
 city_app = typer.Typer(
     help="Road maps: import them, describe them, draw them.", rich_markup_mode=None
@@ -27,59 +29,35 @@ class Traveller(StrEnum):
 
 
 @city_app.command("import")
+@described
 def import_city(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="Target, .npz or .graphml.")
-    ],
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="A map: .osm.pbf, .osm, .graphml, .gpkg, .shp, .geojson, .parquet, .npz.",
-        ),
-    ] = None,
-    place: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Download a place by name instead (needs osmnx)."),
-    ] = None,
-    network: Annotated[
-        Traveller, typer.Option(help="Whose roads to take from the map.")
-    ] = Traveller.drive,
-    bbox: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S,W,N,E", help="Keep this area only: south,west,north,east in degrees."
-        ),
-    ] = None,
-    simplify: Annotated[
-        bool | None,
-        typer.Option(
-            "--simplify/--no-simplify",
-            help="Contract nodes that are no junctions (by default where the file has them).",
-        ),
-    ] = None,
-    all_parts: Annotated[
-        bool, typer.Option("--all-parts", help="Keep what is not connected to the largest part.")
-    ] = False,
-    crs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Reference system, where the file names none or a wrong one: EPSG:32632.",
-        ),
-    ] = None,
+    out: Target,
+    file: MaybeFile = None,
+    place: str | None = None,
+    network: Traveller = Traveller.drive,
+    bbox: str | None = None,
+    simplify: Annotated[bool | None, typer.Option("--simplify/--no-simplify")] = None,
+    all_parts: bool = False,
+    crs: str | None = None,
     json: Json = None,
 ) -> None:
     """Import a road map and save it as a city, simplified to junctions.
 
     Keeps the largest connected part and says what was left out.
+
+    Options:
+        out FILE: Target, .npz or .graphml.
+        file FILE: A map: .osm.pbf, .osm, .graphml, .gpkg, .shp, .geojson, .parquet, .npz.
+        place NAME: Download a place by name instead (needs osmnx).
+        network: Whose roads to take from the map.
+        bbox S,W,N,E: Keep this area only: south,west,north,east in degrees.
+        simplify: Contract nodes that are no junctions (by default where the file has them).
+        all_parts: Keep what is not connected to the largest part.
+        crs NAME: Reference system, where the file names none or a wrong one: EPSG:32632.
     """
-    if (file is None) == (place is None):
-        msg = "give either a FILE or --place NAME"
-        raise typer.BadParameter(msg)
-    if out.suffix not in (".npz", ".graphml"):
-        msg = f"{out.name} ends in neither .npz nor .graphml"
-        raise typer.BadParameter(msg, param_hint="--out")
+    require((file is None) != (place is None), "give either a FILE or --place NAME")
+    known = out.suffix in (".npz", ".graphml")
+    require(known, f"{out.name} ends in neither .npz nor .graphml", "--out")
     options = MapOptions(
         network=network.value,
         bbox=_box(bbox),
@@ -88,48 +66,27 @@ def import_city(
         crs=crs,
     )
     with working("reading the map"):
-        report = _read(file, place, options)
+        report = fetch_place(str(place), options) if file is None else read_map(file, options)
         report.city.save(out)
-    console = output_console()
-    for line in report.lines():
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(f"saved to {out}", markup=False, soft_wrap=True)
-    write_json(
-        json,
-        {
-            "nodes": report.city.nodes,
-            "streets": report.city.streets,
-            "total_km": report.city.total_km,
-            "segments": report.segments,
-            "contracted": report.contracted,
-            "dropped_nodes": report.dropped_nodes,
-            "parts": report.parts,
-            "source": report.source,
-        },
-    )
+    typer.echo("\n".join([*report.lines(), f"saved to {out}"]))
+    facts = {name: getattr(report.city, name) for name in ("nodes", "streets", "total_km")}
+    told = ("segments", "contracted", "dropped_nodes", "parts", "source")
+    write_json(json, {**facts, **{name: getattr(report, name) for name in told}})
 
 
 @city_app.command("info")
-def city_info(
-    city: Annotated[Path, typer.Argument(metavar="CITY", help="A road map in any known format.")],
-    draw: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=check_target,
-            help="Draw it too: .png, .svg, .pdf, or .html to look around.",
-        ),
-    ] = None,
-    json: Json = None,
-) -> None:
-    """Describe a city: size, degrees, lengths, detours; and draw it."""
-    from panda_mdp.cli.printing import facts
+@described
+def city_info(city: Path, draw: Picture = None, json: Json = None) -> None:
+    """Describe a city: size, degrees, lengths, detours; and draw it.
 
+    Options:
+        city CITY: A road map in any known format.
+        draw FILE: Draw it too: .png, .svg, .pdf, or .html to look around.
+    """
     with working("measuring the city"):
         roads = read_map(city).city
         measured = city_statistics(roads)
-    console = output_console()
-    console.print(facts(str(city), list(measured.rows())))
+    show(str(city), list(measured.rows()), json, measured)
     if draw is not None:
         from panda_mdp.plot import draw_city, save_figure, write_map
 
@@ -138,24 +95,14 @@ def city_info(
                 write_map(draw, city=roads)
             else:
                 save_figure(draw_city(roads), draw)
-        console.print(f"drawn to {draw}", markup=False, soft_wrap=True)
-    write_json(json, measured)
-
-
-def _read(file: Path | None, place: str | None, options: MapOptions) -> MapReport:
-    if file is not None:
-        return read_map(file, options)
-    from panda_mdp.city.maps import fetch_place
-
-    return fetch_place(str(place), options)
+        typer.echo(f"drawn to {draw}")
 
 
 def _box(text: str | None) -> tuple[float, float, float, float] | None:
     if text is None:
         return None
-    try:
-        south, west, north, east = (float(part) for part in text.split(","))
-    except ValueError:
-        msg = f"{text!r} is not south,west,north,east in degrees"
-        raise typer.BadParameter(msg, param_hint="--bbox") from None
-    return south, west, north, east
+    with suppress(ValueError):
+        south, west, north, east = map(float, text.split(","))
+        return south, west, north, east
+    msg = f"{text!r} is not south,west,north,east in degrees"
+    raise typer.BadParameter(msg, param_hint="--bbox")

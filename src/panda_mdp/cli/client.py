@@ -13,8 +13,18 @@ import typer
 
 from panda_mdp.base.atomic import write_private
 from panda_mdp.base.sealing import sealed
-from panda_mdp.cli.frame import output_console, working, write_json
-from panda_mdp.cli.options import Json
+from panda_mdp.cli.frame import working, write_json
+from panda_mdp.cli.options import (
+    AtMost,
+    FromOne,
+    Json,
+    NonNegative,
+    Share,
+    described,
+    require,
+)
+from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, read_lines
+from panda_mdp.cli.printing import show
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -46,63 +56,44 @@ Plain = Annotated[
     bool,
     typer.Option("--plain-http", help="Allow an address that is not encrypted and not local."),
 ]
-AtMost = Annotated[
-    float | None,
-    typer.Option(
-        "--at-most", min=0, metavar="NUMBER", help="Refuse a report that costs more epsilon."
-    ),
-]
-UnitOf = Annotated[
-    str | None, typer.Option("--unit", metavar="NAME", help="Refuse distances in another unit.")
-]
-Fingerprint = Annotated[
-    str | None, typer.Option("--fingerprint", metavar="HEX", help="Refuse other records.")
-]
 Period = Annotated[
     float, typer.Option(min=0, metavar="HOURS", help="Length of a period; never changed later.")
 ]
 
 
 @client_app.command("init")
+@described
 def init(
-    epsilon: Annotated[
-        float, typer.Option(min=0, metavar="NUMBER", help="Most that one report may cost, per km.")
-    ],
-    period_epsilon: Annotated[
-        float, typer.Option(min=0, metavar="NUMBER", help="Most that a period may cost, per km.")
-    ],
-    delta: Annotated[
-        float, typer.Option(min=0, max=1, metavar="NUMBER", help="Most delta of one report.")
-    ] = 0.0,
-    period_delta: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, metavar="NUMBER", help="Most delta of a period; as --delta."),
-    ] = None,
-    reports: Annotated[
-        int | None, typer.Option(min=1, metavar="COUNT", help="Most reports of a period.")
-    ] = None,
+    epsilon: NonNegative,
+    period_epsilon: NonNegative,
+    delta: Share = 0.0,
+    period_delta: Share = None,
+    reports: FromOne = None,
     period: Period = 24.0,
-    snap_km: Annotated[
-        float, typer.Option(min=0, metavar="KM", help="Farthest that a place is from a record.")
-    ] = 1.0,
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh",
-            help="Draw and pay for every report, also of the same place: hides when it changes.",
-        ),
-    ] = False,
+    snap_km: NonNegative = 1.0,
+    fresh: bool = False,
     folder: Folder = HOME,
 ) -> None:
-    """Make a ledger with limits, or change the limits of the one that is there."""
+    """Make a ledger with limits, or change the limits of the one that is there.
+
+    Options:
+        epsilon NUMBER: Most that one report may cost, per km.
+        period_epsilon NUMBER: Most that a period may cost, per km.
+        delta NUMBER: Most delta of one report.
+        period_delta NUMBER: Most delta of a period; as --delta.
+        reports COUNT: Most reports of a period.
+        snap_km KM: Farthest that a place is from a record.
+        fresh: Draw and pay for every report, also of the same place: hides when it changes.
+    """
     from panda_mdp.protocol import Allowance, Ledger
     from panda_mdp.protocol.ledger.ledger import KEY
 
+    one_delta = delta or 0.0
     limits = Allowance(
         epsilon=epsilon,
         period_epsilon=period_epsilon,
-        delta=delta,
-        period_delta=delta if period_delta is None else period_delta,
+        delta=one_delta,
+        period_delta=one_delta if period_delta is None else period_delta,
         reports=reports,
         period_s=round(3600 * period),
         snap_km=snap_km,
@@ -120,82 +111,77 @@ def init(
 @client_app.command("status")
 def status(url: Url, folder: Folder = HOME, plain_http: Plain = False, json: Json = None) -> None:
     """What a server offers and claims, and whether your limits allow it. Nothing is checked."""
-    from panda_mdp.cli.printing import facts
     from panda_mdp.privacy.guarantee import Guarantee
 
-    rows: list[tuple[str, object]] = []
-    states: list[dict[str, Any]] = []
     with _client(url, None, folder, plain_http) as client:
-        rows.append(("operator's key", f"{client.key.id} (pinned)"))
-        for offer in client.deployments():
-            claim = offer.guarantee
-            cost, verdict = "no guarantee", "refused"
-            if claim is not None:
-                claimed = Guarantee(claim.epsilon, claim.delta, claim.unit)
-                excess = client.ledger.allowance.excess([], claimed)
-                cost, verdict = _price(claimed), "allowed" if excess is None else "too much"
-            state = "open" if offer.open else "closed"
-            rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {verdict}; {state}"))
-            shown = offer.model_dump(include={"name", "kind", "open"})
-            claims = None if claim is None else claim.model_dump()
-            states.append({**shown, "claimed": claims, "allowed": verdict == "allowed"})
-        key = client.key.id
-    output_console().print(facts(url, rows))
-    write_json(json, {"key": key, "deployments": states})
+        key, offers, limits = client.key.id, client.deployments(), client.ledger.allowance
+    rows: list[tuple[str, object]] = [("operator's key", f"{key} (pinned)")]
+    states: list[dict[str, Any]] = []
+    for offer in offers:
+        claim, cost, verdict = offer.guarantee, "no guarantee", "refused"
+        if claim is not None:
+            claimed = Guarantee(**claim.model_dump())
+            cost = _price(claimed)
+            verdict = "too much" if limits.excess([], claimed) else "allowed"
+        state = "open" if offer.open else "closed"
+        rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {verdict}; {state}"))
+        shown = offer.model_dump(include={"name", "kind", "open", "guarantee"})
+        states.append({**shown, "allowed": verdict == "allowed"})
+    show(url, rows, json, {"key": key, "deployments": states})
 
 
 @client_app.command("fetch")
+@described
 def fetch(
     url: Url,
     name: Name,
-    version: Annotated[
-        int | None, typer.Option(min=1, metavar="NUMBER", help="Only this version of the table.")
-    ] = None,
-    accept_update: Annotated[
-        bool,
-        typer.Option("--accept-update", help="Take another table than the one used before."),
-    ] = False,
+    version: FromOne = None,
+    accept_update: bool = False,
     at_most: AtMost = None,
-    unit: UnitOf = None,
-    fingerprint: Fingerprint = None,
+    unit: str | None = None,
+    fingerprint: str | None = None,
     folder: Folder = HOME,
     plain_http: Plain = False,
     json: Json = None,
 ) -> None:
-    """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost."""
-    from panda_mdp.cli.printing import facts
+    """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost.
+
+    Options:
+        version NUMBER: Only this version of the table.
+        accept_update: Take another table than the one used before.
+        at_most NUMBER: Refuse a report that costs more epsilon.
+        unit NAME: Refuse distances in another unit.
+        fingerprint HEX: Refuse other records.
+    """
     from panda_mdp.table.decode import Expected
 
     expected = Expected(at_most, unit, fingerprint)
     with _client(url, None, folder, plain_http) as client, working("fetching and auditing"):
         plan = client.plan(name, version=version, accept_update=accept_update, expected=expected)
-    rows = _described(plan)
-    output_console().print(facts(f"{name} of {url}", rows))
-    write_json(json, {key.replace(" ", "_"): str(value) for key, value in rows})
+    domain, proved = plan.domain, plan.guarantee is not None
+    rows = [
+        ("version", plan.version),
+        ("records", f"{domain.size:,} ({domain.metric.kind}, {domain.unit})"),
+        ("a report costs", _price(plan.cost) if proved else "NO GUARANTEE"),
+        *plan.facts(),
+        *([("snapping", plan.snapping)] if domain.geographic and proved else ()),
+    ]
+    told = {key.replace(" ", "_"): str(value) for key, value in rows}
+    show(f"{name} of {url}", rows, json, told)
 
 
-@client_app.command(
-    "report", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)
+@client_app.command("report", context_settings=PLACES_IN_ARGUMENTS)
+@described
 def report(
     context: typer.Context,
     url: Url,
     name: Name,
     token_file: TokenFile = None,
-    wait: Annotated[
-        float,
-        typer.Option(min=0, metavar="SECONDS", help="How long a round may take to be solved."),
-    ] = 60.0,
-    accept_no_guarantee: Annotated[
-        bool,
-        typer.Option(
-            "--accept-no-guarantee",
-            help="Report through a deployment that has none; spends the whole period.",
-        ),
-    ] = False,
+    wait: NonNegative = 60.0,
+    accept_no_guarantee: bool = False,
     at_most: AtMost = None,
-    unit: UnitOf = None,
-    fingerprint: Fingerprint = None,
+    unit: str | None = None,
+    fingerprint: str | None = None,
     folder: Folder = HOME,
     plain_http: Plain = False,
     json: Json = None,
@@ -204,12 +190,20 @@ def report(
 
     Never from the arguments, which end up in shell histories and process lists. Prints what was
     released and what it cost. The same place gets the same answer within a period.
+
+    Options:
+        wait SECONDS: How long a round may take to be solved.
+        accept_no_guarantee: Report through a deployment that has none; spends the whole period.
+        at_most NUMBER: Refuse a report that costs more epsilon.
+        unit NAME: Refuse distances in another unit.
+        fingerprint HEX: Refuse other records.
     """
     from panda_mdp.table.decode import Expected
 
-    if context.args:
-        msg = "the place is read from standard input, never from the arguments; give URL NAME alone"
-        raise typer.BadParameter(msg)
+    require(
+        not context.args,
+        "the place is read from standard input, never from the arguments; give URL NAME alone",
+    )
     with _client(url, read_token(token_file), folder, plain_http) as client:
         with working("fetching and auditing"):
             plan = client.plan(name, expected=Expected(at_most, unit, fingerprint))
@@ -218,15 +212,16 @@ def report(
             answer = client.report(
                 plan, record, accept_no_guarantee=accept_no_guarantee, wait_s=wait
             )
-    fields: dict[str, Any] = {"output": answer.output, "repeated": answer.repeated}
+    cost, where = answer.cost, {}
     shown = str(answer.output)
     if answer.where is not None:
-        lat, lon = answer.where
-        shown, fields = f"{lat:.7f},{lon:.7f}", {**fields, "lat": lat, "lon": lon}
+        where = dict(zip(("lat", "lon"), answer.where, strict=True))
+        shown = ",".join(f"{degrees:.7f}" for degrees in answer.where)
     typer.echo(shown)
-    paid = "nothing: the same place was reported before" if answer.repeated else _price(answer.cost)
+    paid = "nothing: the same place was reported before" if answer.repeated else _price(cost)
     typer.echo(f"spent {paid}", err=True)
-    write_json(json, {**fields, "epsilon": answer.cost.epsilon, "delta": answer.cost.delta})
+    facts = {"output": answer.output, "repeated": answer.repeated}
+    write_json(json, {**facts, **where, "epsilon": cost.epsilon, "delta": cost.delta})
 
 
 @client_app.command("retry")
@@ -237,14 +232,12 @@ def retry(
     with _client(url, read_token(token_file), folder, plain_http) as client:
         accepted, remaining = client.retry()
     typer.echo(f"{accepted} accepted, {remaining} remain")
-    if remaining:
-        raise typer.Exit(1)
+    raise typer.Exit(min(remaining, 1))
 
 
 @client_app.command("ledger")
 def ledger(folder: Folder = HOME, json: Json = None) -> None:
     """What was spent in the running period, and what is left."""
-    from panda_mdp.cli.printing import facts
     from panda_mdp.protocol import Ledger
 
     books = Ledger.open(folder.expanduser())
@@ -258,7 +251,6 @@ def ledger(folder: Folder = HOME, json: Json = None) -> None:
         ),
         ("same place again", "same answer, free" if limits.repeats == "same" else "drawn, paid"),
     ]
-    states: list[dict[str, Any]] = []
     for balance in balances:
         ends = datetime.fromtimestamp(balance.ends, UTC).isoformat(timespec="minutes")
         rows += [
@@ -268,35 +260,25 @@ def ledger(folder: Folder = HOME, json: Json = None) -> None:
             ("  left", f"epsilon {balance.left_epsilon:g} per {limits.unit} until {ends}"),
             ("  spent in all periods", _price(balance.ever)),
         ]
-        kept = ("account", "reports", "pending", "left_epsilon", "ends")
-        spent = {"epsilon": balance.spent.epsilon, "delta": balance.spent.delta}
-        spent["ever_epsilon"] = balance.ever.epsilon
-        states.append({**{field: getattr(balance, field) for field in kept}, **spent})
-    output_console().print(facts(f"Ledger in {folder}", rows))
-    write_json(json, states)
+    show(f"Ledger in {folder}", rows, json, balances)
 
 
 @client_app.command("forget")
+@described
 def forget(
-    start_over: Annotated[
-        bool,
-        typer.Option(
-            "--start-over",
-            help="Throw ledger and key away, also damaged ones; nothing more in this period.",
-        ),
-    ] = False,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="NUMBER", help="With --start-over: most of one report."),
-    ] = None,
-    period_epsilon: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="NUMBER", help="With --start-over: most of a period."),
-    ] = None,
+    start_over: bool = False,
+    epsilon: AtMost = None,
+    period_epsilon: AtMost = None,
     period: Period = 24.0,
     folder: Folder = HOME,
 ) -> None:
-    """Erase from the ledger what was drawn and for which places; what was spent stays."""
+    """Erase from the ledger what was drawn and for which places; what was spent stays.
+
+    Options:
+        start_over: Throw ledger and key away, also damaged ones; nothing more in this period.
+        epsilon NUMBER: With --start-over: most of one report.
+        period_epsilon NUMBER: With --start-over: most of a period.
+    """
     from panda_mdp.protocol import Allowance, Ledger
 
     place = folder.expanduser()
@@ -307,28 +289,25 @@ def forget(
     if epsilon is None or period_epsilon is None:
         msg = "--start-over needs --epsilon and --period-epsilon for the new ledger"
         raise typer.BadParameter(msg)
-    limits = Allowance(
-        epsilon=epsilon, period_epsilon=period_epsilon, period_s=round(3600 * period)
-    )
-    Ledger.start_over(place, limits)
+    Ledger.start_over(place, Allowance(epsilon, period_epsilon, period_s=round(3600 * period)))
     typer.echo(f"new ledger in {place}; the running period counts as spent")
 
 
 @client_app.command("trust")
+@described
 def trust(
     url: Url,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="BASE64", help="Pin this key, which you have from the operator."),
-    ] = None,
-    forget_log: Annotated[
-        bool,
-        typer.Option("--forget-log", help="Begin the server's log anew: it was lost or restored."),
-    ] = False,
+    key: str | None = None,
+    forget_log: bool = False,
     folder: Folder = HOME,
     plain_http: Plain = False,
 ) -> None:
-    """Show the pinned key of a server, pin another one, or take its log as it is now."""
+    """Show the pinned key of a server, pin another one, or take its log as it is now.
+
+    Options:
+        key BASE64: Pin this key, which you have from the operator.
+        forget_log: Begin the server's log anew: it was lost or restored.
+    """
     from panda_mdp.protocol import VerifyKey
     from panda_mdp.protocol.client.trust import Trust
     from panda_mdp.protocol.client.wire import origin_of
@@ -340,21 +319,18 @@ def trust(
         pins.pin_key(VerifyKey.from_base64(key))
     if forget_log:
         pins.forget_log()
-    if pins.key is None:
-        typer.echo(f"no key of {url} is pinned; the first one that it shows will be")
-        return
-    typer.echo(f"{pins.key.id} {pins.key.base64}")
+    shown = f"no key of {url} is pinned; the first one that it shows will be"
+    typer.echo(f"{pins.key.id} {pins.key.base64}" if pins.key else shown)
 
 
 @client_app.command("enrol")
-def enrol(
-    url: Url,
-    token_file: Annotated[
-        Path, typer.Option(metavar="FILE", help="New file for the token, mode 0600.")
-    ],
-    plain_http: Plain = False,
-) -> None:
-    """Exchange an invitation, read from standard input, for a token of your own."""
+@described
+def enrol(url: Url, token_file: Annotated[Path, typer.Option()], plain_http: Plain = False) -> None:
+    """Exchange an invitation, read from standard input, for a token of your own.
+
+    Options:
+        token_file FILE: New file for the token, mode 0600.
+    """
     from pydantic import ValidationError
 
     from panda_mdp.protocol.client.wire import Wire
@@ -375,18 +351,16 @@ def enrol(
 
 
 @client_app.command("heads")
+@described
 def heads(
-    url: Url,
-    compare: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Lines of other people, one per head, to compare with."),
-    ] = None,
-    folder: Folder = HOME,
-    plain_http: Plain = False,
+    url: Url, compare: Path | None = None, folder: Folder = HOME, plain_http: Plain = False
 ) -> None:
     """Print the latest head of a server's log, a line to pass on; or compare with those of others.
 
     Whoever was shown another log than you has a head that yours does not contain.
+
+    Options:
+        compare FILE: Lines of other people, one per head, to compare with.
     """
     with _client(url, None, folder, plain_http) as client:
         if compare is not None:
@@ -402,9 +376,8 @@ def heads(
 @sealed
 def _read_sealed(plan: Plan) -> Record:
     """The record of a line `lat,lon` or of an index. No error shows the line."""
-    from panda_mdp.cli.perturb import read_first
-
-    return read_first(plan.domain, plan.place, plan.record, sys.stdin)
+    given = next(read_lines(plan.domain, sys.stdin))
+    return plan.record(given) if isinstance(given, int) else plan.place(*given)
 
 
 def _client(url: str, token: str | None, folder: Path, plain_http: bool) -> Client:
@@ -424,14 +397,3 @@ def read_token(path: Path | None) -> str:
 
 def _price(cost: Guarantee) -> str:
     return f"epsilon {cost.epsilon:g} per {cost.unit}, delta {cost.delta:g}"
-
-
-def _described(plan: Plan) -> list[tuple[str, object]]:
-    domain, proved = plan.domain, plan.guarantee is not None
-    return [
-        ("version", plan.version),
-        ("records", f"{domain.size:,} ({domain.metric.kind}, {domain.unit})"),
-        ("a report costs", _price(plan.cost) if proved else "NO GUARANTEE"),
-        *plan.facts(),
-        *([("snapping", plan.snapping)] if domain.geographic and proved else ()),
-    ]

@@ -11,17 +11,17 @@ from rich.console import Console
 from panda_mdp.base.units import per
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.city.synthetic import synthetic_city
-from panda_mdp.cli.frame import working, write_json
-from panda_mdp.cli.printing import best_bound, print_comparison
-from panda_mdp.cli.progress import run_all, show_compiling
+from panda_mdp.cli.frame import progress_console, working, write_json
+from panda_mdp.cli.printing import best_bound, print_comparison, run_all
 from panda_mdp.errors import SolverError
 from panda_mdp.plot import draw_losses, draw_side_by_side, save_figure
 from panda_mdp.plot.style import new_figure
-from panda_mdp.survey.bench import MethodRun
+from panda_mdp.survey.bench import Comparison, MethodRun
 from panda_mdp.survey.registry import Method, methods
 from panda_mdp.table.mechanism import Mechanism
 
 SEED = 0
+COMPILING = "loading compiled loops; the first run on a machine compiles them, about a minute."
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ def run_demo(folder: Path, console: Console, demo: Demo | None = None) -> list[M
         city = synthetic_city(demo.nodes, SEED)
         draw = draw_problem(city, demo.records, demo.outputs, demo.tasks, demo.epsilon, SEED)
         problem = draw.problem
-    show_compiling(demo.methods, problem)
+    progress_console().print(COMPILING, soft_wrap=True)
+    with working("compiling once"):
+        for _ in Comparison(problem).compile_kernels(demo.methods):
+            pass
     limits = tuple(method.demo_seconds for method in demo.methods)
     outcomes = list(run_all(demo.methods, problem, limits))
     title = (
@@ -81,7 +84,6 @@ def panels(outcomes: list[MethodRun], ranked: list[MethodRun]) -> list[MethodRun
 
     Where the exponential mechanism is not there, the worst method stands in for it.
     """
-    named = [o for o in ranked if o.method.name == "exponential"]
+    first = next((o for o in ranked if o.method.name == "exponential"), ranked[-1])
     phased = [o for o in outcomes if o.marginal is not None and o.holds]
-    first, best = [*named, ranked[-1]][0], ranked[0]
-    return [first, *phased[:1], *([] if best is first else [best])]
+    return [first, *phased[:1], *(o for o in ranked[:1] if o is not first)]

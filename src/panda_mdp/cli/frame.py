@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -32,26 +31,16 @@ ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 class Frame(TyperGroup):
     """Runs a command and turns what goes wrong into one line and an exit code."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, *given: Any, **options: Any) -> Any:
         """As in typer, with errors as one line on standard error."""
         warnings.showwarning = _warn
         try:
-            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            code = super().main(*given, **{**options, "standalone_mode": False})
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
-        except ParserError as error:
-            code = _complain(_parser_message(error))
-        except (PandaError, OSError) as error:
-            code = _complain(_message(error))
-        if not standalone_mode:
+        except (ParserError, PandaError, OSError) as error:
+            code = _complain(error)
+        if not options.get("standalone_mode", True):
             return code
         if code == INTERRUPTED:
             sys.stderr.write("interrupted; nothing was written\n")
@@ -76,18 +65,17 @@ def working(what: str) -> AbstractContextManager[object]:
 
 def check_target(path: Path | None) -> Path | None:
     """The path; refused where no file could be written there, before the work, not after it."""
-    if path is None:
-        return None
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        msg = f"{path}: the folder {folder} does not exist; create it first"
-        raise FileNotFoundError(msg)
-    if path.is_dir():
-        msg = f"{path} is a folder; give the name of a file"
-        raise IsADirectoryError(msg)
-    if not os.access(folder, os.W_OK):
-        msg = f"{path}: the folder {folder} is not writable"
-        raise PermissionError(msg)
+    if path is not None:
+        folder = path.resolve().parent
+        if not folder.is_dir():
+            msg = f"{path}: the folder {folder} does not exist; create it first"
+            raise FileNotFoundError(msg)
+        if path.is_dir():
+            msg = f"{path} is a folder; give the name of a file"
+            raise IsADirectoryError(msg)
+        if not os.access(folder, os.W_OK):
+            msg = f"{path}: the folder {folder} is not writable"
+            raise PermissionError(msg)
     return path
 
 
@@ -101,23 +89,19 @@ def write_json(path: Path | None, value: Any) -> None:
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     """A warning as one line, without the place in the source."""
-    line = " ".join(str(message).split())
-    sys.stderr.write(f"warning: {line}\n")
+    _say("warning", str(message))
 
 
-def _complain(message: str) -> int:
-    line = " ".join(message.split())
-    sys.stderr.write(f"error: {line}\n")
+def _complain(error: Exception) -> int:
+    describe = getattr(error, "format_message", None)
+    message = str(error) or type(error).__name__
+    if callable(describe):
+        message = str(describe())
+    elif isinstance(error, OSError) and not isinstance(error, PandaError) and error.strerror:
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    _say("error", message)
     return BAD_INPUT
 
 
-def _message(error: Exception) -> str:
-    if isinstance(error, OSError) and not isinstance(error, PandaError) and error.strerror:
-        where = "" if error.filename is None else f"{error.filename}: "
-        return f"{where}{error.strerror}"
-    return str(error) or type(error).__name__
-
-
-def _parser_message(error: Exception) -> str:
-    describe = getattr(error, "format_message", None)
-    return str(describe()) if callable(describe) else str(error)
+def _say(kind: str, message: str) -> None:
+    sys.stderr.write(f"{kind}: {' '.join(message.split())}\n")

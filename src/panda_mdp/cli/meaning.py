@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.cli.frame import output_console, working, write_json
-from panda_mdp.cli.options import CityFile, Html, Json, Seed, SnapLimit, TableFile
+from panda_mdp.cli.frame import working, write_json
+from panda_mdp.cli.options import (
+    CityFile,
+    Json,
+    Picture,
+    Seed,
+    SnapLimit,
+    TableFile,
+    described,
+    require,
+)
 from panda_mdp.cli.perturb import read_record
-from panda_mdp.cli.printing import facts
+from panda_mdp.cli.printing import show
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>What this table means</title>
@@ -21,33 +29,27 @@ svg {{ display: block; margin: 1.5rem 0; max-width: 100% }}</style></head>
 """
 
 
+@described
 def explain(
-    file: TableFile,
-    record: Annotated[
-        bool,
-        typer.Option(
-            "--record", help="Speak of one place, read as lat,lon or index from standard input."
-        ),
-    ] = False,
-    snap_limit: SnapLimit = 0.5,
-    html: Html = None,
+    file: TableFile, record: bool = False, snap_limit: SnapLimit = 0.5, html: Picture = None
 ) -> None:
     """Say in plain language what a saved mechanism means for people, or for one place.
 
     The place is read from standard input, never from the arguments. What is said of one place is
     as secret as the place: mind where it is written.
+
+    Options:
+        record: Speak of one place, read as lat,lon or index from standard input.
+        html FILE: Also write a page with a picture.
     """
     from panda_mdp.meaning.explain import explain as explanation_of
     from panda_mdp.panda.file import decode_panda
     from panda_mdp.table.decode import at_path, inspect, load_mechanism
 
     if inspect(file).phased:
-        if record or html is not None:
-            msg = "a file of PAnDA is explained as a whole, in words"
-            raise typer.BadParameter(msg)
+        require(not record and html is None, "a file of PAnDA is explained as a whole, in words")
         with working("auditing both phases"):
-            lines = at_path(file, decode_panda).explain()
-        typer.echo("\n".join(lines))
+            typer.echo("\n".join(at_path(file, decode_panda).explain()))
         return
     with working("auditing and measuring"):
         mechanism = load_mechanism(file)
@@ -60,17 +62,14 @@ def explain(
             stream.write(PAGE.format(body=explanation.html).encode())
 
 
-def attack(
-    file: TableFile,
-    radius: Annotated[
-        list[float] | None,
-        typer.Option(metavar="DISTANCE", help="How often the place is located within it; repeat."),
-    ] = None,
-    json: Json = None,
-) -> None:
+@described
+def attack(file: TableFile, radius: list[float] | None = None, json: Json = None) -> None:
     """Measure exactly what the best attacker gains from one report of a saved mechanism.
 
     The attacker knows the table and the prior that is stored with it, and nothing else.
+
+    Options:
+        radius DISTANCE: How often the place is located within it; repeat.
     """
     from panda_mdp.meaning.attack import attack as attack_on
     from panda_mdp.table.decode import load_mechanism
@@ -92,34 +91,31 @@ def attack(
         ("min-entropy leakage", f"{seen.min_entropy_leakage:.4g} bits"),
         ("capacity", f"{seen.capacity:.4g}: helps no attacker with any prior by more"),
     ]
-    output_console().print(facts(f"Attack on {file} ({seen.method})", rows))
-    write_json(json, seen.numbers())
+    show(f"Attack on {file} ({seen.method})", rows, json, seen.numbers())
 
 
+@described
 def epsilon(
     city: CityFile,
-    within: Annotated[
-        float | None, typer.Option(metavar="KM", help="With --odds: places within this distance.")
-    ] = None,
-    odds: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Odds of at most so many to 1.")
-    ] = None,
-    loss: Annotated[
-        float | None, typer.Option(metavar="KM", help="A displacement that is acceptable.")
-    ] = None,
-    error: Annotated[
-        float | None, typer.Option(metavar="KM", help="How far off the best attacker should be.")
-    ] = None,
-    records: Annotated[
-        int, typer.Option(metavar="COUNT", help="Records drawn from the city.")
-    ] = 400,
-    outputs: Annotated[int, typer.Option(metavar="COUNT", help="Outputs among the records.")] = 60,
+    within: float | None = None,
+    odds: float | None = None,
+    loss: float | None = None,
+    error: float | None = None,
+    records: int = 400,
+    outputs: int = 60,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
-    """Choose epsilon from odds within a distance, from a loss, or from an attacker's error."""
-    from dataclasses import asdict
+    """Choose epsilon from odds within a distance, from a loss, or from an attacker's error.
 
+    Options:
+        within KM: With --odds: places within this distance.
+        odds NUMBER: Odds of at most so many to 1.
+        loss KM: A displacement that is acceptable.
+        error KM: How far off the best attacker should be.
+        records COUNT: Records drawn from the city.
+        outputs COUNT: Outputs among the records.
+    """
     from panda_mdp.city.draw import find_city
     from panda_mdp.meaning.epsilon import choose_epsilon
 
@@ -135,19 +131,7 @@ def epsilon(
             seed=seed,
         )
     typer.echo(choice.text, nl=False)
-    write_json(
-        json,
-        {
-            "epsilon": choice.epsilon,
-            "unit": choice.unit,
-            "reason": choice.reason,
-            "verdict": choice.verdict,
-            "constant_loss": choice.constant_loss,
-            "free_loss": choice.free_loss,
-            "prior_error": choice.prior_error,
-            "curve": [asdict(point) for point in choice.curve],
-        },
-    )
+    write_json(json, choice)
 
 
 def _beside(value: float, before: float, unit: str = "") -> str:

@@ -6,16 +6,16 @@ Neither a line nor anything derived from it appears in an error, a log or a trac
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 import typer
 
-from panda_mdp.cli.frame import check_target, output_console, progress_console, write_json
-from panda_mdp.cli.options import Json, SnapLimit
+from panda_mdp.cli.frame import check_target, progress_console, write_json
+from panda_mdp.cli.options import Json, MaybeFile, NewFile, SnapLimit, described, require
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.domain import Domain
@@ -36,68 +36,26 @@ class Uncovered(StrEnum):
     null = "null"
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Report:
-    """What is released."""
-
-    text: str
-    fields: dict[str, Any]
-
-
+@described
 def perturb(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="TABLE", help="A saved mechanism (.pmdp).")],
-    rows: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="Rows: .csv, .ndjson, .parquet; else standard input."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", callback=check_target, help="Target for the rows."
-        ),
-    ] = None,
+    table: Path,
+    rows: MaybeFile = None,
+    out: NewFile = None,
     snap_limit: SnapLimit = 0.5,
-    lat: Annotated[str, typer.Option(metavar="COLUMN", help="Column of latitudes.")] = "lat",
-    lon: Annotated[str, typer.Option(metavar="COLUMN", help="Column of longitudes.")] = "lon",
-    record: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of records' indices instead.")
-    ] = None,
-    outside: Annotated[
-        Uncovered, typer.Option(help="What becomes of rows that are not covered.")
-    ] = Uncovered.refuse,
-    person: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column that names the person.")
-    ] = None,
-    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of times.")] = None,
-    period: Annotated[
-        str | None,
-        typer.Option(metavar="WORD", help="hour, day, week or month of --time; else a column."),
-    ] = None,
-    key_file: Annotated[
-        Path | None,
-        typer.Option("--key", metavar="FILE", help="Repeat draws by this key (panda-mdp key)."),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="The most epsilon of a person in a period."),
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the true columns beside the reports.")
-    ] = False,
-    at_most: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Refuse a table with a larger epsilon."),
-    ] = None,
-    unit: Annotated[
-        str | None, typer.Option(metavar="WORD", help="Refuse a table per another unit.")
-    ] = None,
-    fingerprint: Annotated[
-        str | None, typer.Option(metavar="HEX", help="Refuse a table over another domain.")
-    ] = None,
+    lat: str = "lat",
+    lon: str = "lon",
+    record: str | None = None,
+    outside: Uncovered = Uncovered.refuse,
+    person: str | None = None,
+    time: str | None = None,
+    period: str | None = None,
+    key: Path | None = None,
+    budget: float | None = None,
+    keep: bool = False,
+    at_most: float | None = None,
+    unit: str | None = None,
+    fingerprint: str | None = None,
     json: Json = None,
 ) -> None:
     """Draw a report for every line of standard input, or for every row of a file.
@@ -109,20 +67,38 @@ def perturb(
     draws at the point, and nothing is snapped. Each further report of the same place spends epsilon
     again, unless --key repeats draws. A table of PAnDA runs Phase I first: for every line, or once
     for each person, period and place where --person names one.
+
+    Options:
+        table TABLE: A saved mechanism (.pmdp).
+        rows FILE: Rows: .csv, .ndjson, .parquet; else standard input.
+        out FILE: Target for the rows.
+        lat COLUMN: Column of latitudes.
+        lon COLUMN: Column of longitudes.
+        record COLUMN: Column of records' indices instead.
+        outside: What becomes of rows that are not covered.
+        person COLUMN: Column that names the person.
+        time COLUMN: Column of times.
+        period WORD: hour, day, week or month of --time; else a column.
+        key FILE: Repeat draws by this key (panda-mdp key).
+        budget NUMBER: The most epsilon of a person in a period.
+        keep: Keep the true columns beside the reports.
+        at_most NUMBER: Refuse a table with a larger epsilon.
+        unit WORD: Refuse a table per another unit.
+        fingerprint HEX: Refuse a table over another domain.
     """
     from panda_mdp.panda.file import load
     from panda_mdp.table.decode import Expected
 
-    if context.args or (rows is not None and not rows.exists()):
-        msg = (
-            "what follows TABLE is no file; places are read from standard input or a file, never "
-            "from the arguments"
-        )
-        raise typer.BadParameter(msg)
-    if (rows is None) != (out is None):
-        msg = "FILE and --out go together; without both, lines are read from standard input"
-        raise typer.BadParameter(msg)
-    mechanism = load(file, expected=Expected(at_most, unit, fingerprint))
+    require(
+        not context.args and (rows is None or rows.exists()),
+        "what follows TABLE is no file; places are read from standard input or a file, never from "
+        "the arguments",
+    )
+    require(
+        (rows is None) == (out is None),
+        "FILE and --out go together; without both, lines are read from standard input",
+    )
+    mechanism = load(table, expected=Expected(at_most, unit, fingerprint))
     if rows is None or out is None:
         _perturb_lines(mechanism, snap_limit, json)
         return
@@ -135,120 +111,105 @@ def perturb(
         Columns(lat, lon, record, person, time, period, keep),
         limit=snap_limit,
         outside=outside.value,
-        key=None if key_file is None else DrawKey.load(key_file),
+        key=None if key is None else DrawKey.load(key),
         budget=budget,
     )
     with progress_console().status("drawing") as status:
         summary = perturb_file(
-            perturber,
-            rows,
-            out,
-            progress=lambda count: status.update(f"drawing: {count:,} rows"),
+            perturber, rows, out, progress=lambda n: status.update(f"drawing: {n:,} rows")
         )
-    console = output_console()
-    for line in [*summary.lines(), f"saved to {out}"]:
-        console.print(line, soft_wrap=True)
+    typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
 
 
-def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The key's file.")],
-    destroy: Annotated[
-        bool, typer.Option("--destroy", help="Overwrite and remove the key instead.")
-    ] = False,
-) -> None:
+@described
+def key(file: Path, destroy: bool = False) -> None:
     """Make a key for draws that repeat per person and period, or destroy one.
 
     Whoever has the key can tell a report's true place by trying all of them: keep it like a
     password, away from the reports, and destroy it when the periods are over.
+
+    Options:
+        file FILE: The key's file.
+        destroy: Overwrite and remove the key instead.
     """
     from panda_mdp.frames.key import DrawKey
 
     if destroy:
         DrawKey.destroy(file)
-        output_console().print(f"{file} is destroyed; backups and copies of it are not")
+        typer.echo(f"{file} is destroyed; backups and copies of it are not")
         return
     check_target(file)
     DrawKey.make(file)
-    output_console().print(f"{file} is made; only its owner can read it")
+    typer.echo(f"{file} is made; only its owner can read it")
 
 
 def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: Path | None) -> None:
-    domain = mechanism.problem.domain
-
-    def place(lat: float, lon: float) -> int:
-        if isinstance(mechanism, EverywhereMechanism):
-            return mechanism.draw_vertex(lat, lon)
-        return domain.snap(lat, lon, snap_limit).record
-
-    answers = [report(mechanism, read_first(domain, place, int, sys.stdin))]
-    typer.echo(answers[0].text)
-    number = 1
-    # A person who types gives one place; a pipe gives as many as it has lines.
-    while not sys.stdin.isatty():
-        line = _line(sys.stdin)
-        if line is None:
-            break
-        number += 1
-        if line:
-            answers.append(report(mechanism, _record(domain, place, int, line, number)))
-            typer.echo(answers[-1].text)
-    fields = [answer.fields for answer in answers]
-    write_json(json, fields[0] if len(fields) == 1 else fields)
+    domain, answers = mechanism.problem.domain, []
+    for given in read_lines(domain, sys.stdin):
+        if isinstance(given, int):
+            record = given
+        elif isinstance(mechanism, EverywhereMechanism):
+            record = mechanism.draw_vertex(*given)
+        else:
+            record = domain.snap(*given, snap_limit).record
+        fields = _report(mechanism, record)
+        typer.echo(f"{fields['lat']!r},{fields['lon']!r}" if "lat" in fields else fields["output"])
+        answers.append(fields)
+    write_json(json, answers[0] if len(answers) == 1 else answers)
 
 
 def read_record(domain: Domain, snap_limit: float, stream: TextIO) -> int:
     """The record of a line `lat,lon` or of a record's index; prompts where a person types."""
-    return read_first(
-        domain, lambda lat, lon: domain.snap(lat, lon, snap_limit).record, int, stream
-    )
+    given = next(read_lines(domain, stream))
+    return given if isinstance(given, int) else domain.snap(*given, snap_limit).record
 
 
-def read_first(
-    domain: Domain, place: Callable[[float, float], T], index: Callable[[int], T], stream: TextIO
-) -> T:
-    """What a line `lat,lon` or a record's index stands for; prompts where a person types."""
-    if stream.isatty():
+def read_lines(domain: Domain, stream: TextIO) -> Iterator[int | tuple[float, float]]:
+    """What lines of a stream say: a place (lat, lon) or a record's index; the first one must.
+
+    A person who types is asked for one place; a pipe gives as many as it has lines.
+    """
+    typed = stream.isatty()
+    if typed:
         what = "place as lat,lon or record's index" if domain.geographic else "record's index"
         sys.stderr.write(f"{what}: ")
         sys.stderr.flush()
-    return _record(domain, place, index, _line(stream) or "", 1)
+    yield _parsed(domain, _line(stream) or "", "the line")
+    number = 1
+    while not typed and (line := _line(stream)) is not None:
+        number += 1
+        if line:
+            yield _parsed(domain, line, f"line {number}")
 
 
-def report(mechanism: Mechanism | PandaTable, record: int) -> Report:
+def _report(mechanism: Mechanism | PandaTable, record: int) -> dict[str, Any]:
     """Draw with the operating system's generator; a place where outputs are places."""
     domain, outputs = mechanism.problem.domain, mechanism.problem.reports
     output = mechanism.sample(record)
-    if outputs.records is not None and domain.geographic:
-        lat, lon = float(domain.lat[output]), float(domain.lon[output])
-    elif outputs.lat is not None and outputs.lon is not None:
-        column = output if outputs.names is None else outputs.names.index(output)
-        lat, lon = float(outputs.lat[column]), float(outputs.lon[column])
+    if outputs.records is not None:
+        if domain.geographic:
+            at, lat, lon = output, domain.lat, domain.lon
+        else:
+            return {"output": output if domain.labels is None else domain.labels[output]}
+    elif outputs.lat is None or outputs.lon is None:
+        return {"output": output}
     else:
-        if outputs.records is not None and domain.labels is not None:
-            output = domain.labels[output]
-        return Report(str(output), {"output": output})
-    return Report(f"{lat!r},{lon!r}", {"output": output, "lat": lat, "lon": lon})
+        at = output if outputs.names is None else outputs.names.index(output)
+        lat, lon = outputs.lat, outputs.lon
+    return {"output": output, "lat": float(lat[at]), "lon": float(lon[at])}
 
 
-def _record(
-    domain: Domain,
-    place: Callable[[float, float], T],
-    index: Callable[[int], T],
-    line: str,
-    number: int,
-) -> T:
+def _parsed(domain: Domain, line: str, which: str) -> int | tuple[float, float]:
+    parts = line.split(",")
+    if domain.geographic and len(parts) == 2:
+        with suppress(ValueError):
+            return float(parts[0]), float(parts[1])
+    elif line.isascii() and line.isdigit() and int(line) < domain.size:
+        return int(line)
     rule = f"a record's index, a whole number in 0..{domain.size - 1}"
     if domain.geographic:
         rule = f"a place as lat,lon in degrees, or {rule}"
-    parts = line.split(",")
-    if domain.geographic and len(parts) == 2:
-        degrees = _degrees(parts)
-        if degrees is not None:
-            return place(*degrees)
-    elif len(parts) == 1 and line.isascii() and line.isdigit() and int(line) < domain.size:
-        return index(int(line))
-    which = "the line" if number == 1 else f"line {number}"
-    msg = f"{which} on standard input is {'empty' if not line else 'not valid'}; give {rule}"
+    msg = f"{which} on standard input is {'not valid' if line else 'empty'}; give {rule}"
     raise MethodError(msg)
 
 
@@ -259,10 +220,3 @@ def _line(stream: TextIO) -> str | None:
     if not raw:
         return None
     return "?" if len(raw) > LINE_BYTES else raw.decode("utf-8", errors="replace").strip()
-
-
-def _degrees(parts: list[str]) -> tuple[float, float] | None:
-    try:
-        return float(parts[0]), float(parts[1])
-    except ValueError:
-        return None

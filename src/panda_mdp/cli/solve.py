@@ -3,69 +3,49 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from panda_mdp.base.units import per
-from panda_mdp.cli.frame import check_target, output_console, progress_console, working, write_json
-from panda_mdp.cli.options import Epsilon, Json, MapFile, Outputs, Records, Seed, TableFile, Tasks
+from panda_mdp.cli.frame import progress_console, working, write_json
+from panda_mdp.cli.options import (
+    Epsilon,
+    Json,
+    MapFile,
+    NonNegative,
+    Outputs,
+    Records,
+    Seed,
+    TableFile,
+    Target,
+    Tasks,
+    described,
+    require,
+)
+from panda_mdp.cli.printing import show
 
 RECORDS, OUTPUTS = 5000, 100
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much of a map is drawn; counts as the options give them."""
-
-    records: int | None
-    outputs: int | None
-    tasks: int
-    most: int = RECORDS
-    """Records that are drawn from a map with more places, where no number was given."""
-
-
+@described
 def solve(
     city: MapFile,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Target, .pmdp.")],
+    out: Target,
     records: Records = None,
     outputs: Outputs = None,
     tasks: Tasks = 0,
     epsilon: Epsilon = 5.0,
-    prior: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A prior that `panda-mdp prior` made.")
-    ] = None,
-    method: Annotated[
-        str, typer.Option(metavar="NAME", help="A method that `compare` knows.")
-    ] = "optimal",
-    gap: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Gap to the bound at which `optimal` ends.")
-    ] = 0.01,
-    then: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What `optimal` makes best within --slack of the loss."),
-    ] = None,
-    slack: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="With --then: share of the loss to give; 0.01."),
-    ] = None,
-    attacker: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With --limit: what an attacker may gain at most."),
-    ] = None,
-    limit: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="With --attacker: at most so often, or km off."),
-    ] = None,
-    radius: Annotated[
-        float | None, typer.Option(metavar="KM", help="With the name 'located': within so much.")
-    ] = None,
-    time_limit: Annotated[
-        float,
-        typer.Option(min=0, metavar="SECONDS", help="End with the best so far; 0 for no limit."),
-    ] = 0.0,
+    prior: Path | None = None,
+    method: str = "optimal",
+    gap: float = 0.01,
+    then: str | None = None,
+    slack: float | None = None,
+    attacker: str | None = None,
+    limit: float | None = None,
+    radius: float | None = None,
+    time_limit: NonNegative = 0.0,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
@@ -78,119 +58,94 @@ def solve(
 
     The loss alone is made least, unless --then or --attacker names what an attacker gains:
     vulnerability, located or error.
+
+    Options:
+        out FILE: Target, .pmdp.
+        prior FILE: A prior that `panda-mdp prior` made.
+        method NAME: A method that `compare` knows.
+        gap NUMBER: Gap to the bound at which `optimal` ends.
+        then NAME: What `optimal` makes best within --slack of the loss.
+        slack NUMBER: With --then: share of the loss to give; 0.01.
+        attacker NAME: With --limit: what an attacker may gain at most.
+        limit NUMBER: With --attacker: at most so often, or km off.
+        radius KM: With the name 'located': within so much.
+        time_limit SECONDS: End with the best so far; 0 for no limit.
     """
     from panda_mdp.city.draw import find_places
     from panda_mdp.city.visits import load_prior
-    from panda_mdp.cli.printing import facts
     from panda_mdp.panda.panda_table import PandaTable
 
-    check_target(out)
-    if out.suffix != ".pmdp":
-        msg = f"{out.name} does not end in .pmdp"
-        raise typer.BadParameter(msg, param_hint="--out")
-    wishes = _wishes(method, then, slack, attacker, limit, radius)
+    require(out.suffix == ".pmdp", f"{out.name} does not end in .pmdp", "--out")
+    # The method itself looks at names and numbers; here only at what goes together.
+    asked = {"then": then, "slack": slack, "attacker": attacker, "limit": limit, "radius": radius}
+    wishes = {name: value for name, value in asked.items() if value is not None}
+    second = "a slack is given for a second objective; name it with --then"
+    require(slack is None or then, second, "--slack")
+    near = radius is None or "located" in (then, attacker)
+    require(near, "a radius belongs to 'located'; name it with --then or --attacker", "--radius")
+    require(
+        (attacker is None) == (limit is None) and not (attacker and then),
+        "--attacker and --limit belong together, and exclude --then: give both, or --then",
+        "--attacker",
+    )
+    method = method.strip()
+    only = f"--then and --attacker are for the method 'optimal', not {method!r}"
+    require(method == "optimal" or not wishes, only, "--method")
     with working("reading the map"):
         source = find_places(city, records or RECORDS, seed)
-        problem = drawn_problem(source, Size(records, outputs, tasks), epsilon, seed)
+        problem = drawn_problem(source, (records, outputs, tasks), epsilon, seed)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
-    mechanism = _run(problem, method, gap, time_limit or None, wishes)
-    mechanism.save(out)
-    console = output_console()
-    if isinstance(mechanism, PandaTable):
-        for line in mechanism.explain():
-            console.print(line, soft_wrap=True)
-        console.print(f"saved to {out}; panda-mdp perturb {out} runs both phases", soft_wrap=True)
-        write_json(json, _phased_row(out, method, mechanism))
-        return
-    console.print(facts(str(out), meaning(mechanism)))
-    write_json(
-        json,
-        {
-            "file": str(out),
-            "method": mechanism.method,
-            "records": problem.size,
-            "outputs": problem.outputs_count,
-            "epsilon": problem.epsilon,
-            "audited_epsilon": mechanism.audit.epsilon,
-            "loss": mechanism.loss,
-            "lower_bound": mechanism.lower_bound,
-            "unit": problem.loss_unit,
-            "seconds": mechanism.seconds,
-            "second": mechanism.details.get("second"),
-            "limited": mechanism.details.get("limited"),
-        },
-    )
-
-
-def _wishes(
-    method: str,
-    then: str | None,
-    slack: float | None,
-    attacker: str | None,
-    limit: float | None,
-    radius: float | None,
-) -> dict[str, Any]:
-    """What is asked of `optimal` beyond the loss; the method itself looks at names and numbers."""
-    given = {"then": then, "attacker": attacker, "limit": limit, "radius": radius}
-    if slack is not None:
-        if then is None:
-            msg = "a slack is given for a second objective; name it with --then"
-            raise typer.BadParameter(msg, param_hint="--slack")
-        given["slack"] = slack
-    if radius is not None and "located" not in (then, attacker):
-        msg = "a radius belongs to 'located'; name it with --then or --attacker"
-        raise typer.BadParameter(msg, param_hint="--radius")
-    if (attacker is None) != (limit is None) or (attacker is not None and then is not None):
-        msg = "--attacker and --limit belong together, and exclude --then: give both, or --then"
-        raise typer.BadParameter(msg, param_hint="--attacker")
-    wanted = {name: value for name, value in given.items() if value is not None}
-    if wanted and method.strip() != "optimal":
-        msg = f"--then and --attacker are for the method 'optimal', not {method.strip()!r}"
-        raise typer.BadParameter(msg, param_hint="--method")
-    return wanted
-
-
-def _phased_row(out: Path, method: str, table: Any) -> dict[str, Any]:
-    return {
+    table = _run(problem, method, gap, time_limit or None, wishes)
+    table.save(out)
+    numbers = {
         "file": str(out),
         "method": method,
-        "records": table.problem.size,
-        "outputs": table.problem.outputs_count,
-        "epsilon": table.epsilon,
-        "delta": table.delta,
-        "violation": table.account.violation,
-        "download": table.download,
+        "records": problem.size,
+        "outputs": problem.outputs_count,
+        "epsilon": problem.epsilon,
         "loss": table.loss,
-        "unit": table.problem.loss_unit,
+        "unit": problem.loss_unit,
     }
+    if isinstance(table, PandaTable):
+        saved = f"saved to {out}; panda-mdp perturb {out} runs both phases"
+        typer.echo("\n".join([*table.explain(), saved]))
+        more = {"delta": table.delta, "violation": table.account.violation}
+        write_json(json, {**numbers, **more, "download": table.download})
+        return
+    details = {name: table.details.get(name) for name in ("second", "limited")}
+    proved = {name: getattr(table, name) for name in ("method", "lower_bound", "seconds")}
+    numbers |= {**proved, **details, "audited_epsilon": table.audit.epsilon}
+    show(str(out), meaning(table), json, numbers)
 
 
-def drawn_problem(source: Any, size: Size, epsilon: float, seed: int) -> Any:
-    """A problem over records, outputs and tasks drawn from a map."""
+def drawn_problem(
+    source: Any,
+    size: tuple[int | None, int | None, int],
+    epsilon: float,
+    seed: int,
+    most: int = RECORDS,
+) -> Any:
+    """A problem over records, outputs and tasks drawn from a map, counts as the options give them;
+    up to `most` records where no number was given."""
     from panda_mdp.city.draw import draw_displacement, draw_problem, places_count
     from panda_mdp.space.domain import Domain
 
-    places = places_count(source)
-    count = size.records or None
-    if size.records is None and places > size.most:
-        count = size.most
-    if count is not None and not 2 <= count <= places:
-        msg = f"{count} is not in 2..{places:,}, the places of this map; 'all' takes all"
-        raise typer.BadParameter(msg, param_hint="--records")
-    taken = count or places
-    outputs = size.outputs or taken
-    if size.outputs is None:
-        outputs = min(OUTPUTS, taken)
-    if outputs > taken:
-        msg = f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all"
-        raise typer.BadParameter(msg, param_hint="--outputs")
-    if not size.tasks:
-        return draw_displacement(source, count, outputs, epsilon, seed)
-    if isinstance(source, Domain):
-        msg = "travel needs streets, and this file has places alone; leave --tasks out"
-        raise typer.BadParameter(msg, param_hint="--tasks")
-    return draw_problem(source, count, outputs, size.tasks, epsilon, seed).problem
+    places, (records, outputs, tasks) = places_count(source), size
+    if records is None and places > most:
+        records = most
+    taken = records or places
+    fits = not records or 2 <= records <= places
+    whole = f"{taken} is not in 2..{places:,}, the places of this map; 'all' takes all"
+    require(fits, whole, "--records")
+    chosen = min(OUTPUTS, taken) if outputs is None else outputs or taken
+    among = f"{chosen} is not in 1..{taken:,}, the records; 'all' takes all"
+    require(chosen <= taken, among, "--outputs")
+    if not tasks:
+        return draw_displacement(source, records or None, chosen, epsilon, seed)
+    streets = "travel needs streets, and this file has places alone; leave --tasks out"
+    require(not isinstance(source, Domain), streets, "--tasks")
+    return draw_problem(source, records or None, chosen, tasks, epsilon, seed).problem
 
 
 def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[str, Any]) -> Any:
@@ -209,21 +164,15 @@ def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[
             if now.note and not now.iterations:
                 console.print(now.note)
                 return
-            if now.note:
-                status.update(f"solving: {now.note}, {now.seconds:.0f} s")
-                return
-            status.update(
-                f"solving: loss {now.loss:.4g}, bound {now.lower_bound:.4g} {problem.loss_unit}, "
-                f"{now.seconds:.0f} s"
-            )
+            reached = f"loss {now.loss:.4g}, bound {now.lower_bound:.4g} {problem.loss_unit}"
+            status.update(f"solving: {now.note or reached}, {now.seconds:.0f} s")
 
-        common: dict[str, Any] = {"time_limit": limit, "progress": tell}
+        solver: Any = optimal
         if "then" in wishes:
-            then = wishes.pop("then")
-            return second_objective(problem, then, gap=gap, **wishes, **common)
-        if "attacker" in wishes:
-            return limit_attacker(problem, gap=gap, **wishes, **common)
-        return optimal(problem, gap, **common)
+            solver, wishes["name"] = second_objective, wishes.pop("then")
+        elif "attacker" in wishes:
+            solver = limit_attacker
+        return solver(problem, gap=gap, time_limit=limit, progress=tell, **wishes)
 
 
 def meaning(mechanism: Any) -> list[tuple[str, object]]:
@@ -280,37 +229,37 @@ def _quantity(facts: Any, value: float) -> str:
     return f"{value:.4g} {facts.get('unit') or ''}".rstrip()
 
 
+@described
 def prior(
     city: MapFile,
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="A trace file or folder.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Target, .npz.")],
-    epsilon: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Make it private: epsilon for each person behind it."),
-    ] = None,
-    public: Annotated[
-        str, typer.Option(metavar="SOURCE", help="The traces are public already, says SOURCE.")
-    ] = "",
-    person: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of a CSV that names people.")
-    ] = None,
-    limit: Annotated[
-        float, typer.Option(metavar="KM", help="Farthest that a fix may be from a place.")
-    ] = 0.5,
+    traces: Path,
+    out: Target,
+    epsilon: float | None = None,
+    public: str = "",
+    person: str | None = None,
+    limit: float = 0.5,
 ) -> None:
     """Make a prior from traces, private or public, for `solve --prior`.
 
     Give --epsilon, or --public with the words that certificates will carry.
+
+    Options:
+        traces TRACES: A trace file or folder.
+        out FILE: Target, .npz.
+        epsilon NUMBER: Make it private: epsilon for each person behind it.
+        public SOURCE: The traces are public already, says SOURCE.
+        person COLUMN: The column of a CSV that names people.
+        limit KM: Farthest that a fix may be from a place.
     """
     from panda_mdp.city.draw import find_places
     from panda_mdp.city.traces import load_traces
     from panda_mdp.city.visits import count_visits, save_prior
     from panda_mdp.space.domain import Domain
 
-    check_target(out)
-    if (epsilon is None) == (not public):
-        msg = "say --epsilon NUMBER for a private prior, or --public SOURCE; there is no third way"
-        raise typer.BadParameter(msg)
+    require(
+        (epsilon is None) == bool(public),
+        "say --epsilon NUMBER for a private prior, or --public SOURCE; there is no third way",
+    )
     columns = None if person is None else {"user": person}
     with working("counting visits"):
         places = find_places(city, RECORDS, 0)
@@ -321,37 +270,32 @@ def prior(
             visits.public_prior(source=public) if epsilon is None else visits.private_prior(epsilon)
         )
     save_prior(out, made, domain)
-    console = output_console()
-    console.print(f"{made.source}", soft_wrap=True)
-    console.print(f"saved to {out}", soft_wrap=True)
+    typer.echo(f"{made.source}\nsaved to {out}")
 
 
+@described
 def draw_map(
     table: TableFile,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="Target: .html, .png, .svg, .pdf.")
-    ],
-    city: Annotated[
-        Path | None, typer.Option("--city", metavar="MAP", help="Draw its streets below.")
-    ] = None,
-    record: Annotated[
-        int | None,
-        typer.Option(metavar="INDEX", help="Draw the reports of this record, not all losses."),
-    ] = None,
-    zones: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the zones that the records are.")
-    ] = None,
+    out: Target,
+    city: Path | None = None,
+    record: int | None = None,
+    zones: Path | None = None,
 ) -> None:
     """Draw a table on a map: expected losses, or where one record is reported.
 
     A page (.html) shows any record that is clicked.
+
+    Options:
+        out FILE: Target: .html, .png, .svg, .pdf.
+        city MAP: Draw its streets below.
+        record INDEX: Draw the reports of this record, not all losses.
+        zones FILE: Draw the zones that the records are.
     """
     from panda_mdp.city.maps import load_city
     from panda_mdp.city.places import load_places
     from panda_mdp.plot import draw_expected_loss, draw_record, save_figure, write_map
     from panda_mdp.table.decode import load_mechanism
 
-    check_target(out)
     with working("drawing"):
         mechanism = load_mechanism(table)
         streets = None if city is None else load_city(city)
@@ -362,4 +306,4 @@ def draw_map(
             save_figure(draw_expected_loss(mechanism, city=streets, zones=areas), out)
         else:
             save_figure(draw_record(mechanism, record, city=streets, zones=areas), out)
-    output_console().print(f"drawn to {out}", soft_wrap=True)
+    typer.echo(f"drawn to {out}")
