@@ -27,7 +27,13 @@ from scipy.sparse.csgraph import dijkstra
 import panda_mdp as pm
 from panda_mdp.city.draw import find_city
 from panda_mdp.city.travel import travel_graph
-from panda_mdp.meaning.several import Movement, best_places, likeliest, locate_anchor, smooth
+from panda_mdp.meaning.several import (
+    Movement,
+    best_places,
+    forward_backward,
+    locate_anchor,
+    viterbi,
+)
 from panda_mdp.plot import save_figure
 from panda_mdp.plot.style import BLUE, GREEN, INK, VERMILION, new_figure, plain_axes
 from panda_mdp.table.mechanism import Table
@@ -237,8 +243,8 @@ def way_errors(
 ) -> tuple[float, float]:
     """Mean distance from the way: of the best guesses by forward-backward, of Viterbi's path."""
     seen = seen_on_the_way(protection, person, domain, seed)
-    guesses = best_places(domain, smooth(movement, seen))
-    path = likeliest(movement, seen)
+    guesses = best_places(domain, forward_backward(movement, seen))
+    path = viterbi(movement, seen)
     pairs = domain.metric.pairs
     return float(pairs(guesses, person.way).mean()), float(pairs(path, person.way).mean())
 

@@ -117,7 +117,7 @@ def test_bad_public_priors(counts: list[int], options: dict[str, float], message
         ({"epsilon": np.inf}, "epsilon is inf"),
         ({"bounded": np.ones(300)}, "whole"),
         ({"bounded": np.ones(3, dtype=int)}, "300 whole"),
-        ({"cell_km": -1}, "cell_km is -1"),
+        ({"cell_km": -1}, "side of a cell is -1"),
     ],
 )
 def test_bad_private_priors(domain: Domain, change: dict[str, object], message: str) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import InvalidInputError, PrivacyError
 from panda_mdp.privacy.discrete_laplace import discrete_laplace
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_probabilities
 from panda_mdp.space.domain import Domain
 
 
@@ -34,13 +34,7 @@ class Prior(Rebuilt):
     """Privacy loss of the prior itself per person, in nats; None where it is public."""
 
     def __post_init__(self) -> None:
-        weights = np.asarray(self.weights, dtype=np.float64)
-        if weights.ndim != 1 or not (np.isfinite(weights).all() and (weights >= 0).all()):
-            msg = "a prior is a flat list of finite, non-negative probabilities"
-            raise InvalidInputError(msg)
-        if abs(weights.sum() - 1) > 1e-9:
-            msg = f"the prior sums to {weights.sum():.12g}; it must sum to 1"
-            raise InvalidInputError(msg)
+        weights = check_probabilities(self.weights, np.size(self.weights))
         if not self.source:
             msg = "say where the prior comes from: source='...' goes into certificates"
             raise InvalidInputError(msg)
@@ -60,9 +54,6 @@ class Prior(Rebuilt):
 
         `smoothing` in [0, 1] is the share of the uniform distribution that is mixed in.
         """
-        if not source:
-            msg = "say where the public counts come from: source='...' goes into certificates"
-            raise InvalidInputError(msg)
         values = np.asarray(counts, dtype=np.float64)
         if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
             msg = "counts are a flat list of finite, non-negative numbers, one per record"
@@ -70,10 +61,7 @@ class Prior(Rebuilt):
         if values.sum() <= 0:
             msg = "no count is positive, so they tell no prior; use a uniform one (prior=None)"
             raise InvalidInputError(msg)
-        provenance = f"public: {source}" + (
-            f"; {smoothing:g} uniform mixed in" if smoothing else ""
-        )
-        return cls(_smooth(values / values.sum(), smoothing), provenance)
+        return cls(*_smoothed(values / values.sum(), smoothing, source and f"public: {source}"))
 
     @classmethod
     def private(
@@ -101,7 +89,7 @@ class Prior(Rebuilt):
             msg = f"the prior's epsilon is {epsilon!r}; it must be positive and finite"
             raise PrivacyError(msg)
         counts = _whole_counts(bounded, domain.size)
-        cell = _cells(domain, cell_km)
+        cell = np.arange(domain.size) if cell_km is None else square_cells(domain, cell_km)
         sums = np.zeros(int(cell.max()) + 1, dtype=np.int64)
         np.add.at(sums, cell, counts)
         noisy = sums + discrete_laplace(Fraction(epsilon) / contribution, len(sums))
@@ -109,15 +97,13 @@ class Prior(Rebuilt):
         weights = share[cell]
         total = float(weights.sum())
         weights = weights / total if total > 0 else np.full(domain.size, 1 / domain.size)
-        where = "records" if cell_km is None else f"cells of {cell_km:g} km"
+        where = "records" if cell_km is None else f"cells of {cell_km:g} {domain.unit}"
         # Exact counts would undo the noise, so the source names none.
         provenance = (
             f"private: {source}; epsilon={epsilon:g} per person (add or remove one), "
             f"at most {contribution} visits each, discrete Laplace on {where}"
         )
-        if smoothing:
-            provenance += f"; {smoothing:g} uniform mixed in"
-        return cls(_smooth(weights, smoothing), provenance, epsilon=float(epsilon))
+        return cls(*_smoothed(weights, smoothing, provenance), epsilon=float(epsilon))
 
     def on(self, problem: Problem) -> Problem:
         """The problem with this prior; its source goes into certificates."""
@@ -132,12 +118,14 @@ class Prior(Rebuilt):
         return generator.choice(len(self.weights), size=count, p=self.weights)
 
 
-def _smooth(weights: FloatArray, smoothing: float) -> FloatArray:
+def _smoothed(weights: FloatArray, smoothing: float, source: str) -> tuple[FloatArray, str]:
+    """Weights with a share of the uniform distribution mixed in, and their provenance."""
     if not 0 <= smoothing <= 1:
         msg = f"smoothing is {smoothing!r}; it is the share of the uniform prior, in [0, 1]"
         raise InvalidInputError(msg)
     mixed = (1 - smoothing) * weights + smoothing / len(weights)
-    return np.asarray(mixed / mixed.sum())
+    said = f"{source}; {smoothing:g} uniform mixed in" if smoothing and source else source
+    return np.asarray(mixed / mixed.sum()), said
 
 
 def _whole_counts(values: npt.ArrayLike, size: int) -> IntArray:
@@ -149,15 +137,14 @@ def _whole_counts(values: npt.ArrayLike, size: int) -> IntArray:
     return counts.astype(np.int64)
 
 
-def _cells(domain: Domain, cell_km: float | None) -> IntArray:
-    if cell_km is None:
-        return np.arange(domain.size)
-    if not cell_km > 0:
-        msg = f"cell_km is {cell_km!r}; it must be positive, or None for single records"
+def square_cells(domain: Domain, side: float) -> IntArray:
+    """The cell of each record on a square grid over the plane, which is nobody's; cells with
+    records are numbered from 0."""
+    if not 0 < side < np.inf:
+        msg = f"the side of a cell is {side!r}; it must be positive and finite"
         raise InvalidInputError(msg)
-    plane = domain.plane
-    if plane is None or domain.unit != "km":
-        msg = "cells in km need a domain of places within a few degrees; use cell_km=None"
+    if domain.plane is None:
+        msg = "cells need a domain in a plane, such as places within a few degrees"
         raise InvalidInputError(msg)
-    keys = np.floor(plane / cell_km).astype(np.int64)
+    keys = np.floor(domain.plane / side).astype(np.int64)
     return np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

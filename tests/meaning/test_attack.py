@@ -10,7 +10,7 @@ from helpers import KINDS, displacement_problem, random_domain
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, ProblemError
-from panda_mdp.meaning import attack as attack_module
+from panda_mdp.space import domain as domain_module
 
 
 def brute_force(table, prior, score):
@@ -56,7 +56,7 @@ def test_blocks_of_guesses_change_nothing(monkeypatch):
     domain = random_domain("haversine", 40, seed=1)
     table = pm.exponential(displacement_problem(domain, range(0, 40, 3), 0.5))
     whole = pm.attack(table)
-    monkeypatch.setattr(attack_module, "BLOCK_ENTRIES", 120)
+    monkeypatch.setattr(domain_module, "BLOCK_ENTRIES", 120)
     parts = pm.attack(table)
     assert parts.error == pytest.approx(whole.error, rel=1e-13)
     assert parts.prior_error == pytest.approx(whole.prior_error, rel=1e-13)

@@ -14,10 +14,9 @@ from panda_mdp.meaning.several import (
     Movement,
     blurred_distance,
     forward_backward,
-    likeliest,
+    likelihoods,
     locate_anchor,
     repeated,
-    smooth,
     track,
     viterbi,
 )
@@ -106,9 +105,11 @@ def test_forward_backward_and_viterbi_are_sums_over_all_traces(movement, table, 
     for path, chance in every:
         for t, x in enumerate(path):
             belief[t, x] += chance / total
-    assert forward_backward(movement, table, reports) == pytest.approx(belief, rel=1e-10)
+    assert forward_backward(movement, likelihoods(table, reports)) == pytest.approx(
+        belief, rel=1e-10
+    )
     best = max(every, key=lambda entry: entry[1])
-    found = tuple(viterbi(movement, table, reports))
+    found = tuple(viterbi(movement, likelihoods(table, reports)))
     assert dict(every)[found] == pytest.approx(best[1], rel=1e-12)
 
 
@@ -146,8 +147,8 @@ def test_an_anchor_is_its_posterior(table):
 def test_reports_that_are_none_are_refused(table, reports):
     movement = Movement.learn([[0, 1, 2, 3]], 4)
     for attacker in (
-        lambda: viterbi(movement, table, reports),
-        lambda: forward_backward(movement, table, reports),
+        lambda: viterbi(movement, likelihoods(table, reports)),
+        lambda: forward_backward(movement, likelihoods(table, reports)),
         lambda: locate_anchor(table, reports),
     ):
         with pytest.raises(MethodError, match="report"):
@@ -167,9 +168,9 @@ def test_chains_and_likelihoods_that_are_none_are_refused(table):
             Movement(start, steps)
     movement = Movement(fair, np.full((4, 4), 0.25))
     with pytest.raises(MethodError, match="one row of 3 per report"):
-        viterbi(Movement.learn([[0, 1, 2]], 3), table, [0, 2])
+        viterbi(Movement.learn([[0, 1, 2]], 3), likelihoods(table, [0, 2]))
     for seen in (np.ones(4), np.ones((0, 4)), np.full((2, 4), np.nan), -np.ones((2, 4))):
-        for attacker in (smooth, likeliest):
+        for attacker in (forward_backward, viterbi):
             with pytest.raises(MethodError, match="likelihoods"):
                 attacker(movement, seen)
 

@@ -173,4 +173,4 @@ def _branch(
 
 def _lengths(points: FloatArray, streets: IntArray) -> FloatArray:
     x, y = (points[streets[:, 0]] - points[streets[:, 1]]).T
-    return np.hypot(x, y)
+    return np.asarray(np.hypot(x, y))

@@ -17,7 +17,6 @@ from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Table
 
 RADII_KM = (0.1, 0.2, 0.5, 1.0)
-BLOCK_ENTRIES = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,26 +91,15 @@ class Attack(Rebuilt):
         return float(self.hit_by_record.max())
 
     def numbers(self) -> dict[str, float | str | dict[str, float]]:
-        """The numbers that are not arrays, for JSON."""
-        return {
-            "method": self.method,
-            "prior": self.prior_source,
-            "unit": self.unit,
-            "vulnerability": self.vulnerability,
-            "prior_vulnerability": self.prior_vulnerability,
-            "risk": self.risk,
-            "worst_posterior": self.worst_posterior,
-            "most_hit": self.most_hit,
-            "error": self.error,
-            "prior_error": self.prior_error,
-            "least_error": self.least_error,
-            "located": {f"{radius:g}": share for radius, share in self.located.items()},
-            "prior_located": {f"{radius:g}": share for radius, share in self.prior_located.items()},
-            "min_entropy_leakage_bits": self.min_entropy_leakage,
-            "shannon_leakage_bits": self.shannon_leakage,
-            "prior_entropy_bits": self.prior_entropy,
-            "capacity": self.capacity,
+        """The numbers that are not arrays, for JSON; entropies and leakages are bits."""
+        told: dict[str, float | str | dict[str, float]] = {
+            name: value for name, value in vars(self).items() if isinstance(value, float | str)
         }
+        for name in ("risk", "most_hit", "least_error"):
+            told[name] = getattr(self, name)
+        for name in ("located", "prior_located"):
+            told[name] = {f"{radius:g}": share for radius, share in getattr(self, name).items()}
+        return told
 
 
 def attack(
@@ -139,35 +127,36 @@ def attack(
     (0.636, 0.424, 0.667)
     """
     problem = mechanism.problem
+    domain, matrix = problem.domain, mechanism.matrix
     weights, source = checked_prior(problem, prior)
-    matrix = mechanism.matrix
-    chosen = _radii(problem.domain, radii)
+    chosen = _radii(domain, radii)
     both = leakage.joint(weights, matrix)
-    search = _search(problem.domain, both, weights, chosen)
+    # The prior is one more column.
+    least, best = _best_guesses(domain, np.column_stack([both, weights]), (None, *chosen))
+    after, before = least[:, :-1].sum(axis=1), least[:, -1]
+    costs = [
+        frozen(_expected(domain, matrix, guess[:-1], radius))
+        for guess, radius in zip(best, (None, *chosen), strict=True)
+    ]
     guess = both.argmax(axis=0)
-    belief = leakage.posterior(weights, matrix)
-    columns = np.arange(problem.outputs_count)
     hits = np.zeros(problem.size)
-    np.add.at(hits, guess, matrix[guess, columns])
+    np.add.at(hits, guess, matrix[guess, np.arange(problem.outputs_count)])
     return Attack(
         method=mechanism.method,
-        unit=problem.domain.unit,
+        unit=domain.unit,
         prior_source=source,
         guess=frozen(guess),
-        place=frozen(search.place),
+        place=frozen(best[0, :-1]),
         vulnerability=leakage.bayes_vulnerability(weights, matrix),
         prior_vulnerability=leakage.prior_vulnerability(weights),
-        worst_posterior=float(belief.max()),
-        error=search.error,
-        prior_error=search.prior_error,
-        error_by_record=frozen(_expected(problem.domain, matrix, search.place)),
+        worst_posterior=float(leakage.posterior(weights, matrix).max()),
+        error=float(after[0]),
+        prior_error=float(before[0]),
+        error_by_record=costs[0],
         hit_by_record=frozen(hits),
-        located=search.located,
-        prior_located=search.prior_located,
-        located_by_record={
-            radius: frozen(_expected(problem.domain, matrix, best, radius))
-            for radius, best in search.finders.items()
-        },
+        located=dict(zip(chosen, (-after[1:]).tolist(), strict=True)),
+        prior_located=dict(zip(chosen, (-before[1:]).tolist(), strict=True)),
+        located_by_record={r: frozen(-c) for r, c in zip(chosen, costs[1:], strict=True)},
         min_entropy_leakage=leakage.min_entropy_leakage(weights, matrix),
         shannon_leakage=leakage.shannon_leakage(weights, matrix),
         prior_entropy=leakage.entropy(weights),
@@ -175,66 +164,37 @@ def attack(
     )
 
 
-@dataclass(frozen=True)
-class _Search:
-    place: IntArray
-    error: float
-    prior_error: float
-    finders: dict[float, IntArray]
-    located: dict[float, float]
-    prior_located: dict[float, float]
+def _cost(distance: FloatArray, radius: float | None) -> FloatArray:
+    """What a guess costs that is so far off: its distance, or -1 within a radius."""
+    return distance if radius is None else -(distance <= radius).astype(np.float64)
 
 
-def _search(
-    domain: Domain, both: FloatArray, prior: FloatArray, radii: tuple[float, ...]
-) -> _Search:
-    """The best guess after each output among all records, by distance and by each radius.
-
-    The prior is one more column. Guesses are taken block by block: K x K distances are never held.
-    """
-    columns = np.column_stack([both, prior])
-    count = columns.shape[1]
-    least, place = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
-    most = {radius: np.full(count, -np.inf) for radius in radii}
-    finder = {radius: np.zeros(count, dtype=np.int64) for radius in radii}
-    step = max(1, BLOCK_ENTRIES // domain.size)
-    for first in range(0, domain.size, step):
-        guesses = np.arange(first, min(first + step, domain.size))
-        distance = domain.distances(guesses, None)
-        cost = distance @ columns
-        _take(least, place, cost.min(axis=0), guesses[cost.argmin(axis=0)], smaller=True)
-        for radius in radii:
-            mass = (distance <= radius) @ columns
-            _take(
-                most[radius], finder[radius], mass.max(axis=0), guesses[mass.argmax(axis=0)],
-                smaller=False,
-            )  # fmt: skip
-    return _Search(
-        place[:-1],
-        float(least[:-1].sum()),
-        float(least[-1]),
-        {radius: finder[radius][:-1] for radius in radii},
-        {radius: float(most[radius][:-1].sum()) for radius in radii},
-        {radius: float(most[radius][-1]) for radius in radii},
-    )
-
-
-def _take(
-    best: FloatArray, where: IntArray, value: FloatArray, guess: IntArray, *, smaller: bool
-) -> None:
-    better = value < best if smaller else value > best
-    best[better], where[better] = value[better], guess[better]
+def _best_guesses(
+    domain: Domain, columns: FloatArray, radii: Sequence[float | None]
+) -> tuple[FloatArray, IntArray]:
+    """The least cost under each column of weights over the records, and the record that has it,
+    by each radius, (radii, columns). K x K distances are never held."""
+    least = np.full((len(radii), columns.shape[1]), np.inf)
+    best = np.zeros(least.shape, dtype=np.int64)
+    for guesses, distance in domain.blocks():
+        for k, radius in enumerate(radii):
+            cost = _cost(distance, radius) @ columns
+            first = cost.argmin(axis=0)
+            better = cost.min(axis=0) < least[k]
+            least[k, better] = cost.min(axis=0)[better]
+            best[k, better] = guesses.start + first[better]
+    return least, best
 
 
 def _expected(
-    domain: Domain, matrix: FloatArray, guess: IntArray, radius: float | None = None
+    domain: Domain, matrix: FloatArray, guess: IntArray, radius: float | None
 ) -> FloatArray:
-    """Per record, the expected distance of the guess, or how often it lies within `radius`."""
+    """The expected cost of the guesses for each record."""
     names, column = np.unique(guess, return_inverse=True)
     result = np.empty(domain.size)
     for rows, distance in domain.blocks(names):
-        measured = distance if radius is None else (distance <= radius).astype(np.float64)
-        result[rows] = np.einsum("xy,xy->x", matrix[rows], measured[:, column])
+        cost = _cost(distance, radius)[:, column]
+        result[rows] = np.einsum("xy,xy->x", matrix[rows], cost)
     return result
 
 

@@ -50,9 +50,14 @@ def elastic(domain: Domain, scale: npt.ArrayLike) -> Domain:
         msg = f"the domain has {domain.size:,} records; elastic metrics take up to {LARGEST:,}"
         raise DomainError(msg)
     steps = domain.distances() * (0.5 * (scales[:, None] + scales))
-    lengths = scipy.sparse.csgraph.shortest_path(steps, method="FW", directed=False)
-    made = Domain.from_matrix(0.5 * (lengths + lengths.T), unit=domain.unit)
+    made = Domain.from_matrix(shortest_ways(steps), unit=domain.unit)
     return made if domain.nodes is None else made.with_nodes(domain.nodes)
+
+
+def shortest_ways(steps: FloatArray) -> FloatArray:
+    """Lengths of the shortest ways over symmetric steps, (K, K), symmetric to the last bit."""
+    lengths = scipy.sparse.csgraph.shortest_path(steps, method="FW", directed=False)
+    return np.asarray(0.5 * (lengths + lengths.T))
 
 
 def density_scale(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from panda_mdp.base.units import amount, inverse, per
 from panda_mdp.city.city import City
+from panda_mdp.city.draw import draw_displacement
 from panda_mdp.errors import GapWarning, MethodError
-from panda_mdp.loss import distance_loss
-from panda_mdp.meaning.attack import Attack, attack
+from panda_mdp.meaning.attack import attack
 from panda_mdp.meaning.words import distance_words, guess_between_two, guess_words
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.closed_forms import exponential
@@ -57,10 +59,9 @@ class Choice:
 
     epsilon: float
     reason: str
-    verdict: str
-    """Whether a report is worth anything, and whether anything is protected."""
-    text: str
     curve: tuple[Point, ...]
+    chosen: Point
+    """The one of the curve that has this epsilon."""
     constant_loss: float
     """The loss of the best report that ignores the record: no epsilon costs more."""
     free_loss: float
@@ -75,6 +76,57 @@ class Choice:
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def verdict(self) -> str:
+        """Whether a report is worth anything, and whether anything is protected."""
+        point, constant, free = self.chosen, self.constant_loss, self.free_loss
+        if point.loss >= WORTHLESS * constant:
+            return (
+                "so small that the report is worthless: it loses "
+                f"{amount(f'{point.loss:.4g}', self.loss_unit)} and always reporting one place "
+                f"loses {constant:.4g}"
+            )
+        if point.error <= BARE * self.prior_error:
+            return (
+                "so large that it protects nothing: the best attacker is off by "
+                f"{point.error / self.prior_error:.1%} of what a guess without any report is"
+            )
+        if point.loss - free <= FREE * (constant - free):
+            return (
+                "so large that a report is as good as without privacy "
+                f"({amount(f'{free:.4g}', self.loss_unit)}): only that there are fewer outputs "
+                "than records protects anybody"
+            )
+        return "neither worthless nor without protection"
+
+    @property
+    def text(self) -> str:
+        """All of it, with the curve as a table."""
+        far = partial(distance_words, unit=self.unit)
+        distance = 0.1 if self.unit == "km" else 1.0
+        guess = guess_between_two(self.epsilon * distance)
+        lines = [
+            f"Epsilon {self.epsilon:.4g} {per(self.unit)}: {self.reason}.",
+            f"It is {self.verdict}.",
+            f"Two records {far(distance)} from each other: a guess between them is "
+            f"right at most {guess_words(guess)}.",
+            f"The best attacker is off by {far(self.chosen.error)} on average (without a "
+            f"report {far(self.prior_error)}) and names the right record "
+            f"{guess_words(self.chosen.vulnerability)}.",
+            "",
+            f"epsilon [{inverse(self.unit)}]  optimal loss  proven bound  exponential  "
+            "Laplace+remap  attacker off",
+        ]
+        for point in self.curve:
+            laplace = "" if point.laplace is None else f"{point.laplace:.4g}"
+            mark = "  <-" if point is self.chosen else ""
+            lines.append(
+                f"{point.epsilon:14.4g}  {point.loss:12.4g}  {point.lower_bound:12.4g}  "
+                f"{point.exponential:11.4g}  {laplace:>13}  {point.error:12.4g}{mark}"
+            )
+        most = amount(f"{self.constant_loss:.4g}", self.loss_unit)
+        return "\n".join([*lines, f"Always the same report loses {most}: no epsilon costs more.\n"])
 
 
 def choose_epsilon(
@@ -108,7 +160,13 @@ def choose_epsilon(
     (6.931, 'km')
     """
     _check(within, odds, loss, error)
-    problem = subject if isinstance(subject, Problem) else _draw(subject, records, outputs, seed)
+    problem = (
+        subject
+        if isinstance(subject, Problem)
+        else draw_displacement(
+            subject, min(records, subject.nodes), min(outputs, records, subject.nodes), 1.0, seed
+        )
+    )
     unit, loss_unit = problem.domain.unit, str(problem.loss_unit)
     if within is not None and odds is not None:
         epsilon = float(np.log(odds) / within)
@@ -118,32 +176,22 @@ def choose_epsilon(
             f"{odds:g} to 1"
         )
     elif loss is not None:
-        epsilon = _bisect(problem, lambda table, _: table.loss <= loss, largest=False)
+        epsilon = _bisect(problem, "loss", lambda table: table.loss <= loss)
         reason = f"the least at which a table loses at most {amount(f'{loss:g}', loss_unit)}"
     else:
         least = float(error or 0.0)
-        epsilon = _bisect(problem, lambda _, seen: seen().error >= least, largest=True)
+        epsilon = _bisect(problem, "error", lambda table: attack(table).error >= least)
         reason = f"the largest at which the best attacker is off by {distance_words(least, unit)}"
-    return _choice(problem, epsilon, reason)
-
-
-def _choice(problem: Problem, epsilon: float, reason: str) -> Choice:
     seen = [_point(problem.with_epsilon(factor * epsilon)) for factor in AROUND]
-    curve = tuple(point for point, _ in seen)
-    chosen, attacked = seen[AROUND.index(1.0)]
-    constant = float((problem.prior @ problem.loss).min())
-    free = float(problem.prior @ problem.loss.min(axis=1))
-    unit, loss_unit = problem.domain.unit, str(problem.loss_unit)
-    verdict = _verdict(chosen, constant, free, attacked.prior_error, loss_unit)
+    chosen, prior_error = seen[AROUND.index(1.0)]
     return Choice(
         epsilon=epsilon,
         reason=reason,
-        verdict=verdict,
-        text=_text(curve, chosen, reason, verdict, constant, attacked, unit, loss_unit),
-        curve=curve,
-        constant_loss=constant,
-        free_loss=free,
-        prior_error=attacked.prior_error,
+        curve=tuple(point for point, _ in seen),
+        chosen=chosen,
+        constant_loss=float(problem.mean_loss.min()),
+        free_loss=float(problem.prior @ problem.loss.min(axis=1)),
+        prior_error=prior_error,
         unit=unit,
         loss_unit=loss_unit,
     )
@@ -156,37 +204,41 @@ def _best(problem: Problem) -> Mechanism:
         return optimal(problem, gap=GAP)
 
 
-def _point(problem: Problem) -> tuple[Point, Attack]:
+def _point(problem: Problem) -> tuple[Point, float]:
+    """The curve at the problem's epsilon, and the attacker's error without a report."""
     table = _best(problem)
     seen = attack(table)
-    laplace = None if problem.domain.plane is None else remap(planar_laplace(problem)).loss
-    bound = float(table.lower_bound or 0.0)
-    tight = exponential(problem, tight=True).loss
     point = Point(
-        problem.epsilon, table.loss, bound, tight, laplace, seen.error, seen.vulnerability
+        epsilon=problem.epsilon,
+        loss=table.loss,
+        lower_bound=float(table.lower_bound or 0.0),
+        exponential=exponential(problem, tight=True).loss,
+        laplace=None if problem.domain.plane is None else remap(planar_laplace(problem)).loss,
+        error=seen.error,
+        vulnerability=seen.vulnerability,
     )
-    return point, seen
+    return point, seen.prior_error
 
 
 def _bisect(
-    problem: Problem,
-    holds: Callable[[Mechanism, Callable[[], Attack]], bool],
-    *,
-    largest: bool,
+    problem: Problem, wish: Literal["loss", "error"], holds: Callable[[Mechanism], bool]
 ) -> float:
-    """The end of the epsilons for which `holds`: a loss holds above it, an error below it."""
-    low, high = _range(problem)
+    """The end of the epsilons at which a wish holds: a loss holds above it, an error below it.
+
+    They go from reports that can tell nothing to reports that tell neighbours from each other.
+    """
+    nearest = float(np.median(problem.domain.neighbours(1)[1]))
+    outside, inside = 0.02 / problem.domain.diameter, 20.0 / nearest
+    edge, other = "largest", "larger"
+    if wish == "error":
+        inside, outside, edge, other = outside, inside, "smallest", "smaller"
 
     def meets(epsilon: float) -> bool:
-        table = _best(problem.with_epsilon(epsilon))
-        return holds(table, lambda: attack(table))
+        return holds(_best(problem.with_epsilon(epsilon)))
 
-    inside, outside = (low, high) if largest else (high, low)
     if not meets(inside):
-        what = "error" if largest else "loss"
-        edge, other = ("smallest", "smaller") if largest else ("largest", "larger")
         msg = (
-            f"no epsilon meets this {what}: even the {edge} that is tried, {inside:.4g} "
+            f"no epsilon meets this {wish}: even the {edge} that is tried, {inside:.4g} "
             f"{per(problem.domain.unit)}, does not; ask for a {other} one"
         )
         raise MethodError(msg)
@@ -194,83 +246,10 @@ def _bisect(
         return outside
     for _ in range(STEPS):
         middle = float(np.sqrt(inside * outside))
-        if meets(middle):
-            inside = middle
-        else:
-            outside = middle
+        inside, outside = (middle, outside) if meets(middle) else (inside, middle)
         if abs(np.log(outside / inside)) < CLOSE:
             break
     return inside
-
-
-def _range(problem: Problem) -> tuple[float, float]:
-    """From reports that can tell nothing to reports that tell neighbours from each other."""
-    nearest = float(np.median(problem.domain.neighbours(1)[1]))
-    return 0.02 / problem.domain.diameter, 20.0 / nearest
-
-
-def _verdict(point: Point, constant: float, free: float, prior_error: float, unit: str) -> str:
-    if point.loss >= WORTHLESS * constant:
-        return (
-            "so small that the report is worthless: it loses "
-            f"{amount(f'{point.loss:.4g}', unit)} and always reporting one place loses "
-            f"{constant:.4g}"
-        )
-    if point.error <= BARE * prior_error:
-        return (
-            "so large that it protects nothing: the best attacker is off by "
-            f"{point.error / prior_error:.1%} of what a guess without any report is"
-        )
-    if point.loss - free <= FREE * (constant - free):
-        return (
-            "so large that a report is as good as without privacy "
-            f"({amount(f'{free:.4g}', unit)}): only that there are fewer outputs than records "
-            "protects anybody"
-        )
-    return "neither worthless nor without protection"
-
-
-def _text(
-    curve: tuple[Point, ...],
-    chosen: Point,
-    reason: str,
-    verdict: str,
-    constant: float,
-    attacked: Attack,
-    unit: str,
-    loss_unit: str,
-) -> str:
-    distance = 0.1 if unit == "km" else 1.0
-    guess = guess_between_two(chosen.epsilon * distance)
-    lines = [
-        f"Epsilon {chosen.epsilon:.4g} {per(unit)}: {reason}.",
-        f"It is {verdict}.",
-        f"Two records {distance_words(distance, unit)} from each other: a guess between them is "
-        f"right at most {guess_words(guess)}.",
-        f"The best attacker is off by {distance_words(chosen.error, unit)} on average (without a "
-        f"report {distance_words(attacked.prior_error, unit)}) and names the right record "
-        f"{guess_words(chosen.vulnerability)}.",
-        "",
-        f"epsilon [{inverse(unit)}]  optimal loss  proven bound  exponential  Laplace+remap  "
-        "attacker off",
-    ]
-    for point in curve:
-        laplace = "" if point.laplace is None else f"{point.laplace:.4g}"
-        mark = "  <-" if point is chosen else ""
-        lines.append(
-            f"{point.epsilon:14.4g}  {point.loss:12.4g}  {point.lower_bound:12.4g}  "
-            f"{point.exponential:11.4g}  {laplace:>13}  {point.error:12.4g}{mark}"
-        )
-    most = amount(f"{constant:.4g}", loss_unit)
-    lines.append(f"Always the same report loses {most}: no epsilon costs more.")
-    return "\n".join(lines) + "\n"
-
-
-def _draw(city: City, records: int, outputs: int, seed: int) -> Problem:
-    domain = city.domain(min(records, city.nodes), seed)
-    count = min(outputs, domain.size)
-    chosen = np.random.default_rng([seed, 1]).choice(domain.size, count, replace=False)
-    return Problem(domain, chosen, distance_loss(domain, chosen), 1.0)
 
 
 def _check(
@@ -282,14 +261,14 @@ def _check(
         )
         raise MethodError(msg)
     wishes = {"within": within, "loss": loss, "error": error}
-    stated = [name for name, value in wishes.items() if value is not None]
+    stated = {name: value for name, value in wishes.items() if value is not None}
     if len(stated) != 1:
         msg = f"{len(stated)} wishes are stated; give one of within and odds, loss, or error"
         raise MethodError(msg)
-    value = wishes[stated[0]]
-    if value is None or not (np.isfinite(value) and value > 0):
-        msg = f"{stated[0]} is {value!r}; it must be positive and finite"
-        raise MethodError(msg)
+    for name, value in stated.items():
+        if not (np.isfinite(value) and value > 0):
+            msg = f"{name} is {value!r}; it must be positive and finite"
+            raise MethodError(msg)
     if odds is not None and not (np.isfinite(odds) and odds > 1):
         msg = f"odds is {odds!r}; it must be above 1, such as 4 for 4 to 1"
         raise MethodError(msg)

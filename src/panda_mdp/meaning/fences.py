@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import DomainError
+from panda_mdp.meaning.elastic import shortest_ways
 from panda_mdp.outputs import Outputs
-from panda_mdp.problem import Problem
+from panda_mdp.prior import square_cells
+from panda_mdp.problem import Problem, check_probabilities
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
@@ -82,24 +83,17 @@ class Fences(Rebuilt):
         for rows, block in self.domain.blocks():
             np.minimum.at(nearest, (group[rows, None], group[None, :]), block)
         np.fill_diagonal(nearest, 0.0)
-        ways = scipy.sparse.csgraph.shortest_path(
-            np.minimum(nearest, nearest.T), method="FW", directed=False
-        )
-        lengths = 0.5 * (ways + ways.T) * (1 - SHORTER)
+        lengths = shortest_ways(np.minimum(nearest, nearest.T)) * (1 - SHORTER)
         object.__setattr__(self, "quotient", Domain.from_matrix(lengths, unit=self.domain.unit))
 
     @classmethod
     def cells(cls, domain: Domain, side: float, *, fewest: int = 2) -> Fences:
         """The cells of a square grid of `side` (in the plane's unit) that hold `fewest` records or
         more; records of other cells stand alone. The grid is that of the plane, nobody's."""
-        if not (np.isfinite(side) and side > 0 and fewest >= 1):
-            msg = f"side is {side!r} and fewest {fewest!r}; give a positive length and at least 1"
+        if not fewest >= 1:
+            msg = f"fewest is {fewest!r}; a zone holds at least 1 record"
             raise DomainError(msg)
-        if domain.plane is None:
-            msg = "this domain has no plane to lay a grid over; give the zones of its records"
-            raise DomainError(msg)
-        corner = np.floor(domain.plane / side).astype(np.int64)
-        cell = np.unique(corner, axis=0, return_inverse=True)[1].reshape(-1)
+        cell = square_cells(domain, side)
         many = np.bincount(cell)[cell] >= fewest
         return cls(domain, np.where(many, cell, -1))
 
@@ -117,16 +111,14 @@ class Fences(Rebuilt):
         prior = np.bincount(self.group, problem.prior, count)
         members = np.bincount(self.group, minlength=count)
         # Where nobody is expected every record of the zone counts alike.
-        nobody = (prior == 0)[self.group]
-        share = np.where(
-            nobody, 1 / members[self.group], problem.prior / np.where(nobody, 1, prior[self.group])
-        )
+        nobody = prior == 0
+        share = np.where(nobody[self.group], 1.0, problem.prior)
+        share = share / np.where(nobody, members, prior)[self.group]
         loss = np.zeros((count, problem.outputs_count))
         np.add.at(loss, self.group, share[:, None] * problem.loss)
-        names = [f"{code}" for code in problem.outputs]
         return Problem(
             self.quotient,
-            Outputs.labels(names),
+            Outputs.labels(f"{code}" for code in problem.outputs),
             loss,
             problem.epsilon,
             prior / prior.sum(),
@@ -188,12 +180,7 @@ def shape_vulnerability(inside: npt.ArrayLike, prior: npt.ArrayLike | None = Non
     if shapes.shape != (size, size) or size == 0:
         msg = f"inside has shape {shapes.shape}; give a square of homes by records"
         raise DomainError(msg)
-    weights: FloatArray = (
-        np.full(size, 1 / size) if prior is None else np.asarray(prior, dtype=np.float64)
-    )
-    if weights.shape != (size,) or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-9:
-        msg = f"the prior must be {size} probabilities, one per home: not negative, with sum 1"
-        raise DomainError(msg)
+    weights = check_probabilities(prior, size, owner="home")
     packed = np.packbits(shapes, axis=1)
     which = np.unique(packed, axis=0, return_inverse=True)[1].reshape(-1)
     best = np.zeros(int(which.max()) + 1)

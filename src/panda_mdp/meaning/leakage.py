@@ -12,6 +12,7 @@ Entropies are in bits. `prior` has shape (K,), `matrix` (K, m).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy
@@ -35,11 +36,6 @@ def joint(prior: FloatArray, matrix: FloatArray) -> FloatArray:
         msg = "the prior has an entry that is negative or no number"
         raise InvalidInputError(msg)
     return np.asarray(prior[:, None] * matrix)
-
-
-def output_distribution(prior: FloatArray, matrix: FloatArray) -> FloatArray:
-    """sum_x p_x z_xy, how often each output is seen, (m,)."""
-    return np.asarray(prior @ matrix)
 
 
 def posterior(prior: FloatArray, matrix: FloatArray) -> FloatArray:
@@ -70,11 +66,6 @@ def bayes_risk(prior: FloatArray, matrix: FloatArray) -> float:
     return 1.0 - bayes_vulnerability(prior, matrix)
 
 
-def prior_g_vulnerability(gain: FloatArray, prior: FloatArray) -> float:
-    """max_w sum_x p_x g_wx: what the best guess w earns without any report."""
-    return float((gain @ prior).max())
-
-
 def g_vulnerability(gain: FloatArray, prior: FloatArray, matrix: FloatArray) -> float:
     """sum_y max_w sum_x p_x z_xy g_wx for gains g, (guesses, K) (Alvim et al., CSF 2012).
 
@@ -95,11 +86,6 @@ def inference_error(distances: FloatArray, prior: FloatArray, matrix: FloatArray
     any other cost will do.
     """
     return float((distances @ joint(prior, matrix)).min(axis=0).sum())
-
-
-def prior_error(distances: FloatArray, prior: FloatArray) -> float:
-    """min_w sum_x p_x d(w, x): how far off the best guess is without any report."""
-    return float((distances @ prior).min())
 
 
 def located_within(
@@ -124,20 +110,14 @@ def entropy(distribution: FloatArray) -> float:
     return float(-(positive @ np.log2(positive)))
 
 
-def conditional_entropy(prior: FloatArray, matrix: FloatArray) -> float:
-    """H(X | Y) in bits: what is still unknown of the record after an output, on average."""
-    both = joint(prior, matrix)
-    return entropy(both.ravel()) - entropy(both.sum(axis=0))
-
-
 def shannon_leakage(prior: FloatArray, matrix: FloatArray) -> float:
     """Mutual information I(X; Y) in bits, as a sum of terms without cancellation between entropies.
 
     sum_xy p_x z_xy log2(z_xy / q_y), q the distribution of outputs.
     """
-    both, seen = joint(prior, matrix), output_distribution(prior, matrix)
-    ratio = np.divide(matrix, seen, out=np.ones_like(matrix), where=both > 0)
-    return float(np.einsum("xy,xy->", both, np.log2(ratio, out=ratio, where=ratio > 0)))
+    both = joint(prior, matrix)
+    ratio = np.divide(matrix, prior @ matrix, out=np.ones_like(matrix), where=both > 0)
+    return float(np.einsum("xy,xy->", both, np.log2(ratio)))
 
 
 def multiplicative_capacity(matrix: FloatArray) -> float:
@@ -188,23 +168,19 @@ def refinement(
     if len(first) != len(second):
         msg = f"the tables have {len(first)} and {len(second)} records; they must be the same ones"
         raise MethodError(msg)
-    answer = _solve(first, second, largest)
-    residual = float(np.abs(first @ answer[0] - second).max())
-    gain = answer[1]
-    advantage = _vulnerability(gain, second) - _vulnerability(gain, first)
+    made, gain = _solve(first, second, largest)
+    residual = float(np.abs(first @ made - second).max())
+    uniform = np.full(len(first), 1 / len(first))
+    more = g_vulnerability(gain, uniform, second) - g_vulnerability(gain, uniform, first)
     holds = residual <= TOLERANCE
-    proves = advantage > 0 and not holds
+    proves = more > 0 and not holds
     return Refinement(
         holds=holds,
         residual=residual,
-        post_processing=frozen(answer[0]),
+        post_processing=frozen(made),
         gain=frozen(gain) if proves else None,
-        advantage=advantage if proves else 0.0,
+        advantage=more if proves else 0.0,
     )
-
-
-def _vulnerability(gain: FloatArray, matrix: FloatArray) -> float:
-    return float((gain @ matrix).max(axis=0).sum()) / len(matrix)
 
 
 def _matrix(table: Table | FloatArray) -> FloatArray:
@@ -233,19 +209,11 @@ def _solve(first: FloatArray, second: FloatArray, largest: int) -> tuple[FloatAr
     product = scipy.sparse.kron(scipy.sparse.csr_array(first), scipy.sparse.eye_array(outer))
     slack = scipy.sparse.csr_array(np.ones((size * outer, 1)))
     simplex = scipy.sparse.kron(scipy.sparse.eye_array(inner), np.ones((1, outer)))
-    rows = scipy.sparse.csr_array(
-        scipy.sparse.vstack(
-            [
-                scipy.sparse.hstack([product, -slack]),
-                scipy.sparse.hstack([product, slack]),
-                scipy.sparse.hstack([simplex, scipy.sparse.csr_array((inner, 1))]),
-            ]
-        )
-    )
+    blocks: list[Any] = [[product, -slack], [product, slack], [simplex, None]]
     wanted, free = second.ravel(), np.full(size * outer, np.inf)
     lp = Lp(
-        np.concatenate([np.zeros(inner * outer), [1.0]]),
-        rows,
+        np.append(np.zeros(inner * outer), 1.0),
+        scipy.sparse.csr_array(scipy.sparse.block_array(blocks)),
         np.concatenate([-free, wanted, np.ones(inner)]),
         np.concatenate([wanted, free, np.ones(inner)]),
     )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
@@ -24,7 +25,6 @@ from panda_mdp.table.mechanism import Table
 EXACT_OUTCOMES = 20_000
 """Outcomes of several reports up to which all of them are summed over."""
 DRAWS = 2_000
-BLOCK = 200
 AWAY = 0.2
 """How often a report at the hours of an anchor is of another place."""
 
@@ -74,19 +74,44 @@ def repeated(
         if not isinstance(number, int | np.integer) or number < least:
             msg = f"{name} is {number!r}; give a whole number, at least {least}"
             raise MethodError(msg)
-    problem = mechanism.problem
+    problem, matrix = mechanism.problem, mechanism.matrix
     weights, _ = checked_prior(problem, prior)
-    matrix = mechanism.matrix
-    times = 1 if memoised else count
-    outcomes = math.comb(times + matrix.shape[1] - 1, times)
+    times, outputs = 1 if memoised else count, problem.outputs_count
     distance = problem.domain.distances()
-    if outcomes <= exact:
-        both = weights[:, None] * outcome_channel(matrix, times)
-        sums = both.max(axis=0).sum(), (distance @ both).min(axis=0).sum()
+    if math.comb(times + outputs - 1, times) <= exact:
+        lists = itertools.combinations_with_replacement(range(outputs), times)
+        counts = np.stack([np.bincount(drawn, minlength=outputs) for drawn in lists])
+        orders = scipy.special.gammaln(times + 1) - scipy.special.gammaln(counts + 1).sum(axis=1)
+        both = weights * np.exp(_log_likelihoods(counts, matrix) + orders[:, None])
+        sums = both.max(axis=1).sum(), (both @ distance).min(axis=1).sum()
         return Repeated(count, float(sums[0]), float(sums[1]), 0.0, 0.0, exact=True)
-    right, off = _drawn(weights, matrix, distance, times, draws, seed)
-    right_se, off_se = (float(v.std(ddof=1) / math.sqrt(len(v))) for v in (right, off))
-    return Repeated(count, float(right.mean()), float(off.mean()), right_se, off_se, exact=False)
+    generator = np.random.default_rng(seed)
+    records = generator.choice(len(weights), size=draws, p=weights)
+    counts = generator.multinomial(times, matrix[records] / matrix[records].sum(1, keepdims=True))
+    belief = _posterior(weights, _log_likelihoods(counts, matrix))
+    measured = np.stack([belief.max(axis=1), (belief @ distance).min(axis=1)])
+    right, off = measured.mean(axis=1).tolist()
+    right_se, off_se = (measured.std(axis=1, ddof=1) / math.sqrt(draws)).tolist()
+    return Repeated(count, right, off, right_se, off_se, exact=False)
+
+
+def _log_likelihoods(counts: IntArray, matrix: FloatArray) -> FloatArray:
+    """log of the product over outputs of z(y|x)^count for every record, (lists of counts, K)."""
+    never = matrix <= 0
+    impossible = counts @ never.T.astype(np.float64) > 0
+    return np.where(impossible, -np.inf, counts @ np.log(np.where(never, 1.0, matrix)).T)
+
+
+def _posterior(prior: FloatArray, logs: FloatArray) -> FloatArray:
+    """Beliefs in the records, (..., K), from the prior and logarithms of likelihoods."""
+    with np.errstate(divide="ignore"):
+        both = np.log(prior) + logs
+    most = both.max(axis=-1, keepdims=True)
+    if not np.isfinite(most).all():
+        msg = "no record that the prior knows gives these reports; give the prior more support"
+        raise MethodError(msg)
+    belief = np.exp(both - most)
+    return np.asarray(belief / belief.sum(axis=-1, keepdims=True))
 
 
 def blurred_distance(epsilon: float, reports: int = 1, guess: float = 0.75) -> float:
@@ -104,44 +129,6 @@ def blurred_distance(epsilon: float, reports: int = 1, guess: float = 0.75) -> f
         )
         raise MethodError(msg)
     return math.log(guess / (1 - guess)) / (reports * epsilon)
-
-
-def outcome_channel(matrix: FloatArray, times: int) -> FloatArray:
-    """Probabilities of how often each output comes in `times` reports, (K, outcomes)."""
-    columns = []
-    with np.errstate(divide="ignore"):
-        logs = np.log(matrix)
-    for counts in _counts(times, matrix.shape[1]):
-        used = np.flatnonzero(counts)
-        ways = math.lgamma(times + 1) - sum(math.lgamma(counts[y] + 1) for y in used)
-        columns.append(np.exp(ways + logs[:, used] @ counts[used]))
-    return np.stack(columns, axis=1)
-
-
-def _counts(times: int, outputs: int) -> Iterator[IntArray]:
-    for drawn in itertools.combinations_with_replacement(range(outputs), times):
-        yield np.bincount(drawn, minlength=outputs)
-
-
-def _drawn(
-    prior: FloatArray, matrix: FloatArray, distance: FloatArray, times: int, draws: int, seed: int
-) -> tuple[FloatArray, FloatArray]:
-    generator = np.random.default_rng(seed)
-    records = generator.choice(len(prior), size=draws, p=prior)
-    counts = generator.multinomial(times, matrix[records] / matrix[records].sum(1, keepdims=True))
-    with np.errstate(divide="ignore"):
-        logs = np.log(matrix)
-        start = np.log(prior)
-    right, off = np.empty(draws), np.empty(draws)
-    for first in range(0, draws, BLOCK):
-        some = counts[first : first + BLOCK]
-        with np.errstate(invalid="ignore"):
-            terms = np.where(some[:, None, :] > 0, some[:, None, :] * logs, 0.0).sum(axis=2)
-        belief = np.exp(start + terms - (start + terms).max(axis=1, keepdims=True))
-        belief /= belief.sum(axis=1, keepdims=True)
-        right[first : first + BLOCK] = belief.max(axis=1)
-        off[first : first + BLOCK] = (belief @ distance).min(axis=1)
-    return right, off
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,54 +188,45 @@ class Movement:
         return cls(start / start.sum(), steps / steps.sum(axis=1, keepdims=True))
 
 
-def forward_backward(movement: Movement, table: Table, reports: npt.ArrayLike) -> FloatArray:
-    """p(record at t | all reports), (T, K), for reports as output indices into the domain.
+def likelihoods(table: Table, reports: npt.ArrayLike) -> FloatArray:
+    """z(report | record) for every report, (T, K), of reports as output indices into the domain."""
+    return np.asarray(table.matrix.T[columns_of(table.problem, reports)])
+
+
+def forward_backward(movement: Movement, seen: FloatArray) -> FloatArray:
+    """p(record at t | all that is seen), (T, K), from the likelihood of what is seen at t for every
+    record, (T, K): a report (`likelihoods`), an exact place, or nothing (a row of ones).
 
     The smoothing recursions of hidden Markov models (Rabiner 1989; for locations Shokri et al.,
     S&P 2011), scaled at every step.
     """
-    return smooth(movement, _likelihoods(table, reports))
-
-
-def smooth(movement: Movement, seen: FloatArray) -> FloatArray:
-    """The same from the likelihood of what was seen at t for every record, (T, K), whatever was
-    seen: a report, an exact place, or that there was none (a row of ones says nothing)."""
     seen = _seen(movement, seen)
-    count, size = seen.shape
-    forward, backward = np.empty((count, size)), np.ones((count, size))
+    both, ahead = np.empty_like(seen), np.ones(seen.shape[1])
     belief = movement.start
-    for t in range(count):
-        joint = belief * seen[t]
-        forward[t] = joint / _total(joint)
-        belief = forward[t] @ movement.steps
-    for t in range(count - 2, -1, -1):
-        ahead = movement.steps @ (seen[t + 1] * backward[t + 1])
-        backward[t] = ahead / ahead.sum()
-    both = forward * backward
+    for t, likely in enumerate(seen):
+        both[t] = _normalised(belief * likely)
+        belief = both[t] @ movement.steps
+    for t in range(len(seen) - 1, -1, -1):
+        both[t] *= ahead
+        ahead = _normalised(movement.steps @ (seen[t] * ahead))
     return np.asarray(both / both.sum(axis=1, keepdims=True))
 
 
-def viterbi(movement: Movement, table: Table, reports: npt.ArrayLike) -> IntArray:
-    """The most likely trace given all reports, (T,)."""
-    return likeliest(movement, _likelihoods(table, reports))
-
-
-def likeliest(movement: Movement, seen: FloatArray) -> IntArray:
-    """The same from likelihoods, (T, K), as in `smooth`."""
+def viterbi(movement: Movement, seen: FloatArray) -> IntArray:
+    """The most likely trace, (T,), from the same likelihoods."""
     seen = _seen(movement, seen)
     with np.errstate(divide="ignore"):
-        logs = np.log(seen)
-        steps, best = np.log(movement.steps), np.log(movement.start) + logs[0]
-    back = np.zeros(seen.shape, dtype=np.int64)
-    for t in range(1, len(seen)):
+        logs, steps = np.log(seen), np.log(movement.steps)
+        best = np.log(movement.start) + logs[0]
+    back = []
+    for now in logs[1:]:
         through = best[:, None] + steps
-        back[t] = through.argmax(axis=0)
-        best = through.max(axis=0) + logs[t]
-    if not np.isfinite(best.max()):
-        _total(np.zeros(1))
+        back.append(through.argmax(axis=0))
+        best = through.max(axis=0) + now
+    _refuse_impossible(bool(best.max() > -np.inf))
     path = [int(best.argmax())]
-    for t in range(len(seen) - 1, 0, -1):
-        path.append(int(back[t, path[-1]]))
+    for before in reversed(back):
+        path.append(int(before[path[-1]]))
     return np.array(path[::-1], dtype=np.int64)
 
 
@@ -278,36 +256,25 @@ def track(
     """
     simulation = table.simulate(seed)
     domain = table.problem.domain
-    off, right, path_off = [], [], []
+    followed = []
     for trace in traces:
         records = check_indices(trace, domain.size, "records")
-        reports = np.array([simulation.sample(int(record)) for record in records])
-        belief = forward_backward(movement, table, reports)
-        guess = best_places(domain, belief)
-        path = viterbi(movement, table, reports)
-        off.append(domain.metric.pairs(guess, records))
-        path_off.append(domain.metric.pairs(path, records))
-        right.append(belief.argmax(axis=1) == records)
-    if not off:
+        seen = likelihoods(table, [simulation.sample(int(record)) for record in records])
+        belief = forward_backward(movement, seen)
+        off = domain.metric.pairs(best_places(domain, belief), records)
+        path_off = domain.metric.pairs(viterbi(movement, seen), records)
+        followed.append(np.stack([off, belief.argmax(axis=1) == records, path_off]))
+    if not followed:
         msg = "there are no traces to follow; give at least one"
         raise MethodError(msg)
-    errors = np.concatenate(off)
-    return Tracked(
-        float(errors.mean()),
-        float(np.concatenate(right).mean()),
-        float(np.concatenate(path_off).mean()),
-        len(errors),
-    )
+    steps = np.concatenate(followed, axis=1)
+    error, right, path_error = steps.mean(axis=1).tolist()
+    return Tracked(error, right, path_error, steps.shape[1])
 
 
 def best_places(domain: Domain, belief: FloatArray) -> IntArray:
     """The record of least expected distance under each belief, (T,)."""
     return np.asarray((belief @ domain.distances()).argmin(axis=1), dtype=np.int64)
-
-
-def _likelihoods(table: Table, reports: npt.ArrayLike) -> FloatArray:
-    """z(report | record) for every report, (T, K)."""
-    return np.asarray(table.matrix.T[columns_of(table.problem, reports)])
 
 
 def _seen(movement: Movement, seen: FloatArray) -> FloatArray:
@@ -326,12 +293,15 @@ def _seen(movement: Movement, seen: FloatArray) -> FloatArray:
     return likely
 
 
-def _total(joint: FloatArray) -> float:
-    total = float(joint.sum())
-    if total <= 0:
+def _normalised(joint: FloatArray) -> FloatArray:
+    _refuse_impossible(float(joint.sum()) > 0)
+    return np.asarray(joint / joint.sum())
+
+
+def _refuse_impossible(possible: bool) -> None:
+    if not possible:
         msg = "these reports are impossible under this table and movement; raise the smoothing"
         raise MethodError(msg)
-    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,25 +341,14 @@ def locate_anchor(
     if not (0 <= away < 1 and 0 < share <= 1):
         msg = f"away is {away!r} and share {share!r}; give away in [0, 1) and share in (0, 1]"
         raise MethodError(msg)
-    problem = table.problem
+    problem, matrix = table.problem, table.matrix
     weights, _ = checked_prior(problem, prior)
-    named = columns_of(problem, reports)
-    matrix = table.matrix
     likely = (1 - away) * matrix + away * (weights @ matrix)
-    with np.errstate(divide="ignore"):
-        logs = np.log(weights) + np.log(likely)[:, named].sum(axis=1)
-    if not np.isfinite(logs.max()):
-        msg = "no record that the prior knows gives these reports; give the prior more support"
-        raise MethodError(msg)
-    belief = np.exp(logs - logs.max())
-    belief /= belief.sum()
-    return _zone(problem.domain, belief, share)
-
-
-def _zone(domain: Domain, belief: FloatArray, share: float) -> Zone:
-    place = int((belief @ domain.distances()).argmin())
-    distance = domain.distances([place], None)[0]
+    counts = np.bincount(columns_of(problem, reports), minlength=problem.outputs_count)
+    belief = _posterior(weights, _log_likelihoods(counts, likely))
+    place = int(best_places(problem.domain, belief[None])[0])
+    distance = problem.domain.distances([place], None)[0]
     order = np.argsort(distance, kind="stable")
-    reached = np.cumsum(belief[order])
-    radius = float(distance[order][min(int(np.searchsorted(reached, share)), len(order) - 1)])
+    last = min(int(np.searchsorted(np.cumsum(belief[order]), share)), len(order) - 1)
+    radius = float(distance[order[last]])
     return Zone(belief, place, radius, float(belief[distance <= radius].sum()))
