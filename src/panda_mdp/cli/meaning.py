@@ -40,7 +40,7 @@ def explain(
 
     Options:
         record: Speak of one place, read as lat,lon or index from standard input.
-        html FILE: Also write a page with a picture.
+        html FILE: Also write a page with bars.
     """
     from panda_mdp.meaning.explain import explain as explanation_of
     from panda_mdp.panda.file import decode_panda
