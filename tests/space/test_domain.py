@@ -389,14 +389,6 @@ def test_searches_over_many_tiles(kind):
     assert near.shape == (300, 5)
 
 
-def test_pairs_within_cuts_wide_rows_into_chunks(monkeypatch):
-    monkeypatch.setattr("panda_mdp.space.domain.PAIR_ENTRIES", 64 * 100)
-    domain = random_domain("euclidean", 500)
-    chunks = list(domain.pairs_within(np.inf))
-    assert len(chunks) > domain.tiles.count
-    assert sum(len(first) for first, _, _ in chunks) == 500 * 499 // 2
-
-
 def test_neighbours_in_many_dimensions_and_of_near_duplicates():
     rng = np.random.default_rng(0)
     domain = Domain.from_vectors(rng.normal(size=(60, 40)))

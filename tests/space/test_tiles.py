@@ -92,18 +92,6 @@ def test_near_tiles_through_regions_are_those_of_all_tiles(shape, leaf):
         assert len(parts) > 1 or later.sum() < 60_000
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_near_tiles_of_some_tiles(kind):
-    tiles = tile(random_domain(kind, 400, seed=2).metric, leaf=4)
-    rows = np.array([0, 5, 31, 32, 70, tiles.count - 1])
-    radius = float(np.quantile(tiles.between, 0.5))
-    first, second = np.nonzero(tiles.between[rows] < radius)
-    parts = list(tiles.by_region(radius, rows))
-    np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), rows[first])
-    np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), second)
-    assert list(tiles.by_region(radius, rows[:0])) == []
-
-
 def test_regions_hold_their_tiles():
     tiles = tile(random_domain("haversine", 700).metric, leaf=4)
     regions = tiles.regions

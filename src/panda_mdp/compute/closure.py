@@ -22,15 +22,14 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import Int32Array
-from panda_mdp.base.threads import by_slices
 from panda_mdp.compute.backend import host_backend
 from panda_mdp.compute.cut import Cut
 from panda_mdp.compute.rate import largest_rate, lifts_of
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.tiles import TilePairs
+from panda_mdp.space.tiles import Pairs, TilePairs
 
 if TYPE_CHECKING:
-    from panda_mdp.compute.numba.closure import Near, Sources
+    from panda_mdp.compute.numba.closure import Sources
 
 FLOOR = 1e-8
 UNUSED = 1e-100
@@ -117,7 +116,7 @@ class Closure:
             self._near_tiles[:] = [(WIDER * radius, known), *self._near_tiles[:2]]
         return known
 
-    def later_tiles(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    def later_tiles(self, radius: float) -> Iterator[Pairs]:
         """Pairs of tiles a < b within a radius, or a little more, and their distance at least."""
         known = self._known_tiles(radius)
         if known is None:
@@ -174,18 +173,12 @@ class Closure:
         with np.errstate(divide="ignore"):
             lifts = np.log(z) - np.log(given.floors[given.group])
         lifts[~given.exists[given.group]] = -np.inf
-        cut = _cut_of(
-            self.domain,
-            columns,
-            covered(lifts.max(axis=1), given, ROOM * epsilon),
-            floor,
-        )
-        place = np.full(sees.shape, -1, dtype=np.int64)
-        place[cut.group, cut.position] = np.arange(len(cut.position))
-        target = place[sees]
+        reached = covered(lifts.max(axis=1), given, ROOM * epsilon)
+        cut = _cut_of(self.domain, columns, reached, floor)
         out = np.ascontiguousarray(cut.floors[cut.group])
-        known = target >= 0
-        out[target[known]] = np.maximum(out[target[known]], z[known])
+        # Nodes of both follow each other by group and position; the table has more than are needed.
+        known, again = reached[sees], sees[reached]
+        out[again] = np.maximum(out[again], z[known])
         out[~cut.exists[cut.group]] = 1.0
         scale(out, cut, np.arange(self.domain.size))
         return self.over(cut), out
@@ -242,13 +235,11 @@ class Closure:
         top, near = np.empty((0, z.shape[1])), TilePairs.none(len(cut.starts) - 1)
         if (given.length[rows] < 0).any():
             top = tops(z, given.above, cut.blocks)
-            span = nats
-            if np.isinf(nats):
-                # No log ratio is larger, and none will be while the lists serve.
-                span = _span(cut, top, z) + float(given.margin.max())
+            # No log ratio is larger, and none will be while the lists serve.
+            span = _span(cut, top, z) + float(given.margin.max()) if np.isinf(nats) else nats
             near = self._near_parts(cut, max(span, 0.0) / epsilon)
         out = z.copy()
-        close(z, out, rows, epsilon, nats, given, top, cut.blocks, _listed(near))
+        close(z, out, rows, epsilon, nats, given, top, cut.blocks, near)
         return out
 
     def _small(self, z: FloatArray) -> bool:
@@ -275,14 +266,11 @@ class Closure:
         self, z: FloatArray, epsilon: float, active: BoolArray | None, nats: float
     ) -> FloatArray:
         """`close` in NumPy, over all pairs within `nats`."""
-        rows = np.arange(len(z)) if active is None else np.flatnonzero(active)
-        exponent = epsilon * self._distances[rows]
-        factor = np.where(exponent < nats, np.exp(-exponent), 0.0)
-        raised = z[rows]
-        for j in range(len(z)):
-            np.maximum(raised, factor[:, j, None] * z[j], out=raised)
         out = z.copy()
-        out[rows] = raised
+        for i in range(len(z)) if active is None else np.flatnonzero(active):
+            exponent = epsilon * self._distances[i]
+            lent = np.where(exponent < nats, np.exp(-exponent), 0.0)
+            out[i] = (lent[:, None] * z).max(axis=0)
         return out
 
     def scaled(
@@ -421,24 +409,18 @@ class Closure:
 
         cut = self._cut_for(z)
         near = self._near_parts(cut, nats / epsilon)
-        reach = pair_reach(z, cut.starts, near)
-        return violated(
-            z.astype(np.float32), epsilon, nats, cut.blocks, _listed(near), reach, most, least_gain
-        )
+        return violated(z, epsilon, nats, cut.blocks, near, most, least_gain)
 
     def _violated_small(
         self, z: FloatArray, epsilon: float, most: int, least_gain: float
     ) -> tuple[IntArray, FloatArray]:
-        factor = np.exp(-epsilon * self._distances)
-        partner = np.full((len(z), most), -1, dtype=np.int64)
-        gain = np.zeros((len(z), most))
-        for i in range(len(z)):
-            value = np.maximum(factor[i, :, None] * z - z[i], 0.0).sum(axis=1)
-            value[i] = 0.0
-            best = np.argsort(-value, kind="stable")[:most]
-            best = best[value[best] > least_gain]
-            partner[i, : len(best)], gain[i, : len(best)] = best, value[best]
-        return partner, gain
+        factors = np.exp(-epsilon * self._distances)
+        missed = (np.maximum(f[:, None] * z - row, 0.0) for f, row in zip(factors, z, strict=True))
+        gain = np.stack([mass.sum(axis=1) for mass in missed])
+        np.fill_diagonal(gain, 0.0)
+        partner = np.argsort(-gain, axis=1, kind="stable")[:, :most]
+        gain = np.take_along_axis(gain, partner, axis=1)
+        return np.where(gain > least_gain, partner, -1), gain
 
     def broken(
         self, z: FloatArray, epsilon: float, nats: float, gains: tuple[float, float], most: int
@@ -467,12 +449,6 @@ def _cut_of(domain: Domain, columns: IntArray, sees: BoolArray, floor: FloatArra
     return Cut(domain, columns, groups, np.nonzero(sees)[1], floor)
 
 
-def _listed(pairs: TilePairs) -> Near:
-    from panda_mdp.compute.numba.closure import Near
-
-    return Near(pairs.starts, pairs.second, pairs.between)
-
-
 def _span(cut: Cut, top: FloatArray, z: FloatArray) -> float:
     """The largest log ratio within an output, of what blocks are at most to what rows are."""
     begin = cut.runs[:-1][np.diff(cut.runs) > 0]
@@ -485,16 +461,3 @@ def floor_row(floor: float | FloatArray, outputs: int) -> FloatArray:
     """The floor of every output: an even share of a number, and `UNUSED` where it is 0."""
     even = np.full(outputs, floor / outputs) if isinstance(floor, float) else floor
     return np.asarray(np.maximum(even, UNUSED))
-
-
-def pair_reach(z: FloatArray, starts: IntArray, pairs: TilePairs) -> FloatArray:
-    """Upper bounds on log(z_x'y / z_xy) for x in the first part of a pair and x' in the second."""
-    high = np.log(np.maximum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
-    low = np.log(np.minimum.reduceat(z, starts[:-1], axis=0).astype(np.float64))
-    reach = np.empty(len(pairs.second))
-
-    def work(part: slice) -> None:
-        reach[part] = (high[pairs.second[part]] - low[pairs.first[part]]).max(axis=1)
-
-    by_slices(work, len(reach), 1 << 12)
-    return reach

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.tiles import TilePairs
+from panda_mdp.space.tiles import Pairs, TilePairs, joined
 
 if TYPE_CHECKING:
     from panda_mdp.compute.numba.distance import Coordinates
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 BLOCK = 8
 """Nodes of a part that loops compare with a row at once before each of them is."""
 TURNS = 16
-Pairs = tuple[IntArray, IntArray, FloatArray]
-"""Pairs of parts and their distance at least."""
 
 
 class Blocks(NamedTuple):
@@ -37,6 +35,8 @@ class Blocks(NamedTuple):
     """Where the nodes of every part begin."""
     blocks: IntArray
     """Where the blocks of every part begin."""
+    begin: IntArray
+    """Where the nodes of every block begin, and where the last ends."""
     places: Coordinates
     """Of the nodes, and behind them of a node in the middle of every block."""
     radius: FloatArray
@@ -141,26 +141,22 @@ class Cut:
         """Pairs of parts of one group whose tiles are paired."""
         if self.dense:
             return tiles
-        first, second, between = self._paired(tiles.first, tiles.second, tiles.between)
-        starts = np.searchsorted(first, np.arange(len(self.starts)))
-        return TilePairs(starts, second, between)
+        pairs = self._paired(tiles.first, tiles.second, tiles.between)
+        return TilePairs.over(len(self.starts) - 1, *pairs)
 
-    def later_pairs(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    def later_pairs(self, radius: float) -> Iterator[Pairs]:
         """Pairs of different parts of one group within a radius, each once, and their distance at
         least; sorted by the first."""
         for pairs in self.domain.tiles.later(radius):
             yield self._paired(*pairs)
 
-    def _paired(
-        self, first: IntArray, second: IntArray, between: FloatArray
-    ) -> tuple[IntArray, IntArray, FloatArray]:
-        listed = []
-        for parts in self.parts:
+    def _paired(self, first: IntArray, second: IntArray, between: FloatArray) -> Pairs:
+        def of_group(parts: IntArray) -> Pairs:
             a, b = parts[first], parts[second]
             both = np.flatnonzero((a >= 0) & (b >= 0))
-            listed.append((a[both], b[both], between[both]))
-        one, other, apart = zip(*listed, strict=True)
-        return np.concatenate(one), np.concatenate(other), np.concatenate(apart)
+            return a[both], b[both], between[both]
+
+        return joined(of_group(parts) for parts in self.parts)
 
     @cached_property
     def places(self) -> Coordinates:
@@ -174,19 +170,21 @@ class Cut:
         """The parts cut into blocks of a few nodes."""
         from panda_mdp.compute.numba.distance import coordinates
 
-        starts, record, metric = self.starts, self.record, self.domain.metric
-        sizes = np.diff(starts)
+        record, metric = self.record, self.domain.metric
+        sizes = np.diff(self.starts)
         blocks = np.concatenate([[0], np.cumsum(-(-sizes // BLOCK))])
         home = np.repeat(np.arange(len(sizes)), np.diff(blocks))
-        begin = starts[home] + BLOCK * (np.arange(blocks[-1]) - blocks[home])
-        size = np.diff(np.append(begin, len(record)))
-        centres = record[begin + size // 2]
+        begin = self.starts[home] + BLOCK * (np.arange(blocks[-1]) - blocks[home])
+        begin = np.append(begin, len(record))
+        size = np.diff(begin)
+        centres = record[begin[:-1] + size // 2]
         away = metric.pairs(np.repeat(centres, size), record)
         return Blocks(
-            starts,
+            self.starts,
             blocks,
+            begin,
             coordinates(metric, np.concatenate([record, centres])),
-            np.maximum.reduceat(away, begin),
+            np.maximum.reduceat(away, begin[:-1]),
             metric.triangle_slack,
             np.argsort(np.arange(len(sizes)) % TURNS, kind="stable"),
         )

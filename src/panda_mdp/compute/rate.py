@@ -20,8 +20,9 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.cut import Cut, Pairs, Rows
+from panda_mdp.compute.cut import Cut, Rows
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.tiles import Pairs
 
 LOG_ERROR = 2e-13
 """Bounds the error of a difference of two float64 logarithms of integers up to 2^62, and of the

@@ -51,7 +51,6 @@ from panda_mdp.space.tiles import Tiles, tile
 if TYPE_CHECKING:
     from panda_mdp.space.nearest import Grid
 
-PAIR_ENTRIES = 1 << 20
 Label = str | int | float
 
 
@@ -95,16 +94,17 @@ class Domain(Rebuilt):
 
     def _take_over(self) -> None:
         """Own what goes with the records; one of each per record."""
-        set_ = object.__setattr__
-        if self.nodes is not None:
-            set_(self, "nodes", frozen(np.asarray(self.nodes, dtype=np.int64)))
-        if self.merged is not None:
-            set_(self, "merged", frozen(np.asarray(self.merged, dtype=np.int64)))
+        own: dict[str, Any] = {
+            name: frozen(np.asarray(given, dtype=np.int64))
+            for name, given in (("nodes", self.nodes), ("merged", self.merged))
+            if given is not None
+        }
         if self.labels is not None:
-            set_(self, "labels", check_labels(self.labels, "labels", DomainError))
-        for name, values in (("nodes", self.nodes), ("labels", self.labels)):
-            if values is not None and len(values) != self.size:
-                msg = f"{len(values)} {name} for {self.size} records; give one per record"
+            own["labels"] = check_labels(self.labels, "labels", DomainError)
+        vars(self).update(own)
+        for name in ("nodes", "labels"):
+            if name in own and len(own[name]) != self.size:
+                msg = f"{len(own[name])} {name} for {self.size} records; give one per record"
                 raise DomainError(msg)
         if self.mesh is not None:
             self._check_mesh(self.mesh)
@@ -112,19 +112,16 @@ class Domain(Rebuilt):
     def _check_mesh(self, mesh: Mesh) -> None:
         """The records are the vertices of the mesh, in their order."""
         lat, lon = mesh.places
-        if len(lat) == self.size and self.geographic:
-            drift_km = haversine_km(self.lat, self.lon, lat, lon)
-            if drift_km.max() <= AGREEMENT_KM:
-                return
+        same = len(lat) == self.size and self.geographic
+        if same and haversine_km(self.lat, self.lon, lat, lon).max() <= AGREEMENT_KM:
+            return
         msg = "the records are not the vertices of the mesh; Domain.from_area makes both"
         raise DomainError(msg)
 
     def _changed(self, **changes: Any) -> Self:
         """This domain with other fields, and a metric that is known to be one."""
         new = object.__new__(type(self))
-        for part in fields(self):
-            value = changes.get(part.name, getattr(self, part.name))
-            object.__setattr__(new, part.name, value)
+        vars(new).update({part.name: getattr(self, part.name) for part in fields(self)} | changes)
         new._take_over()
         return new
 
@@ -140,8 +137,7 @@ class Domain(Rebuilt):
         lons = np.where(lons >= 180, lons - 360, lons)
         # Squares of such degrees underflow; as a length they are nothing.
         lats, lons = (np.where(np.abs(c) < SMALLEST_DEGREES, 0.0, c) for c in (lats, lons))
-        keys = place_keys(lats, lons)
-        keep, mapping = distinct(keys, merge)
+        keep, mapping = distinct(place_keys(lats, lons), merge)
         return cls(Haversine(lats[keep], lons[keep]), merged=mapping)
 
     @classmethod
@@ -344,79 +340,62 @@ class Domain(Rebuilt):
         self, rows: npt.ArrayLike | None = None, cols: npt.ArrayLike | None = None
     ) -> FloatArray:
         """A block of distances, shape (rows, cols); None means all records."""
-        everything = np.arange(self.size)
-        first = everything if rows is None else check_indices(rows, self.size, "rows", DomainError)
-        second = everything if cols is None else check_indices(cols, self.size, "cols", DomainError)
-        return self.metric.block(first, second)
+        return self.metric.block(self._chosen(rows, "rows"), self._chosen(cols, "cols"))
 
     def blocks(self, cols: npt.ArrayLike | None = None) -> Iterator[tuple[slice, FloatArray]]:
         """Row blocks of distances to `cols` (all records by default), each of bounded size."""
-        everything = np.arange(self.size)
-        target = everything if cols is None else check_indices(cols, self.size, "cols", DomainError)
+        target = self._chosen(cols, "cols")
         step = max(1, BLOCK_ENTRIES // max(1, len(target)))
         for start in range(0, self.size, step):
             rows = np.arange(start, min(start + step, self.size))
-            yield slice(start, int(rows[-1]) + 1), self.metric.block(rows, target)
+            yield slice(start, start + len(rows)), self.metric.block(rows, target)
+
+    def _chosen(self, records: npt.ArrayLike | None, name: str) -> IntArray:
+        return np.arange(self.size) if records is None else check_indices(records, self.size, name)
 
     def within(self, record: int, radius: float) -> IntArray:
         """Records at distance at most `radius` of a record, itself included, ascending."""
-        at = np.array([check_record(record, self.size, DomainError)])
         _check_radius(radius)
-        tree = self.metric.tree
-        if tree is None:
-            near = np.arange(self.size)
-        else:
-            reach = self.metric.embedded_radius(radius)
-            near = np.sort(
-                np.asarray(tree.query_ball_point(self.metric.embedding[at[0]], reach), np.int64)
-            )
-        return np.asarray(near[self.metric.block(at, near)[0] <= radius])
+        at = check_record(record, self.size, DomainError)
+        return np.flatnonzero(self.distances(at)[0] <= radius)
 
     def pairs_within(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
         """All pairs i < j at distance at most `radius`, in chunks of (i, j, distance)."""
         _check_radius(radius)
-        tiles = self.tiles
+        tiles, sizes = self.tiles, np.diff(self.tiles.starts)
         for t in range(tiles.count):
-            rows = tiles.order[tiles.starts[t] : tiles.starts[t + 1]]
-            close = np.flatnonzero(tiles.between[t] <= radius)
-            close = close[close >= t]
-            near = np.concatenate(
-                [tiles.order[tiles.starts[s] : tiles.starts[s + 1]] for s in close]
+            near = tiles.between[t] <= radius
+            near[:t] = False
+            rows, cols = tiles.records(t), tiles.order[np.repeat(near, sizes)]
+            block = self.metric.block(rows, cols)
+            # The tile itself comes first: of its pairs, each counts once.
+            a, b = np.nonzero(
+                (block <= radius) & (np.arange(len(cols)) > np.arange(len(rows))[:, None])
             )
-            step = max(len(rows), PAIR_ENTRIES // len(rows))
-            for start in range(0, len(near), step):
-                cols = near[start : start + step]
-                block = self.metric.block(rows, cols)
-                chosen = block <= radius
-                if start == 0:
-                    # The tile itself comes first; of its pairs, each counts once.
-                    chosen[:, : len(rows)][np.tril_indices(len(rows))] = False
-                a, b = np.nonzero(chosen)
-                first, second = rows[a], cols[b]
-                yield np.minimum(first, second), np.maximum(first, second), block[a, b]
+            first, second = rows[a], cols[b]
+            yield np.minimum(first, second), np.maximum(first, second), block[a, b]
 
     def neighbours(self, count: int) -> tuple[IntArray, FloatArray]:
         """The `count` nearest other records of every record: indices and distances, (K, count)."""
         if not 1 <= count < self.size:
             msg = f"count is {count}; a domain of {self.size} has 1 to {self.size - 1} neighbours"
             raise DomainError(msg)
-        tree = self.metric.tree
-        indices = np.empty((self.size, count), dtype=np.int64)
-        if tree is not None:
-            nearest = np.asarray(
-                tree.query(self.metric.embedding, k=count + 1, workers=-1)[1], dtype=np.int64
-            )
-            itself = nearest == np.arange(self.size)[:, None]
+        everything = np.arange(self.size)[:, None]
+        if self.metric.tree is not None:
+            found = self.metric.tree.query(self.metric.embedding, k=count + 1, workers=-1)[1]
+            nearest = np.asarray(found, dtype=np.int64)
+            itself = nearest == everything
             # Records closer than rounding may push a record out of its own list.
             itself[~itself.any(axis=1), -1] = True
-            indices[:] = nearest[~itself].reshape(self.size, count)
+            indices = nearest[~itself].reshape(self.size, count)
         else:
+            parts = []
             for rows, block in self.blocks():
-                block[np.arange(len(block)), np.arange(rows.start, rows.stop)] = np.inf
-                part = np.argpartition(block, count - 1, axis=1)[:, :count]
-                indices[rows] = part
-        flat = self.metric.pairs(np.repeat(np.arange(self.size), count), indices.ravel())
-        distance = flat.reshape(self.size, count)
+                np.put_along_axis(block, everything[rows], np.inf, axis=1)
+                parts.append(np.argpartition(block, count - 1, axis=1)[:, :count])
+            indices = np.concatenate(parts)
+        flat = self.metric.pairs(np.repeat(everything, count), indices.ravel())
+        distance = flat.reshape(indices.shape)
         order = np.lexsort((indices, distance), axis=1)
         return np.take_along_axis(indices, order, 1), np.take_along_axis(distance, order, 1)
 
@@ -449,9 +428,7 @@ class Domain(Rebuilt):
         if self.labels is None or not isinstance(metric, Euclidean) or metric.vectors.shape[1] > 1:
             return None
         numbers = metric.vectors[:, 0]
-        same = all(isinstance(n, int | float) for n in self.labels) and np.array_equal(
-            numbers, np.array(self.labels, dtype=np.float64)
-        )
+        same = np.array_equal(numbers, np.array(self.labels, dtype=object))
         return numbers if same and (np.diff(numbers) > 0).all() else None
 
     @overload
@@ -497,16 +474,13 @@ class Domain(Rebuilt):
     @cached_property
     def diameter(self) -> float:
         """The largest distance between two records, exactly."""
-        tiles = self.tiles
-        first, second = np.triu_indices(tiles.count)
-        bound = tiles.across[first, second]
+        tiles, bound = self.tiles, np.triu(self.tiles.across)
         best = 0.0
-        for k in np.argsort(-bound):
-            if bound[k] <= best:
+        for k in np.argsort(-bound, axis=None):
+            a, b = divmod(int(k), tiles.count)
+            if bound[a, b] <= best:
                 break
-            rows = tiles.order[tiles.starts[first[k]] : tiles.starts[first[k] + 1]]
-            cols = tiles.order[tiles.starts[second[k]] : tiles.starts[second[k] + 1]]
-            best = max(best, float(self.metric.block(rows, cols).max()))
+            best = max(best, float(self.metric.block(tiles.records(a), tiles.records(b)).max()))
         return best
 
     def _haversine(self, what: str) -> Haversine:
@@ -538,15 +512,10 @@ def check_indices(
     if array.ndim != 1:
         msg = f"{name} has shape {array.shape}; give a flat list of indices"
         raise error(msg)
-    if array.size == 0:
-        return np.empty(0, dtype=np.int64)
-    whole = np.issubdtype(array.dtype, np.integer) or (
-        np.issubdtype(array.dtype, np.floating) and bool(np.all(array == np.round(array)))
-    )
-    if not whole:
+    if len(array) and not (array.dtype.kind in "iuf" and np.all(array == np.round(array))):
         msg = f"{name} must be whole numbers, indices into the domain; got {array.dtype}"
         raise error(msg)
-    wrong = np.flatnonzero((array < 0) | (array >= size))
+    wrong = np.flatnonzero((array < 0) | (array >= size)) if len(array) else array
     if len(wrong):
         msg = f"{name}[{wrong[0]}] is {array[wrong[0]]}; indices lie in 0..{size - 1}"
         raise error(msg)

@@ -9,15 +9,15 @@ poles and near the antipode, because nothing small is ever left over from a roun
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, digest, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, digest, frozen
 from panda_mdp.errors import DomainError
 from panda_mdp.space.checks import (
     TRIANGLE_TOLERANCE,
@@ -49,21 +49,37 @@ TURN = 2.0**-52
 coordinate is 2^-53 of the length, and extended precision before it adds less than as much."""
 
 
-class Metric(ABC):
-    """A finite metric space: distances between `size` records, in `unit`. It never changes."""
+class Metric(Rebuilt, ABC):
+    """A finite metric space: distances between `size` records, in `unit`. It never changes.
+
+    Kinds are frozen dataclasses of the arrays that define them, one entry of each per record.
+    """
 
     kind: ClassVar[str]
-    relative_error: float
     unit: str
+
+    def __post_init__(self) -> None:
+        vars(self).update({name: frozen(array) for name, array in self.arrays().items()})
 
     def __setattr__(self, name: str, value: object) -> None:
         msg = f"a metric does not change, and audits rest on it: make a new one with other {name}"
         raise AttributeError(msg)
 
+    def arrays(self) -> dict[str, FloatArray]:
+        """What defines the metric, for files and fingerprints."""
+        given: Any = self
+        names = [part.name for part in fields(given) if part.name != "unit"]
+        return {name: getattr(self, name) for name in names}
+
     @property
-    @abstractmethod
     def size(self) -> int:
         """Number of records."""
+        return len(next(iter(self.arrays().values())))
+
+    @property
+    @abstractmethod
+    def relative_error(self) -> float:
+        """Bounds the relative error of every distance."""
 
     @abstractmethod
     def check(self) -> None:
@@ -87,19 +103,18 @@ class Metric(ABC):
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         """Distances of `first[i]` to `second[i]`."""
 
-    @abstractmethod
-    def take(self, indices: IntArray) -> Metric:
+    def take(self, indices: IntArray) -> Self:
         """The metric restricted to some records, in the given order."""
+        given: Any = self
+        some = {name: array[indices] for name, array in self.arrays().items()}
+        restricted: Self = replace(given, **some)
+        return restricted
 
     @property
     @abstractmethod
     def embedding(self) -> FloatArray:
         """Coordinates, shape (K, p), whose euclidean distance orders pairs as the metric does,
         or at least never exceeds it (`Matrix`); used for trees and for orders in space."""
-
-    @abstractmethod
-    def arrays(self) -> dict[str, FloatArray]:
-        """What defines the metric, for files and fingerprints."""
 
     @property
     def generating_pairs(self) -> IntArray | None:
@@ -172,48 +187,30 @@ def sphere_points(lat: FloatArray, lon: FloatArray) -> FloatArray:
     return np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=-1)
 
 
+@dataclass(frozen=True, eq=False)
 class Haversine(Metric):
     """Great-circle distance in km between latitudes and longitudes in degrees."""
+
+    lat: FloatArray
+    lon: FloatArray
 
     kind = "haversine"
     # 12.5 roundings and 3.6 library calls of up to 4 ulp each: below 41 * 2^-53 (docs/audit.md).
     relative_error = 5e-15
     unit = "km"
 
-    lat: FloatArray
-    lon: FloatArray
-
-    def __init__(self, lat: FloatArray, lon: FloatArray) -> None:
-        vars(self).update(lat=frozen(lat), lon=frozen(lon))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Haversine, (self.lat, self.lon)
-
     def check(self) -> None:
         check_places(self.lat, self.lon)
         refuse_bad(self.lon >= 180, self.lon, "longitude", "lie in [-180, 180) degrees")
         distinct(place_keys(self.lat, self.lon), merge=False)
 
-    @property
-    def size(self) -> int:
-        return len(self.lat)
-
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        lat, lon = self.lat[cols], self.lon[cols]
-        out = np.empty((len(rows), len(cols)))
         step = max(1, CACHED_ENTRIES // max(1, len(cols)))
-        for start in range(0, len(rows), step):
-            part = rows[start : start + step]
-            out[start : start + step] = haversine_km(
-                self.lat[part][:, None], self.lon[part][:, None], lat, lon
-            )
-        return out
+        parts = [rows[start : start + step, None] for start in range(0, max(1, len(rows)), step)]
+        return np.concatenate([self.pairs(part, cols) for part in parts])
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         return haversine_km(self.lat[first], self.lon[first], self.lat[second], self.lon[second])
-
-    def take(self, indices: IntArray) -> Haversine:
-        return Haversine(self.lat[indices], self.lon[indices])
 
     @cached_property
     def embedding(self) -> FloatArray:
@@ -231,15 +228,12 @@ class Haversine(Metric):
 
     def project(self, lat: FloatArray, lon: FloatArray) -> FloatArray:
         """Any places in the coordinates of `plane`."""
-        lat0, lon0 = float(self.lat.mean()), float(self.lon.mean())
-        x = np.deg2rad(lon - lon0) * np.cos(np.deg2rad(lat0))
-        y = np.deg2rad(lat - lat0)
-        return np.ascontiguousarray(EARTH_RADIUS_KM * np.stack([x, y], axis=1))
-
-    def arrays(self) -> dict[str, FloatArray]:
-        return {"lat": self.lat, "lon": self.lon}
+        middle = float(self.lat.mean())
+        x = np.deg2rad(lon - float(self.lon.mean())) * np.cos(np.deg2rad(middle))
+        return np.ascontiguousarray(EARTH_RADIUS_KM * np.stack([x, np.deg2rad(lat - middle)], 1))
 
 
+@dataclass(frozen=True, eq=False)
 class Vectors(Metric):
     """A metric between vectors, by sums of squares whose error does not grow with dimensions."""
 
@@ -247,23 +241,22 @@ class Vectors(Metric):
     """Shape (K, p)."""
 
     @property
-    def size(self) -> int:
-        return len(self.vectors)
-
-    @property
     def embedding(self) -> FloatArray:
         """The vectors: their distances, or chords, order pairs as the metric does."""
         return self.vectors
 
-    def arrays(self) -> dict[str, FloatArray]:
-        return {"vectors": self.vectors}
+    @property
+    def relative_error(self) -> float:
+        """Of euclidean sums: squares of rounded differences, up to 32 plain additions, then
+        compensated ones; the root halves the error and rounds once (docs/audit.md)."""
+        return float((min(self.vectors.shape[1], SUM_TERMS) / 2 + 6) * 2.0**-53)
 
     @abstractmethod
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
         """Distances of vectors by one way to sum the squares of their differences."""
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        return self.distance_of(self.vectors[rows], self.vectors[cols], block_squares)
+        return self.distance_of(self.vectors[rows], self.vectors[cols], _block_squares)
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         out = np.empty(len(first))
@@ -271,71 +264,55 @@ class Vectors(Metric):
         for start in range(0, len(first), step):
             part = slice(start, start + step)
             u, v = self.vectors[first[part]], self.vectors[second[part]]
-            out[part] = self.distance_of(u, v, pair_squares)
+            out[part] = self.distance_of(u, v, _pair_squares)
         return out
 
 
 Squares = Callable[[FloatArray, FloatArray], FloatArray]
 
 
-def block_squares(first: FloatArray, second: FloatArray) -> FloatArray:
+def _block_squares(first: FloatArray, second: FloatArray) -> FloatArray:
     """Squared distances of each of the first vectors to each of the second."""
-    return compensated_sum(
-        np.asarray(scipy.spatial.distance.cdist(first[:, part], second[:, part], "sqeuclidean"))
-        for part in sum_slices(first.shape[1])
-    )
+    return np.asarray(scipy.spatial.distance.cdist(first, second, "sqeuclidean"))
 
 
-def pair_squares(first: FloatArray, second: FloatArray) -> FloatArray:
+def _pair_squares(first: FloatArray, second: FloatArray) -> FloatArray:
     """Squared distances of first[i] to second[i]."""
     difference = first - second
-    parts = (difference[:, part] for part in sum_slices(first.shape[1]))
-    return compensated_sum(np.einsum("ij,ij->i", part, part) for part in parts)
+    return np.asarray(np.einsum("ij,ij->i", difference, difference))
 
 
-def compensated_sum(terms: Iterable[FloatArray]) -> FloatArray:
-    """The sum of arrays, with an error that does not grow with their number (Kahan)."""
-    rest = iter(terms)
-    value = next(rest)
-    excess = np.zeros_like(value)
-    for term in rest:
-        corrected = term - excess
+def lengths(first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
+    """Lengths of differences of vectors, of which `SUM_TERMS` coordinates at a time are summed
+    plainly; those sums are added with an error that does not grow with their number (Kahan)."""
+    value: Any = 0.0
+    excess: Any = 0.0
+    for start in range(0, first.shape[1], SUM_TERMS):
+        part = slice(start, start + SUM_TERMS)
+        corrected = squares(first[:, part], second[:, part]) - excess
         total = value + corrected
         excess = (total - value) - corrected
         value = total
-    return value
+    return np.asarray(np.sqrt(value))
 
 
-def sum_slices(dimensions: int) -> list[slice]:
-    """Slices of coordinates whose squares are added plainly."""
-    return [slice(start, start + SUM_TERMS) for start in range(0, dimensions, SUM_TERMS)]
-
-
+@dataclass(frozen=True, eq=False)
 class Euclidean(Vectors):
     """Euclidean distance between vectors, in the vectors' own unit."""
 
+    unit: str = "unit"
+
     kind = "euclidean"
-
-    def __init__(self, vectors: FloatArray, unit: str = "unit") -> None:
-        # Squares of rounded differences, up to 32 plain additions, then compensated ones; the
-        # root halves the error and rounds once (docs/audit.md).
-        error = (min(vectors.shape[1], SUM_TERMS) / 2 + 6) * 2.0**-53
-        vars(self).update(vectors=frozen(vectors), unit=unit, relative_error=error)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Euclidean, (self.vectors, self.unit)
 
     def check(self) -> None:
         check_coordinates(self.vectors, any_size=False)
         distinct(self.vectors + 0.0, merge=False)
 
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
-        return np.asarray(np.sqrt(squares(first, second)))
-
-    def take(self, indices: IntArray) -> Euclidean:
-        return Euclidean(self.vectors[indices], self.unit)
+        return lengths(first, second, squares)
 
 
+@dataclass(frozen=True, eq=False)
 class Angular(Vectors):
     """The angle between vectors in radians, theta = 2 atan2(|u - v|, |u + v|) for unit vectors.
 
@@ -346,14 +323,8 @@ class Angular(Vectors):
     kind = "angular"
     unit = "rad"
 
-    def __init__(self, vectors: FloatArray) -> None:
-        vars(self).update(vectors=frozen(vectors))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Angular, (self.vectors,)
-
     @property
-    def relative_error(self) -> float:  # type: ignore[override]
+    def relative_error(self) -> float:
         """Of angles between the vectors that were given, before they were brought to length 1.
 
         As for euclidean sums, twice, with an arctangent of up to 4 ulp. Squared lengths are 1 to
@@ -361,12 +332,11 @@ class Angular(Vectors):
         Rounding a unit vector's coordinates turns it by at most `TURN`, two of them by twice that,
         which counts most between the nearest two.
         """
-        terms = min(self.vectors.shape[1], SUM_TERMS)
-        return float((terms / 2 + 20) * 2.0**-53 + 4e-16 + 2 * TURN / self.smallest[0])
+        return super().relative_error + 14 * 2.0**-53 + 4e-16 + 2 * TURN / self.smallest[0]
 
     def check(self) -> None:
         check_coordinates(self.vectors, any_size=True)
-        if not np.all(np.abs(squared_lengths(self.vectors) - 1) < LENGTH_ERROR):
+        if not _of_unit_length(self.vectors):
             msg = "vectors are not of length 1; Domain.from_vectors(..., metric='angular') does it"
             raise DomainError(msg)
         angle, first, second = self.smallest
@@ -378,11 +348,8 @@ class Angular(Vectors):
             raise DomainError(msg)
 
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
-        across, along = squares(first, second), squares(first, -second)
-        return np.asarray(2 * np.arctan2(np.sqrt(across), np.sqrt(along)))
-
-    def take(self, indices: IntArray) -> Angular:
-        return Angular(self.vectors[indices])
+        across, along = lengths(first, second, squares), lengths(first, -second, squares)
+        return np.asarray(2 * np.arctan2(across, along))
 
     def embedded_radius(self, radius: float) -> float:
         return float(2 * np.sin(min(radius, np.pi) / 2) * (1 + 1e-12) + 1e-14)
@@ -391,21 +358,20 @@ class Angular(Vectors):
     def smallest(self) -> tuple[float, int, int]:
         """The smallest angle between two records, and the two."""
         best = (np.inf, 0, 0)
+        everything = np.arange(self.size)
         step = max(1, BLOCK_ENTRIES // self.size)
         for start in range(0, self.size, step):
-            rows = np.arange(start, min(start + step, self.size))
-            block = self.block(rows, np.arange(self.size))
-            block[np.arange(len(rows)), rows] = np.inf
-            at = int(block.argmin())
-            i, j = divmod(at, self.size)
-            if block[i, j] < best[0]:
-                best = (float(block[i, j]), min(start + i, j), max(start + i, j))
+            rows = everything[start : start + step]
+            block = self.block(rows, everything)
+            block[rows - start, rows] = np.inf
+            i, j = divmod(int(block.argmin()), self.size)
+            best = min(best, (float(block[i, j]), start + i, j))
         return best
 
 
-def squared_lengths(vectors: FloatArray) -> npt.NDArray[np.longdouble]:
-    """Squared lengths in extended precision."""
-    return np.asarray((vectors.astype(np.longdouble) ** 2).sum(axis=1))
+def _of_unit_length(vectors: FloatArray) -> bool:
+    squares = (vectors.astype(np.longdouble) ** 2).sum(axis=1)
+    return bool(np.all(np.abs(squares - 1) < LENGTH_ERROR))
 
 
 def unit_vectors(vectors: FloatArray) -> FloatArray:
@@ -413,10 +379,10 @@ def unit_vectors(vectors: FloatArray) -> FloatArray:
 
     Vectors that are unit already stay as they are, so that a saved domain is read back to the bit.
     """
-    if np.all(np.abs(squared_lengths(vectors) - 1) < LENGTH_ERROR):
+    if _of_unit_length(vectors):
         return vectors
     scale = np.abs(vectors).max(axis=1, keepdims=True)
-    zero = np.flatnonzero(scale[:, 0] == 0)
+    zero = np.flatnonzero(scale == 0)
     if len(zero):
         msg = (
             f"vector {zero[0]} is zero and has no direction ({len(zero)} such); "
@@ -424,38 +390,25 @@ def unit_vectors(vectors: FloatArray) -> FloatArray:
         )
         raise DomainError(msg)
     # Scaled first, so that squares neither overflow nor vanish; summed in extended precision.
-    scaled = vectors / scale
-    wide = scaled.astype(np.longdouble)
-    length = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    return np.asarray(wide / length, dtype=np.float64)
+    wide = (vectors / scale).astype(np.longdouble)
+    return np.asarray(wide / np.sqrt((wide**2).sum(axis=1, keepdims=True)), dtype=np.float64)
 
 
+@dataclass(frozen=True, eq=False)
 class Matrix(Metric):
     """Distances as they were given, checked to be a metric by the domain."""
 
+    distances: FloatArray
+    unit: str = "unit"
+
     kind = "matrix"
     relative_error = 0.0
-
-    distances: FloatArray
-
-    def __init__(self, distances: FloatArray, unit: str = "unit") -> None:
-        vars(self).update(distances=frozen(distances), unit=unit)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Matrix, (self.distances, self.unit)
+    triangle_slack = 4 * TRIANGLE_TOLERANCE
 
     def check(self) -> None:
         check_entries(self.distances)
         refuse_zero_distances(self.distances)
         check_triangles(self.distances)
-
-    @property
-    def triangle_slack(self) -> float:
-        return 4 * TRIANGLE_TOLERANCE
-
-    @property
-    def size(self) -> int:
-        return len(self.distances)
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
         return np.asarray(self.distances[np.ix_(rows, cols)])
@@ -463,18 +416,15 @@ class Matrix(Metric):
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         return np.asarray(self.distances[first, second])
 
-    def take(self, indices: IntArray) -> Matrix:
-        return Matrix(self.distances[np.ix_(indices, indices)], self.unit)
+    def take(self, indices: IntArray) -> Self:
+        return replace(self, distances=self.block(indices, indices))
 
     @cached_property
     def embedding(self) -> FloatArray:
         """Distances to a few far-apart records over sqrt(p): never above the metric itself."""
-        count = min(LANDMARKS, self.size)
-        columns = [self.block(np.array([0]), np.arange(self.size))[0]]
-        while len(columns) < count:
-            far = np.array([int(np.min(columns, axis=0).argmax())])
-            columns.append(self.block(far, np.arange(self.size))[0])
-        return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(count))
-
-    def arrays(self) -> dict[str, FloatArray]:
-        return {"distances": self.distances}
+        columns: list[FloatArray] = []
+        far = 0
+        for _ in range(min(LANDMARKS, self.size)):
+            columns.append(self.block(np.array([far]), np.arange(self.size))[0])
+            far = int(np.min(columns, axis=0).argmax())
+        return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(len(columns)))

@@ -27,12 +27,11 @@ OUTSIDE = -1
 class Grid(NamedTuple):
     """Records by cells; `xyz` and `order` are sorted by cell, `starts` says where each begins."""
 
-    south: float
-    west: float
-    step_lat: float
-    step_lon: float
-    rows: int
-    cols: int
+    low: tuple[float, float]
+    """The least latitude and longitude, degrees."""
+    step: tuple[float, float]
+    """The sides of a cell."""
+    shape: tuple[int, int]
     starts: IntArray
     order: IntArray
     xyz: FloatArray
@@ -40,19 +39,30 @@ class Grid(NamedTuple):
 
 def make_grid(lat: FloatArray, lon: FloatArray, xyz_km: FloatArray) -> Grid:
     """Cells of about two records each over places within a few degrees of one another."""
-    south, west = float(lat.min()), float(lon.min())
-    high, wide = float(np.ptp(lat)), float(np.ptp(lon)) * np.cos(np.deg2rad(np.abs(lat).max()))
-    side = max(np.sqrt(high * wide * PER_CELL / len(lat)), max(high, wide) / len(lat), 1e-9)
-    step_lon = side / np.cos(np.deg2rad(np.abs(lat).max()))
-    rows, cols = int(high // side) + 1, int(np.ptp(lon) // step_lon) + 1
-    row = np.minimum((lat - south) // side, rows - 1).astype(np.int64)
-    col = np.minimum((lon - west) // step_lon, cols - 1).astype(np.int64)
-    cell = row * cols + col
+    degrees = np.stack([lat, lon])
+    low, span = degrees.min(axis=1), np.ptp(degrees, axis=1)
+    shrink = np.array([1.0, np.cos(np.deg2rad(np.abs(lat).max()))])
+    wide = span * shrink
+    side = max(np.sqrt(wide.prod() * PER_CELL / len(lat)), wide.max() / len(lat), 1e-9)
+    step = side / shrink
+    shape = (span // step).astype(np.int64) + 1
+    row, col = np.minimum((degrees.T - low) // step, shape - 1).astype(np.int64).T
+    cell = row * shape[1] + col
     order = np.argsort(cell, kind="stable")
-    starts = np.searchsorted(cell[order], np.arange(rows * cols + 1))
-    return Grid(south, west, float(side), float(step_lon), rows, cols,
-                starts.astype(np.int64), order.astype(np.int64),
-                np.ascontiguousarray(xyz_km[order]))  # fmt: skip
+    starts = np.searchsorted(cell[order], np.arange(shape.prod() + 1))
+    low, step, shape = (tuple(values.tolist()) for values in (low, step, shape))
+    return Grid(low, step, shape, starts, order, np.ascontiguousarray(xyz_km[order]))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _nearer(grid, begin, end, x, y, z, best, record):
+    """The least squared chord and its record, among those from `begin` to `end` and `best`."""
+    for k in range(begin, end):
+        a, b, d = grid.xyz[k, 0] - x, grid.xyz[k, 1] - y, grid.xyz[k, 2] - z
+        square = a * a + b * b + d * d
+        if square < best or (square == best and grid.order[k] < record):
+            best, record = square, grid.order[k]
+    return best, record
 
 
 @njit(cache=True, nogil=True)
@@ -63,53 +73,41 @@ def nearest_record(lat, lon, limit_km, grid):
     """
     if not (abs(lat) <= 90.0 and -180.0 <= lon <= 360.0):
         return OUTSIDE, np.inf
-    gap = lon - grid.west
-    if gap > 180.0:
-        lon -= 360.0
-    elif gap < -180.0:
-        lon += 360.0
+    gap = lon - grid.low[1]
+    if abs(gap) > 180.0:
+        lon -= np.copysign(360.0, gap)
+    rows, cols = grid.shape
     radian = np.pi / 180.0
     km = EARTH_RADIUS_KM * radian
     reach = limit_km / km * 1.001
-    top = grid.south + grid.rows * grid.step_lat
-    if lat < grid.south - reach or lat > top + reach:
+    if not -reach <= lat - grid.low[0] <= rows * grid.step[0] + reach:
         return OUTSIDE, np.inf
     cosine = np.cos(lat * radian)
     x = EARTH_RADIUS_KM * cosine * np.cos(lon * radian)
     y = EARTH_RADIUS_KM * cosine * np.sin(lon * radian)
     z = EARTH_RADIUS_KM * np.sin(lat * radian)
-    up, right = (lat - grid.south) / grid.step_lat, (lon - grid.west) / grid.step_lon
+    up, right = (lat - grid.low[0]) / grid.step[0], (lon - grid.low[1]) / grid.step[1]
     row, col = int(np.floor(up)), int(np.floor(right))
     # How much nearer than a whole ring the place is to the border of its own cell.
     inside = min(up - row, row + 1 - up, right - col, col + 1 - right)
-    ring_km = min(km * grid.step_lat, km * grid.step_lon * cosine) * SHRINK
+    ring_km = km * min(grid.step[0], grid.step[1] * cosine) * SHRINK
     best, record = np.inf, OUTSIDE
-    largest = max(row, grid.rows - 1 - row, col, grid.cols - 1 - col)
+    largest = max(row, rows - 1 - row, col, cols - 1 - col)
     for ring in range(min(largest, RINGS) + 1):
         nearest = max(0.0, ring - 1 + inside) * ring_km
         if nearest > limit_km or nearest * nearest > best:
             break
-        low, high = max(row - ring, 0), min(row + ring, grid.rows - 1)
-        first, last = max(col - ring, 0), min(col + ring, grid.cols - 1)
-        for r in range(low, high + 1):
+        for r in range(max(row - ring, 0), min(row + ring, rows - 1) + 1):
             # Only the border of the square is new, its two sides in the rows between.
-            step = 1 if r in (row - ring, row + ring) or ring == 0 else 2 * ring
-            c = first if step == 1 or col - ring >= 0 else col + ring
-            while 0 <= c <= last:
-                cell = r * grid.cols + c
-                for k in range(grid.starts[cell], grid.starts[cell + 1]):
-                    a, b, d = grid.xyz[k, 0] - x, grid.xyz[k, 1] - y, grid.xyz[k, 2] - z
-                    square = a * a + b * b + d * d
-                    if square < best or (square == best and grid.order[k] < record):
-                        best, record = square, grid.order[k]
-                c += step
+            width = 0 if abs(r - row) < ring else 2 * ring
+            for side in range(col - ring, col + ring + 1 - width, 2 * ring + (ring == 0)):
+                west, east = max(side, 0), min(side + width, cols - 1)
+                if west <= east:
+                    first, last = grid.starts[r * cols + west], grid.starts[r * cols + east + 1]
+                    best, record = _nearer(grid, first, last, x, y, z, best, record)
     else:
         if largest > RINGS:
-            for k in range(len(grid.order)):
-                a, b, d = grid.xyz[k, 0] - x, grid.xyz[k, 1] - y, grid.xyz[k, 2] - z
-                square = a * a + b * b + d * d
-                if square < best or (square == best and grid.order[k] < record):
-                    best, record = square, grid.order[k]
+            best, record = _nearer(grid, 0, len(grid.order), x, y, z, best, record)
     half = np.sqrt(best) / (2 * EARTH_RADIUS_KM)
     arc = 2 * EARTH_RADIUS_KM * np.arcsin(min(half, 1.0))
     return (record, arc) if arc <= limit_km else (OUTSIDE, np.inf)
@@ -118,8 +116,7 @@ def nearest_record(lat, lon, limit_km, grid):
 @njit(cache=True, nogil=True)
 def nearest_records(lat, lon, limit_km, grid):
     """`nearest_record` of every place: records and distances."""
-    record = np.empty(len(lat), np.int64)
-    distance = np.empty(len(lat))
+    record, distance = np.empty(len(lat), np.int64), np.empty(len(lat))
     for i in range(len(lat)):
         record[i], distance[i] = nearest_record(lat[i], lon[i], limit_km, grid)
     return record, distance

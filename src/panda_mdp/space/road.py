@@ -7,7 +7,6 @@ inequality to the last bit before they are divided back into km or minutes.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -23,24 +22,22 @@ from panda_mdp.space.metrics import Matrix
 STEPS_PER_UNIT = 1e9
 MATRIX_RECORDS = 8000
 """Beyond this many records the K x K table that compiled loops read is not formed."""
-CACHE_ENTRIES = 1 << 25
 BLOCK_ENTRIES = 1 << 21
 
 
 class Road(Matrix):
     """Shortest road distance between some nodes of a city, streets open both ways.
 
-    Answers for blocks of records by Dijkstra's algorithm and keeps rows that were asked for; the
-    whole table is formed only where compiled loops or files need it (`distances`).
+    Answers for blocks of records by Dijkstra's algorithm; the whole table is formed only where
+    compiled loops or files need it (`distances`).
     """
 
     graph: scipy.sparse.csr_array
     nodes: IntArray
-    _rows: OrderedDict[int, FloatArray]
 
     def __init__(self, graph: scipy.sparse.csr_array, nodes: IntArray, unit: str) -> None:
         # The base class would want the table; it is formed when it is asked for.
-        vars(self).update(graph=graph, nodes=frozen(nodes), unit=unit, _rows=OrderedDict())
+        vars(self).update(graph=graph, nodes=frozen(nodes), unit=unit)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Road, (self.graph, self.nodes, self.unit)
@@ -65,30 +62,37 @@ class Road(Matrix):
         return len(self.nodes)
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        if "distances" in self.__dict__:
+        if "distances" in vars(self):
             return super().block(rows, cols)
         out = np.empty((len(rows), len(cols)))
-        wanted, place = np.unique(rows, return_inverse=True)
-        for chunk, table in self._computed(wanted):
-            mine = (place >= chunk.start) & (place < chunk.stop)
-            out[mine] = table[place[mine] - chunk.start][:, cols]
+        for mine, at, ways in self._ways(rows):
+            out[mine] = ways[at][:, cols]
         return out
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
-        if "distances" in self.__dict__:
+        if "distances" in vars(self):
             return super().pairs(first, second)
         out = np.empty(len(first))
-        wanted, place = np.unique(first, return_inverse=True)
-        for chunk, table in self._computed(wanted):
-            mine = np.flatnonzero((place >= chunk.start) & (place < chunk.stop))
-            out[mine] = table[place[mine] - chunk.start, second[mine]]
+        for mine, at, ways in self._ways(first):
+            out[mine] = ways[at, second[mine]]
         return out
+
+    def _ways(self, records: IntArray) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """For some of the given records at a time: which, their rows, and those rows of distances
+        to all records."""
+        wanted, place = np.unique(records, return_inverse=True)
+        step = max(1, BLOCK_ENTRIES // self.graph.shape[0])
+        for start in range(0, len(wanted), step):
+            some = self.nodes[wanted[start : start + step]]
+            ways = scipy.sparse.csgraph.dijkstra(self.graph, directed=True, indices=some)
+            mine = np.flatnonzero(place // step == start // step)
+            yield mine, place[mine] - start, ways[:, self.nodes] / STEPS_PER_UNIT
 
     def take(self, indices: IntArray) -> Road:
         return Road(self.graph, self.nodes[indices], self.unit)
 
     @cached_property
-    def distances(self) -> FloatArray:  # type: ignore[override]
+    def distances(self) -> FloatArray:
         """The whole table, K x K, for compiled loops and files."""
         if self.size > MATRIX_RECORDS:
             gigabytes = self.size**2 * 8 / 1e9
@@ -98,11 +102,7 @@ class Road(Matrix):
                 "with --bbox), or great-circle distance with city.domain(...)"
             )
             raise DomainError(msg)
-        table = np.empty((self.size, self.size))
-        for chunk, rows in self._computed(np.arange(self.size)):
-            table[chunk] = rows
-        self._rows.clear()
-        return frozen(table)
+        return frozen(self.block(np.arange(self.size), np.arange(self.size)))
 
     @cached_property
     def generating_pairs(self) -> IntArray:
@@ -113,57 +113,30 @@ class Road(Matrix):
         Equivalent to keeping the other nodes in the LP as variables without row sums, since
         eliminating those leaves just the shortest ways between records.
         """
-        nodes = self.graph.shape[0]
-        is_record = np.zeros(nodes, dtype=np.bool_)
+        is_record = np.zeros(self.graph.shape[0], dtype=np.bool_)
         is_record[self.nodes] = True
-        index = np.full(nodes, -1, dtype=np.int64)
-        index[self.nodes] = np.arange(self.size)
         pairs = []
-        step = max(1, BLOCK_ENTRIES // nodes)
+        step = max(1, BLOCK_ENTRIES // len(is_record))
         for start in range(0, self.size, step):
             sources = self.nodes[start : start + step]
             _, before = scipy.sparse.csgraph.dijkstra(
                 self.graph, directed=True, indices=sources, return_predecessors=True
             )
-            for k, source in enumerate(sources):
-                last = _last_record(before[k], int(source), is_record)
-                direct = self.nodes[last[self.nodes] == source]
-                direct = direct[direct != source]
-                pairs.append(np.stack([np.full(len(direct), index[source]), index[direct]], axis=1))
+            for k, source in enumerate(sources.tolist()):
+                last = _last_record(before[k], source, is_record)[self.nodes]
+                direct = np.flatnonzero((last == source) & (self.nodes != source))
+                pairs.append(np.stack([np.full(len(direct), start + k), direct], axis=1))
         return np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
-
-    def _computed(self, records: IntArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Rows of distances to all records, for some records, in chunks of bounded size."""
-        step = max(1, BLOCK_ENTRIES // self.graph.shape[0])
-        for start in range(0, len(records), step):
-            part = records[start : start + step]
-            missing = np.array([r for r in part.tolist() if r not in self._rows], dtype=np.int64)
-            if len(missing):
-                self._compute(missing)
-            rows = np.stack([self._rows[r] for r in part.tolist()])
-            self._trim()
-            yield slice(start, start + len(part)), rows
-
-    def _compute(self, records: IntArray) -> None:
-        ways = scipy.sparse.csgraph.dijkstra(self.graph, directed=True, indices=self.nodes[records])
-        table = np.asarray(ways)[:, self.nodes] / STEPS_PER_UNIT
-        self._rows.update(zip(records.tolist(), table, strict=True))
-
-    def _trim(self) -> None:
-        while len(self._rows) * self.size > CACHE_ENTRIES:
-            self._rows.popitem(last=False)
 
 
 def _last_record(before: IntArray, source: int, is_record: BoolArray) -> IntArray:
     """For every node the last record on the way to it, itself excluded."""
     last = before.astype(np.int64)
     last[source] = source
-    while True:
-        # Two steps at a time, four, eight: the depth of the tree is halved by each round.
-        further = ~is_record[last]
-        if not further.any():
-            return last
-        last = np.where(further, last[last], last)
+    # Two steps at a time, four, eight: the depth of the tree is halved by each round.
+    while not (known := is_record[last]).all():
+        last = np.where(known, last, last[last])
+    return last
 
 
 def _refuse_cut_off(graph: scipy.sparse.csr_array, nodes: IntArray) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,15 +105,15 @@ def snap_places(
 def _by_tree(metric: Haversine, lat: FloatArray, lon: FloatArray, limit: float) -> Snaps:
     valid = (np.abs(lat) <= 90) & (lon >= -180) & (lon <= 360)
     xyz = EARTH_RADIUS_KM * sphere_points(np.where(valid, lat, 0.0), np.where(valid, lon, 0.0))
-    if metric.tree is None:
-        msg = "this domain has no tree of places to search"
-        raise SnapError(msg)
-    chord, nearest = metric.tree.query(xyz)
-    half = np.minimum(np.asarray(chord) / (2 * EARTH_RADIUS_KM), 1)
-    arc = 2 * EARTH_RADIUS_KM * np.arcsin(half)
-    inside = valid & (arc <= limit)
-    record = np.where(inside, np.asarray(nearest, dtype=np.int64), -1)
-    return Snaps(record, np.where(inside, arc, np.inf))
+    tree: Any = metric.tree
+    chord, nearest = tree.query(xyz)
+    arc = 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(chord / (2 * EARTH_RADIUS_KM), 1))
+    return _limited(nearest, np.where(valid, arc, np.inf), limit)
+
+
+def _limited(nearest: IntArray, distance: FloatArray, limit: float) -> Snaps:
+    inside = distance <= limit
+    return Snaps(np.where(inside, nearest, -1), np.where(inside, distance, np.inf))
 
 
 def snap_values(values: FloatArray, given: npt.ArrayLike, limit: float) -> Snaps:
@@ -126,8 +126,7 @@ def snap_values(values: FloatArray, given: npt.ArrayLike, limit: float) -> Snaps
     middles = values[:-1] + np.diff(values) / 2
     nearest = np.searchsorted(middles, numbers, side="left")
     distance = np.abs(numbers - values[np.minimum(nearest, len(values) - 1)])
-    inside = distance <= limit
-    return Snaps(np.where(inside, nearest, -1), np.where(inside, distance, np.inf))
+    return _limited(nearest, distance, limit)
 
 
 def check_limit(limit: float) -> None:

@@ -11,9 +11,10 @@ the same for pairs of tiles: lists of the near ones take memory and time as ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,12 +26,11 @@ REGION = 32
 """Tiles in a region; they follow each other in the order in space."""
 LISTED_PAIRS = 1 << 20
 """Tile pairs that work over all pairs lists at a time."""
-PARTITIONED = 4096
-"""Parts larger than this are split by partition: sorting all of them takes longer."""
+Pairs = tuple[IntArray, IntArray, FloatArray]
+"""Pairs of tiles, or of parts of them, and a lower bound on the distance of their records."""
 
 
-@dataclass(frozen=True, eq=False)
-class TilePairs:
+class TilePairs(NamedTuple):
     """Pairs of tiles by their first tile: tile a is paired with second[starts[a]:starts[a + 1]],
     ascending."""
 
@@ -40,12 +40,17 @@ class TilePairs:
     """A lower bound on the distance between records of the two tiles."""
 
     @classmethod
-    def none(cls, tiles: int) -> TilePairs:
+    def over(cls, count: int, first: IntArray, second: IntArray, between: FloatArray) -> TilePairs:
+        """Pairs of `count` tiles, ascending by the first."""
+        return cls(np.searchsorted(first, np.arange(count + 1)), second, between)
+
+    @classmethod
+    def none(cls, count: int) -> TilePairs:
         """No pairs at all."""
         nothing = np.empty(0, dtype=np.int64)
-        return cls(np.zeros(tiles + 1, dtype=np.int64), nothing, np.empty(0))
+        return cls.over(count, nothing, nothing, np.empty(0))
 
-    @cached_property
+    @property
     def first(self) -> IntArray:
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
@@ -64,14 +69,17 @@ class Tiles:
     def count(self) -> int:
         return len(self.centres)
 
+    def records(self, t: int) -> IntArray:
+        """The records of a tile."""
+        return self.order[self.starts[t] : self.starts[t + 1]]
+
     @cached_property
     def regions(self) -> Tiles:
         """Regions of at most `REGION` tiles, in the same form: `order` are tiles then, `centres`
         records, and the radii hold for all records."""
         starts = np.append(np.arange(0, self.count, REGION), self.count)
-        middle = REGION // 2
         # Any record will do as the centre; the tile in the middle tends to lie there.
-        centres = self.centres[np.minimum(starts[:-1] + middle, starts[1:] - 1)]
+        centres = self.centres[np.minimum(starts[:-1] + REGION // 2, starts[1:] - 1)]
         away = self.metric.pairs(np.repeat(centres, np.diff(starts)), self.centres)
         radii = np.maximum.reduceat((away + self.radii) * (1 + self._slack), starts[:-1])
         return Tiles(self.metric, np.arange(self.count), starts, centres, radii)
@@ -83,73 +91,56 @@ class Tiles:
     @cached_property
     def between(self) -> FloatArray:
         """Lower bounds on the distance between records of two tiles, all of them: (T, T)."""
-        return self._between(self._centre_distances, self.radii[:, None], self.radii)
+        everything = np.arange(self.count)
+        return self._between(everything, everything)
 
     @cached_property
     def across(self) -> FloatArray:
         """Upper bounds on the distance between records of two tiles, all of them: (T, T)."""
-        return np.asarray(
-            (self._centre_distances + (self.radii[:, None] + self.radii)) * (1 + self._slack)
-        )
+        distance = self.metric.block(self.centres, self.centres)
+        return np.asarray((distance + (self.radii[:, None] + self.radii)) * (1 + self._slack))
 
-    @property
-    def _centre_distances(self) -> FloatArray:
-        distance = np.empty((self.count, self.count))
-        for start in range(0, self.count, 1024):
-            part = self.centres[start : start + 1024]
-            distance[start : start + 1024] = self.metric.block(part, self.centres)
-        return distance
-
-    def _between(
-        self, distance: FloatArray, own: FloatArray, others: FloatArray, slack: float = 1.0
-    ) -> FloatArray:
-        spread = own + others
+    def _between(self, own: IntArray, others: IntArray, slack: float = 1.0) -> FloatArray:
+        distance = self.metric.block(self.centres[own], self.centres[others])
+        spread = self.radii[own][:, None] + self.radii[others]
         lost = slack * self._slack * (distance + spread)
         return np.asarray(np.maximum(0.0, distance - spread - lost))
 
-    def by_region(
-        self, radius: float, rows: IntArray | None = None
-    ) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
-        """The pairs (a, b) of tiles with `between` < `radius`, a among `rows` (ascending; all by
-        default), in parts: a, b and `between`, ascending by a and then b."""
+    def by_region(self, radius: float) -> Iterator[Pairs]:
+        """The pairs (a, b) of tiles with `between` < `radius` in parts: a, b and `between`,
+        ascending by a and then b."""
         regions = self.regions
-        tiles = np.arange(self.count) if rows is None else rows
-        home = tiles // REGION
-        ends = np.flatnonzero(np.append(home[1:] != home[:-1], True)) + 1 if len(home) else home
-        begin = 0
-        for end in ends.tolist():
-            own, region = tiles[begin:end], home[begin]
-            begin = end
-            away = self.metric.block(regions.centres[region : region + 1], regions.centres)[0]
-            # Twice the slack: no region is passed over for rounding that its tiles do not have.
-            near = regions._between(away, regions.radii[region], regions.radii, 4.0) < radius
-            others = np.flatnonzero(np.repeat(near, np.diff(regions.starts)))
-            distance = self.metric.block(self.centres[own], self.centres[others])
-            between = self._between(distance, self.radii[own][:, None], self.radii[others])
+        sizes = np.diff(regions.starts)
+        for region in range(regions.count):
+            # Four times the slack: no region is passed over for rounding that its tiles lack.
+            away = regions._between(np.array([region]), regions.order[: regions.count], 4.0)[0]
+            own, others = regions.records(region), np.flatnonzero(np.repeat(away < radius, sizes))
+            between = self._between(own, others)
             row, column = np.nonzero(between < radius)
             yield own[row], others[column], between[row, column]
 
-    def later(
-        self, radius: float, most: int = LISTED_PAIRS
-    ) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    def later(self, radius: float, most: int = LISTED_PAIRS) -> Iterator[Pairs]:
         """The pairs of `by_region` with a < b in few parts, each of about `most` where there are so
         many."""
-        gathered: list[tuple[IntArray, IntArray, FloatArray]] = []
+        gathered: list[Pairs] = []
         for first, second, between in self.by_region(radius):
             later = first < second
-            if later.any():
-                gathered.append((first[later], second[later], between[later]))
+            gathered.append((first[later], second[later], between[later]))
             if sum(len(part[0]) for part in gathered) >= most:
-                yield _joined(gathered)
+                yield joined(gathered)
                 gathered = []
         if gathered:
-            yield _joined(gathered)
+            yield joined(gathered)
 
     def pairs(self, radius: float) -> TilePairs:
         """All pairs of tiles with `between` < `radius`, a tile and itself among them."""
-        first, second, between = _joined(list(self.by_region(radius)))
-        starts = np.searchsorted(first, np.arange(self.count + 1))
-        return TilePairs(starts.astype(np.int64), second.astype(np.int64), between)
+        return TilePairs.over(self.count, *joined(self.by_region(radius)))
+
+
+def joined(parts: Iterable[Pairs]) -> Pairs:
+    """Lists of pairs as one."""
+    first, second, between = zip(*parts, strict=True)
+    return np.concatenate(first), np.concatenate(second), np.concatenate(between)
 
 
 def order_in_space(coordinates: FloatArray, leaf: int = TILE) -> tuple[IntArray, IntArray]:
@@ -157,66 +148,38 @@ def order_in_space(coordinates: FloatArray, leaf: int = TILE) -> tuple[IntArray,
 
     Returns the order and the offsets of its leaves.
     """
-    order = np.arange(len(coordinates))
-    pending = [(0, len(coordinates))]
-    leaves = []
-    while pending:
-        start, stop = pending.pop()
-        if stop - start <= leaf:
-            leaves.append(start)
-            continue
-        part = order[start:stop]
-        points = coordinates[part]
-        axis = int(np.argmax(np.ptp(points, axis=0)))
+    order, starts = np.arange(len(coordinates)), np.array([0, len(coordinates)])
+    while (sizes := np.diff(starts)).max() > leaf:
+        order = _along_widest(coordinates, order, starts)
         # Whole leaves on the left keep all tiles but the last of each branch full.
-        middle = leaf * max(1, round((stop - start) / (2 * leaf)))
-        middle = min(middle, stop - start - 1)
-        along = points[:, axis]
-        if stop - start > PARTITIONED:
-            order[start:stop] = part[np.argpartition(along, middle)]
-        else:
-            order[start:stop] = part[np.argsort(along, kind="stable")]
-        pending.append((start + middle, stop))
-        pending.append((start, start + middle))
-    return order, np.array([*sorted(leaves), len(coordinates)], dtype=np.int64)
+        left = np.minimum(leaf * np.maximum(1, np.rint(sizes / (2 * leaf))), sizes - 1)
+        middles = (starts[:-1] + left.astype(np.int64))[sizes > leaf]
+        starts = np.sort(np.concatenate([starts, middles]))
+    return order, starts
+
+
+def _along_widest(coordinates: FloatArray, order: IntArray, starts: IntArray) -> IntArray:
+    """The order with every part sorted along its widest side."""
+    points = coordinates[order]
+    home = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    high, low = (f.reduceat(points, starts[:-1], axis=0) for f in (np.maximum, np.minimum))
+    along = points[np.arange(len(order)), (high - low).argmax(axis=1)[home]]
+    return np.asarray(order[np.lexsort((along, home))])
 
 
 def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     """Cut the records of a metric into tiles of at most `leaf` records."""
     order, starts = order_in_space(metric.embedding, leaf)
-    order = _compact(metric.embedding, order, starts)
     sizes = np.diff(starts)
+    if len(sizes) > 1:
+        # Halves of tiles are sorted once more: a few records that follow each other are near.
+        order = _along_widest(metric.embedding, order, starts)
+        halves = np.unique(np.concatenate([starts, starts[:-1] + sizes // 2]))
+        order = _along_widest(metric.embedding, order, halves)
     points = metric.embedding[order]
-    middle = np.add.reduceat(points, starts[:-1], axis=0) / sizes[:, None]
-    offset = ((points - np.repeat(middle, sizes, axis=0)) ** 2).sum(axis=1)
-    least = np.repeat(np.minimum.reduceat(offset, starts[:-1]), sizes)
-    nearest = np.flatnonzero(offset == least)
-    # Of several nearest records of a tile the first.
-    home = np.searchsorted(starts, nearest, side="right") - 1
-    centres = order[nearest[np.flatnonzero(np.append(True, home[1:] != home[:-1]))]]
-    away = metric.pairs(np.repeat(centres, sizes), order)
-    return Tiles(metric, order, starts, centres, np.maximum.reduceat(away, starts[:-1]))
-
-
-def _compact(coordinates: FloatArray, order: IntArray, starts: IntArray) -> IntArray:
-    """The order with each half of a tile sorted along the tile's widest side, so that a few records
-    that follow each other are near; they came sorted along the side that was halved last."""
-    if len(starts) == 2:
-        return order
-    points, sizes = coordinates[order], np.diff(starts)
     home = np.repeat(np.arange(len(sizes)), sizes)
-    widest = np.argmax(
-        np.maximum.reduceat(points, starts[:-1], axis=0)
-        - np.minimum.reduceat(points, starts[:-1], axis=0),
-        axis=1,
-    )
-    along = np.take_along_axis(points, widest[home, None], axis=1)[:, 0]
-    second = 2 * (np.arange(len(order)) - starts[home]) >= sizes[home]
-    return np.asarray(order[np.lexsort((along, second, home))])
-
-
-def _joined(
-    parts: list[tuple[IntArray, IntArray, FloatArray]],
-) -> tuple[IntArray, IntArray, FloatArray]:
-    first, second, between = zip(*parts, strict=True)
-    return np.concatenate(first), np.concatenate(second), np.concatenate(between)
+    middle = np.add.reduceat(points, starts[:-1], axis=0) / sizes[:, None]
+    offset = ((points - middle[home]) ** 2).sum(axis=1)
+    centres = order[np.lexsort((offset, home))[starts[:-1]]]
+    away = metric.pairs(centres[home], order)
+    return Tiles(metric, order, starts, centres, np.maximum.reduceat(away, starts[:-1]))

@@ -6,7 +6,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.parts import in_parts
-from panda_mdp.compute.cut import Cut, Pairs, Rows
+from panda_mdp.compute.cut import Cut, Rows
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import (
     FINITE,
@@ -16,7 +16,7 @@ from panda_mdp.compute.numba.distance import (
     largest_gap,
     largest_step,
 )
-from panda_mdp.space.tiles import TILE
+from panda_mdp.space.tiles import TILE, Pairs
 
 CHUNK = 256
 

@@ -15,19 +15,12 @@ from panda_mdp.base.floored import Int32Array
 from panda_mdp.base.parts import in_parts
 from panda_mdp.compute.cut import BLOCK, Blocks, Cut
 from panda_mdp.compute.numba import njit
-from panda_mdp.compute.numba.distance import fill
-from panda_mdp.space.tiles import TILE
+from panda_mdp.compute.numba.distance import coordinates, fill
+from panda_mdp.space.tiles import TILE, TilePairs
 
 SCALINGS = 8
-
-
-class Near(NamedTuple):
-    """Part a may be raised by the parts second[starts[a] : starts[a + 1]]."""
-
-    starts: IntArray
-    second: IntArray
-    between: FloatArray
-    """Their distance at least."""
+BEYOND = 1e300
+"""Stands for the floor in columns that do not exist: nothing is above it."""
 
 
 class Sources(NamedTuple):
@@ -73,7 +66,7 @@ def _raise(source, row, factor):
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def _close(first_turn, last_turn, z, out, active, epsilon, nats, sources, high, top, cut, near):
     nodes, outputs = z.shape
-    starts, blocks, places, radius, slack, turns = cut
+    starts, blocks, begins, places, radius, slack, turns = cut
     nearby, others, between = near
     above, margin, count, partner, exponents = sources
     most = partner.shape[1]
@@ -117,8 +110,6 @@ def _close(first_turn, last_turn, z, out, active, epsilon, nats, sources, high, 
             distant = epsilon * between[pair]
             if distant >= nats or _ratio(high[b], low) <= np.exp(distant):
                 continue
-            first = starts[b]
-            last = starts[b + 1]
             for i in range(begin, starts[a + 1]):
                 if not open_[i - begin]:
                     continue
@@ -135,10 +126,9 @@ def _close(first_turn, last_turn, z, out, active, epsilon, nats, sources, high, 
                         continue
                     if not _lacks(top[block], row, np.exp(-exponent) * grow[i - begin]):
                         continue
-                    left = first + BLOCK * (block - blocks[b])
-                    right = min(left + BLOCK, last)
-                    fill(places, i, left, right, distance)
-                    for j in range(left, right):
+                    left = begins[block]
+                    fill(places, i, left, begins[block + 1], distance)
+                    for j in range(left, begins[block + 1]):
                         exponent = epsilon * distance[j - left]
                         if exponent >= reach or j == i:
                             continue
@@ -158,21 +148,17 @@ def _close(first_turn, last_turn, z, out, active, epsilon, nats, sources, high, 
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def _tops(begin, end, z, above, starts, blocks, top):
-    for a in range(begin, end):
-        for block in range(blocks[a], blocks[a + 1]):
-            left = starts[a] + BLOCK * (block - blocks[a])
-            most = top[block]
-            for y in range(len(most)):
-                most[y] = 0.0
-            for i in range(left, min(left + BLOCK, starts[a + 1])):
-                _raise(z[i], most, above[i])
+def _tops(first, last, z, above, begins, top):
+    for block in range(first, last):
+        most = top[block]
+        for i in range(begins[block], begins[block + 1]):
+            _raise(z[i], most, above[i])
 
 
 def tops(z: FloatArray, above: FloatArray, cut: Blocks) -> FloatArray:
     """The largest `above` times z of every output among the nodes of each block: (blocks, m)."""
-    top = np.empty((cut.blocks[-1], z.shape[1]))
-    in_parts(_tops, len(cut.starts) - 1, z, above, cut.starts, cut.blocks, top)
+    top = np.zeros((cut.blocks[-1], z.shape[1]))
+    in_parts(_tops, len(top), z, above, cut.begin, top)
     return top
 
 
@@ -185,7 +171,7 @@ def close(
     sources: Sources,
     top: FloatArray,
     cut: Blocks,
-    near: Near,
+    near: TilePairs,
 ) -> None:
     """out_iy = max over the nodes j of i's group with epsilon d(i, j) < nats of z_jy
     exp(-epsilon d(i, j)), for the active nodes i; the rows of the others are left as they are, and
@@ -204,17 +190,17 @@ def close(
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def _violated(begin, end, z, epsilon, nats, cut, near, reach, least_gain, partner, gain):
+def _violated(begin, end, z, epsilon, nats, high, inverse, cut, near, least_gain, partner, gain):
     outputs = z.shape[1]
     most = partner.shape[1]
-    starts, _, places, _, _, _ = cut
-    nearby, others, between = near
+    starts, places = cut.starts, cut.places
     distance = np.empty(TILE)
     for a in range(begin, end):
-        for pair in range(nearby[a], nearby[a + 1]):
-            b = others[pair]
-            within = min(reach[pair], nats)
-            if within <= epsilon * between[pair]:
+        for pair in range(near.starts[a], near.starts[a + 1]):
+            b = near.second[pair]
+            # No log ratio of the two parts is larger.
+            within = min(np.log(_ratio(high[b], inverse[a])), nats)
+            if within <= epsilon * near.between[pair]:
                 continue
             first = starts[b]
             last = starts[b + 1]
@@ -241,59 +227,62 @@ def _violated(begin, end, z, epsilon, nats, cut, near, reach, least_gain, partne
 
 
 def violated(
-    z: Float32Array,
+    z: FloatArray,
     epsilon: float,
     nats: float,
     cut: Blocks,
-    near: Near,
-    reach: FloatArray,
+    near: TilePairs,
     most: int,
     least_gain: float,
 ) -> tuple[IntArray, FloatArray]:
     """For every node the `most` partners whose constraint it misses by the most mass.
 
-    gain_ij = sum_y max(0, z_jy exp(-epsilon d) - z_iy), of pairs within `nats`; log ratios of the
-    paired parts go up to `reach`. Partners (nodes, most) are -1 where none exceeds `least_gain`.
+    gain_ij = sum_y max(0, z_jy exp(-epsilon d) - z_iy), of pairs within `nats`. Partners (nodes,
+    most) are -1 where none exceeds `least_gain`.
     """
     partner = np.full((len(z), most), -1, np.int64)
     gain = np.zeros((len(z), most))
-    loop = (z, epsilon, nats, cut, near, reach, least_gain, partner, gain)
-    in_parts(_violated, len(cut.starts) - 1, *loop)
+    high = np.maximum.reduceat(z, cut.starts[:-1], axis=0)
+    inverse = 1 / np.minimum.reduceat(z, cut.starts[:-1], axis=0)
+    single = z.astype(np.float32)
+    loop = (single, epsilon, nats, high, inverse, cut, near, least_gain, partner, gain)
+    in_parts(_violated, len(high), *loop)
     return partner, gain
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def _scale(begin, end, records, z, floors, there, group, start, part, total, sums, factors):
-    width = z.shape[1]
+def _scale(begin, end, records, z, floors, group, start, part, total, sums, factors):
     for n in range(begin, end):
         r = records[n]
+        nodes = part[start[r] : start[r + 1]]
         above = 0.0
-        for k in range(start[r], start[r + 1]):
-            row, floor, real = z[part[k]], floors[group[part[k]]], there[group[part[k]]]
-            for y in range(width):
-                above += real[y] * (row[y] - floor[y])
+        for node in nodes:
+            row, floor = z[node], floors[group[node]]
+            for y in range(len(row)):
+                above += max(row[y] - floor[y], 0.0)
         sums[r] = above + total
         factor = 1 / sums[r]
         # Without a floor that is all.
         for _ in range(SCALINGS if total > 0.0 else 0):
             mass = 0.0
             freed = 0.0
-            for k in range(start[r], start[r + 1]):
-                row, floor, real = z[part[k]], floors[group[part[k]]], there[group[part[k]]]
-                for y in range(width):
-                    stays = real[y] if row[y] * factor > floor[y] else 0.0
-                    mass += stays * row[y]
-                    freed += stays * floor[y]
+            for node in nodes:
+                row, floor = z[node], floors[group[node]]
+                for y in range(len(row)):
+                    if row[y] * factor > floor[y]:
+                        mass += row[y]
+                        freed += floor[y]
             new = (1 - total + freed) / (mass if mass > 0 else 1.0)
             still = abs(new / factor - 1) < 1e-14
             factor = new
             if still:
                 break
         factors[r] = factor
-        for k in range(start[r], start[r + 1]):
-            row, floor, real = z[part[k]], floors[group[part[k]]], there[group[part[k]]]
-            for y in range(width):
-                row[y] = max(row[y] * (factor if real[y] > 0.0 else 1.0), floor[y])
+        for node in nodes:
+            row, floor = z[node], floors[group[node]]
+            for y in range(len(row)):
+                if floor[y] < BEYOND:
+                    row[y] = max(row[y] * factor, floor[y])
 
 
 def scale(z: FloatArray, cut: Cut, records: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -304,27 +293,19 @@ def scale(z: FloatArray, cut: Cut, records: IntArray) -> tuple[FloatArray, Float
     Each step takes the entries that s leaves above the floor to be those of the last.
     """
     sums, factors = np.ones(cut.domain.size), np.ones(cut.domain.size)
-    there = cut.exists.astype(np.float64)
-    rows = (z, cut.floors, there, cut.group, *cut.by_position, float(cut.floor.sum()))
+    floors = np.where(cut.exists, cut.floors, BEYOND)
+    rows = (z, floors, cut.group, *cut.by_position, float(cut.floor.sum()))
     in_parts(_scale, len(records), records, *rows, sums, factors)
     return sums, factors
 
 
 @njit(cache=True, nogil=True)
-def _cover(begin, end, lifts, groups, position, epsilon, places, starts, between, inside):
-    tiles = len(starts) - 1
+def _cover(begin, end, lifts, groups, position, tile, epsilon, places, starts, between, inside):
     distance = np.empty(TILE)
     for g in range(begin, end):
-        home = 0
         for i in range(groups[g], groups[g + 1]):
-            if i == groups[g]:
-                home = 0
-            while position[i] >= starts[home + 1]:
-                home += 1
-            if lifts[i] <= 0.0:
-                continue
-            for b in range(tiles):
-                if epsilon * between[home, b] >= lifts[i]:
+            for b in range(len(starts) - 1):
+                if epsilon * between[tile[i], b] >= lifts[i]:
                     continue
                 fill(places, position[i], starts[b], starts[b + 1], distance)
                 for p in range(starts[b], starts[b + 1]):
@@ -337,8 +318,7 @@ def covered(lifts: FloatArray, cut: Cut, epsilon: float) -> BoolArray:
     `lifts` nats of it."""
     tiles = cut.domain.tiles
     inside = np.zeros((len(cut.columns), cut.domain.size), np.bool_)
-    whole = Cut.whole(cut.domain, 1)
-    nodes = (lifts, cut.groups, cut.position, epsilon)
-    where = (whole.places, tiles.starts, tiles.between, inside)
-    in_parts(_cover, len(cut.columns), *nodes, *where)
+    nodes = (lifts, cut.groups, cut.position, cut.tile, epsilon)
+    places = coordinates(cut.domain.metric, tiles.order)
+    in_parts(_cover, len(cut.columns), *nodes, places, tiles.starts, tiles.between, inside)
     return inside
