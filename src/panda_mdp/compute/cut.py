@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 BLOCK = 8
 """Nodes of a part that loops compare with a row at once before each of them is."""
 TURNS = 16
+Worst = tuple[float, int, int]
+"""A rate and the two positions, or records, that attain it."""
 
 
 class Blocks(NamedTuple):

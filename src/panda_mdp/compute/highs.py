@@ -69,38 +69,29 @@ class Lp:
         presolve: bool = True,
         tolerance: float | None = None,
     ) -> None:
-        highspy = need("highspy", "a linear program")
-        count = len(cost)
-        _refuse_large(rows.nnz)
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = count, rows.shape[0]
-        lp.col_cost_ = cost
-        lp.col_lower_ = np.zeros(count) if lower is None else lower
-        lp.col_upper_ = np.full(count, np.inf) if upper is None else upper
-        lp.row_lower_, lp.row_upper_ = row_lower, row_upper
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.num_col_, lp.a_matrix_.num_row_ = count, rows.shape[0]
-        lp.a_matrix_.start_ = rows.indptr.astype(np.int32)
-        lp.a_matrix_.index_ = rows.indices.astype(np.int32)
-        lp.a_matrix_.value_ = rows.data
-        self._highspy = highspy
-        self._highs = highspy.Highs()
-        self._set("output_flag", False)
-        self._set("solver", algorithm)
-        self._set("parallel", "off")
-        self._set("run_crossover", "off")
-        self._set("presolve", "on" if presolve else "off")
+        self._highspy = need("highspy", "a linear program")
+        self._highs = self._highspy.Highs()
+        options: dict[str, Any] = {
+            "output_flag": False,
+            "solver": algorithm,
+            "parallel": "off",
+            "run_crossover": "off",
+            "presolve": "on" if presolve else "off",
+        }
         if tolerance is not None:
-            for kind in ("primal_feasibility", "dual_feasibility", "ipm_optimality"):
-                self._set(f"{kind}_tolerance", tolerance)
-            self._set("pdlp_optimality_tolerance", tolerance)
+            kinds = ("primal_feasibility", "dual_feasibility", "ipm_optimality", "pdlp_optimality")
+            options |= {f"{kind}_tolerance": tolerance for kind in kinds}
+        for option, value in options.items():
+            self._set(option, value)
         self._highs.HandleUserInterrupt = True
-        if self._highs.passModel(lp) == highspy.HighsStatus.kError:
-            msg = (
-                f"HiGHS refused an LP of {rows.shape[0]} rows, {count} columns and {rows.nnz} "
-                "entries; use fewer records or outputs, or backend='cpu'"
-            )
-            raise SolverError(msg)
+        count = len(cost)
+        self._highs.addVars(
+            count,
+            np.zeros(count) if lower is None else lower,
+            np.full(count, np.inf) if upper is None else upper,
+        )
+        self._highs.changeColsCost(count, np.arange(count, dtype=np.int32), cost)
+        self.add_rows(rows, row_lower, row_upper)
 
     def _set(self, option: str, value: Any) -> None:
         if self._highs.setOptionValue(option, value) != self._highspy.HighsStatus.kOk:
@@ -109,15 +100,17 @@ class Lp:
 
     def add_rows(self, rows: scipy.sparse.csr_array, lower: FloatArray, upper: FloatArray) -> None:
         """Further rows, after those that there are."""
-        self._highs.addRows(
-            rows.shape[0],
-            lower,
-            upper,
-            rows.nnz,
-            rows.indptr[:-1].astype(np.int32),
-            rows.indices.astype(np.int32),
-            rows.data,
+        _refuse_large(rows.nnz)
+        starts, indices = rows.indptr[:-1].astype(np.int32), rows.indices.astype(np.int32)
+        added = self._highs.addRows(
+            rows.shape[0], lower, upper, rows.nnz, starts, indices, rows.data
         )
+        if added == self._highspy.HighsStatus.kError:
+            msg = (
+                f"HiGHS refused an LP of {rows.shape[0]} rows, {rows.shape[1]} columns and "
+                f"{rows.nnz} entries; use fewer records or outputs, or backend='cpu'"
+            )
+            raise SolverError(msg)
 
     def set_row_bounds(self, rows: IntArray, lower: FloatArray, upper: FloatArray) -> None:
         """New bounds for some rows."""
@@ -149,27 +142,19 @@ class Lp:
     def answer(self) -> Answer:
         """What the last solve ended with."""
         highs, kinds = self._highs, self._highspy.HighsModelStatus
-        status = highs.getModelStatus()
+        status, info = highs.getModelStatus(), highs.getInfo()
         solution = highs.getSolution()
-        info = highs.getInfo()
-        infeasible = status == kinds.kInfeasible
-        ray = None
-        if infeasible:
-            _, exists, values = highs.getDualRay()
-            ray = np.asarray(values, dtype=np.float64) if exists else None
+        counts = (getattr(info, f"{kind}_iteration_count") for kind in ALGORITHMS)
+        _, has_ray, ray = highs.getDualRay() if status == kinds.kInfeasible else (None, False, ())
         return Answer(
             status=highs.modelStatusToString(status),
             optimal=status == kinds.kOptimal,
-            infeasible=infeasible,
+            infeasible=status == kinds.kInfeasible,
             objective=_finite(info.objective_function_value),
             primal=_array(solution.col_value, solution.value_valid),
             prices=_array(solution.row_dual, solution.dual_valid),
-            ray=ray,
-            iterations=int(
-                max(info.simplex_iteration_count, 0)
-                + max(info.ipm_iteration_count, 0)
-                + max(info.pdlp_iteration_count, 0)
-            ),
+            ray=_array(ray, has_ray),
+            iterations=int(sum(max(count, 0) for count in counts)),
         )
 
 
@@ -206,28 +191,19 @@ def privacy_rows(
 
     Shape (2 E m, records m), ordered by direction, edge, output; the upper bound of each is 0.
     """
-    scale = np.exp(-0.5 * exponent)
-    own = np.concatenate([ends[:, 0], ends[:, 1]])
-    other = np.concatenate([ends[:, 1], ends[:, 0]])
-    place = np.arange(outputs)
     _refuse_large(4 * len(ends) * outputs)
-    columns = np.stack([own[:, None] * outputs + place, other[:, None] * outputs + place], axis=2)
-    both = np.concatenate([scale, scale])
-    values = np.stack([both, -1 / both], axis=1)[:, None, :].repeat(outputs, axis=1)
-    count = 2 * len(ends) * outputs
-    return scipy.sparse.csr_array(
-        (values.ravel(), columns.ravel(), np.arange(0, 2 * count + 1, 2)),
-        shape=(count, records * outputs),
-    )
+    scale = np.tile(np.exp(-0.5 * exponent), 2)
+    both = np.concatenate([ends, ends[:, ::-1]])
+    starts = np.arange(0, 2 * len(both) + 1, 2)
+    values = np.stack([scale, -1 / scale], axis=1)
+    one = scipy.sparse.csr_array((values.ravel(), both.ravel(), starts), shape=(len(both), records))
+    return scipy.sparse.csr_array(scipy.sparse.kron(one, scipy.sparse.eye_array(outputs)))
 
 
 def sum_rows(records: int, outputs: int) -> scipy.sparse.csr_array:
     """Rows sum_y z_xy, one per record."""
-    entries = records * outputs
-    return scipy.sparse.csr_array(
-        (np.ones(entries), np.arange(entries), np.arange(0, entries + 1, outputs)),
-        shape=(records, entries),
-    )
+    every = scipy.sparse.eye_array(records)
+    return scipy.sparse.csr_array(scipy.sparse.kron(every, np.ones((1, outputs))))
 
 
 def multipliers(prices: FloatArray, exponent: FloatArray, outputs: int) -> FloatArray:

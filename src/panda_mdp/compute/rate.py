@@ -20,7 +20,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.cut import Cut, Rows
+from panda_mdp.compute.cut import Cut, Rows, Worst
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import Pairs
 
@@ -34,9 +34,6 @@ SMALL_TILES = 8
 WIDTH = 32
 """Outputs of a group of rows over a floor."""
 CHUNK_ENTRIES = 1 << 21
-
-Worst = tuple[float, int, int]
-"""A rate and the two positions, or records, that attain it."""
 
 
 def host_rate(
@@ -68,59 +65,42 @@ def floored_rate(domain: Domain, rows: FlooredRows, *, compiled: bool | None = N
 
 
 def _by_record(domain: Domain, worst: Worst) -> Worst:
-    value, i, j = worst
-    order = domain.tiles.order
-    return (0.0, 0, 1) if value == 0.0 else (float(value), int(order[i]), int(order[j]))
+    value, *pair = worst
+    i, j = domain.tiles.order[pair].tolist()
+    return (value, i, j) if value > 0 else (0.0, 0, 1)
 
 
 def cuts(domain: Domain, rows: FlooredRows) -> Iterator[tuple[Cut, IntArray]]:
     """All outputs in groups of `WIDTH` that the same records use, a few groups at a time, and the
     weights of their nodes; the last group is filled up with columns of nothing."""
-    size, outputs = rows.shape
+    outputs = rows.shape[1]
     # The numbers of the entries, not the weights: those may be 0, and are then dropped.
     entry = np.arange(1, rows.stored + 1)
     table = scipy.sparse.csr_array((entry, rows.columns, rows.starts), shape=rows.shape)
     by_column = scipy.sparse.csc_array(table[domain.tiles.order])
-    order = _alike(by_column, rows)
+    # Alike by where on the map their largest weight lies.
+    peaks = rows.values[by_column.data - 1], by_column.indices, by_column.indptr
+    order = np.argsort(scipy.sparse.csc_array(peaks, by_column.shape).argmax(axis=0), kind="stable")
     by_column = by_column[:, order]
     columns = np.full((-(-outputs // WIDTH), WIDTH), -1)
     columns.ravel()[:outputs] = order
-    groups, positions, tables = [0], [], []
-    place = np.empty(size, dtype=np.int64)
-    first = 0
+    positions: list[IntArray] = []
+    tables: list[IntArray] = []
     for g, listed in enumerate(columns):
-        begin, end = by_column.indptr[[g * WIDTH, min((g + 1) * WIDTH, outputs)]]
-        at = by_column.indices[begin:end]
-        position = np.unique(at).astype(np.int64)
-        place[position] = np.arange(len(position))
-        floor = np.where(listed >= 0, rows.floor[listed], 1)
-        weights = np.tile(floor, (len(position), 1))
-        ends = by_column.indptr[g * WIDTH : min((g + 1) * WIDTH, outputs) + 1]
-        column = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        weights[place[at], column] = rows.values[by_column.data[begin:end] - 1]
-        groups.append(groups[-1] + len(position))
-        positions.append(position)
+        part = by_column[:, g * WIDTH : (g + 1) * WIDTH].tocoo()
+        position, node = np.unique(part.row, return_inverse=True)
+        weights = np.tile(np.where(listed >= 0, rows.floor[listed], 1), (len(position), 1))
+        weights[node, part.col] = rows.values[part.data - 1]
+        positions.append(position.astype(np.int64))
         tables.append(weights)
+        groups = np.cumsum([0, *map(len, positions)])
         if g + 1 == len(columns) or groups[-1] * WIDTH >= CHUNK_ENTRIES:
-            some = columns[first : g + 1]
-            cut = Cut(domain, some, np.array(groups), np.concatenate(positions), rows.floor)
-            yield cut, np.concatenate(tables)
-            groups, positions, tables, first = [0], [], [], g + 1
-
-
-def _alike(by_column: scipy.sparse.csc_array, rows: FlooredRows) -> IntArray:
-    """An order of the outputs by where on the map their largest weight lies."""
-    value = rows.values[by_column.data - 1]
-    count = np.diff(by_column.indptr)
-    used = np.flatnonzero(count)
-    peak = np.zeros(len(count), dtype=np.int64)
-    if len(used):
-        highest = np.maximum.reduceat(value, by_column.indptr[used])
-        top = np.flatnonzero(value == np.repeat(highest, count[used]))
-        # The first that attains it.
-        column = np.repeat(used, count[used])[top]
-        peak[column[::-1]] = by_column.indices[top[::-1]]
-    return np.argsort(peak, kind="stable")
+            some = columns[g + 1 - len(positions) : g + 1]
+            yield (
+                Cut(domain, some, groups, np.concatenate(positions), rows.floor),
+                np.concatenate(tables),
+            )
+            positions, tables = [], []
 
 
 def uneven_column(rows: FlooredRows) -> tuple[int, int, int] | None:
@@ -129,17 +109,17 @@ def uneven_column(rows: FlooredRows) -> tuple[int, int, int] | None:
     size, outputs = rows.shape
     if rows.floor.min() > 0 and rows.values.min(initial=1) > 0:
         return None
-    count = np.bincount(rows.columns, minlength=outputs)
-    stored_zeros = np.bincount(rows.columns[rows.values == 0], minlength=outputs)
-    zeros = stored_zeros + np.where(rows.floor == 0, size - count, 0)
-    uneven = np.flatnonzero((zeros > 0) & (zeros < size))
-    if len(uneven) == 0:
-        return None
-    y = int(uneven[0])
-    column = np.full(size, rows.floor[y])
-    here = rows.columns == y
-    column[rows.records[here]] = rows.values[here]
-    return int(np.argmax(column != 0)), int(np.argmax(column == 0)), y
+    stored, zeros = (
+        np.bincount(some, minlength=outputs)
+        for some in (rows.columns, rows.columns[rows.values == 0])
+    )
+    zeros += np.where(rows.floor == 0, size - stored, 0)
+    for y in np.flatnonzero((zeros > 0) & (zeros < size)).tolist():
+        possible = np.full(size, rows.floor[y] != 0)
+        here = rows.columns == y
+        possible[rows.records[here]] = rows.values[here] != 0
+        return int(possible.argmax()), int(possible.argmin()), y
+    return None
 
 
 def lifts_of(
@@ -172,36 +152,23 @@ def largest_rate(
     low = np.minimum.reduceat(logs, cut.starts[:-1], axis=0)
     shrink = 1 - (cut.domain.metric.relative_error + ARITHMETIC_ERROR)
     rows = Rows(logs, weights, high, low, shrink)
-    scan = _compiled_pairs if compiled else _plain_pairs
+    scan, scan_floor = _plain_pairs, _plain_floor
+    if compiled:
+        from panda_mdp.compute.numba.audit import worst_at_floor as scan_floor
+        from panda_mdp.compute.numba.audit import worst_pair as scan
     parts = np.arange(len(high))
-    best = scan(cut, rows, (parts, parts, np.zeros(len(parts))), best)
+    best = scan(cut, rows, (parts, parts, np.zeros(len(parts))), LOG_ERROR, best)
     # No log ratio is larger than the span of any output's logarithms.
     begin = cut.runs[:-1][np.diff(cut.runs) > 0]
     span = np.maximum.reduceat(high, begin, axis=0) - np.minimum.reduceat(low, begin, axis=0)
     open_span = float(span.max()) + LOG_ERROR
     radius = open_span / (best[0] * shrink) if best[0] > 0 else np.inf
     for pairs in cut.later_pairs(radius):
-        best = scan(cut, rows, pairs, best)
-    if lifts is None:
-        return best
-    return (_compiled_floor if compiled else _plain_floor)(cut, lifts, shrink, best)
+        best = scan(cut, rows, pairs, LOG_ERROR, best)
+    return best if lifts is None else scan_floor(cut, lifts, LOG_ERROR, shrink, best)
 
 
-def _compiled_pairs(cut: Cut, rows: Rows, pairs: Pairs, best: Worst) -> Worst:
-    from panda_mdp.compute.numba.audit import worst_pair
-
-    value, i, j, _ = worst_pair(rows, cut.places, cut.starts, pairs, LOG_ERROR, best[0])
-    return (value, int(cut.position[i]), int(cut.position[j])) if value > best[0] else best
-
-
-def _compiled_floor(cut: Cut, lifts: FloatArray, shrink: float, best: Worst) -> Worst:
-    from panda_mdp.compute.numba.audit import worst_at_floor
-
-    value, i, j = worst_at_floor(cut, lifts, LOG_ERROR, shrink, best[0])
-    return (value, i, j) if value > best[0] else best
-
-
-def _plain_pairs(cut: Cut, rows: Rows, pairs: Pairs, best: Worst) -> Worst:
+def _plain_pairs(cut: Cut, rows: Rows, pairs: Pairs, constant: float, best: Worst) -> Worst:
     """The compiled kernel's answer in NumPy and SciPy, in the memory of a few parts."""
     first, second, between = pairs
     high, low, shrink = rows.high, rows.low, rows.shrink
@@ -209,34 +176,34 @@ def _plain_pairs(cut: Cut, rows: Rows, pairs: Pairs, best: Worst) -> Worst:
     for k in np.argsort(between, kind="stable").tolist():
         a, b = int(first[k]), int(second[k])
         reach = max((high[a] - low[b]).max(), (high[b] - low[a]).max())
-        if reach + LOG_ERROR > best[0] * between[k] * shrink:
-            best = _scan_parts(cut, rows, (a, b), best)
+        if reach + constant > best[0] * between[k] * shrink:
+            best = _scan_parts(cut, rows, (a, b), constant, best)
     return best
 
 
-def _scan_parts(cut: Cut, rows: Rows, pair: tuple[int, int], best: Worst) -> Worst:
+def _scan_parts(cut: Cut, rows: Rows, pair: tuple[int, int], constant: float, best: Worst) -> Worst:
     """`best`, raised by the pairs of nodes of two parts."""
     one, other = (slice(cut.starts[t], cut.starts[t + 1]) for t in pair)
     distance = cut.domain.metric.block(cut.record[one], cut.record[other])
     gaps = scipy.spatial.distance.cdist(rows.logs[one], rows.logs[other], "chebyshev")
     differ = (rows.weights[one][:, None] != rows.weights[other]).any(axis=2)
     rates = np.zeros_like(distance)
-    rates[differ] = (gaps[differ] + LOG_ERROR) / (distance[differ] * rows.shrink)
+    rates[differ] = (gaps[differ] + constant) / (distance[differ] * rows.shrink)
     i, j = divmod(int(rates.argmax()), rates.shape[1])
     if rates[i, j] > best[0]:
         return float(rates[i, j]), int(cut.position[one][i]), int(cut.position[other][j])
     return best
 
 
-def _plain_floor(cut: Cut, lifts: FloatArray, shrink: float, best: Worst) -> Worst:
+def _plain_floor(cut: Cut, lifts: FloatArray, constant: float, shrink: float, best: Worst) -> Worst:
     """`best`, raised by nodes and records that are none of their group."""
-    order = cut.domain.tiles.order
     for g, (begin, end) in enumerate(itertools.pairwise(cut.groups)):
         outside = np.setdiff1d(np.arange(cut.domain.size), cut.position[begin:end])
+        records = cut.domain.tiles.order[outside]
         for i in np.flatnonzero((cut.group == g) & (lifts >= 0)) if len(outside) else ():
-            distance = cut.domain.metric.block(cut.record[i : i + 1], order[outside])[0]
+            distance = cut.domain.metric.block(cut.record[i : i + 1], records)[0]
             near = int(distance.argmin())
-            rate = (lifts[i] + LOG_ERROR) / (distance[near] * shrink)
+            rate = (lifts[i] + constant) / (distance[near] * shrink)
             if rate > best[0]:
                 best = (float(rate), int(cut.position[i]), int(outside[near]))
     return best

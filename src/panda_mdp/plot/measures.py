@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.packages import need
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.table.mechanism import Table
@@ -41,15 +41,13 @@ def local_epsilons(table: Table) -> FloatArray:
     if zero[:, used].any():
         # In such a column every record has one of the other kind.
         return np.full(table.problem.size, np.inf)
-    logs = np.ascontiguousarray(np.log(weights[:, used].astype(np.float64)))
-    spread = float(np.ptp(logs, axis=0).max())
-    metric = table.problem.domain.metric
-    order = np.arange(table.problem.size)
-    need("numba", "the epsilon of each record")
-    from panda_mdp.compute.numba.audit import local_rates
-    from panda_mdp.compute.numba.distance import coordinates
-
-    return np.asarray(local_rates(logs, spread, coordinates(metric, order)))
+    logs = np.log(weights[:, used].astype(np.float64))
+    rates = np.empty(table.problem.size)
+    for rows, distance in table.problem.domain.blocks():
+        np.put_along_axis(distance, np.arange(len(rates))[rows, None], np.inf, axis=1)
+        gaps = scipy.spatial.distance.cdist(logs[rows], logs, "chebyshev")
+        rates[rows] = (gaps / distance).max(axis=1)
+    return rates
 
 
 def radius_of_share(table: Table, record: int, share: float) -> float:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -79,15 +78,16 @@ def load_embeddings(
         msg = f"limit is {limit}; keep at least 2 words"
         raise InvalidInputError(msg)
     wanted = None if vocabulary is None else frozenset(vocabulary)
+    rows = _rows(source)
     if source.suffix == ".npy":
-        return _npy(source, words, wanted, limit)
-    rows = _binary_rows(source) if source.suffix == ".bin" else _rows(source)
-    if wanted is not None:
-        rows = ((word, vector) for word, vector in rows if word in wanted)
+        rows = _array_rows(source, words)
+    elif source.suffix == ".bin":
+        rows = _binary_rows(source)
     vectors: dict[str, FloatArray] = {}
     for word, vector in rows:
-        # Published files repeat a few words; the first, most frequent one counts.
-        vectors.setdefault(word, vector)
+        if wanted is None or word in wanted:
+            # Published files repeat a few words; the first, most frequent one counts.
+            vectors.setdefault(word, vector)
         if len(vectors) == limit or (wanted is not None and len(vectors) == len(wanted)):
             break
     if len(vectors) < 2:
@@ -111,9 +111,8 @@ def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             word = " ".join(parts[:-dimensions])
             try:
                 vector = np.array(parts[-dimensions:], dtype=np.float64)
-            except ValueError as error:
-                msg = f"{path.name}, line {number}: not a word and {dimensions} numbers"
-                raise FileFormatError(msg) from error
+            except ValueError:
+                vector = np.full(1, np.nan)
             if not word or dimensions < 1 or not np.isfinite(vector).all():
                 msg = f"{path.name}, line {number}: not a word and {dimensions} finite numbers"
                 raise FileFormatError(msg)
@@ -144,12 +143,9 @@ def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             yield word.lstrip(b"\n").decode("utf-8", errors="replace"), vector
 
 
-def _npy(
-    path: Path,
-    words: str | os.PathLike[str] | None,
-    wanted: frozenset[str] | None,
-    limit: int | None,
-) -> Embeddings:
+def _array_rows(
+    path: Path, words: str | os.PathLike[str] | None
+) -> Iterator[tuple[str, FloatArray]]:
     if words is None:
         msg = f"{path.name} holds vectors without words; name the file: words='words.txt'"
         raise FileFormatError(msg)
@@ -165,8 +161,5 @@ def _npy(
             "give one row per word"
         )
         raise FileFormatError(msg)
-    chosen = {
-        name: k for k, name in reversed(list(enumerate(names))) if wanted is None or name in wanted
-    }
-    rows = list(islice(sorted(chosen.values()), limit))
-    return Embeddings(tuple(names[k] for k in rows), np.array(vectors[rows], dtype=np.float64))
+    for name, vector in zip(names, vectors, strict=True):
+        yield name, np.array(vector, dtype=np.float64)

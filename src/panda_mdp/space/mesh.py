@@ -14,6 +14,7 @@ triangle of its cell where a + b <= 1, with weights (1 - a - b, a, b), else in t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,6 +34,11 @@ NATS_PER_SIDE = 0.2
 MOST_VERTICES = 250_000
 FARTHEST = 0.1
 """Of the earth's radius: how far from its middle an area may reach; lengths stretch by 1 %."""
+FAR_RULE = (
+    f"from its middle; a mesh covers up to {FARTHEST * EARTH_RADIUS_KM:,.0f} km, "
+    "beyond which the plane is stretched by more than 1 %: split the area"
+)
+TOO_FAR = f"the area reaches half round the earth {FAR_RULE}"
 COVERED = 1e-6
 """Spacings by which the mesh reaches beyond the area; a point on the rim may be half of it out."""
 PROJECTION_KM = 1e-10
@@ -42,7 +48,6 @@ SLANT = np.array([[1.0, 0.0], [0.5, np.sqrt(0.75)]])
 """The two steps of the lattice."""
 CORNERS = np.array([[[0, 0], [1, 0], [0, 1]], [[1, 1], [0, 1], [1, 0]]])
 """Of the lower and the upper triangle of a cell."""
-_KEY = 1 << 31
 AROUND = np.array([[1, 0], [0, 1], [-1, 1], [-1, 0], [0, -1], [1, -1]])
 """The six neighbours of a vertex."""
 
@@ -80,42 +85,47 @@ class Mesh(Rebuilt):
     """1 for vertices that lie in the area as it was given, with all six neighbours; else 0."""
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        for name, kind in (("vertices", np.int64), ("area", np.float64), ("inside", np.int64)):
-            set_(self, name, frozen(np.asarray(getattr(self, name), dtype=kind)))
-        set_(self, "middle", (float(self.middle[0]), float(self.middle[1])))
-        set_(self, "spacing", float(self.spacing))
-        self._check()
-
-    def _check(self) -> None:
+        kinds = {"vertices": np.int64, "area": np.float64, "inside": np.int64}
+        own = {name: frozen(np.asarray(getattr(self, name), kind)) for name, kind in kinds.items()}
         lat, lon = self.middle
-        if not (abs(lat) <= 90 and -180 <= lon <= 360 and 0 < self.spacing < np.inf):
-            msg = f"a mesh of spacing {self.spacing!r} km in the middle {self.middle} is none"
-            raise DomainError(msg)
-        count = len(self.vertices)
-        shapes = self.vertices.shape == (count, 2) and self.inside.shape == (count,)
-        if not shapes or count < 3 or len(np.unique(_keys(self.vertices))) < count:
-            msg = "a mesh needs three or more different vertices (i, j) and a flag for each"
-            raise DomainError(msg)
-        if self.area.ndim != 2 or self.area.shape[1] != 2 or not np.isfinite(self.area).all():
-            msg = f"the mesh's area has shape {self.area.shape}; it is a list of corners (u, v)"
-            raise DomainError(msg)
+        middle = (float(lat), float(lon))
+        vars(self).update(own, middle=middle, spacing=float(self.spacing))
+        for refused, message in self._refusals():
+            if refused:
+                raise DomainError(message)
+
+    def _refusals(self) -> Iterator[tuple[Any, str]]:
+        """What may be wrong with a mesh, each given that what comes before is not."""
+        (lat, lon), count = self.middle, len(self.vertices)
+        sound = abs(lat) <= 90 and -180 <= lon <= 360 and 0 < self.spacing < np.inf
+        yield (
+            not sound,
+            f"a mesh of spacing {self.spacing!r} km in the middle {self.middle} is none",
+        )
+        few = "a mesh needs three or more different vertices (i, j) and a flag for each"
+        yield self.vertices.shape != (count, 2) or self.inside.shape != (count,) or count < 3, few
+        yield (self._table[1] >= 0).sum() < count, few
+        yield (
+            self.area.ndim != 2 or self.area.shape[1] != 2 or not np.isfinite(self.area).all(),
+            f"the mesh's area has shape {self.area.shape}; it is a list of corners (u, v)",
+        )
+        # A hull begins with its leftmost corner.
+        turned = np.roll(self.area, -np.lexsort(self.area.T[::-1])[0], axis=0)
         hull = convex_hull(self.area)
-        if len(hull) < 3 or not np.array_equal(
-            np.roll(hull, -_first(hull, self.area), 0), self.area
-        ):
-            msg = "the mesh's area is no convex polygon, counterclockwise"
-            raise DomainError(msg)
-        if self.reach > FARTHEST * EARTH_RADIUS_KM:
-            msg = _too_far(self.reach)
-            raise DomainError(msg)
-        if (self._corners_of(covering(self.area, COVERED)) < 0).any():
-            msg = "the mesh does not cover its area; a triangle is missing"
-            raise DomainError(msg)
+        yield (
+            len(hull) < 3 or not np.array_equal(hull, turned),
+            "the mesh's area is no convex polygon, counterclockwise",
+        )
+        yield _too_far(self.plane)
+        yield (
+            (self._corners_of(covering(self.area, COVERED)) < 0).any(),
+            "the mesh does not cover its area; a triangle is missing",
+        )
         flags = np.isin(self.inside, (0, 1)).all()
-        if not flags or (self.neighbours[self.inside == 1] < 0).any():
-            msg = "a vertex of the mesh counts as inside and lacks a neighbour"
-            raise DomainError(msg)
+        yield (
+            not flags or (self.neighbours[self.inside == 1] < 0).any(),
+            "a vertex of the mesh counts as inside and lacks a neighbour",
+        )
 
     def __repr__(self) -> str:
         return f"Mesh({len(self.vertices)} vertices, spacing {self.spacing:g} km)"
@@ -129,11 +139,6 @@ class Mesh(Rebuilt):
     def places(self) -> tuple[FloatArray, FloatArray]:
         """Latitudes and longitudes of the vertices in degrees."""
         return unproject(self.plane, self.middle)
-
-    @property
-    def reach(self) -> float:
-        """The farthest that a vertex is from the middle in the plane, km."""
-        return float(np.hypot(*self.plane.T).max())
 
     @cached_property
     def triangles(self) -> IntArray:
@@ -153,8 +158,7 @@ class Mesh(Rebuilt):
     @cached_property
     def neighbours(self) -> IntArray:
         """The six vertices around each vertex, counterclockwise, -1 where there is none."""
-        around = self.vertices[:, None, :] + AROUND
-        return frozen(self._numbers(around.reshape(-1, 2)).reshape(-1, 6))
+        return frozen(_numbers(self._table, self.vertices[:, None, :] + AROUND))
 
     @cached_property
     def interior(self) -> BoolArray:
@@ -182,45 +186,28 @@ class Mesh(Rebuilt):
         with np.errstate(invalid="ignore"):
             covered = np.all(self._beyond(lattice) <= COVERED / 2, axis=1)
         rounded = np.rint(np.where(covered[:, None], lattice, 0.0) * UNITS).astype(np.int64)
-        cell, (a, b) = rounded >> WEIGHT_BITS, (rounded & (UNITS - 1)).T
-        upper = np.asarray(a + b > UNITS)
-        weights = np.where(
-            upper[:, None],
-            np.stack([a + b - UNITS, UNITS - a, UNITS - b], axis=1),
-            np.stack([UNITS - a - b, a, b], axis=1),
-        )
+        cell, part = rounded >> WEIGHT_BITS, rounded & (UNITS - 1)
+        upper = part.sum(axis=1) > UNITS
+        # The upper triangle is the lower one, turned by half a circle.
+        part = np.where(upper[:, None], UNITS - part, part)
         corners = self._corners_of(np.column_stack([cell, upper]))
+        weights = np.column_stack([UNITS - part.sum(axis=1), part])
         return Located(np.where(covered[:, None], corners, -1), weights)
 
     def _beyond(self, lattice: FloatArray) -> FloatArray:
         """How far points lie beyond each side of the area, in spacings; shape (n, sides)."""
         corners = self.area @ SLANT
-        along = np.roll(corners, -1, axis=0) - corners
-        outward = np.stack([along[:, 1], -along[:, 0]]) / np.hypot(*along.T)
+        outward = _across(np.roll(corners, -1, axis=0) - corners)
         return np.asarray(lattice @ SLANT @ outward - (corners.T * outward).sum(axis=0))
 
     def _corners_of(self, cells: IntArray) -> IntArray:
         """Vertices of triangles (i, j, upper), shape (n, 3); -1 where one is missing."""
-        return self._numbers(_corners(cells)).reshape(-1, 3)
-
-    def _numbers(self, lattice: IntArray) -> IntArray:
-        first, table = self._table
-        at = lattice - first
-        known = np.all((at >= 0) & (at < table.shape), axis=1)
-        safe = np.where(known[:, None], at, 0)
-        return np.where(known, table[safe[:, 0], safe[:, 1]], -1)
+        return _numbers(self._table, _corners(cells))
 
     @cached_property
     def _table(self) -> tuple[IntArray, IntArray]:
         """The number of each vertex by its lattice coordinates."""
-        first = self.vertices.min(axis=0)
-        span = self.vertices.max(axis=0) - first + 1
-        if span.prod() > 64 * MOST_VERTICES:
-            msg = "the mesh's vertices are spread too far for one mesh"
-            raise DomainError(msg)
-        table = np.full(span, -1, dtype=np.int64)
-        table[tuple((self.vertices - first).T)] = np.arange(len(self.vertices))
-        return first, table
+        return _lookup(self.vertices)
 
 
 def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
@@ -232,20 +219,24 @@ def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
     if shape.places:
         rings = (convex_hull(around(rings[0], 2 * step)),)
     hull = convex_hull(np.concatenate(rings))
-    reach = float(np.hypot(*hull.T).max())
-    if reach > FARTHEST * EARTH_RADIUS_KM:
-        raise DomainError(_too_far(reach))
-    size = _area(hull)
-    if size > MOST_VERTICES * step**2 * np.sqrt(0.75):
-        least = np.sqrt(size / (MOST_VERTICES * np.sqrt(0.75)))
+    far, message = _too_far(hull)
+    if far:
+        raise DomainError(message)
+    x, y = hull.T
+    size = float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
+    cell = np.sqrt(0.75)
+    if size > MOST_VERTICES * step**2 * cell:
         msg = (
-            f"a spacing of {step:g} km gives {size / step**2 / np.sqrt(0.75):,.0f} vertices over "
-            f"{size:,.0f} square km; at most {MOST_VERTICES:,} fit: spacing={least:.2g} or more"
+            f"a spacing of {step:g} km gives {size / step**2 / cell:,.0f} vertices over "
+            f"{size:,.0f} square km; at most {MOST_VERTICES:,} fit: "
+            f"spacing={np.sqrt(size / (MOST_VERTICES * cell)):.2g} or more"
         )
         raise DomainError(msg)
     corners = convex_hull(to_lattice(hull, step))
-    vertices = _vertices(covering(corners, 2 * COVERED))
-    inside = _inside(vertices, tuple(to_lattice(ring, step) @ SLANT for ring in rings))
+    vertices = np.unique(_corners(covering(corners, 2 * COVERED)).reshape(-1, 2), axis=0)
+    within_rings = within(vertices @ SLANT, tuple(to_lattice(ring, step) @ SLANT for ring in rings))
+    around_each = _numbers(_lookup(vertices), vertices[:, None, :] + AROUND)
+    inside = within_rings & ((around_each >= 0) & within_rings[around_each]).all(axis=1)
     if not inside.any():
         msg = (
             f"the area is too thin or too small for a spacing of {step:g} km: no vertex lies in it "
@@ -267,21 +258,17 @@ def covering(area: FloatArray, margin: float) -> IntArray:
     i, j = (np.arange(a, b, dtype=np.int64) for a, b in zip(low, high, strict=True))
     cells = np.stack(np.meshgrid(i, j, [0, 1], indexing="ij"), axis=-1).reshape(-1, 3)
     corners = area @ SLANT
-    along = np.roll(corners, -1, axis=0) - corners
-    sides = np.concatenate([along, SLANT, SLANT[1:] - SLANT[:1]])
-    axes = np.stack([sides[:, 1], -sides[:, 0]]) / np.hypot(*sides.T)
-    at = (cells[:, :2] @ SLANT) @ axes
-    disjoint = np.zeros(len(cells), dtype=np.bool_)
-    for flag, steps in enumerate(CORNERS):
-        mine = cells[:, 2] == flag
-        offset = (steps @ SLANT) @ axes
-        shadow = corners @ axes
-        gap = np.maximum(
-            at[mine] + offset.min(axis=0) - shadow.max(axis=0),
-            shadow.min(axis=0) - at[mine] - offset.max(axis=0),
-        )
-        disjoint[mine] = (gap > margin).any(axis=1)
-    return np.asarray(cells[~disjoint])
+    sides = np.concatenate([np.roll(corners, -1, axis=0) - corners, SLANT, SLANT[1:] - SLANT[:1]])
+    axes = _across(sides)
+    shadow, at, shapes = corners @ axes, cells[:, :2] @ SLANT @ axes, CORNERS @ SLANT @ axes
+    low, high = shapes.min(axis=1)[cells[:, 2]], shapes.max(axis=1)[cells[:, 2]]
+    gap = np.maximum(at + low - shadow.max(axis=0), shadow.min(axis=0) - at - high)
+    return np.asarray(cells[~(gap > margin).any(axis=1)])
+
+
+def _across(sides: FloatArray) -> FloatArray:
+    """Unit vectors to the right of some sides, (2, n)."""
+    return np.asarray(np.stack([sides[:, 1], -sides[:, 0]]) / np.hypot(*sides.T))
 
 
 def project(
@@ -300,9 +287,13 @@ def unproject(plane: FloatArray, middle: tuple[float, float]) -> tuple[FloatArra
     """Latitudes and longitudes of points of the plane."""
     up, east, north = _frame(middle)
     xyz = up + plane[:, :1] / EARTH_RADIUS_KM * east + plane[:, 1:] / EARTH_RADIUS_KM * north
-    lat = np.rad2deg(np.arctan2(xyz[:, 2], np.hypot(xyz[:, 0], xyz[:, 1])))
-    lon = np.rad2deg(np.arctan2(xyz[:, 1], xyz[:, 0]))
+    lat, lon = _degrees(xyz)
     return frozen(lat), frozen(np.where(lon >= 180, lon - 360, lon))
+
+
+def _degrees(xyz: FloatArray) -> tuple[FloatArray, FloatArray]:
+    x, y, z = xyz.T
+    return np.rad2deg(np.arctan2(z, np.hypot(x, y))), np.rad2deg(np.arctan2(y, x))
 
 
 def to_lattice(plane: FloatArray, spacing: float) -> FloatArray:
@@ -328,13 +319,12 @@ def _frame(middle: tuple[float, float]) -> tuple[FloatArray, FloatArray, FloatAr
 def _middle(corners: FloatArray) -> tuple[float, float]:
     """The middle of the corners' box in the plane at their mean on the sphere."""
     mean = sphere_points(*corners.T).mean(axis=0)
-    if np.hypot(*mean[:2]) < 1e-12 and abs(mean[2]) < 1e-12:
-        raise DomainError(_too_far(float(EARTH_RADIUS_KM)))
-    lat, lon = np.rad2deg(np.arctan2(mean[2], np.hypot(*mean[:2]))), np.arctan2(mean[1], mean[0])
-    start = (float(lat), float(np.rad2deg(lon)))
+    if np.abs(mean).max() < 1e-12:
+        raise DomainError(TOO_FAR)
+    lat, lon = _degrees(mean)
+    start = (float(lat), float(lon))
     plane = _projected(corners, start)
-    box = (plane.min(axis=0) + plane.max(axis=0)) / 2
-    lats, lons = unproject(box[None], start)
+    lats, lons = unproject((plane.min(axis=0) + plane.max(axis=0))[None] / 2, start)
     # A middle that can be written down: nothing depends on where exactly it is.
     return round(float(lats[0]), 9), round(float(lons[0]), 9)
 
@@ -342,31 +332,34 @@ def _middle(corners: FloatArray) -> tuple[float, float]:
 def _projected(ring: FloatArray, middle: tuple[float, float]) -> FloatArray:
     plane, seen = project(ring[:, 0], ring[:, 1], middle)
     if not seen.all():
-        raise DomainError(_too_far(float(EARTH_RADIUS_KM)))
+        raise DomainError(TOO_FAR)
     return plane
 
 
 def _corners(cells: IntArray) -> IntArray:
-    """Lattice coordinates of the three corners of triangles (i, j, upper), shape (3 n, 2)."""
-    return np.asarray((cells[:, None, :2] + CORNERS[cells[:, 2]]).reshape(-1, 2))
+    """Lattice coordinates of the three corners of triangles (i, j, upper), shape (n, 3, 2)."""
+    return np.asarray(cells[:, None, :2] + CORNERS[cells[:, 2]])
 
 
-def _vertices(cells: IntArray) -> IntArray:
-    i, j = np.divmod(np.unique(_keys(_corners(cells))), 2 * _KEY)
-    return np.stack([i, j - _KEY], axis=1)
+def _lookup(vertices: IntArray) -> tuple[IntArray, IntArray]:
+    """The least lattice coordinates, and the number of each vertex by how far it is from them."""
+    first = vertices.min(axis=0)
+    span = vertices.max(axis=0) - first + 1
+    if span.prod() > 64 * MOST_VERTICES:
+        msg = "the mesh's vertices are spread too far for one mesh"
+        raise DomainError(msg)
+    table = np.full(span, -1, dtype=np.int64)
+    table[tuple((vertices - first).T)] = np.arange(len(vertices))
+    return first, table
 
 
-def _keys(lattice: IntArray) -> IntArray:
-    """One number for each vertex, ascending as (i, j) are."""
-    return np.asarray(lattice[:, 0] * (2 * _KEY) + lattice[:, 1] + _KEY)
-
-
-def _inside(vertices: IntArray, rings: tuple[FloatArray, ...]) -> BoolArray:
-    flags = within(vertices @ SLANT, rings)
-    within_keys = _keys(vertices[flags])
-    for step in AROUND:
-        flags &= np.isin(_keys(vertices + step), within_keys)
-    return flags
+def _numbers(lookup: tuple[IntArray, IntArray], lattice: IntArray) -> IntArray:
+    """The vertices at lattice coordinates (..., 2); -1 where there is none."""
+    first, table = lookup
+    at = lattice - first
+    known = np.all((at >= 0) & (at < table.shape), axis=-1)
+    safe = np.where(known[..., None], at, 0)
+    return np.where(known, table[safe[..., 0], safe[..., 1]], -1)
 
 
 def _spacing(spacing: float | None, epsilon: float | None) -> float:
@@ -380,19 +373,7 @@ def _spacing(spacing: float | None, epsilon: float | None) -> float:
     return float(value) if spacing is not None else NATS_PER_SIDE / float(value)
 
 
-def _area(corners: FloatArray) -> float:
-    x, y = corners.T if len(corners) else (np.zeros(1), np.zeros(1))
-    return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
-
-
-def _first(hull: FloatArray, area: FloatArray) -> int:
-    same = np.flatnonzero((hull == area[0]).all(axis=1))
-    return int(same[0]) if len(same) else 0
-
-
-def _too_far(reach: float) -> str:
-    most = FARTHEST * EARTH_RADIUS_KM
-    return (
-        f"the area reaches {reach:,.0f} km from its middle; a mesh covers up to {most:,.0f} km, "
-        "beyond which the plane is stretched by more than 1 %: split the area"
-    )
+def _too_far(plane: FloatArray) -> tuple[bool, str]:
+    """Whether points of the plane are too far from the middle, and what to say then."""
+    reach_km = float(np.hypot(*plane.T).max())
+    return reach_km > FARTHEST * EARTH_RADIUS_KM, f"the area reaches {reach_km:,.0f} km {FAR_RULE}"

@@ -134,6 +134,7 @@ def test_unknown_metrics_are_refused():
     class Taxicab(Metric):
         kind = "taxicab"
         size = 2
+        relative_error = 0.0
         embedding = np.zeros((2, 1))
         block = pairs = take = arrays = check = None
 

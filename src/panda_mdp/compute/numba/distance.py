@@ -14,11 +14,11 @@ from panda_mdp.compute.numba import njit
 from panda_mdp.space.metrics import (
     EARTH_RADIUS_KM,
     SUM_TERMS,
-    Angular,
     Euclidean,
     Haversine,
     Matrix,
     Metric,
+    Vectors,
     latitude_cosine,
 )
 
@@ -45,10 +45,9 @@ def coordinates(metric: Metric, order: IntArray) -> Coordinates:
         local = np.ptp(lat) < LOCAL_DEGREES and np.ptp(lon) < LOCAL_DEGREES
         table = np.stack([lat, lon, latitude_cosine(lat)])
         return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
-    if isinstance(metric, Euclidean):
-        return Coordinates(EUCLIDEAN, np.ascontiguousarray(metric.vectors[order]), order)
-    if isinstance(metric, Angular):
-        return Coordinates(ANGULAR, np.ascontiguousarray(metric.vectors[order]), order)
+    if isinstance(metric, Vectors):
+        kind = EUCLIDEAN if isinstance(metric, Euclidean) else ANGULAR
+        return Coordinates(kind, np.ascontiguousarray(metric.vectors[order]), order)
     if isinstance(metric, Matrix):
         return Coordinates(MATRIX, np.asarray(metric.distances), order)
     msg = f"no kernel for {type(metric).__name__}"
