@@ -52,7 +52,7 @@ def main(
     }
     figure = plot.draw_privacy_loss(tables, reach=3.0)
     plot.save_figure(figure, out / "compare_methods_privacy.png")
-    figure = plot.draw_trade_off(curves, loss_unit="km", unit="km")
+    figure = plot.draw_trade_off(curves)
     return plot.save_figure(figure, out / "compare_methods.png")
 
 

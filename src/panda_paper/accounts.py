@@ -8,8 +8,6 @@ an audit of the sets that were drawn finds. None of it is a mechanism.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from panda_mdp.base.adjacency import adjacency
@@ -24,16 +22,16 @@ from panda_mdp.panda.run import PandaRun, study_panda
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
-from panda_paper.cell import Cell, decay_of
+from panda_paper.cell import Values
 from panda_paper.published import (
     PublishedRun,
-    PublishedSelection,
     audit_values,
     draw_sets,
     exchanged,
-    run_published,
+    published_law,
+    published_run,
 )
-from panda_paper.study import METRES, Stopwatch, Workspace
+from panda_paper.study import METRES, Draw
 
 COVERED = 20
 """The largest Gamma of the paper's experiments."""
@@ -49,56 +47,47 @@ PARTS = 100
 published code's distances, gives its values for all records of Rome and of London at every K."""
 
 
-def run_accounts(cell: Cell, work: Workspace) -> Outcome:
+def run_accounts(draw: Draw) -> Outcome:
     """Records covered by the LP, feasibility and budget shares; no table is computed.
 
     `anchors` is the expected size of the union of all users' anchors, exactly:
     sum_a (1 - prod_n (1 - w(x_n, a))). Shares are means over pairs of 80 anchors of the union.
     """
-    draw = work.draw(cell)
-    problem, delta = draw.problem, cell.setting.delta
+    problem = draw.problem
     # The parameters of the paper's text: alpha .95, lambda .5, d_max / 50.
-    selection = BernoulliAnchors(decay_of(cell.method))
-    law = selection.on(problem.domain)
-    clock = Stopwatch()
+    law = BernoulliAnchors(draw.decay).on(problem.domain)
     weights = covered(law, draw.users)
-    fit = feasibility(law, problem.epsilon, delta, problem.prior, COVERED)
-    clock.lap("feasibility")
+    fit = feasibility(law, problem.epsilon, draw.delta, problem.prior, COVERED)
+    draw.clock.lap("feasibility")
     generator = np.random.default_rng([draw.seed, STREAM])
     count = min(SAMPLE, int((weights > 0).sum()))
     sample = generator.choice(len(weights), count, replace=False, p=weights / weights.sum())
-    plan = MarginPlan.over(problem, law, np.sort(sample), delta, neighbours=COVERED)
+    plan = MarginPlan.over(problem, law, np.sort(sample), draw.delta, neighbours=COVERED)
     values = {
         "anchors": float(weights.sum()),
         "variables": float(weights.sum()) * problem.outputs_count,
         **_shares(plan),
         **_conditions(fit),
     }
-    return Outcome(values, clock.lap("shares"))
+    return Outcome(values, draw.clock.lap("shares"))
 
 
-def run_text_table(cell: Cell, work: Workspace) -> Outcome:
+def run_text_table(draw: Draw) -> Outcome:
     """Both phases without a guarantee: loss, time, budget shares, and audits of drawn sets."""
-    draw = work.draw(cell)
-    selection = BernoulliAnchors(decay_of(cell.method))
-    clock = Stopwatch()
     run = study_panda(
         draw.problem,
         draw.users,
-        selection,
-        cell.setting.delta,
-        PandaOptions(weights="prior", time_limit=work.limit),
+        BernoulliAnchors(draw.decay),
+        draw.delta,
+        PandaOptions(weights="prior", time_limit=draw.limit),
         seed=draw.seed,
     )
-    ((_, spent),) = clock.lap("all")
-    law, delta = run.scheme.law, cell.setting.delta
-    plan = MarginPlan.over(draw.problem, law, run.anchors, delta, neighbours=COVERED)
-    values: dict[str, Any] = {
+    ((_, spent),) = draw.clock.lap("all")
+    law = run.scheme.law
+    plan = MarginPlan.over(draw.problem, law, run.anchors, draw.delta, neighbours=COVERED)
+    values: Values = {
         "loss_m": METRES * run.loss,
-        "anchor_loss_m": METRES * run.anchor_loss,
-        "anchors_drawn": len(run.anchors),
         "claimed_epsilon": draw.problem.epsilon,
-        "reasons": "; ".join(reason.split(". ")[0] for reason in run.reasons),
         **audited(run),
         **_shares(plan),
         **_conditions(plan.feasibility),
@@ -111,18 +100,14 @@ def covered(law: AnchorLaw, users: IntArray) -> FloatArray:
     return np.asarray(-np.expm1(np.log1p(-law.dense(users)).sum(axis=0)))
 
 
-def audited(run: PandaRun) -> dict[str, Any]:
+def audited(run: PandaRun) -> Values:
     """Audits of the first users' sets over all pairs: the composed mechanism, one user."""
     audits = [
         audit_set(run.scheme, anchor_set, run.table_of(n))
         for n, anchor_set in enumerate(run.anchor_sets[:AUDITED])
         if len(anchor_set)
     ]
-    return audit_values(
-        [one.epsilon for one in audits],
-        [one.selection_epsilon for one in audits],
-        [one.violations / one.pairs for one in audits],
-    )
+    return audit_values([(one.epsilon, one.violations / one.pairs) for one in audits])
 
 
 def _shares(plan: MarginPlan) -> dict[str, float]:
@@ -143,17 +128,11 @@ def _median(values: FloatArray) -> float:
     return float(np.median(values)) if len(values) else float("nan")
 
 
-def _conditions(fit: Feasibility) -> dict[str, Any]:
-    return {
-        "fits": fit.fits,
-        "cost_epsilon": fit.cost.rate,
-        "shortfall": fit.shortfall,
-        "uncovered": fit.uncovered,
-        "near": fit.near,
-    }
+def _conditions(fit: Feasibility) -> Values:
+    return {"fits": fit.fits, "cost_epsilon": fit.cost.rate, "shortfall": fit.shortfall}
 
 
-def run_bound(cell: Cell, work: Workspace) -> Outcome:
+def run_bound(draw: Draw) -> Outcome:
     """Relaxed AnPO over the anchors of a published run, and audits of its reports alone.
 
     `relaxed_m` is a rigorous lower bound on the loss over those anchors (Proposition 6), `ratio`
@@ -161,31 +140,21 @@ def run_bound(cell: Cell, work: Workspace) -> Outcome:
     told nothing: the part that the paper's violation rate is about. `real_...` are budget shares
     of the same run with Phase I charged what Proposition 1 says, all factors of it.
     """
-    draw = work.draw(cell)
-    clock = Stopwatch()
-    run = run_published(
-        draw.problem,
-        draw.users,
-        decay_of(cell.method),
-        city=work.study.name,
-        delta=cell.setting.delta,
-        seed=draw.seed,
-    )
-    clock.lap("run")
+    run = published_run(draw)
+    draw.clock.lap("run")
     weights = np.full(len(run.anchors), 1 / len(run.anchors))
-    bound = relaxed_bound(draw.problem, run.anchors, weights, solver_of(time_limit=work.limit))
-    clock.lap("relaxed AnPO")
+    bound = relaxed_bound(draw.problem, run.anchors, weights, solver_of(time_limit=draw.limit))
+    draw.clock.lap("relaxed AnPO")
     nothing = np.zeros(draw.problem.size)
-    reports = [run.scan(one, nothing) for one in run.anchor_sets if len(one)][:AUDITED]
-    values: dict[str, Any] = {
-        "report_epsilon": max(epsilon for epsilon, _ in reports),
-        "report_violated": float(np.mean([share for _, share in reports])),
+    reports = [run.scan(one, nothing)[1] for one in run.anchor_sets if len(one)][:AUDITED]
+    values: Values = {
+        "report_violated": float(np.mean(reports)),
         **real_shares(run),
     }
     if bound is not None:
         values["relaxed_m"] = METRES * bound
         values["ratio"] = run.anchor_loss / bound if bound > 0 else float("nan")
-    return Outcome(values, clock.lap("audit"))
+    return Outcome(values, draw.clock.lap("audit"))
 
 
 def real_shares(run: PublishedRun) -> dict[str, float]:
@@ -211,28 +180,23 @@ def real_shares(run: PublishedRun) -> dict[str, float]:
     }
 
 
-def run_clustering(cell: Cell, work: Workspace) -> Outcome:
+def run_clustering(draw: Draw) -> Outcome:
     """The average clustering coefficient where records nearer than d_max / 100 are neighbours.
 
     "Origin" is that of all records, the others those of the union of the users' anchors, drawn by
     the published code's selection. Distances are the published code's (latitude and longitude
-    exchanged); `on_right_distances` has the coefficient on right ones. Table 13 of the paper.
+    exchanged). Table 13 of the paper.
     """
-    draw = work.draw(cell)
-    clock = Stopwatch()
-    right = draw.problem.domain
-    domain = exchanged(right)
+    domain = exchanged(draw.problem.domain)
     anchors = None
-    if cell.method != "Origin":
-        law = PublishedSelection.of(decay_of(cell.method), domain, work.study.name).on(domain)
+    if draw.cell.method != "Origin":
+        law = published_law(draw.decay, domain, draw.study.name)
         anchors = np.flatnonzero(draw_sets(law, draw.users, draw.seed).any(axis=0))
     values = {
         "coefficient": clustering_coefficient(domain, domain.diameter / PARTS, anchors),
-        "on_right_distances": clustering_coefficient(right, right.diameter / PARTS, anchors),
-        "threshold_km": domain.diameter / PARTS,
         "anchors": domain.size if anchors is None else len(anchors),
     }
-    return Outcome(values, clock.lap("clustering"))
+    return Outcome(values, draw.clock.lap("clustering"))
 
 
 def clustering_coefficient(

@@ -6,7 +6,6 @@ None has a guarantee that this library would state; each is audited over all pai
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -20,9 +19,9 @@ from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
 from panda_mdp.table.mechanism import NoGuarantee, Table
-from panda_paper.cell import Cell
+from panda_paper.cell import Values
 from panda_paper.published import clusters, exchanged, solve_near
-from panda_paper.study import METRES, Draw, Stopwatch, Workspace
+from panda_paper.study import METRES, Draw
 
 GAP = 0.01
 """Gap to which the LPs of this library are solved."""
@@ -33,7 +32,7 @@ SHARE = 0.1
 BENDERS_CLUSTERS = 50
 
 
-def audited_values(table: Table) -> dict[str, Any]:
+def audited_values(table: Table) -> Values:
     """A table's loss, what it claims and what the audit over all pairs of records finds."""
     return {
         "loss_m": METRES * table.loss,
@@ -43,14 +42,13 @@ def audited_values(table: Table) -> dict[str, Any]:
     }
 
 
-def coarse_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+def coarse_published(draw: Draw) -> Outcome:
     """LP+CA of the artifact: a 10 x 10 grid over the whole city, epsilon / 10.
 
     A cell is represented by the city's node nearest to its centre (in degrees); its loss in the LP
     is that of the record nearest to the representative; a record takes the row of the nearest one.
     """
-    problem, city = draw.problem, work.study.city
-    clock = Stopwatch()
+    problem, city = draw.problem, draw.study.city
     nodes = representatives(city.lat, city.lon)
     spots = np.stack([city.lat[nodes], city.lon[nodes]], axis=1)
     places = np.stack([problem.domain.lat, problem.domain.lon], axis=1)
@@ -58,8 +56,8 @@ def coarse_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
     nearest_cell, nearest_record = squares.argmin(axis=1), squares.argmin(axis=0)
     distance = Domain.from_points(spots[:, 0], spots[:, 1]).distances()
     cells = representative_problem(problem, distance, nearest_record)
-    stages = clock.lap("cells")
-    solved = optimal(cells, GAP, time_limit=work.limit)
+    stages = draw.clock.lap("cells")
+    solved = optimal(cells, GAP, time_limit=draw.limit)
     stages += tuple((f"cells: {name}", seconds) for name, seconds in solved.stages)
     matrix = solved.matrix[nearest_cell]
     table = NoGuarantee.from_matrix(problem, matrix, method="LP+CA, published")
@@ -67,8 +65,6 @@ def coarse_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
     counted = problem.domain.distances() < centres
     values = {
         **audited_values(table),
-        "cells": len(nodes),
-        "cells_gap": solved.gap,
         "violation_as_published": float(counted.mean()),
     }
     return Outcome(values, stages, "done", "published variant: 10 x 10, epsilon / 10")
@@ -99,7 +95,7 @@ def representative_problem(problem: Problem, distance: FloatArray, stand_in: Int
     )
 
 
-def benders_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+def benders_published(draw: Draw) -> Outcome:
     """LP+BD of the artifact: the LP over pairs nearer than 0.8 km alone, rows of at least 1e-4 on
     the borders of 50 clusters.
 
@@ -107,39 +103,36 @@ def benders_published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
     artifact stops at a gap of 10 %; this solves every component of the 0.8 km graph with HiGHS.
     """
     problem = draw.problem
-    clock = Stopwatch()
     distance = problem.domain.distances()
     label = clusters(distance, draw.seed, BENDERS_CLUSTERS)
-    clock.lap("distances and clusters")
+    draw.clock.lap("distances and clusters")
     try:
-        matrix, pairs, parts = solve_near(
+        matrix = solve_near(
             problem.weighted_loss,
             distance,
             problem.epsilon * distance,
             label,
             algorithm="ipm",
-            time_limit=work.limit,
+            time_limit=draw.limit,
         )
     except SolverError as error:
-        return Outcome({}, clock.lap("LP"), "time limit", str(error))
-    stages = clock.lap("LP")
+        return Outcome({}, draw.clock.lap("LP"), "time limit", str(error))
+    stages = draw.clock.lap("LP")
     table = NoGuarantee.from_matrix(problem, matrix, method="LP+BD, published")
-    values = {**audited_values(table), "constrained_pairs": pairs, "components": parts}
     note = "published variant: only pairs nearer than 0.8 km are constrained"
-    return Outcome(values, stages, "done", note)
+    return Outcome(audited_values(table), stages, "done", note)
 
 
-def exponential_swapped(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+def exponential_swapped(draw: Draw) -> Outcome:
     """EM, or EM+BR as the cell says, on the artifact's distances (latitude and longitude
     exchanged); audited on right ones."""
     problem = draw.problem
-    clock = Stopwatch()
     # The artifact's EM and EM+BR know only the uniform prior.
     uniform = np.full(problem.size, 1 / problem.size)
     table: Table = exponential(replace(problem, domain=exchanged(problem.domain), prior=uniform))
-    if cell.method.startswith("EM+BR"):
+    if draw.cell.method.startswith("EM+BR"):
         table = remap(table)
-    stages = clock.lap("weights")
+    stages = draw.clock.lap("weights")
     seen = NoGuarantee.from_matrix(problem, table.matrix, method="published distances")
     values = audited_values(seen) | {"loss_m": METRES * table.loss}
     return Outcome(values, stages, "done", "published variant: latitude and longitude exchanged")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
 
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.coins import Decay
 
+Values = dict[str, Any]
+"""Numbers and words by name, as JSON has them."""
 Scalar = bool | int | float | str
 Options = tuple[tuple[str, Scalar], ...]
 PriorName = Literal["uniform", "real"]
@@ -39,6 +41,29 @@ COARSE = "LP+CA 8x8"
 OURS = ("loss exponential", "optimal", "ball")
 SLOW = frozenset({"LP", "LP+BD", "LP+BD published", "LP+EM"})
 """Methods that run into the time limit at most sizes: run on request, once per setting."""
+GROUPS: dict[str, tuple[str, ...]] = {
+    "decays": DECAYS,
+    "exact": EXACT,
+    "noise": NOISE,
+    "published": PUBLISHED,
+    "pure": OURS[:2],
+    "swapped": SWAPPED,
+    "text": TEXT,
+    "tables": (
+        *("EM", "LP", "LP+CA", COARSE, "LP+CA published", "LP+BD", "LP+BD published", "LP+EM"),
+        *("EM+BR", *EXACT, *PUBLISHED, *OURS),
+    ),
+}
+"""What `items.toml` calls several methods."""
+
+
+def named(names: Sequence[str]) -> tuple[str, ...]:
+    """The methods of names, those of a group one by one.
+
+    >>> named(["noise", "ball"])
+    ('EM', 'EM+BR', 'ball')
+    """
+    return tuple(method for name in names for method in GROUPS.get(name, (name,)))
 
 
 def decay_of(method: str) -> Decay:
@@ -76,8 +101,17 @@ class Setting:
     tasks: int = 1
 
 
-Template = tuple[Kind, str, Setting, Options]
-"""A cell without its repeat."""
+class Template(NamedTuple):
+    """A cell without its repeat; options in the order of their names."""
+
+    kind: Kind
+    method: str
+    setting: Setting
+    options: Options = ()
+
+    def at(self, **setting: Any) -> Template:
+        """The same with another setting."""
+        return self._replace(setting=replace(self.setting, **setting))
 
 
 @dataclass(frozen=True)
@@ -90,12 +124,12 @@ class Cell:
     repeat: int
     options: Options = ()
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Values:
         """As JSON has it."""
         return asdict(self) | {"options": dict(self.options)}
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Cell:
+    def read(cls, fields: Values) -> Cell:
         """The cell of a saved result; KeyError where there is no such kind."""
         kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
         setting, options = Setting(**fields["setting"]), tuple(fields["options"].items())
@@ -110,7 +144,7 @@ class Cell:
     @property
     def template(self) -> Template:
         """What the cells of all repeats have in common."""
-        return self.kind, self.method, self.setting, tuple(sorted(self.options))
+        return Template(self.kind, self.method, self.setting, tuple(sorted(self.options)))
 
     def option(self, name: str, default: float) -> float:
         """One of the cell's options, a number."""

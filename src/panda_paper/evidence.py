@@ -1,57 +1,60 @@
 """What the rows of one city say about each claim: quantities by name, for `claims.py` to judge.
 
-A quantity that cannot be told is NaN or None. Each function returns None where there are no rows
-for its claim at all.
+A quantity that cannot be told is NaN or None. `some` ends a function where a claim has no rows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
+from panda_mdp.base.arrays import FloatArray
 from panda_paper.cell import COARSE, DECAYS, EXACT, NOISE, OURS, PUBLISHED, TEXT
-from panda_paper.figures import covered_shares, holds, most_covered
+from panda_paper.figures import coverage
 from panda_paper.items import SIZES
 from panda_paper.paper import paper_value
-from panda_paper.results import CityResults, Row
-from panda_paper.series import Series, collect, collect_all, mean_of, numbers, trend
+from panda_paper.results import CityResults, Rows
+from panda_paper.series import Series, trend
 from panda_paper.theory_figures import (
     ESTIMATES_ABOVE,
     REAL_SHARES,
     SHARES,
     alpha_trends,
+    margin_curves,
     trends,
 )
 
-Quantities = Mapping[str, Any]
+Quantities = dict[str, Any]
 NAN = float("nan")
 SOLVED = ("LP", COARSE, "LP+BD", "LP+EM")
 LARGER_LOSS = (*NOISE, "LP+CA", COARSE)
+Found = TypeVar("Found", bound=Sized)
 
 
-def by_size(rows: Sequence[Row], method: str, value: str = "loss_m") -> Series:
-    """A method's value against K."""
-    return collect(rows, method, value, "records")
+class NoRowsError(Exception):
+    """A claim has no rows to be judged by."""
 
 
-def nonempty(series: Series) -> Series | None:
-    """A series that has points."""
-    return series if len(series) else None
+def some(found: Found) -> Found:
+    """What was found, where it is anything."""
+    if not len(found):
+        raise NoRowsError
+    return found
 
 
-def over_sizes(rows: Sequence[Row], methods: Sequence[str], value: str) -> dict[str, float]:
-    """For each method that has any the mean of its means at each K."""
-    found = collect_all(rows, methods, value, "records")
-    return {one.label: float(one.mean.mean()) for one in found}
-
-
-def finished(rows: Sequence[Row], methods: Sequence[str] = PUBLISHED) -> list[str]:
+def finished(rows: Rows, methods: Sequence[str] = PUBLISHED) -> list[str]:
     """Those methods that have a finished row."""
-    done = {row.cell.method for row in rows if row.status == "done"}
+    done = rows.of(*methods).methods
     return [name for name in methods if name in done]
+
+
+def listed(values: Mapping[str, object], form: str = "{}") -> str:
+    """Variants, without their accounting, with their values in words."""
+    return ", ".join(f"{variant(name)} {form.format(value)}" for name, value in values.items())
 
 
 def variant(name: str) -> str:
@@ -59,12 +62,7 @@ def variant(name: str) -> str:
     return name.removesuffix(" published").removesuffix(" text")
 
 
-def listed(values: Mapping[str, object], form: str = "{}") -> str:
-    """Variants with their values in words."""
-    return ", ".join(f"{variant(name)} {form.format(value)}" for name, value in values.items())
-
-
-def percents(values: Sequence[float]) -> str | None:
+def percents(values: Iterable[float]) -> str | None:
     """Shares in words: one number, or the range."""
     known = [value for value in values if not np.isnan(value)]
     if not known:
@@ -73,15 +71,31 @@ def percents(values: Sequence[float]) -> str | None:
     return f"{low:.1%}" if high - low < 5e-4 else f"{low:.1%} to {high:.1%}"
 
 
-def below(mine: Series, theirs: Series) -> list[float]:
+def below(mine: Series, theirs: Series) -> FloatArray:
     """How much lower one series is than another, at every point that both have."""
-    return [1 - mine.at(x) / theirs.at(x) for x in np.intersect1d(mine.x, theirs.x)]
+    both = np.intersect1d(mine.x, theirs.x)
+    return np.array([1 - mine.at(x) / theirs.at(x) for x in both])
 
 
-def reduction(rows: Sequence[Row], method: str, other: str, value: str = "loss_m") -> float:
-    """How much lower a method's loss is than another's, averaged over the sizes that both have."""
-    shares = below(by_size(rows, method, value), by_size(rows, other))
-    return float(np.mean(shares)) if shares else NAN
+def reduction(rows: Rows, method: str, other: str, value: str = "loss_m") -> float:
+    """How much lower a method's value is than another's, averaged over the sizes that both have.
+
+    Losses over the users' records are compared with the other's loss.
+    """
+    shares = below(
+        rows.of(method).series(value), rows.of(other).series(value.removeprefix("true_"))
+    )
+    return float(shares.mean()) if len(shares) else NAN
+
+
+def averages(curves: Iterable[Series]) -> dict[str, float]:
+    """The mean of each series' means."""
+    return {one.label: float(one.mean.mean()) for one in curves}
+
+
+def ours(rows: Rows, value: str = "loss_m", method: str = "optimal") -> Series | None:
+    """A value of one of our methods against K, where there is any."""
+    return next(iter(rows.curves((method,), value)), None)
 
 
 def exact_runs(results: CityResults) -> Quantities:
@@ -89,37 +103,32 @@ def exact_runs(results: CityResults) -> Quantities:
 
     From the text's conditions at all sizes of Figure 7, and the tables' own runs.
     """
-    figure = results.of("figure7")
-    rows = [row for row in figure if row.cell.method in TEXT and row.status == "done"]
+    rows = results.of("figure7").of(*TEXT)
     tables = (*results.of("table4"), *results.of("table5"))
-    tried = [row for row in tables if row.cell.method in EXACT]
-    total = len(rows) + len(tried)
-    if not total:
+    ended = [row.status == "done" for row in tables if row.cell.method in EXACT]
+    fits = [*map(bool, (row.value("fits") for row in rows)), *ended]
+    if not fits:
         return {"fitting": NAN, "unfit": NAN, "runs": "no run in exact accounting yet"}
-    fitting = sum(bool(row.value("fits")) for row in rows)
-    fitting += sum(row.status == "done" for row in tried)
-    found = {"fitting": fitting, "unfit": total - fitting, "runs": f"{fitting} of {total} runs fit"}
-    if not fitting:
-        found["runs"] = f"none of {total} runs fits"
+    fitting, total = sum(fits), len(fits)
+    words = f"{fitting} of {total} runs fit" if fitting else f"none of {total} runs fits"
+    found: Quantities = {"fitting": fitting, "unfit": total - fitting, "runs": words}
     if rows and not fitting:
-        costs = numbers(rows, TEXT, "cost_epsilon")
-        found |= {"least": min(costs), "most": max(costs), "delta": rows[0].cell.setting.delta}
-        found |= {"shortfall": max(numbers(rows, TEXT, "shortfall"))}
+        costs = rows.numbers("cost_epsilon")
+        found |= {"least": costs.min(), "most": costs.max(), "delta": rows[0].cell.setting.delta}
+        found["shortfall"] = rows.numbers("shortfall").max()
     return found
 
 
-def order_of_times(results: CityResults) -> Quantities | None:
+def order_of_times(results: CityResults) -> Quantities:
     rows = results.of("table2")
-    if not finished(rows) or not finished(rows, NOISE):
-        return None
+    some(finished(rows, NOISE))
     right: dict[str, list[bool]] = {}
-    for name in finished(rows):
-        for size in by_size(rows, name, "seconds").x:
-            mine = _seconds(rows, name, size)
+    for mine in some(rows.curves(PUBLISHED, "seconds")):
+        for size, seconds in zip(mine.x, mine.mean, strict=True):
             for other in (*NOISE, *SOLVED):
-                theirs = _seconds(rows, other, size)
+                theirs = _seconds(rows.at("records", size), other)
                 if not np.isnan(theirs):
-                    right.setdefault(other, []).append((mine < theirs) != (other in NOISE))
+                    right.setdefault(other, []).append((seconds < theirs) != (other in NOISE))
     slower = _paper_slower(results.name)
     return {
         "wrong": sum(not one for outcomes in right.values() for one in outcomes),
@@ -127,175 +136,158 @@ def order_of_times(results: CityResults) -> Quantities | None:
         "missing": ", ".join(name for name in SOLVED if name not in right) or None,
         "slower": sum(slower) if slower else None,
         "columns": len(slower),
-        "optimal": nonempty(by_size(rows, "optimal", "seconds")),
+        "optimal": ours(rows, "seconds"),
     }
 
 
-def _seconds(rows: Sequence[Row], method: str, size: float) -> float:
-    """The mean time of a method at a size; its limit where it ran into it, NaN where unknown."""
-    here = [r for r in rows if r.cell.method == method and r.cell.setting.records == size]
-    times = [r.outcome.seconds for r in here if r.status == "done"]
-    limits = [r.outcome.seconds for r in here if r.status == "time limit"]
-    return float(np.mean(times)) if times else max(limits, default=NAN)
+def _seconds(rows: Rows, method: str) -> float:
+    """The mean time of a method; its limit where it ran into it, NaN where unknown."""
+    limits = [
+        row.outcome.seconds
+        for row in rows
+        if row.cell.method == method and row.status == "time limit"
+    ]
+    mean = rows.of(method).mean("seconds")
+    return max(limits, default=NAN) if np.isnan(mean) else mean
 
 
 def _paper_slower(city: str) -> list[bool]:
     """Where a variant is slower than LP+CA in the paper's own table of times."""
-    entries = [
-        [paper_value("table2", city, name, size) for name in ("LP+CA", *EXACT)] for size in SIZES
-    ]
-    times = [[one.mean if one else None for one in row] for row in entries]
+    times = {
+        (name, size): entry.mean
+        for name in ("LP+CA", *EXACT)
+        for size in SIZES
+        if (entry := paper_value("table2", city, name, size)) and entry.mean is not None
+    }
     return [
-        mine > coarse
-        for coarse, *variants in times
-        for mine in variants
-        if mine is not None and coarse is not None
+        mean > times["LP+CA", size]
+        for (name, size), mean in times.items()
+        if name in EXACT and ("LP+CA", size) in times
     ]
 
 
-def scale(results: CityResults) -> Quantities | None:
+def scale(results: CityResults) -> Quantities:
     rows = results.of("table4")
-    if not finished(rows):
-        return None
-    size = max(row.cell.setting.records for row in rows)
-    best = [row for row in rows if row.cell.method == "optimal" and row.status == "done"]
-    top = max((row.cell.setting.records for row in best), default=0)
-    best = [row for row in best if row.cell.setting.records == top]
+    losses, size = some(rows.curves(PUBLISHED, "loss_m")), max(rows.places("records"))
+    best = rows.of("optimal")
+    top = max(best.places("records"), default=0)
+    largest = best.at("records", top)
     return {
-        "variants": sum(one.x[-1] == size for one in _losses(rows, PUBLISHED)),
+        "variants": sum(one.x[-1] == size for one in losses),
         "size": size,
         "top": top or None,
-        "time": mean_of(best, ("optimal",), "seconds"),
-        "gap": max(numbers(best, ("optimal",), "gap"), default=NAN),
-        "audit": "holds" if holds(best, "optimal") else "FAILS",
+        "time": largest.mean("seconds"),
+        "gap": max(largest.numbers("gap"), default=NAN),
+        "audit": "holds" if largest.holds("optimal") else "FAILS",
     }
 
 
-def _losses(rows: Sequence[Row], methods: Sequence[str]) -> list[Series]:
-    return collect_all(rows, methods, "loss_m", "records")
-
-
-def coverage(results: CityResults) -> Quantities | None:
+def covered(results: CityResults) -> Quantities:
     rows = results.of("figure7")
-    shares, text = covered_shares(rows, PUBLISHED), covered_shares(rows, TEXT)
-    if not shares:
-        return None
+    some(finished(rows))
+    mean, most = coverage(rows, PUBLISHED)
+    download = ours(results.of("table4"), "download", "ball")
     return {
-        "mean": float(np.mean(shares)),
-        "most": most_covered(rows, PUBLISHED),
-        "text": float(np.mean(text)) if text else NAN,
-        "ball": over_sizes(results.of("table4"), ("ball",), "download").get("ball"),
+        "mean": mean,
+        "most": most,
+        "text": coverage(rows, TEXT)[0],
+        "ball": None if download is None else download.mean.mean(),
     }
 
 
-def speed_of_variants(results: CityResults) -> Quantities | None:
+def speed_of_variants(results: CityResults) -> Quantities:
     rows = results.of("table2")
-    if len(finished(rows)) < len(PUBLISHED):
-        return None
-    times = over_sizes(rows, PUBLISHED, "seconds")
-    anchors = over_sizes(rows, PUBLISHED, "anchors")
-    figures = {name: f"{times[name]:.1f} s with {anchors[name]:,.0f} anchors" for name in PUBLISHED}
+    times, anchors = (averages(rows.curves(PUBLISHED, name)) for name in ("seconds", "anchors"))
+    some(times if len(times) == len(PUBLISHED) else ())
+    figures = {name: f"{times[name]:.1f} s with {anchors[name]:,.0f} anchors" for name in times}
     return {"wrong": [*times.values()] != sorted(times.values()), "figures": listed(figures)}
 
 
-def growth(results: CityResults) -> Quantities | None:
-    rows = results.of("figure8")
+def growth(results: CityResults) -> Quantities:
     series, text = (
-        collect_all(rows, methods, "variables", "users", least=2) for methods in (PUBLISHED, TEXT)
+        results.of("figure8").curves(methods, "variables", "users", least=2)
+        for methods in (PUBLISHED, TEXT)
     )
-    if not series:
-        return None
-    figures = {one.label: f"{one.first[1]:,.0f} to {one.last[1]:,.0f}" for one in series}
+    ends = {one.label: f"{one.ends[0][1]:,.0f} to {one.ends[1][1]:,.0f}" for one in some(series)}
     return {
-        "wrong": sum(not _grows(one) for one in series),
+        "wrong": sum(map(_still, series)),
         "published": series[0],
-        "figures": listed(figures),
-        "text_wrong": sum(not _grows(one) for one in text) if text else NAN,
+        "figures": listed(ends),
+        "text_wrong": sum(map(_still, text)) if text else NAN,
         "text": text[0] if text else None,
     }
 
 
-def _grows(series: Series) -> bool:
-    """At every step, and by more than a hundredth in all."""
-    return trend(series.mean) == "grows" and series.last[1] > 1.01 * series.first[1]
+def _still(series: Series) -> bool:
+    """Whether it does not grow at every step, and by more than a hundredth in all."""
+    return trend(series.mean) != "grows" or series.mean[-1] <= 1.01 * series.mean[0]
 
 
-def clustering(results: CityResults) -> Quantities | None:
+def clustering(results: CityResults) -> Quantities:
     rows = results.of("clustering")
-    origin = by_size(rows, "Origin", "coefficient")
-    gains = {}
-    for one in collect_all(rows, EXACT, "coefficient", "records"):
-        shares = below(one, origin)
-        if shares:
-            gains[one.label] = -float(np.mean(shares))
-    if not gains:
-        return None
+    found = {name: -reduction(rows, name, "Origin", "coefficient") for name in EXACT}
+    gains = some({name: gain for name, gain in found.items() if not np.isnan(gain)})
     lower = sum(gain <= 0 for gain in gains.values())
     return {"lower": lower, "figures": listed(gains, "{:+.1%}")}
 
 
-def lower_loss(results: CityResults) -> Quantities | None:
+def lower_loss(results: CityResults) -> Quantities:
     rows = results.of("table4")
-    others = finished(rows, (*NOISE, COARSE))
-    if not finished(rows) or not others:
-        return None
+    others = some(finished(rows, (*NOISE, COARSE)))
     right = [
-        share > 0
-        for mine in _losses(rows, PUBLISHED)
-        for theirs in _losses(rows, others)
+        bool(share > 0)
+        for mine in some(rows.curves(PUBLISHED, "loss_m"))
+        for theirs in rows.curves(others, "loss_m")
         for share in below(mine, theirs)
     ]
-    optimal = nonempty(by_size(rows, "optimal"))
-    audit = "audit holds in every cell" if holds(rows, "optimal") else "AUDIT FAILS somewhere"
+    audit = "audit holds in every cell" if rows.holds("optimal") else "AUDIT FAILS somewhere"
     return {
         "others": ", ".join(others),
         "right": sum(right),
-        "wrong": len(right) - sum(right),
+        "wrong": right.count(False),
         "total": len(right),
-        "optimal": optimal,
-        "gaps": nonempty(by_size(rows, "optimal", "gap")),
-        "audit": None if optimal is None else audit,
+        "optimal": ours(rows),
+        "gaps": ours(rows, "gap"),
+        "audit": audit if ours(rows) else None,
     }
 
 
-def how_much_lower(results: CityResults) -> Quantities | None:
+def how_much_lower(results: CityResults) -> Quantities:
     rows = results.of("table4")
-    ours = finished(rows)
-    if not ours or not finished(rows, NOISE):
-        return None
-    remapped = [reduction(rows, name, "EM+BR") for name in ours]
+    names = some(finished(rows))
+    some(finished(rows, NOISE))
+    em, remapped, true = (
+        [reduction(rows, name, other, value) for name in names]
+        for other, value in (("EM", "loss_m"), ("EM+BR", "loss_m"), ("EM+BR", "true_loss_m"))
+    )
     return {
         "least": min(remapped),
-        "em": percents([reduction(rows, name, "EM") for name in ours]) or "unknown",
+        "em": percents(em) or "unknown",
         "br": percents(remapped) or "unknown",
-        "true": percents([reduction(rows, name, "EM+BR", "true_loss_m") for name in ours]),
+        "true": percents(true),
         "optimal": reduction(rows, "optimal", "EM+BR"),
         "closed": reduction(rows, "loss exponential", "EM+BR"),
     }
 
 
-def ratio(results: CityResults) -> Quantities | None:
+def ratio(results: CityResults) -> Quantities:
     rows = results.of("figure23")
-    means = {name: mean_of(rows, (name,), "ratio") for name in PUBLISHED}
-    means = {name: mean for name, mean in means.items() if not np.isnan(mean)}
-    if not means:
-        return None
-    best, floor = by_size(rows, "optimal"), by_size(rows, "optimal", "lower_bound_m")
-    both = len(best) and len(floor)
+    means = {name: rows.of(name).mean("ratio") for name in PUBLISHED}
+    known = some({name: mean for name, mean in means.items() if not np.isnan(mean)})
+    best, floor = ours(rows), ours(rows, "lower_bound_m")
     return {
-        "mean": float(np.mean(list(means.values()))),
-        "figures": listed(means, "{:.3f}"),
-        "optimal": float(np.mean(best.mean / floor.mean)) if both else NAN,
+        "mean": float(np.mean([*known.values()])),
+        "figures": listed(known, "{:.3f}"),
+        "optimal": float(np.mean(best.mean / floor.mean)) if best and floor else NAN,
     }
 
 
-def falls_with_epsilon(results: CityResults) -> Quantities | None:
+def falls_with_epsilon(results: CityResults) -> Quantities:
     rows = results.of("figure11")
-    methods = [name for name in dict.fromkeys(r.cell.method for r in rows) if name not in TEXT]
-    curves = collect_all(rows, methods, "loss_m", "epsilon", least=2)
-    if not curves:
-        return None
-    wrong = [one.label for one in curves if trend(one.mean) not in ("falls", "nothing to see")]
+    curves = rows.curves(rows.methods, "loss_m", "epsilon")
+    text = [one for one in curves if one.label in TEXT]
+    curves = some([one for one in curves if one.label not in TEXT and len(one) > 1])
+    wrong = [one.label for one in curves if trend(one.mean) not in FALLING]
     shares = [
         share
         for one in curves
@@ -303,73 +295,71 @@ def falls_with_epsilon(results: CityResults) -> Quantities | None:
         if one.label in PUBLISHED and other.label in LARGER_LOSS
         for share in below(one, other)
     ]
-    text = collect_all(rows, TEXT, "loss_m", "epsilon")
+    best = rows.of("optimal").series("loss_m", "epsilon")
     return {
         "wrong": len(wrong),
         "curves": f"not for {', '.join(wrong)}" if wrong else "for every method",
         "least": min(shares, default=NAN),
         "text_low": min((one.low for one in text), default=NAN),
         "text_high": max((one.high for one in text), default=NAN),
-        "optimal": nonempty(collect(rows, "optimal", "loss_m", "epsilon")),
+        "optimal": best if len(best) else None,
     }
 
 
-def guideline(results: CityResults) -> Quantities | None:
+FALLING = ("falls", "nothing to see")
+
+
+def guideline(results: CityResults) -> Quantities:
     rows = results.of("table4")
-    if len(finished(rows)) < len(PUBLISHED):
-        return None
-    series = _losses(rows, PUBLISHED)
-    losses, anchors = (over_sizes(rows, PUBLISHED, value) for value in ("loss_m", "anchors"))
+    series = rows.curves(PUBLISHED, "loss_m")
+    some(series if len(series) == len(PUBLISHED) else ())
+    losses, anchors = averages(series), averages(rows.curves(PUBLISHED, "anchors"))
     spreads = {one.label: float(np.mean(one.spread / one.mean)) for one in series}
-    best, fewest, steady = (_least(values) for values in (losses, anchors, spreads))
-    repeated = min(one.count.min() for one in series) > 1
-    exponential, power, logistic = map(variant, PUBLISHED)
-    found = {
+    costs = {
+        name: max(values)
+        for name in TEXT
+        if len(values := results.of("figure7").of(name).numbers("cost_epsilon"))
+    }
+    best, fewest, steady, gentle = map(_least, (losses, anchors, spreads, costs))
+    repeated = all((one.spread > 0).all() for one in series)
+    exponential, power, logistic = EXACT
+    return {
         "misnamed": (best != power) + (fewest != exponential),
         "unsteady": steady != logistic if repeated else NAN,
         "best": best,
         "losses": listed(losses, "{:,.0f} m"),
         "fewest": fewest,
         "steady": f"steadiest: {steady}" if repeated else "steadiness needs repeats",
-        "harsh": NAN,
+        "harsh": gentle != power if gentle else NAN,
+        "costs": listed(costs, "{:,.0f} /km") or None,
+        "gentle": gentle,
     }
-    accounts = results.of("figure7")
-    costs = {
-        name: max(values) for name in TEXT if (values := numbers(accounts, (name,), "cost_epsilon"))
-    }
-    if costs:
-        gentle = _least(costs)
-        costs_listed = listed(costs, "{:,.0f} /km")
-        found |= {"harsh": gentle != power, "costs": costs_listed, "gentle": gentle}
-    return found
 
 
-def _least(values: Mapping[str, float]) -> str:
+def _least(values: Mapping[str, float]) -> str | None:
     """The variant with the least value."""
-    return variant(min(values, key=lambda name: values[name]))
+    return variant(min(values, key=lambda name: values[name])) if values else None
 
 
-def holding(rows: Sequence[Row]) -> str | None:
+def holding(rows: Rows) -> str | None:
     """Which of our methods have a holding audit in every cell."""
-    good = [name for name in OURS if holds(rows, name)]
+    good = [*filter(rows.holds, OURS)]
     cells = sum(row.cell.method in good for row in rows)
     return f"{', '.join(good)}: no violated pair in {cells} cells" if good else None
 
 
-def guarantee(results: CityResults) -> Quantities | None:
+def guarantee(results: CityResults) -> Quantities:
     rows = results.of("figure12")
-    audited = numbers(rows, PUBLISHED, "audited_epsilon")
-    if not audited:
-        return None
+    audited = some(rows.of(*PUBLISHED).numbers("audited_epsilon"))
     epsilon = rows[0].cell.setting.epsilon
-    finite = [value for value in audited if np.isfinite(value)]
+    finite = audited[np.isfinite(audited)]
     parts = []
-    if finite:
-        parts.append(f"{min(finite):,.0f} to {max(finite):,.0f} /km in {len(finite)} cells")
+    if len(finite):
+        parts.append(f"{finite.min():,.0f} to {finite.max():,.0f} /km in {len(finite)} cells")
     if len(finite) < len(audited):
         parts.append(f"infinite in {len(audited) - len(finite)} of {len(audited)} cells")
     return {
-        "above": sum(value > epsilon for value in audited),
+        "above": np.sum(audited > epsilon),
         "epsilon": epsilon,
         "audited": " and ".join(parts),
         "holding": holding(rows),
@@ -377,39 +367,32 @@ def guarantee(results: CityResults) -> Quantities | None:
     }
 
 
-def violations(results: CityResults) -> Quantities | None:
+def violations(results: CityResults) -> Quantities:
     rows = results.of("figure12")
-    rates = [mean_of(rows, (name,), "violated_pairs") for name in finished(rows)]
-    rates = [rate for rate in rates if not np.isnan(rate)]
-    if not rates:
-        return None
+    rates = [rows.of(name).mean("violated_pairs") for name in PUBLISHED]
+    rates = some([rate for rate in rates if not np.isnan(rate)])
     return {
         "low": min(rates),
         "high": max(rates),
-        "alone": mean_of(results.of("figure23"), PUBLISHED, "report_violated"),
-        "text": mean_of(rows, TEXT, "violated_pairs"),
+        "alone": results.of("figure23").of(*PUBLISHED).mean("report_violated"),
+        "text": rows.of(*TEXT).mean("violated_pairs"),
         "holding": holding(rows),
     }
 
 
-def coarse_violations(results: CityResults) -> Quantities | None:
-    audited = mean_of(results.of("figure12"), (COARSE,), "violated_pairs")
-    counted = mean_of(results.of("table4"), ("LP+CA published",), "violation_as_published")
-    if np.isnan(audited) and np.isnan(counted):
-        return None
-    return {
-        "counted": counted,
-        "audited": audited,
-        "counted_share": "not run" if np.isnan(counted) else f"{counted:.2%}",
-        "audited_share": "not run" if np.isnan(audited) else f"{audited:.2%}",
+def coarse_violations(results: CityResults) -> Quantities:
+    found = {
+        "audited": results.of("figure12").of(COARSE).mean("violated_pairs"),
+        "counted": results.of("table4").of("LP+CA published").mean("violation_as_published"),
     }
+    some([share for share in found.values() if not np.isnan(share)])
+    shares = {name: "not run" if np.isnan(one) else f"{one:.2%}" for name, one in found.items()}
+    return {**found, **{f"{name}_share": words for name, words in shares.items()}}
 
 
-def violations_by_delta(results: CityResults) -> Quantities | None:
+def violations_by_delta(results: CityResults) -> Quantities:
     rows = results.of("figure17")
-    curves = collect_all(rows, PUBLISHED, "violated_pairs", "delta")
-    if not curves:
-        return None
+    curves = some(rows.curves(PUBLISHED, "violated_pairs", "delta"))
     return {
         "high": max(one.high for one in curves),
         "low": min(one.low for one in curves),
@@ -417,92 +400,99 @@ def violations_by_delta(results: CityResults) -> Quantities | None:
     }
 
 
-def budget(item: str, results: CityResults) -> Quantities | None:
+def budget(item: str, results: CityResults) -> Quantities:
     rows = results.of(item)
-    found: dict[str, Any] = {}
+    found: Quantities = {}
     for prefix, methods, names in (
         ("", PUBLISHED, SHARES),
         ("real_", PUBLISHED, REAL_SHARES),
         ("text_", TEXT, SHARES),
     ):
-        first, second, rest = (mean_of(rows, methods, name) for name in names)
+        own = rows.of(*methods)
+        first, second, rest = map(own.mean, names)
         found |= {f"{prefix}first": first, f"{prefix}second": second, f"{prefix}rest": rest}
+        found[f"{prefix}near"] = own.mean("near_cost")
         if not np.isnan(first + second + rest):
             found[f"{prefix}shares"] = f"Phase I {first:.1%}, margin {second:.1%}, table {rest:.1%}"
-    found["near"] = mean_of(rows, PUBLISHED, "near_cost")
-    found["text_near"] = mean_of(rows, TEXT, "near_cost")
-    return found if "shares" in found else None
+    some(found.get("shares", ""))
+    return found
 
 
-def estimates(results: CityResults) -> Quantities | None:
+def estimates(results: CityResults) -> Quantities:
     rows = results.of("figure18")
     above: dict[str, float] = {}
     for decay in DECAYS:
-        own, guess = (mean_of(rows, (decay,), value) for value in ("real", "estimated"))
+        own, guess = map(rows.of(decay).mean, ("real", "estimated"))
         if own > 0:
             above[decay] = guess / own - 1
-    if not above:
-        return None
+    some(above)
     return {
         "farthest": max(abs(above[decay] - ESTIMATES_ABOVE[decay]) for decay in above),
         "above": listed(above, "{:+.0%}"),
-        "none": mean_of(rows, DECAYS, "none"),
-        "missed": mean_of(rows, DECAYS, "uncovered"),
+        "none": rows.of(*DECAYS).mean("none"),
+        "missed": rows.of(*DECAYS).mean("uncovered"),
     }
 
 
-def margin_by_delta(results: CityResults) -> Quantities | None:
+def margin_by_delta(results: CityResults) -> Quantities:
     rows = results.of("figure18")
-    curves = collect_all(rows, DECAYS, "real", "delta", least=2)
-    if not curves:
-        return None
-    words = {one.label: trend(one.mean) for one in curves}
-    none = collect_all(rows, DECAYS, "none", "delta")
+    words = {
+        one.label: trend(one.mean) for one in some(rows.curves(DECAYS, "real", "delta", least=2))
+    }
     return {
-        "wrong": sum(word not in ("falls", "nothing to see") for word in words.values()),
-        "words": ", ".join(f"{decay} {word}" for decay, word in words.items()),
-        "none": max(one.high for one in none),
+        "wrong": sum(word not in FALLING for word in words.values()),
+        "words": listed(words),
+        "none": max(one.high for one in rows.curves(DECAYS, "none", "delta")),
     }
 
 
-def _margin_rows(results: CityResults) -> tuple[list[Row], list[Row]]:
-    """With a wide gamma, and with the paper's."""
-    wide, own = (
-        [row for row in results.of(name) if row.status == "done"]
-        for name in ("figure6-wide", "figure6")
-    )
-    return wide, own
+def _margins(results: CityResults) -> list[Mapping[tuple[str, float], Series]]:
+    """Curves over lambda with a wide gamma, and with the paper's."""
+    return [margin_curves(results.of(name)) for name in ("figure6-wide", "figure6")]
 
 
-def margin_by_lambda(results: CityResults) -> Quantities | None:
-    wide, own = _margin_rows(results)
-    if not wide and not own:
-        return None
-    curves = [
+def margin_by_lambda(results: CityResults) -> Quantities:
+    found = _margins(results)
+    some([curve for curves in found for curve in curves.values() if len(curve)])
+    words = [
         (decay, word)
-        for rows in (wide, own)
-        for (decay, _), word in trends(rows).items()
+        for curves in found
+        for (decay, _), word in trends(curves).items()
         if word != "nothing to see"
     ]
-    parts = []
-    for decay in DECAYS:
-        counts = Counter(word for name, word in curves if name == decay)
-        figures = ", ".join(f"{word} {count}" for word, count in counts.items())
-        parts.append(f"{decay} {figures or 'nothing'}")
-    words = [word for _, word in curves]
+    counts = {decay: Counter(word for name, word in words if name == decay) for decay in DECAYS}
+    parts = {
+        decay: ", ".join(f"{word} {some}" for word, some in own.items()) or "nothing"
+        for decay, own in counts.items()
+    }
+    total = sum(counts.values(), Counter())
     return {
-        "curves": len(curves),
-        "parts": "; ".join(parts),
-        "growing": words.count("grows") / len(words) if words else NAN,
-        "falling": words.count("falls") / len(words) if words else NAN,
-        "none": float(np.mean([np.mean(row.value("none")) for row in own])) if own else NAN,
+        "curves": len(words),
+        "parts": "; ".join(f"{decay} {figures}" for decay, figures in parts.items()),
+        "growing": total["grows"] / len(words) if words else NAN,
+        "falling": total["falls"] / len(words) if words else NAN,
+        "none": results.of("figure6").of(*DECAYS).mean("none"),
     }
 
 
-def margin_by_alpha(results: CityResults) -> Quantities | None:
-    words = [word for rows in _margin_rows(results) for word in alpha_trends(rows)]
-    seen = [word for word in words if word != "nothing to see"]
-    if not seen:
-        return None
+def margin_by_alpha(results: CityResults) -> Quantities:
+    words = [word for curves in _margins(results) for word in alpha_trends(curves)]
+    seen = some([word for word in words if word != "nothing to see"])
     falls = seen.count("falls")
     return {"share": falls / len(seen), "falls": falls, "columns": len(seen)}
+
+
+MEASURES: Mapping[str, Callable[[CityResults], Quantities]] = {
+    "budget at 5": partial(budget, "figure13"),
+    "budget at 15": partial(budget, "figure15"),
+    **{
+        measure.__name__: measure
+        for measure in (
+            *(clustering, coarse_violations, covered, estimates, falls_with_epsilon, growth),
+            *(guarantee, guideline, how_much_lower, lower_loss, margin_by_alpha, margin_by_delta),
+            *(margin_by_lambda, order_of_times, ratio, scale, speed_of_variants, violations),
+            violations_by_delta,
+        )
+    },
+}
+"""What decides a claim, by the name that `claims.toml` has for it."""

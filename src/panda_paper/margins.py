@@ -13,9 +13,6 @@ computed of it, exactly, from all candidate values of a pair:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
@@ -25,9 +22,9 @@ from panda_mdp.panda.leakage import worst_leakage
 from panda_mdp.panda.margins import CandidateValues, MarginPlan, candidate_values
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
-from panda_paper.cell import Cell, decay_of
-from panda_paper.published import PublishedSelection
-from panda_paper.study import Stopwatch, Workspace
+from panda_paper.cell import Values
+from panda_paper.published import near_probability, published_law
+from panda_paper.study import Draw
 
 RATES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
 PAIRS = 200
@@ -54,28 +51,20 @@ def within_margin(values: CandidateValues, delta: float) -> float:
     return float(values.delta[min(needed, len(values.delta) - 1)])
 
 
-@dataclass(frozen=True)
-class MeanMargin:
-    """Margins of one selection, over some pairs of records."""
+def mean_margins(law: AnchorLaw, pairs: IntArray, epsilon: float, delta: float) -> dict[str, float]:
+    """Exact margins of the pairs (n, 2) of records, averaged, in nats.
 
-    margin: float
-    """Mean over the pairs that have one, nats; NaN where none has."""
-    none: float
-    """Share of the pairs for which no margin suffices."""
-    within: float
-    """Mean of the margins given an anchor within gamma, nats."""
-
-
-def mean_margins(law: AnchorLaw, pairs: IntArray, epsilon: float, delta: float) -> MeanMargin:
-    """Exact margins of the pairs (n, 2) of records, averaged."""
-    defined, within = np.empty(len(pairs)), np.empty(len(pairs))
-    for k, (x, x2) in enumerate(pairs):
-        values = candidate_values(law, int(x), int(x2), epsilon)
-        defined[k] = values.margin(delta)
-        within[k] = within_margin(values, delta)
+    `margin` is the mean over the pairs that have one, NaN where none has; `none` the share of those
+    that have none; `within` the mean of the margins given an anchor within gamma.
+    """
+    values = [candidate_values(law, int(x), int(x2), epsilon) for x, x2 in pairs]
+    defined = np.array([one.margin(delta) for one in values])
     finite = np.isfinite(defined)
-    mean = float(defined[finite].mean()) if finite.any() else float("nan")
-    return MeanMargin(mean, float(1 - finite.mean()), float(within.mean()))
+    return {
+        "margin": float(defined[finite].mean()) if finite.any() else float("nan"),
+        "none": float(1 - finite.mean()),
+        "within": float(np.mean([within_margin(one, delta) for one in values])),
+    }
 
 
 def random_pairs(domain: Domain, count: int, seed: int) -> IntArray:
@@ -86,98 +75,78 @@ def random_pairs(domain: Domain, count: int, seed: int) -> IntArray:
     return np.stack([first, second], axis=1)
 
 
-def run_margins(cell: Cell, work: Workspace) -> Outcome:
-    """Mean margins of a decay and an alpha at all rates; `cell.method` is the decay.
+def run_margins(draw: Draw) -> Outcome:
+    """Mean margins of a decay and an alpha at all rates; `draw.cell.method` is the decay.
 
     Options: `alpha`, `part` (gamma is the diameter over it), `pairs`.
     """
-    draw = work.draw(cell)
     domain = draw.problem.domain
-    alpha, part = cell.option("alpha", 0.95), cell.option("part", 50.0)
-    clock = Stopwatch()
-    count = min(int(cell.option("pairs", PAIRS)), domain.size)
+    alpha, part = draw.cell.option("alpha", 0.95), draw.cell.option("part", 50.0)
+    count = min(int(draw.cell.option("pairs", PAIRS)), domain.size)
     pairs = random_pairs(domain, count, draw.seed)
     means = []
     for rate in RATES:
-        selection = BernoulliAnchors(decay_of(cell.method), alpha, rate, domain.diameter / part)
+        selection = BernoulliAnchors(draw.decay, alpha, rate, domain.diameter / part)
         law = selection.on(domain)
-        means.append(mean_margins(law, pairs, cell.setting.epsilon, cell.setting.delta))
-    values = {
-        "rates": list(RATES),
-        "margin": [one.margin for one in means],
-        "none": [one.none for one in means],
-        "within": [one.within for one in means],
-        "pairs": len(pairs),
-    }
-    return Outcome(values, clock.lap("margins"))
+        means.append(mean_margins(law, pairs, draw.problem.epsilon, draw.delta))
+    values = {name: [one[name] for one in means] for name in ("margin", "none", "within")}
+    return Outcome({"rates": list(RATES), **values}, draw.clock.lap("margins"))
 
 
-def run_estimates(cell: Cell, work: Workspace) -> Outcome:
+def run_estimates(draw: Draw) -> Outcome:
     """Estimated margins (Eq. 37) beside real ones, for pairs of 60 records, at the cell's delta.
 
     Both as Algorithm 2 clips them, at 0. Where no margin suffices, both stand at the largest
     candidate; where the covered records cannot hold the users' often enough, the estimate uses
     delta itself, as if coverage were 1. How many pairs that concerns is in `none` and `uncovered`.
     """
-    draw = work.draw(cell)
-    problem, delta = draw.problem, cell.setting.delta
-    radius = problem.domain.diameter / cell.option("part", 50.0)
-    selection = BernoulliAnchors(decay_of(cell.method), radius=radius)
+    problem = draw.problem
+    radius = problem.domain.diameter / draw.cell.option("part", 50.0)
+    selection = BernoulliAnchors(draw.decay, radius=radius)
     generator = np.random.default_rng([draw.seed, STREAM])
     anchors = np.sort(generator.choice(problem.size, min(ANCHORS, problem.size), replace=False))
-    clock = Stopwatch()
     law = selection.on(problem.domain)
-    real = MarginPlan.over(problem, law, anchors, delta, neighbours=1)
-    estimated = MarginPlan.over(problem, law, anchors, delta, neighbours=selection.neighbours)
+    real = MarginPlan.over(problem, law, anchors, draw.delta, neighbours=1)
+    estimated = MarginPlan.over(problem, law, anchors, draw.delta, neighbours=selection.neighbours)
     upper = np.triu_indices(len(anchors), k=1)
     own, guess = real.margin[upper], estimated.margin[upper]
     pairs = len(own)
     values = {
         "real": float(own.mean()),
         "estimated": float(guess.mean()),
-        "above": float(guess.mean() / own.mean() - 1) if own.mean() > 0 else float("nan"),
         "none": real.unreached_pairs / pairs,
         "uncovered": estimated.uncovered_pairs / pairs,
-        "pairs": pairs,
     }
-    return Outcome(values, clock.lap("margins"))
+    return Outcome(values, draw.clock.lap("margins"))
 
 
-def run_selection(cell: Cell, work: Workspace) -> Outcome:
+def run_selection(draw: Draw) -> Outcome:
     """A decay's profile with the text's gamma of 2 km, and both forms of it on the cell's domain.
 
     `text_...` are the numbers of the paper's parameters (gamma = d_max / 50, clipped at h(gamma)),
     `code_...` those of the published code: mean number of records that a user selects within gamma
     and beyond, and the largest cost of Phase I over all pairs, per km (Proposition 1).
     """
-    draw = work.draw(cell)
     domain = draw.problem.domain
-    clock = Stopwatch()
-    decay = decay_of(cell.method)
-    text = BernoulliAnchors(decay, radius=RADIUS_KM)
+    decay, text = draw.decay, BernoulliAnchors(draw.decay, radius=RADIUS_KM)
     distance = np.linspace(0, REACH_KM, STEPS)
-    published = PublishedSelection.of(decay, domain, work.study.name)
-    inside = distance < published.radius
-    values: dict[str, Any] = {
+    published = published_law(decay, domain, draw.study.name)
+    near = near_probability(decay, distance)
+    values: Values = {
         "distance": distance.tolist(),
         "text": text.h(np.minimum(distance, RADIUS_KM)).tolist(),
-        "code": np.where(inside, published.near(distance), published.tail).tolist(),
-        "code_radius": published.radius,
-        "code_tail": published.tail,
+        "code": np.where(distance < published.radius, near, published.tail).tolist(),
         **_counts("text", BernoulliAnchors(decay).on(domain)),
-        **_counts("code", published.on(domain)),
+        **_counts("code", published),
     }
-    return Outcome(values, clock.lap("law"))
+    return Outcome(values, draw.clock.lap("law"))
 
 
 def _counts(name: str, law: AnchorLaw) -> dict[str, float]:
     """Expected anchors of a user within the radius and beyond, and the worst cost of Phase I."""
-    rows = law.all_rows
-    size = law.domain.size
-    near = float(rows.probability.sum()) / size
-    far = law.tail * (len(law.candidates) - len(rows.anchor) / size)
+    rows, size = law.all_rows, law.domain.size
     return {
-        f"{name}_near": near,
-        f"{name}_far": far,
+        f"{name}_near": float(rows.probability.sum()) / size,
+        f"{name}_far": law.tail * (len(law.candidates) - len(rows.anchor) / size),
         f"{name}_worst_epsilon": worst_leakage(law).rate,
     }

@@ -6,11 +6,8 @@ PAnDA and of LP+CA and what the published code does (`published.py`, `artifact.p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from panda_mdp.errors import InfeasibleError
 from panda_mdp.methods.coarse import coarse_unsound
@@ -26,13 +23,12 @@ from panda_mdp.survey.bench import Outcome
 from panda_mdp.survey.registry import METHODS as LIBRARY
 from panda_mdp.table.mechanism import Table
 from panda_paper import artifact
-from panda_paper.accounts import COVERED
 from panda_paper.artifact import GAP, audited_values
-from panda_paper.cell import COARSE, EXACT, OURS, PUBLISHED, SWAPPED, Cell, decay_of
-from panda_paper.published import PublishedRun, run_published
-from panda_paper.study import METRES, Draw, Stopwatch, Workspace
+from panda_paper.cell import COARSE, EXACT, OURS, PUBLISHED, SWAPPED, Values
+from panda_paper.published import PublishedRun, published_run
+from panda_paper.study import METRES, Draw
 
-Run = Callable[[Cell, Draw, Workspace], Outcome]
+Run = Callable[[Draw], Outcome]
 """How a method of the tables is run on a draw."""
 BALL_SHARE = 0.4
 """Share of epsilon that the centre of a ball may tell: 2 of 5 /km."""
@@ -42,8 +38,6 @@ AUDITED_SETS = {500: 50, 1000: 24, 2000: 12}
 """Sets that are audited over all pairs, by the largest K; fewer for larger domains."""
 FEWEST_AUDITED = 4
 ACCOUNTS = "published accounting: NO GUARANTEE; loss over the anchors"
-DETAILS = ("violated_pairs", "violated_constraints", "cells_gap", "iterations", "stopped")
-"""What the tables take over from a table's details."""
 
 
 def table_outcome(table: Table, seconds: float, limit: float | None, note: str = "") -> Outcome:
@@ -51,7 +45,8 @@ def table_outcome(table: Table, seconds: float, limit: float | None, note: str =
     values = audited_values(table)
     if table.lower_bound is not None:
         values |= {"lower_bound_m": METRES * table.lower_bound, "gap": table.gap}
-    values |= {name: table.details[name] for name in DETAILS if name in table.details}
+    if "violated_pairs" in table.details:
+        values["violated_pairs"] = table.details["violated_pairs"]
     rest = max(0.0, seconds - sum(spent for _, spent in table.stages))
     stages = (*table.stages, ("audit and the rest", rest))
     stopped = table.details.get("stopped")
@@ -67,66 +62,45 @@ def table_outcome(table: Table, seconds: float, limit: float | None, note: str =
 def tabled(make: Callable[[Problem, float | None], Any], note: str = "") -> Run:
     """A method that gives one table over all records, from a problem and a limit in seconds."""
 
-    def run(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
-        start = time.perf_counter()
-        table: Table = make(draw.problem, work.limit)
-        return table_outcome(table, time.perf_counter() - start, work.limit, note)
+    def run(draw: Draw) -> Outcome:
+        table: Table = make(draw.problem, draw.limit)
+        ((_, seconds),) = draw.clock.lap("all")
+        return table_outcome(table, seconds, draw.limit, note)
 
     return run
 
 
-def whole_lp(problem: Problem, limit: float | None) -> Table:
-    """The paper's LP: all pairs, handed to HiGHS."""
-    return solve_lp(problem, pairs="all", time_limit=limit)
+def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
+    """PAnDA with the text's parameters and everything accounted for, or which condition fails.
 
-
-def coarse_of_the_text(problem: Problem, limit: float | None) -> Table:
-    """LP+CA as the paper's text has it: an 8 x 8 grid, distances between centres."""
-    return coarse_unsound(problem, 8, gap=GAP, time_limit=limit)
-
-
-def exact(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
-    """PAnDA with the text's parameters and everything accounted for, or why it does not fit."""
-    # All records are covered, so that a small Gamma is not what fails.
-    selection = BernoulliAnchors(
-        decay_of(cell.method), alpha=0.95, rate=0.5, neighbours=draw.problem.size
+    All records are covered, so that a small Gamma is not what fails.
+    """
+    problem = draw.problem
+    chosen = selection or BernoulliAnchors(
+        draw.decay, alpha=0.95, rate=0.5, neighbours=problem.size
     )
-    return exact_outcome(selection, cell, draw, work)
-
-
-def exact_outcome(selection: BernoulliAnchors, cell: Cell, draw: Draw, work: Workspace) -> Outcome:
-    """PAnDA with one user's exact account, or which condition fails, with its number."""
-    problem, delta = draw.problem, cell.setting.delta
-    clock = Stopwatch()
-    law = selection.on(problem.domain)
-    fit = feasibility(law, problem.epsilon, delta, problem.prior, problem.size)
-    small = feasibility(law, problem.epsilon, delta, problem.prior, COVERED)
-    values: dict[str, Any] = {
+    law = chosen.on(problem.domain)
+    fit = feasibility(law, problem.epsilon, draw.delta, problem.prior, problem.size)
+    values: Values = {
         "claimed_epsilon": problem.epsilon,
-        "delta": delta,
+        "delta": draw.delta,
         "phase_one_epsilon": fit.cost.rate,
         "shortfall": fit.shortfall,
-        "uncovered_20": small.uncovered,
     }
     if not fit.fits:
-        return Outcome(values, clock.lap("feasibility"), "infeasible", "; ".join(_reasons(fit)))
+        reasons = "; ".join(_reasons(fit))
+        return Outcome(values, draw.clock.lap("feasibility"), "infeasible", reasons)
+    options = PandaOptions(weights="prior", gap=GAP, time_limit=draw.limit)
     try:
-        result = panda(
-            problem,
-            draw.users,
-            selection,
-            delta,
-            PandaOptions(weights="prior", gap=GAP, time_limit=work.limit),
-            seed=draw.seed,
-        )
+        result = panda(problem, draw.users, chosen, draw.delta, options, seed=draw.seed)
     except InfeasibleError as error:
         # Its first sentence, without its remedy.
         note = str(error).split(". ")[0]
-        return Outcome(values, clock.lap("feasibility and certificate"), "infeasible", note)
+        stages = draw.clock.lap("feasibility and certificate")
+        return Outcome(values, stages, "infeasible", note)
     verdict = audit_panda(result)
     values |= {
         "loss_m": METRES * result.loss,
-        "anchor_loss_m": METRES * result.anchor_loss,
         "anchors": len(result.anchors),
         "variables": len(result.anchors) * problem.outputs_count,
         "holds": verdict.holds,
@@ -138,43 +112,23 @@ def exact_outcome(selection: BernoulliAnchors, cell: Cell, draw: Draw, work: Wor
 
 def _reasons(fit: Feasibility) -> list[str]:
     """Each condition that fails, with its number."""
-    conditions = (
-        (
-            fit.cost.rate > fit.epsilon,
-            f"Phase I alone costs up to {fit.cost.rate:.4g} /km, epsilon is {fit.epsilon:g}",
-        ),
-        (
-            fit.shortfall > fit.delta,
-            f"no anchor within gamma with probability {fit.shortfall:.3g}, delta is {fit.delta:g}",
-        ),
-        (
-            fit.uncovered > fit.delta,
-            f"coverage misses {fit.uncovered:.3g}, delta is {fit.delta:g}",
-        ),
-    )
-    return [reason for fails, reason in conditions if fails]
+    rate, epsilon, delta = fit.cost.rate, fit.epsilon, fit.delta
+    nobody = f"no anchor within gamma with probability {fit.shortfall:.3g}, delta is {delta:g}"
+    conditions = {
+        f"Phase I alone costs up to {rate:.4g} /km, epsilon is {epsilon:g}": rate > epsilon,
+        nobody: fit.shortfall > delta,
+        f"coverage misses {fit.uncovered:.3g}, delta is {delta:g}": fit.uncovered > delta,
+    }
+    return [reason for reason, fails in conditions.items() if fails]
 
 
-def published(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+def published(draw: Draw) -> Outcome:
     """PAnDA under published accounting, with the audit of what was drawn beside its claim."""
-    weights = None
-    if cell.setting.prior == "real":
-        # The artifact weighs its anchors by the street counts of the first rows.
-        weights = work.study.street_counts(draw.problem.domain).astype(np.float64)
-    result = run_published(
-        draw.problem,
-        draw.users,
-        decay_of(cell.method),
-        city=work.study.name,
-        delta=cell.setting.delta,
-        seed=draw.seed,
-        swapped=cell.method in SWAPPED,
-        weights=weights,
-    )
+    result = published_run(draw)
     return Outcome(published_values(result), result.stages, "done", ACCOUNTS)
 
 
-def published_values(run: PublishedRun) -> dict[str, Any]:
+def published_values(run: PublishedRun) -> Values:
     """What the tables and figures show of a run under published accounting."""
     first, second, rest = run.shares
     size = run.problem.size
@@ -185,9 +139,7 @@ def published_values(run: PublishedRun) -> dict[str, Any]:
         "claimed_epsilon": run.problem.epsilon,
         "holds": False,
         "anchors": len(run.anchors),
-        "anchors_per_user": float(np.mean([len(one) for one in run.anchor_sets])),
         "variables": run.matrix.size,
-        "constrained_pairs": run.constrained,
         "lp_seconds": run.lp_seconds,
         "share_selection": first,
         "share_margin": second,
@@ -196,26 +148,20 @@ def published_values(run: PublishedRun) -> dict[str, Any]:
     }
 
 
-def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
+def ball(draw: Draw) -> Outcome:
     """Ball anchors at (epsilon, delta): the centre tells 40 % of epsilon, the table the rest.
 
     A ball misses its record with at most a fifth of delta, since a miss costs kilometres.
     """
-    problem, delta = draw.problem, cell.setting.delta
-    result = panda(
-        problem,
-        draw.users,
-        BallAnchors(BALL_SHARE * problem.epsilon, BALL_MISSED * delta),
-        delta,
-        PandaOptions(gap=GAP, time_limit=work.limit),
-        seed=draw.seed,
-    )
+    problem, delta = draw.problem, draw.delta
+    selection = BallAnchors(BALL_SHARE * problem.epsilon, BALL_MISSED * delta)
+    options = PandaOptions(gap=GAP, time_limit=draw.limit)
+    result = panda(problem, draw.users, selection, delta, options, seed=draw.seed)
     table = result.tables[0].mechanism
     violation = result.scheme.account.violation
     audited = result.scheme.selection_epsilon + table.audit.epsilon
     values = {
         "loss_m": METRES * result.scheme.expected_loss,
-        "users_loss_m": METRES * result.loss,
         "claimed_epsilon": problem.epsilon,
         "delta": delta,
         "audited_epsilon": audited,
@@ -224,7 +170,6 @@ def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
         "anchors": len(result.anchors),
         "variables": problem.size * problem.outputs_count,
         "download": result.scheme.expected_anchors / problem.size,
-        "table_gap": table.gap,
     }
     return Outcome(values, result.stages)
 
@@ -232,9 +177,9 @@ def ball(cell: Cell, draw: Draw, work: Workspace) -> Outcome:
 METHODS: dict[str, Run] = {
     **{method.paper: tabled(method.run) for method in LIBRARY if method.paper is not None},
     **{method.label: tabled(method.run) for method in LIBRARY if method.label in OURS},
-    "LP": tabled(whole_lp),
+    "LP": tabled(lambda problem, limit: solve_lp(problem, pairs="all", time_limit=limit)),
     COARSE: tabled(
-        coarse_of_the_text,
+        lambda problem, limit: coarse_unsound(problem, 8, gap=GAP, time_limit=limit),
         "the paper's text: distances between cells' centres, no guarantee",
     ),
     "LP+CA published": artifact.coarse_published,

@@ -6,21 +6,19 @@ import datetime
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.packages import need
 from panda_mdp.version import __version__
-from panda_paper.claims import CLAIMS, Finding, checklist, tally
+from panda_paper.cell import Values
+from panda_paper.claims import CLAIMS, checklist, tally
 from panda_paper.figures import DRAWINGS, unfinished
 from panda_paper.items import FIGURES, ITEMS, TABLES, Item
 from panda_paper.results import CityResults, load_results
-from panda_paper.tables import Entry, comparison, summarise
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from panda_paper.tables import Entry, comparison, ending, summarise
 
 NAME = "report.html"
 LIMIT = 1800.0
@@ -47,6 +45,15 @@ NAMES = re.compile(' id="(?![mp][0-9a-f]{10}")[^"]*"')
 """Ids that nothing refers to: marks and clips have hashes."""
 FINE = re.compile(r"(\.\d)\d+")
 WORDS = {"infeasible": "does not fit", "time limit": "over the limit"}
+DECISIVE = (
+    ("Privacy as published", "guarantee", "figures"),
+    ("Privacy in full", "guarantee", "exact_figures"),
+    ("Ours", "guarantee", "ours"),
+    ("Loss as published", "76.40 % lower loss", "figures"),
+    ("Ours", "76.40 % lower loss", "ours"),
+    ("Size", "5,000 records", "ours"),
+)
+"""The sentences that decide: a claim, and what is found of it."""
 
 
 def write_report(folder: Path, target: Path | None = None) -> Path:
@@ -77,6 +84,8 @@ def report_html(cities: Sequence[CityResults]) -> str:
         now=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC"),
         version=__version__,
         chips=CHIPS,
+        words=WORDS,
+        ending=ending,
         claims=CLAIMS,
         cities=drawn,
         styles="\n".join(f".{name} {{ {style} }}" for style, name in rules.items()),
@@ -84,11 +93,11 @@ def report_html(cities: Sequence[CityResults]) -> str:
     return str(page)
 
 
-def _city(city: CityResults, rules: dict[str, str]) -> dict[str, Any]:
+def _city(city: CityResults, rules: dict[str, str]) -> Values:
     """What the page says of one city."""
     findings = checklist(city)
-    first, last = city.dates
-    facts = city.facts
+    facts, dates = city.facts, sorted(row.date[:16] for row in city.rows) or [""]
+    tables = [item for item in TABLES if item.group == "paper" and city.of(item.name)]
     return {
         "name": city.name,
         "title": city.title,
@@ -97,122 +106,79 @@ def _city(city: CityResults, rules: dict[str, str]) -> dict[str, Any]:
             ("published accounting", tally(one.published for one in findings.values())),
             ("exact accounting", tally(one.exact for one in findings.values())),
         ),
-        "decisive": _decisive(findings),
+        "decisive": [
+            f"{name}: {text}."
+            for name, key, part in DECISIVE
+            if findings[key].published != "cannot be checked"
+            and (text := getattr(findings[key], part))
+        ],
         "findings": list(findings.values()),
         "size": f"{facts['nodes']:,} nodes, {facts['streets']:,} streets; " if facts else "",
         "count": len(city.rows),
-        "first": first[:16],
-        "last": last[:16],
-        "tables": [
-            _table(item, city) for item in TABLES if item.group == "paper" and city.of(item.name)
-        ],
+        "first": dates[0],
+        "last": dates[-1],
+        "tables": [_table(item, city) for item in tables],
         "figures": [_figure(item, city, rules) for item in FIGURES if city.of(item.name)],
         "environments": list(city.environments.values()),
-        "versions": city.versions,
+        "versions": sorted({row.version for row in city.rows}),
     }
 
 
 def caveats(city: CityResults) -> list[str]:
     """What a reader must know before any number: the map, the prior, repeats and limits."""
-    lines = []
-    if city.facts.get("synthetic"):
-        lines.append("A synthetic city: its numbers are not comparable with the paper's.")
-    if city.facts.get("remark"):
-        lines.append(f"The map is not the paper's own: {city.facts['remark']}.")
-    if city.facts.get("real_prior"):
-        lines.append(f"The real prior: {city.facts['real_prior'].removeprefix('public: ')}.")
-    draws = [f"{words}: {_draws(ITEMS[name], city)}" for name, words in PAIRS.items()]
-    draws = [words for words in draws if not words.endswith(": ")]
-    if draws:
-        lines.append(
-            f"Draws that a number rests on, {REPEATS} in the paper. {'. '.join(draws)}. Figures "
-            "have up to three draws at every point, one of what is slow."
-        )
+    remark, prior = (str(city.facts.get(name, "")) for name in ("remark", "real_prior"))
+    draws = {words: _draws(ITEMS[name], city) for name, words in PAIRS.items()}
+    rests = ". ".join(f"{words}: {count}" for words, count in draws.items() if count)
     short: dict[str, float] = {}
     for row in city.rows:
         if row.status == "time limit" and row.limit is not None and row.limit < LIMIT:
             short[row.cell.method] = max(short.get(row.cell.method, 0.0), row.limit)
-    if short:
-        words = ", ".join(f"{name} after {limit:g} s" for name, limit in short.items())
-        lines.append(f"Stopped short of the paper's {LIMIT:,.0f} s: {words}.")
-    return lines
+    limits = ", ".join(f"{name} after {limit:g} s" for name, limit in short.items())
+    lines = {
+        "A synthetic city: its numbers are not comparable with the paper's.": city.facts.get(
+            "synthetic"
+        ),
+        f"The map is not the paper's own: {remark}.": remark,
+        f"The real prior: {prior.removeprefix('public: ')}.": prior,
+        f"Draws that a number rests on, {REPEATS} in the paper. {rests}. Figures "
+        "have up to three draws at every point, one of what is slow.": rests,
+        f"Stopped short of the paper's {LIMIT:,.0f} s: {limits}.": limits,
+    }
+    return [line for line, applies in lines.items() if applies]
 
 
 def _draws(item: Item, city: CityResults) -> str:
     """How many draws the numbers of a table rest on: of most methods, and of those that differ."""
-    counts: dict[str, dict[int, int]] = {}
-    for entry in summarise(item, city.of(item.name), city.name):
-        if entry.method in item.methods:
-            counts.setdefault(entry.method, {})[entry.records] = entry.repeats
-    if not counts:
-        return ""
+    rows = [(row.cell.method, row.cell.setting.records) for row in city.of(item.name)]
+    counts = {name: Counter(size for own, size in rows if own == name) for name in item.methods}
+    counts = {name: known for name, known in counts.items() if known}
     sizes = {size for known in counts.values() for size in known}
-    spans = {name: _span(list(known.values())) for name, known in counts.items()}
-    usual = Counter(spans.values()).most_common(1)[0][0]
+    spans = {
+        name: " to ".join(map(str, sorted({min(known.values()), max(known.values())})))
+        for name, known in counts.items()
+    }
+    usual = "".join(span for span, _ in Counter(spans.values()).most_common(1))
     others = []
     for name, known in counts.items():
-        some = sorted(known) if len(known) < len(sizes) else []
+        some = ", ".join(f"{size:,}" for size in sorted(known)) if len(known) < len(sizes) else ""
         if some or spans[name] != usual:
-            where = f" (K = {', '.join(f'{size:,}' for size in some)})" if some else ""
-            others.append(f"{name} {spans[name]}{where}")
+            others.append(f"{name} {spans[name]}" + (f" (K = {some})" if some else ""))
     return f"{usual}; {', '.join(others)}" if others else usual
 
 
-def _span(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _decisive(findings: Mapping[str, Finding]) -> list[str]:
-    """The sentences that decide."""
-    statements = (
-        ("Privacy as published", "guarantee", "figures"),
-        ("Privacy in full", "guarantee", "exact_figures"),
-        ("Ours", "guarantee", "ours"),
-        ("Loss as published", "76.40 % lower loss", "figures"),
-        ("Ours", "76.40 % lower loss", "ours"),
-        ("Size", "5,000 records", "ours"),
-    )
-    return [
-        f"{name}: {text}."
-        for name, key, part in statements
-        if findings[key].published != "cannot be checked" and (text := getattr(findings[key], part))
-    ]
-
-
-def _table(item: Item, city: CityResults) -> dict[str, Any]:
+def _table(item: Item, city: CityResults) -> Values:
     """One table of the paper: methods down, K across, whichever sizes were run."""
     entries = summarise(item, city.of(item.name), city.name)
-    sizes = sorted({entry.records for entry in entries})
-    lines: dict[str, dict[int, dict[str, Any]]] = {}
+    lines: dict[str, dict[int, Entry]] = {}
     for entry in entries:
-        lines.setdefault(entry.method, {})[entry.records] = _cell(item, entry)
-    return {"item": item, "sizes": sizes, "lines": lines, "comparison": comparison(entries)}
-
-
-def _cell(item: Item, entry: Entry) -> dict[str, Any]:
-    form = FORMATS[item.measure or ""]
-    broken = ""
-    if entry.audited_epsilon is not None and not entry.audit_holds:
-        broken = f"{entry.audited_epsilon:,.3g}".replace("inf", "∞")
+        lines.setdefault(entry["method"], {})[entry["records"]] = entry
     return {
-        "entry": entry,
-        "value": "" if entry.mean is None else form.format(entry.mean),
-        "spread": "" if entry.spread is None else form.format(entry.spread),
-        "word": WORDS.get(entry.ending, entry.ending),
-        "paper": "" if entry.paper == "-" else entry.paper,
-        "broken": broken,
+        "item": item,
+        "form": FORMATS[item.measure or ""],
+        "sizes": sorted({entry["records"] for entry in entries}),
+        "lines": lines,
+        "comparison": comparison(entries),
     }
-
-
-def _svg(figure: Figure, salt: str) -> str:
-    """A figure as an element; its ids are its own by the salt."""
-    import matplotlib as mpl
-
-    stream = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
-        figure.savefig(stream, format="svg", transparent=False, metadata={"Date": None})
-    return stream.getvalue()[stream.getvalue().index("<svg") :]
 
 
 def slim(svg: str, rules: dict[str, str]) -> str:
@@ -233,13 +199,20 @@ def slim(svg: str, rules: dict[str, str]) -> str:
     return TAG.sub(lambda tag: FINE.sub(r"\1", tag[0]), text)
 
 
-def _figure(item: Item, city: CityResults, rules: dict[str, str]) -> dict[str, Any]:
+def _figure(item: Item, city: CityResults, rules: dict[str, str]) -> Values:
+    import matplotlib as mpl
     from markupsafe import Markup
 
     rows, drawing = city.of(item.name), DRAWINGS[item.name]
-    picture = _svg(drawing.draw(rows, city.title), f"{city.name}-{item.name}")
+    stream = io.StringIO()
+    # The ids of a picture are its own by the salt.
+    look: Any = {"svg.fonttype": "none", "svg.hashsalt": f"{city.name}-{item.name}"}
+    with mpl.rc_context(look):
+        figure = drawing.draw(rows, city.title)
+        figure.savefig(stream, format="svg", transparent=False, metadata={"Date": None})
+    picture = stream.getvalue().partition("<svg")[2]
     return {
         "item": item,
-        "svg": Markup(slim(picture, rules)),  # noqa: S704  # matplotlib escapes the text that it draws
+        "svg": Markup(slim(f"<svg{picture}", rules)),  # noqa: S704  # matplotlib escapes the text that it draws
         "sentences": [*drawing.tell(rows, city.title), *unfinished(rows)],
     }

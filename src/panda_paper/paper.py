@@ -7,11 +7,12 @@ hand. The README's are those of one example run of the published code.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
+
+from panda_paper.cell import Values
 
 CITY_NAMES = {"rome": "Rome", "london": "London", "nyc": "NYC"}
 
@@ -36,10 +37,10 @@ class PaperValue:
 
 
 @lru_cache(maxsize=1)
-def paper_data() -> Mapping[str, Any]:
+def paper_data() -> Values:
     """Everything, as it is in the file."""
     text = files("panda_paper").joinpath("paper.json").read_text(encoding="utf-8")
-    data: dict[str, Any] = json.loads(text)
+    data: Values = json.loads(text)
     return data
 
 
@@ -51,20 +52,23 @@ def paper_value(item: str, city: str, method: str, records: int) -> PaperValue |
     >>> paper_value("table4", "rome", "LP", 500).text
     '-'
     """
-    tables = paper_data()["tables"]
     name = CITY_NAMES.get(city.lower(), "")
-    entry = tables.get(item, {}).get(name, {}).get(method, {}).get(str(records))
-    if entry is None:
-        return None
-    if isinstance(entry, str):
-        return PaperValue(entry)
+    entry = _entry(paper_data()["tables"], item, name, method, str(records))
+    if entry is None or isinstance(entry, str):
+        return None if entry is None else PaperValue(entry)
     mean, spread = entry
     return PaperValue(f"{mean:g}±{spread:g}", float(mean), float(spread))
 
 
 def readme_value(measure: str, city: str, method: str, records: int) -> float | None:
     """The value of the published code's README (Rome, uniform prior, epsilon 5); None elsewhere."""
-    if city.lower() != "rome":
-        return None
-    entry = paper_data()["readme"].get(measure, {}).get(method, {}).get(str(records))
+    readme = paper_data()["readme"] if city.lower() == "rome" else {}
+    entry = _entry(readme, measure, method, str(records))
     return None if entry is None else float(entry)
+
+
+def _entry(data: Any, *path: str) -> Any:
+    """What lies at the end of a path of names; None where there is nothing."""
+    for name in path:
+        data = (data or {}).get(name)
+    return data

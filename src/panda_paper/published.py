@@ -22,7 +22,8 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import numpy as np
 from scipy.cluster.vq import kmeans2
@@ -30,15 +31,15 @@ from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.highs import Lp, cost_scale, sum_rows
+from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
 from panda_mdp.errors import MethodError, SolverError
 from panda_mdp.panda.audit import PairScan
 from panda_mdp.panda.coins import Decay
 from panda_mdp.panda.law import AnchorLaw, surrogates
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_paper.cell import DECAYS
-from panda_paper.study import Stopwatch
+from panda_paper.cell import SWAPPED, Values
+from panda_paper.study import Draw, Stopwatch
 
 ALPHA, RATE = 0.95, 0.5
 NEAR_KM = 0.8
@@ -48,52 +49,42 @@ FLOOR = 1e-4
 CLUSTERS = 25
 LARGEST_TAIL = 1e-4
 SIZES = (500, 1000, 2000, 3000, 4000, 5000)
-_ROME = (80, 110, 140, 160, 180, 220)
-_LONDON = (130, 170, 210, 250, 280, 300)
-_NEW_YORK = (320, 360, 390, 420, 450, 490)
-DIVISORS: dict[str, dict[Decay, tuple[int, ...]]] = {
-    "rome": {"exponential": (80, 100, 140, 160, 190, 220), "power": _ROME, "logistic": _ROME},
-    "london": {"exponential": _LONDON, "power": _LONDON, "logistic": _LONDON},
-    "nyc": {"exponential": _NEW_YORK, "power": _NEW_YORK, "logistic": _NEW_YORK},
+DIVISORS = {
+    "rome": (80, 110, 140, 160, 180, 220),
+    "london": (130, 170, 210, 250, 280, 300),
+    "nyc": (320, 360, 390, 420, 450, 490),
 }
-"""gamma = d_max over this, by city and decay, at the sizes above."""
+"""gamma = d_max over this, by city, at the sizes above."""
+ROME_EXPONENTIAL = (80, 100, 140, 160, 190, 220)
 
 
-@dataclass(frozen=True)
-class PublishedSelection:
-    """The artifact's selection: w = alpha h(d) nearer than `radius`, `tail` beyond."""
+def near_probability(decay: Decay, distance: FloatArray) -> FloatArray:
+    """The artifact's probability of selecting a record within gamma."""
+    shapes = {
+        "exponential": np.exp(-0.4 * RATE * distance),
+        "power": 1 / (1 + 0.75 * distance**RATE),
+        "logistic": 2 / (1 + np.exp(0.8 * RATE * distance)),
+    }
+    return np.asarray(ALPHA * shapes[decay])
 
-    decay: Decay
-    radius: float
-    tail: float
 
-    @classmethod
-    def of(cls, decay: Decay, domain: Domain, city: str) -> PublishedSelection:
-        """Its constants for a city and size; sizes between its own are interpolated."""
-        if decay not in DECAYS:
-            msg = f"decay is {decay!r}; choose from {', '.join(DECAYS)}"
-            raise MethodError(msg)
-        parts = DIVISORS.get(city, DIVISORS["rome"])[decay]
-        radius = domain.diameter / float(np.interp(domain.size, SIZES, parts))
-        far = {
-            "exponential": np.exp(-40 * RATE * radius),
-            "power": 1 / (1 + np.exp(10) * (radius + 1) ** (10 * RATE)),
-            "logistic": 2 / (1 + np.exp(40 * RATE * radius)),
-        }[decay]
-        return cls(decay, radius, ALPHA * min(float(far), LARGEST_TAIL))
+def published_law(decay: Decay, domain: Domain, city: str) -> AnchorLaw:
+    """The artifact's selection: alpha h(d) within gamma, a far smaller tail beyond.
 
-    def near(self, distance: FloatArray) -> FloatArray:
-        """Probabilities within the radius."""
-        shapes = {
-            "exponential": np.exp(-0.4 * RATE * distance),
-            "power": 1 / (1 + 0.75 * distance**RATE),
-            "logistic": 2 / (1 + np.exp(0.8 * RATE * distance)),
-        }
-        return np.asarray(ALPHA * shapes[self.decay])
-
-    def on(self, domain: Domain) -> AnchorLaw:
-        """The law of anchor sets on a domain."""
-        return AnchorLaw(domain, self.radius, self.near, self.tail, None)
+    Its constants for a city and size; sizes between its own are interpolated, other cities are
+    taken for Rome.
+    """
+    parts = DIVISORS.get(city, DIVISORS["rome"])
+    if decay == "exponential" and parts == DIVISORS["rome"]:
+        parts = ROME_EXPONENTIAL
+    radius = domain.diameter / float(np.interp(domain.size, SIZES, parts))
+    far = {
+        "exponential": np.exp(-40 * RATE * radius),
+        "power": 1 / (1 + np.exp(10) * (radius + 1) ** (10 * RATE)),
+        "logistic": 2 / (1 + np.exp(40 * RATE * radius)),
+    }
+    tail = ALPHA * min(float(far[decay]), LARGEST_TAIL)
+    return AnchorLaw(domain, radius, partial(near_probability, decay), tail, None)
 
 
 def exchanged(domain: Domain) -> Domain:
@@ -107,21 +98,18 @@ def draw_sets(law: AnchorLaw, users: IntArray, seed: int) -> BoolArray:
     return np.asarray(generator.random((len(users), law.domain.size)) < law.dense(users))
 
 
-def audit_values(
-    epsilons: Sequence[float], alone: Sequence[float], shares: Sequence[float]
-) -> dict[str, Any]:
+def audit_values(found: Sequence[tuple[float, float]]) -> Values:
     """What audits of drawn sets found: one user, set and report together, over all pairs.
 
-    For each set its largest loss per km, infinite where an output gives away, that of the set
-    alone, before any report, and the share of pairs of records whose loss exceeds epsilon d.
+    For each set its largest loss per km, infinite where an output gives away, and the share of
+    pairs of records whose loss exceeds epsilon d.
     """
-    if not epsilons:
+    if not found:
         return {"audited_sets": 0}
+    epsilons, shares = zip(*found, strict=True)
     return {
-        "audited_sets": len(epsilons),
+        "audited_sets": len(found),
         "audited_epsilon": float(max(epsilons)),
-        "median_epsilon": float(np.median(epsilons)),
-        "selection_epsilon": float(max(alone)),
         "violated_pairs": float(np.mean(shares)),
     }
 
@@ -147,8 +135,6 @@ class PublishedRun:
     """Between anchors, as it measures them."""
     anchor_loss: float
     """Its loss: the average over anchors."""
-    constrained: int
-    """Pairs of anchors that it constrains."""
     stages: tuple[tuple[str, float], ...]
 
     def __repr__(self) -> str:
@@ -178,26 +164,20 @@ class PublishedRun:
         Who has no anchor reports what is best blindly.
         """
         losses = []
-        for user, anchor_set in zip(self.users, self.anchor_sets, strict=True):
-            if len(anchor_set) == 0:
-                losses.append(self.problem.loss[user, self.problem.best_single_output])
+        for user, own in zip(self.users, self.anchor_sets, strict=True):
+            loss = self.problem.loss[user]
+            if len(own):
+                nearest = own[surrogates(self.law.domain, own, np.array([user]))[0]]
+                losses.append(self.matrix[np.searchsorted(self.anchors, nearest)] @ loss)
             else:
-                nearest = anchor_set[surrogates(self.law.domain, anchor_set, np.array([user]))[0]]
-                row = self.matrix[np.searchsorted(self.anchors, nearest)]
-                losses.append(row @ self.problem.loss[user])
+                losses.append(loss[self.problem.best_single_output])
         return float(np.mean(losses))
 
-    def audit(self, sets: Sequence[IntArray]) -> dict[str, Any]:
+    def audit(self, sets: Sequence[IntArray]) -> Values:
         """Exact losses of anchor sets over all pairs of records, on right distances."""
-        drawn = [one for one in sets if len(one)]
-        likelihoods = [self.law.log_likelihoods(one) for one in drawn]
-        both = [
-            self.scan(one, likelihood) for one, likelihood in zip(drawn, likelihoods, strict=True)
-        ]
-        one_row = np.zeros(self.problem.size, dtype=np.int64)
-        nothing = np.zeros((1, self.problem.outputs_count))
-        alone = [self._pairs(one, one_row, nothing)[0] for one in likelihoods]
-        return audit_values([one for one, _ in both], alone, [share for _, share in both])
+        return audit_values(
+            [self.scan(one, self.law.log_likelihoods(one)) for one in sets if len(one)]
+        )
 
     def scan(self, anchor_set: IntArray, likelihood: FloatArray) -> tuple[float, float]:
         """The largest loss per km over all pairs of records and the share of pairs beyond epsilon.
@@ -206,18 +186,11 @@ class PublishedRun:
         counts, as if the anchors had told nothing.
         """
         with np.errstate(divide="ignore"):
-            logs = np.log(self.matrix)
-        nearest = surrogates(self.law.domain, anchor_set)
-        rows = np.searchsorted(self.anchors, anchor_set)[nearest]
-        used, row = np.unique(rows, return_inverse=True)
-        return self._pairs(likelihood, row.astype(np.int64), logs[used])
-
-    def _pairs(
-        self, likelihood: FloatArray, row: IntArray, logs: FloatArray
-    ) -> tuple[float, float]:
+            logs = np.log(self.matrix[np.searchsorted(self.anchors, anchor_set)])
         domain = self.problem.domain
-        found = PairScan(domain, row, logs).worst(likelihood, self.problem.epsilon)
-        return found[0], found[2] / (domain.size * (domain.size - 1) / 2)
+        scan = PairScan(domain, surrogates(self.law.domain, anchor_set), logs)
+        epsilon, _, beyond = scan.worst(likelihood, self.problem.epsilon)
+        return epsilon, beyond / (domain.size * (domain.size - 1) / 2)
 
 
 def run_published(
@@ -238,7 +211,7 @@ def run_published(
     """
     clock = Stopwatch()
     measured = exchanged(problem.domain) if swapped else problem.domain
-    law = PublishedSelection.of(decay, measured, city).on(measured)
+    law = published_law(decay, measured, city)
     drawn = draw_sets(law, users, seed)
     anchors = np.flatnonzero(drawn.any(axis=0))
     if len(anchors) == 0:
@@ -248,24 +221,41 @@ def run_published(
     leakage, margin = published_accounts(law, anchors, problem.epsilon, delta)
     distance = _distances_between(measured, anchors)
     clock.lap("leakage and margins")
-    share = np.full(len(anchors), 1 / len(anchors)) if weights is None else weights[: len(anchors)]
+    share = (np.ones(problem.size) if weights is None else weights)[: len(anchors)]
     cost = problem.loss[anchors] * (share / share.sum())[:, None]
     budget = np.maximum(0.0, np.maximum(0.0, problem.epsilon * distance - leakage) - margin)
-    matrix, constrained, _ = solve_near(cost, distance, budget, clusters(distance, seed))
+    matrix = solve_near(cost, distance, budget, clusters(distance, seed))
     clock.lap("LP")
     return PublishedRun(
-        problem=problem,
-        law=law,
-        users=users,
-        anchor_sets=tuple(np.flatnonzero(row) for row in drawn),
-        anchors=anchors,
-        matrix=matrix,
-        leakage=leakage,
-        margin=margin,
-        distance=distance,
-        anchor_loss=float((cost * matrix).sum()),
-        constrained=constrained,
-        stages=clock.stages,
+        problem,
+        law,
+        users,
+        tuple(np.flatnonzero(row) for row in drawn),
+        anchors,
+        matrix,
+        leakage,
+        margin,
+        distance,
+        float((cost * matrix).sum()),
+        clock.stages,
+    )
+
+
+def published_run(draw: Draw) -> PublishedRun:
+    """The run of a cell."""
+    weights = None
+    if draw.cell.setting.prior == "real":
+        # The artifact weighs its anchors by the street counts of the first rows.
+        weights = draw.study.street_counts(draw.problem.domain).astype(np.float64)
+    return run_published(
+        draw.problem,
+        draw.users,
+        draw.decay,
+        city=draw.study.name,
+        delta=draw.delta,
+        seed=draw.seed,
+        swapped=draw.cell.method in SWAPPED,
+        weights=weights,
     )
 
 
@@ -301,9 +291,9 @@ def published_accounts(
     margin = second_largest_margins(
         np.maximum(0.0, epsilon * distance - leaked),
         _surrogate_laws(law, anchors)[:, involved],
-        _starts(np.bincount(rows.owner[inner], minlength=len(anchors))),
+        np.append(0, np.cumsum(np.bincount(rows.owner[inner], minlength=len(anchors)))),
         np.searchsorted(involved, half),
-        _starts(sizes),
+        np.append(0, np.cumsum(sizes)),
         np.searchsorted(involved, around.anchor),
         1 - delta,
     )
@@ -311,20 +301,14 @@ def published_accounts(
     return leaked[np.ix_(own, own)], margin
 
 
-def _starts(counts: IntArray) -> IntArray:
-    return np.concatenate([[0], np.cumsum(counts)])
-
-
 def _surrogate_laws(law: AnchorLaw, anchors: IntArray) -> FloatArray:
     """The probability that a record is the surrogate of an anchor's own place, (anchors, K)."""
     selected = law.dense(anchors)
     order = np.argsort(law.domain.distances(anchors), axis=1, kind="stable")
     ranked = np.take_along_axis(selected, order, axis=1)
-    none_before = np.cumprod(1 - ranked[:, :-1], axis=1)
-    ranked[:, 1:] *= none_before
-    laws = np.empty_like(selected)
-    np.put_along_axis(laws, order, ranked, axis=1)
-    return laws
+    ranked[:, 1:] *= np.cumprod(1 - ranked[:, :-1], axis=1)
+    np.put_along_axis(selected, order, ranked, axis=1)
+    return selected
 
 
 def solve_near(
@@ -335,7 +319,7 @@ def solve_near(
     *,
     algorithm: Literal["simplex", "ipm"] = "simplex",
     time_limit: float | None = None,
-) -> tuple[FloatArray, int, int]:
+) -> FloatArray:
     """The artifact's LP over records: constraints within 0.8 km, a floor for boundary records.
 
         z_i <= exp(b_ij) z_j,   b_ij = max(0, max(0, eps - eps_bar_ij) d_ij - xi_ij)
@@ -343,7 +327,6 @@ def solve_near(
     Records of one cluster (`label`) get the smaller of b_ij and b_ji both ways. Boundary records,
     those nearer than 0.8 km to another cluster, get entries of at least 1e-4. Solved to optimality,
     one component of the 0.8 km graph at a time; the artifact's Benders loop stops at a gap of 10 %.
-    Returns the table, the number of constrained pairs and that of components.
     """
     begun = time.perf_counter()
     linked = (distance < NEAR_KM) & ~np.eye(len(cost), dtype=bool)
@@ -352,52 +335,32 @@ def solve_near(
     bound = np.where(across, budget[i, j], np.minimum(budget[i, j], budget[j, i]))
     boundary = np.isin(np.arange(len(cost)), i[across])
     floor = np.where(boundary, min(FLOOR, 1 / cost.shape[1]), 0.0)
-    parts, component = connected_components(linked.astype(np.int8), directed=False)
+    _, component = connected_components(linked.astype(np.int8), directed=False)
     matrix = np.zeros(cost.shape)
     matrix[np.arange(len(cost)), cost.argmin(axis=1)] = 1.0
     for part in np.flatnonzero(np.bincount(component) > 1):
-        inside = np.flatnonzero(component == part)
-        own = component[i] == part
-        ends = np.searchsorted(inside, np.stack([i[own], j[own]]))
-        lp = _component_lp(cost[inside], ends, bound[own], floor[inside], algorithm)
-        spent = time.perf_counter() - begun
-        answer = lp.solve(None if time_limit is None else max(0.01, time_limit - spent))
+        inside, own = np.flatnonzero(component == part), component[i] == part
+        shape = (len(inside), cost.shape[1])
+        ends = np.searchsorted(inside, np.stack([i[own], j[own]], axis=1))
+        # Every direction is a pair of its own, with its own bound.
+        privacy = privacy_rows(ends, bound[own], *shape)[: len(ends) * shape[1]]
+        sums, none = np.ones(len(inside)), np.zeros(privacy.shape[0])
+        lp = Lp(
+            cost[inside].ravel() / cost_scale(cost[inside]),
+            csr_array(vstack([sum_rows(*shape), privacy])),
+            np.append(sums, none - np.inf),
+            np.append(sums, none),
+            lower=floor[inside].repeat(shape[1]),
+            algorithm=algorithm,
+        )
+        left = None if time_limit is None else max(0.01, begun + time_limit - time.perf_counter())
+        answer = lp.solve(left)
         if answer.primal is None or not answer.optimal:
             msg = f"HiGHS ended with {answer.status!r} on the artifact's LP of {len(inside)} rows"
             raise SolverError(msg)
-        rows = np.maximum(answer.primal.reshape(len(inside), -1), 0.0)
+        rows = np.maximum(answer.primal.reshape(shape), 0.0)
         matrix[inside] = rows / rows.sum(axis=1, keepdims=True)
-    return matrix, len(i) // 2, int(parts)
-
-
-def _component_lp(
-    cost: FloatArray,
-    ends: IntArray,
-    bound: FloatArray,
-    floor: FloatArray,
-    algorithm: Literal["simplex", "ipm"],
-) -> Lp:
-    """z_i <= exp(b) z_j for every directed pair (i, j) and output, rows that sum to 1."""
-    count, outputs = cost.shape
-    rows = len(bound) * outputs
-    own, other = (ends[:, :, None] * outputs + np.arange(outputs)).reshape(2, -1)
-    scale = np.exp(-0.5 * bound).repeat(outputs)
-    place = np.arange(rows)
-    privacy = csr_array(
-        (
-            np.concatenate([scale, -1 / scale]),
-            (np.concatenate([place, place]), np.concatenate([own, other])),
-        ),
-        shape=(rows, cost.size),
-    )
-    return Lp(
-        cost.ravel() / cost_scale(cost),
-        csr_array(vstack([sum_rows(count, outputs), privacy])),
-        np.concatenate([np.ones(count), np.full(rows, -np.inf)]),
-        np.concatenate([np.ones(count), np.zeros(rows)]),
-        lower=floor.repeat(outputs),
-        algorithm=algorithm,
-    )
+    return matrix
 
 
 def clusters(distance: FloatArray, seed: int, count: int = CLUSTERS) -> IntArray:

@@ -8,22 +8,27 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.plain import plain
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.survey.bench import Outcome, Status
 from panda_mdp.version import __version__
-from panda_paper.cell import Cell, Template
+from panda_paper.cell import Cell, Values
 from panda_paper.items import ITEMS, Item
+from panda_paper.series import Axis, Series, deviation
 from panda_paper.study import Study, title_of
 
 RESULTS, ENVIRONMENT, STUDY = "cells.jsonl", "environment.json", "study.json"
@@ -51,10 +56,13 @@ class Row:
         return self.outcome.status
 
     def value(self, name: str) -> Any:
-        """A value of the outcome; None where it has none. `seconds` is the sum of the stages."""
+        """A value of the outcome, or of the setting; None where there is none.
+
+        `seconds` is the sum of the stages, where it is done.
+        """
         if name == "seconds":
             return self.outcome.seconds if self.status == "done" else None
-        return self.outcome.values.get(name)
+        return self.outcome.values.get(name, getattr(self.cell.setting, name, None))
 
     def settled(self, limit: float | None) -> bool:
         """Whether running the cell again under a limit could not tell more."""
@@ -62,24 +70,14 @@ class Row:
             return self.limit is not None and limit is not None and self.limit >= limit
         return self.status != "failed"
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Values:
         """As JSON has it."""
-        return {
-            "key": self.cell.key,
-            **self.cell.fields(),
-            "status": self.outcome.status,
-            "note": self.outcome.note,
-            "values": dict(self.outcome.values),
-            "stages": self.outcome.stages,
-            "seed": self.cell.repeat,
-            "limit": self.limit,
-            "environment": self.environment,
-            "date": self.date,
-            "version": self.version,
-        }
+        own = asdict(self) | {"seed": self.cell.repeat}
+        del own["cell"]
+        return {"key": self.cell.key, **self.cell.fields(), **own.pop("outcome"), **own}
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Row:
+    def read(cls, fields: Values) -> Row:
         """The row of a line."""
         stages = tuple((str(name), float(seconds)) for name, seconds in fields["stages"])
         values = {name: _restored(value) for name, value in fields["values"].items()}
@@ -95,24 +93,72 @@ def _restored(value: Any) -> Any:
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
-def matching(item: Item, rows: Iterable[Row]) -> list[Row]:
+class Rows(tuple[Row, ...]):
+    """Rows of one item or of a whole study, and what figures, tables and claims ask of them."""
+
+    def of(self, *methods: str) -> Rows:
+        """Those of some methods that ended with a result."""
+        return Rows(row for row in self if row.cell.method in methods and row.status == "done")
+
+    def at(self, axis: Axis, x: float) -> Rows:
+        """Those at a point of the experiment."""
+        return Rows(row for row in self if getattr(row.cell.setting, axis) == x)
+
+    def places(self, axis: Axis) -> list[float]:
+        """The points of the experiment that there are rows of."""
+        return sorted({getattr(row.cell.setting, axis) for row in self})
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.cell.method for row in self))
+
+    def numbers(self, value: str) -> FloatArray:
+        """A value of all rows that have it, entries of lists one by one."""
+        found = (np.ravel(np.asarray(row.value(value), dtype=np.float64)) for row in self)
+        every = np.concatenate([np.empty(0), *found])
+        return np.asarray(every[~np.isnan(every)])
+
+    def mean(self, value: str) -> float:
+        """The mean of a value; NaN where no row has it."""
+        found = self.numbers(value)
+        return float(found.mean()) if len(found) else float("nan")
+
+    def series(self, value: str, axis: Axis = "records", label: str = "") -> Series:
+        """A value against an axis; points that no row has it at are left out."""
+        found = ((x, self.at(axis, x).numbers(value)) for x in self.places(axis))
+        points = [(x, float(every.mean()), deviation(every)) for x, every in found if len(every)]
+        return Series.of(label, points)
+
+    def curves(
+        self, methods: Iterable[str], value: str, axis: Axis = "records", least: int = 1
+    ) -> list[Series]:
+        """The series of those methods that have at least so many points."""
+        found = (self.of(name).series(value, axis, name) for name in methods)
+        return [series for series in found if len(series) >= least]
+
+    def holds(self, method: str) -> bool:
+        """Whether a method has results and the audit of every one holds."""
+        verdicts = [row.value("holds") for row in self if row.cell.method == method]
+        return bool(verdicts) and all(held is True for held in verdicts)
+
+
+def matching(item: Item, rows: Iterable[Row]) -> Rows:
     """The rows of an item's cells, those of one cell in order of their repeats."""
-    return sorted((row for row in rows if item.shows(row.cell)), key=lambda row: row.cell.repeat)
+    return Rows(sorted(filter(lambda row: item.shows(row.cell), rows), key=_repeat))
 
 
-def rows_of(item: Item, rows: Sequence[Row]) -> list[Row]:
+def _repeat(row: Row) -> int:
+    return row.cell.repeat
+
+
+def rows_of(item: Item, rows: Iterable[Row]) -> Rows:
     """Rows of an item at its own settings, else at toy size, else at any size."""
     for shown in (item.with_all_of(item), item.toy()):
         fitting = matching(shown, rows)
         if fitting:
             return fitting
-    loose = {_any_size(template) for template in item.templates}
-    return [row for row in rows if _any_size(row.cell.template) in loose]
-
-
-def _any_size(template: Template) -> Template:
-    kind, method, setting, options = template
-    return kind, method, replace(setting, records=0), options
+    loose = {template.at(records=0) for template in item.plan}
+    return Rows(row for row in rows if row.cell.template.at(records=0) in loose)
 
 
 class CellStore:
@@ -130,12 +176,11 @@ class CellStore:
         self._check_study(study)
         self._environment = self._remember_environment()
         self._fresh = fresh
-        if self.path.exists():
-            text = self.path.read_bytes()
-            whole = text[: text.rfind(b"\n") + 1]
-            if len(whole) < len(text):
-                with atomic_file(self.path) as stream:
-                    stream.write(whole)
+        text = self.path.read_bytes() if self.path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            with atomic_file(self.path) as stream:
+                stream.write(whole)
         self._rows = read_rows(self.folder)
 
     @property
@@ -143,21 +188,19 @@ class CellStore:
         return self.folder / RESULTS
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> Rows:
         """The latest result of every cell."""
-        return list(self._rows.values())
+        return Rows(self._rows.values())
 
     def get(self, cell: Cell) -> Row | None:
         """The latest result of a cell."""
         return self._rows.get(cell.key)
 
-    def known(self, cell: Cell, limit: float | None) -> Outcome | None:
-        """The outcome of a cell where another run could not tell more.
-
-        That is where it was done or infeasible, or ran into a limit at least as long.
-        """
+    def known(self, cell: Cell, limit: float | None) -> bool:
+        """Whether another run of a cell could not tell more: it was done or infeasible, or ran into
+        a limit at least as long."""
         row = None if self._fresh else self.get(cell)
-        return row.outcome if row is not None and row.settled(limit) else None
+        return row is not None and row.settled(limit)
 
     def add(self, cell: Cell, outcome: Outcome, limit: float | None) -> None:
         """Append a result."""
@@ -171,9 +214,7 @@ class CellStore:
         self._rows[cell.key] = row
 
     def _check_study(self, study: Study) -> None:
-        path = self.folder / STUDY
-        facts = study.facts
-        known = read_json(path)
+        known, facts = read_json(self.folder / STUDY), study.facts
         for name in ("fingerprint", "real_prior") if known else ():
             if known.get(name) != facts[name]:
                 msg = (
@@ -182,7 +223,7 @@ class CellStore:
                 )
                 raise InvalidInputError(msg)
         if not known or known.get("remark", "") != study.remark:
-            _write_json(path, facts)
+            _write_json(self.folder / STUDY, facts)
 
     def _remember_environment(self) -> str:
         path = self.folder / ENVIRONMENT
@@ -199,14 +240,18 @@ def read_rows(folder: Path) -> dict[str, Row]:
     A last line that was cut off, which is what an interrupt leaves, is passed over.
     """
     rows: dict[str, Row] = {}
-    for path in (folder / PACKED, folder / RESULTS):
-        text = _text(path) if path.exists() else ""
-        lines = text.splitlines()
-        for number, line in enumerate(lines, start=1):
+    for path in filter(Path.exists, (folder / PACKED, folder / RESULTS)):
+        try:
+            text = (gzip.decompress if path.name == PACKED else bytes)(path.read_bytes())
+        except (OSError, EOFError, zlib.error) as error:
+            msg = f"{path} cannot be unpacked ({error}); choose another folder"
+            raise FileFormatError(msg) from None
+        *lines, cut_off = text.split(b"\n")
+        for number, line in enumerate([*lines, *([cut_off] if cut_off else [])], start=1):
             try:
                 row = Row.read(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                if number == len(lines) and not text.endswith("\n"):
+                if line is cut_off:
                     continue
                 msg = (
                     f"{path}: line {number} is no result ({error}); remove the line, or choose "
@@ -217,26 +262,15 @@ def read_rows(folder: Path) -> dict[str, Row]:
     return rows
 
 
-def _text(path: Path) -> str:
-    if path.name != PACKED:
-        return path.read_text(encoding="utf-8")
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as stream:
-            return stream.read()
-    except (OSError, EOFError, zlib.error) as error:
-        msg = f"{path} cannot be unpacked ({error}); choose another folder"
-        raise FileFormatError(msg) from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Values:
     """What a JSON file says; nothing where there is none."""
     if not path.exists():
         return {}
-    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    known: Values = json.loads(path.read_text(encoding="utf-8"))
     return known
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+def _write_json(path: Path, value: Values) -> None:
     with atomic_file(path) as stream:
         stream.write((json.dumps(value, indent=1) + "\n").encode())
 
@@ -249,9 +283,10 @@ class CityResults:
     """
 
     folder: Path
-    facts: Mapping[str, Any]
-    environments: Mapping[str, Any]
-    rows: tuple[Row, ...]
+    facts: Values
+    environments: Values
+    rows: Rows
+    _items: dict[str, Rows] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -263,47 +298,31 @@ class CityResults:
         """The city's name as a word of a sentence."""
         return title_of(self.name, self.facts.get("remark", ""))
 
-    def of(self, name: str) -> list[Row]:
+    def of(self, name: str) -> Rows:
         """The rows that belong to an item."""
-        if name not in self._rows_by_item:
-            self._rows_by_item[name] = rows_of(ITEMS[name], self.rows)
-        return self._rows_by_item[name]
-
-    @cached_property
-    def _rows_by_item(self) -> dict[str, list[Row]]:
-        return {}
-
-    @property
-    def versions(self) -> list[str]:
-        """What made the results."""
-        return sorted({row.version for row in self.rows})
-
-    @property
-    def dates(self) -> tuple[str, str]:
-        """When the first and the last result came in."""
-        dates = sorted(row.date for row in self.rows) or [""]
-        return dates[0], dates[-1]
+        if name not in self._items:
+            self._items[name] = rows_of(ITEMS[name], self.rows)
+        return self._items[name]
 
 
 def load_results(folder: Path) -> tuple[CityResults, ...]:
     """The results in a folder and in the folders right below it, the paper's cities first."""
-    places = [folder, *sorted(path for path in folder.glob("*") if path.is_dir())]
-    loaded = [
-        CityResults(
-            place,
-            read_json(place / STUDY),
-            read_json(place / ENVIRONMENT),
-            tuple(read_rows(place).values()),
-        )
-        for place in places
-        if (place / PACKED).exists() or (place / RESULTS).exists()
-    ]
-    if not loaded:
+    places = {path.parent for end in ("", "*/") for path in folder.glob(f"{end}{RESULTS}*")}
+    if not places:
         msg = (
             f"{folder} holds no results ({RESULTS}); run `panda-mdp reproduce all --city FILE "
             f"--out {folder}` first"
         )
         raise FileFormatError(msg)
+    loaded = [
+        CityResults(
+            place,
+            read_json(place / STUDY),
+            read_json(place / ENVIRONMENT),
+            Rows(read_rows(place).values()),
+        )
+        for place in places
+    ]
     order = {name: place for place, name in enumerate(CITIES)}
     return tuple(sorted(loaded, key=lambda one: (order.get(one.name.lower(), 9), one.name)))
 
@@ -311,42 +330,26 @@ def load_results(folder: Path) -> tuple[CityResults, ...]:
 @cache
 def made_by() -> str:
     """The library's version, with its commit where it runs from a checkout."""
-    source = Path(__file__).parents[1]
+    describe = ("git", "describe", "--always", "--exclude=*", "--dirty=-changed")
+    folder = Path(__file__).parent
     try:
-        commit = _git(source, "rev-parse", "--short", "HEAD")
-        changed = _git(source, "status", "--porcelain", "--", ".")
+        done = subprocess.run(  # noqa: S603
+            describe, cwd=folder, capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return __version__
-    return f"{__version__}+{commit}{'-changed' if changed else ''}"
+    return f"{__version__}+{done.stdout.strip()}"
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    command = ("git", "-C", str(folder), *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
-    return done.stdout.strip()
-
-
-def environment() -> dict[str, Any]:
+def environment() -> Values:
     """The machine and the versions that results depend on."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
+    info = Path("/proc/cpuinfo")
+    model = re.search("model name\\s*: (.*)", info.read_text() if info.exists() else "")
+    installed = {one.name: one.version for one in distributions()}
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": model[1] if model else platform.processor() or "unknown",
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
-        "packages": versions,
+        "packages": {name: installed.get(name, "not installed") for name in PACKAGES},
     }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"

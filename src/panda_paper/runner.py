@@ -16,9 +16,9 @@ from panda_paper.accounts import run_accounts, run_bound, run_clustering, run_te
 from panda_paper.cell import SLOW, Cell, Kind, Setting
 from panda_paper.items import Item
 from panda_paper.margins import run_estimates, run_margins, run_selection
-from panda_paper.methods import METHODS
+from panda_paper.methods import METHODS, Run
 from panda_paper.results import CellStore, Row, matching
-from panda_paper.study import Study, Workspace
+from panda_paper.study import Draw, Study, Workspace
 from panda_paper.tables import write_item
 
 TIME_LIMIT = 1800.0
@@ -31,17 +31,17 @@ TINY = Setting(records=24, outputs=4, users=2)
 WARM_LIMIT = 10.0
 
 
-def run_method(cell: Cell, work: Workspace) -> Outcome:
-    """The cell kind of the tables: `cell.method` on the cell's draw."""
-    if cell.method not in METHODS:
-        msg = f"there is no method {cell.method!r}; choose from {', '.join(METHODS)}"
+def run_method(draw: Draw) -> Outcome:
+    """The cell kind of the tables: the cell's method on its draw."""
+    name = draw.cell.method
+    if name not in METHODS:
+        msg = f"there is no method {name!r}; choose from {', '.join(METHODS)}"
         raise MethodError(msg)
-    draw = work.draw(cell)
-    outcome = METHODS[cell.method](cell, draw, work)
+    outcome = METHODS[name](draw)
     return replace(outcome, values={**outcome.values, "draw_seconds": draw.seconds})
 
 
-KINDS: Mapping[Kind, Callable[[Cell, Workspace], Outcome]] = {
+KINDS: Mapping[Kind, Run] = {
     "method": run_method,
     "clustering": run_clustering,
     "accounts": run_accounts,
@@ -57,9 +57,7 @@ KINDS: Mapping[Kind, Callable[[Cell, Workspace], Outcome]] = {
 class CellLaboratory:
     """Runs the cells of a study, and has their draw at hand."""
 
-    def __init__(
-        self, study: Study, kinds: Mapping[Kind, Callable[[Cell, Workspace], Outcome]] = KINDS
-    ) -> None:
+    def __init__(self, study: Study, kinds: Mapping[Kind, Run] = KINDS) -> None:
         self.study = study
         self.kinds = kinds
         self._rehearsed: set[tuple[str, str]] = set()
@@ -71,8 +69,7 @@ class CellLaboratory:
 
     def run(self, cell: Cell, limit: float | None) -> Outcome:
         """Run a cell in this process."""
-        self.workspace.limit = limit
-        return self.kinds[cell.kind](cell, self.workspace)
+        return self.kinds[cell.kind](self.workspace.draw(cell, limit))
 
     def rehearse(self, cell: Cell) -> None:
         """Load the kernels of a cell's method on a small draw, once."""
@@ -90,11 +87,14 @@ def run_cells(
     store: CellStore,
     bench: Bench[Cell],
     limit: float | None = TIME_LIMIT,
-    progress: Callable[[int, Cell], None] | None = None,
+    progress: Callable[[int, Cell], None] = lambda done, cell: None,
 ) -> list[Row]:
     """The rows of all cells, from the store where they are known, run otherwise."""
     unique = list(dict.fromkeys(cells))
-    bench.run_all(unique, store, limit, progress)
+    for done, cell in enumerate(unique):
+        progress(done, cell)
+        if not store.known(cell, limit):
+            store.add(cell, bench.run(cell, limit), limit)
     return [row for row in map(store.get, unique) if row is not None]
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +14,11 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.errors import CityError
+from panda_mdp.panda.coins import Decay
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_paper.cell import Cell, PriorName
+from panda_paper.cell import Cell, PriorName, Values, decay_of
 from panda_paper.paper import CITY_NAMES
 
 STREETS = "public: number of streets at the record's node, as in the published code"
@@ -48,7 +48,7 @@ class Study:
         return title_of(self.name, self.remark)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Values:
         """What is kept with the results, to tell them from another study's."""
         digest = hashlib.sha256()
         city = self.city
@@ -82,13 +82,13 @@ class Study:
         if self.visits is None:
             return Prior.public(self.street_counts(domain), source=STREETS.removeprefix("public: "))
         visited = np.flatnonzero(self.visits)
-        places = Domain.from_points(city.lat, city.lon, merge=True)
-        merged = np.arange(city.nodes) if places.merged is None else places.merged
+        places = Domain.from_points(city.lat[visited], city.lon[visited], merge=True)
         tree = domain.metric.tree
         if tree is None:
             msg = "visits are assigned to places; this domain has none"
             raise CityError(msg)
-        nearest = tree.query(places.metric.embedding[merged[visited]])[1]
+        merged = slice(None) if places.merged is None else places.merged
+        nearest = tree.query(places.metric.embedding[merged])[1]
         counts = np.bincount(nearest, self.visits[visited], minlength=domain.size)
         return Prior.public(counts, source=self.visits_source)
 
@@ -108,19 +108,6 @@ def title_of(name: str, remark: str = "") -> str:
     return f"{title} ({remark})" if remark else title
 
 
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """A problem with its users. The domain is fresh: a method's time contains all of its work."""
-
-    problem: Problem
-    tasks: IntArray
-    users: IntArray
-    """Records of made-up users, drawn from the prior."""
-    seed: int
-    seconds: float
-    """Time that drawing the problem took, which no method is charged."""
-
-
 class Stopwatch:
     """Seconds per stage, in order."""
 
@@ -136,41 +123,68 @@ class Stopwatch:
         return self.stages
 
 
-class Workspace:
-    """What a cell may use: the draw of its setting and repeat, and its time limit."""
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """A cell at hand: its problem with users, and what a method may need beside.
 
-    def __init__(self, study: Study, limit: float | None = None) -> None:
+    The domain is fresh: a method's time contains all of its work.
+    """
+
+    cell: Cell
+    study: Study
+    limit: float | None
+    """Seconds that the cell may take; a cell that watches the clock ends before them."""
+    problem: Problem
+    users: IntArray
+    """Records of made-up users, drawn from the prior."""
+    seconds: float
+    """Time that drawing the problem took, which no method is charged."""
+    clock: Stopwatch = field(default_factory=Stopwatch)
+
+    @property
+    def seed(self) -> int:
+        return self.cell.repeat
+
+    @property
+    def delta(self) -> float:
+        return self.cell.setting.delta
+
+    @property
+    def decay(self) -> Decay:
+        """Of the cell's method."""
+        return decay_of(self.cell.method)
+
+
+class Workspace:
+    """Makes the draws of cells; problems are the same for all methods, epsilons and deltas."""
+
+    def __init__(self, study: Study) -> None:
         self.study = study
-        self.limit = limit
-        """Seconds that the cell may take; a cell that watches the clock ends before them."""
         self._problem = lru_cache(maxsize=2)(self._drawn)
 
-    def draw(self, cell: Cell) -> Draw:
-        """The draw of a cell: the same for all methods, and for all epsilons and deltas."""
+    def draw(self, cell: Cell, limit: float | None = None) -> Draw:
+        """The draw of a cell that may take so many seconds."""
         setting = cell.setting
-        problem, tasks, seconds = self._problem(
+        problem, seconds = self._problem(
             setting.records, setting.outputs, setting.tasks, cell.repeat, setting.prior
         )
         domain = problem.domain
         fresh = Domain.from_points(domain.lat, domain.lon).with_nodes(_nodes(domain))
         problem = replace(problem, domain=fresh, epsilon=setting.epsilon)
         generator = np.random.default_rng([cell.repeat, USERS_STREAM])
-        positive = int(np.count_nonzero(problem.prior))
+        count = min(setting.users, int(np.count_nonzero(problem.prior)))
         # At distinct records, as in the published code.
-        users = generator.choice(
-            problem.size, size=min(setting.users, positive), replace=False, p=problem.prior
-        )
-        return Draw(problem, tasks, users, cell.repeat, seconds)
+        users = generator.choice(problem.size, size=count, replace=False, p=problem.prior)
+        return Draw(cell, self.study, limit, problem, users, seconds)
 
     def _drawn(
         self, records: int, outputs: int, tasks: int, seed: int, prior: PriorName
-    ) -> tuple[Problem, IntArray, float]:
+    ) -> tuple[Problem, float]:
         start = time.perf_counter()
-        draw = draw_problem(self.study.city, records, outputs, tasks, 1.0, seed)
-        problem = draw.problem
+        problem = draw_problem(self.study.city, records, outputs, tasks, 1.0, seed).problem
         if prior == "real":
             problem = self.study.real_prior(problem.domain).on(problem)
-        return problem, draw.tasks, time.perf_counter() - start
+        return problem, time.perf_counter() - start
 
 
 def _nodes(domain: Domain) -> IntArray:

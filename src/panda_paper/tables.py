@@ -11,10 +11,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,90 +26,45 @@ from panda_paper.figures import DRAWINGS, unfinished
 from panda_paper.items import Item
 from panda_paper.paper import PaperValue, paper_value, readme_value
 from panda_paper.results import Row
-from panda_paper.series import SPREAD
+from panda_paper.series import deviation
 from panda_paper.study import Study
 
+Entry = dict[str, Any]
+"""One method at one setting, over all repeats: the columns of a table for machines.
+
+`status` says how many repeats ended how, `mean_...` are means of the other values; None where there
+is nothing to tell.
+"""
 HEADER = (
     "| method | K | repeats | ours | paper | difference | inside | README | seconds "
     "| certified gap | claimed ε | audited ε | remarks |"
 )
-REMARKS = {
-    "violated_pairs": "{:.2%} of pairs violated",
-    "true_loss_m": "over true records {:.4g} m",
-    "lp_seconds": "LP alone {:.2g} s",
-    "download": "download {:.0%}",
+FORMS = {
+    "difference": "{:+.4g}",
+    "inside": "{}",
+    "readme": "{:g}",
+    "seconds": "{:.3g}",
+    "certified_gap": "{:.2%}",
+    "claimed_epsilon": "{:.3g}",
 }
-"""Means of other values that a table for people tells."""
+REMARKS = {
+    "mean_violated_pairs": "{:.2%} of pairs violated",
+    "mean_true_loss_m": "over true records {:.4g} m",
+    "mean_lp_seconds": "LP alone {:.2g} s",
+    "mean_download": "download {:.0%}",
+    "note": "{}",
+}
+"""Other values that a table for people tells."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One method at one setting, over all repeats; the columns of a table for machines."""
-
-    item: str
-    method: str
-    records: int
-    epsilon: float
-    delta: float
-    users: int
-    prior: str
-    repeats: int
-    done: int
-    status: str
-    """How many repeats ended how."""
-    mean: float | None
-    spread: float | None
-    """1.96 sample standard deviations; None for a single repeat."""
-    paper: str | None
-    paper_mean: float | None
-    paper_spread: float | None
-    difference: float | None
-    """Ours less the paper's mean."""
-    inside_paper_interval: bool | None
-    """Whether our mean lies within the paper's interval."""
-    intervals_overlap: bool | None
-    """Whether our interval and the paper's have anything in common."""
-    readme: float | None
-    seconds: float | None
-    certified_gap: float | None
-    """The largest."""
-    claimed_epsilon: float | None
-    audited_epsilon: float | None
-    """The largest."""
-    audit_holds: bool | None
-    """Whether every repeat's audit holds."""
-    note: str
-    extra: dict[str, float]
-    """Means of the other values."""
-
-    @property
-    def ending(self) -> str:
-        """How the first repeat ended, of those that ended alike."""
-        return self.status.rpartition(" ")[0].partition(";")[0].rstrip("0123456789 ")
-
-    def columns(self) -> dict[str, Any]:
-        """For CSV and JSON, flat."""
-        fields = asdict(self)
-        extra = fields.pop("extra")
-        names = {"spread": "spread_1.96_std"}
-        return {names.get(name, name): value for name, value in fields.items()} | {
-            f"mean_{name}": value for name, value in extra.items()
-        }
-
-
-def summarise(item: Item, rows: Sequence[Row], city: str) -> list[Entry]:
+def summarise(item: Item, rows: Iterable[Row], city: str) -> list[Entry]:
     """One entry per method and setting, in the item's order, whichever sizes were run."""
     groups: dict[tuple[str, Setting], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.cell.method, row.cell.setting), []).append(row)
-    methods = dict.fromkeys((*item.methods, *(method for method, _ in groups)))
-    settings = sorted({setting for _, setting in groups}, key=lambda one: one.records)
-    return [
-        _entry(item, groups[method, setting], city)
-        for method in methods
-        for setting in settings
-        if (method, setting) in groups
-    ]
+    methods = list(dict.fromkeys((*item.methods, *(method for method, _ in groups))))
+    order = sorted(groups, key=lambda one: (methods.index(one[0]), one[1].records))
+    return [_entry(item, groups[place], city) for place in order]
 
 
 def _entry(item: Item, rows: Sequence[Row], city: str) -> Entry:
@@ -119,78 +72,75 @@ def _entry(item: Item, rows: Sequence[Row], city: str) -> Entry:
     measure = item.measure or ""
     values = _numbers(rows, measure)
     mean = float(np.mean(values)) if values else None
-    spread = float(SPREAD * np.std(values, ddof=1)) if len(values) > 1 else None
-    name = paper_row(method)
-    paper = paper_value(item.name, city, name, setting.records) or PaperValue(None)
-    readme = item.name in ("table2", "table4")
+    spread = deviation(np.array(values)) if len(values) > 1 else None
+    place = (city, paper_row(method), setting.records)
+    paper = paper_value(item.name, *place) or PaperValue(None)
     endings = Counter(row.status for row in rows)
-    verdicts = [row.value("holds") for row in rows if row.value("holds") is not None]
-    shown = {measure, "gap", "claimed_epsilon", "audited_epsilon"}
-    others = sorted({name for row in rows for name in row.outcome.values} - shown)
-    means = {name: _mean(_numbers(rows, name)) for name in others}
-    return Entry(
-        item=item.name,
-        method=method,
-        records=setting.records,
-        epsilon=setting.epsilon,
-        delta=setting.delta,
-        users=setting.users,
-        prior=setting.prior,
-        repeats=len(rows),
-        done=endings["done"],
-        status="; ".join(f"{ending} {count}" for ending, count in endings.items()),
-        mean=mean,
-        spread=spread,
-        paper=paper.text,
-        paper_mean=paper.mean,
-        paper_spread=paper.spread,
-        difference=None if mean is None or paper.mean is None else mean - paper.mean,
-        inside_paper_interval=paper.meets(mean),
-        intervals_overlap=paper.meets(mean, spread or 0.0),
-        readme=readme_value(measure, city, name, setting.records) if readme else None,
-        seconds=_mean([row.outcome.seconds for row in rows]),
-        certified_gap=max(_numbers(rows, "gap"), default=None),
-        claimed_epsilon=max(_numbers(rows, "claimed_epsilon"), default=None),
-        audited_epsilon=max(_numbers(rows, "audited_epsilon"), default=None),
-        audit_holds=all(verdicts) if verdicts else None,
-        note=_note(rows),
-        extra={name: value for name, value in means.items() if value is not None},
-    )
-
-
-def _note(rows: Sequence[Row]) -> str:
-    """What most repeats that have a note say, and how many have one where not all do."""
     notes = Counter(row.outcome.note for row in rows if row.outcome.note)
-    if not notes:
-        return ""
-    text, noted = notes.most_common(1)[0][0], notes.total()
-    return text if noted == len(rows) else f"{text} ({noted} of {len(rows)} repeats)"
+    note = "".join(text for text, _ in notes.most_common(1))
+    some = "" if notes.total() in (0, len(rows)) else f" ({notes.total()} of {len(rows)} repeats)"
+    verdicts = [row.value("holds") for row in rows if row.value("holds") is not None]
+    largest = ("gap", "claimed_epsilon", "audited_epsilon")
+    gap, claimed, audited = (max(_numbers(rows, name), default=None) for name in largest)
+    others = sorted({name for row in rows for name in row.outcome.values} - {measure, *largest})
+    means = {f"mean_{name}": _mean(_numbers(rows, name)) for name in others}
+    return {
+        "item": item.name,
+        "method": method,
+        **{name: getattr(setting, name) for name in ("records", "epsilon", "delta", "users")},
+        "prior": setting.prior,
+        "repeats": len(rows),
+        "done": endings["done"],
+        "status": "; ".join(f"{ending} {count}" for ending, count in endings.items()),
+        "mean": mean,
+        "spread_1.96_std": spread,
+        "paper": paper.text,
+        "paper_mean": paper.mean,
+        "paper_spread": paper.spread,
+        "difference": None if mean is None or paper.mean is None else mean - paper.mean,
+        "inside_paper_interval": paper.meets(mean),
+        "intervals_overlap": paper.meets(mean, spread or 0.0),
+        "readme": readme_value(measure, *place) if item.name in ("table2", "table4") else None,
+        "seconds": _mean([row.outcome.seconds for row in rows]),
+        "certified_gap": gap,
+        "claimed_epsilon": claimed,
+        "audited_epsilon": audited,
+        "audit_holds": all(verdicts) if verdicts else None,
+        "note": note + some,
+        **{name: value for name, value in means.items() if value is not None},
+    }
+
+
+def ending(entry: Entry) -> str:
+    """How the first repeat ended, of those that ended alike.
+
+    >>> ending({"status": "time limit 2; failed 1"})
+    'time limit'
+    """
+    return str(entry["status"]).partition(";")[0].rstrip("0123456789 ")
 
 
 def _numbers(rows: Sequence[Row], name: str) -> list[float]:
     """A value over the rows that have it, as floats; infinities included."""
-    values = (row.value(name) for row in rows)
-    return [
-        float(value)
-        for value in values
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
+    values = [row.value(name) for row in rows]
+    numbers = (value for value in values if isinstance(value, int | float))
+    return [float(value) for value in numbers if not isinstance(value, bool)]
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    finite = [value for value in values if math.isfinite(value)]
+    finite = [value for value in values if np.isfinite(value)]
     return float(np.mean(finite)) if finite else None
 
 
 def comparison(entries: Sequence[Entry]) -> str:
     """How many of our means lie inside the paper's intervals, over all and by method."""
-    judged = [entry for entry in entries if entry.inside_paper_interval is not None]
+    judged = [entry for entry in entries if entry["inside_paper_interval"] is not None]
     if not judged:
         return "No entry has an interval of the paper to be compared with."
-    inside = Counter(entry.method for entry in judged if entry.inside_paper_interval)
-    every = Counter(entry.method for entry in judged)
+    inside = Counter(entry["method"] for entry in judged if entry["inside_paper_interval"])
+    every = Counter(entry["method"] for entry in judged)
     parts = ", ".join(f"{method} {inside[method]}/{count}" for method, count in every.items())
-    overlap = sum(bool(entry.intervals_overlap) for entry in judged)
+    overlap = sum(entry["intervals_overlap"] for entry in judged)
     return (
         f"Our mean lies inside the paper's interval in {inside.total()} of {len(judged)} entries, "
         f"and the two intervals overlap in {overlap}. Inside, by method: {parts}."
@@ -201,57 +151,39 @@ def markdown(item: Item, entries: Sequence[Entry], study: Study) -> str:
     """The table and a summary of how it compares."""
     priors = sorted({study.prior_source(setting.prior) for setting in item.settings})
     where = "SYNTHETIC city, not comparable with the paper" if study.synthetic else study.title
-    lines = [
-        f"## {item.name}: {item.title}",
-        "",
+    table = "\n".join(f"| {' | '.join(_cells(entry))} |" for entry in entries)
+    return (
+        f"## {item.name}: {item.title}\n\n"
         f"City: {where} ({study.city.nodes:,} nodes). Prior: {'; '.join(priors)}. "
-        "Mean ± 1.96 standard deviations over the repeats (a single value where there is one).",
-        "",
-        HEADER,
-        "|---" * HEADER.count(" | ") + "|---|",
-        *(f"| {' | '.join(_cells(entry))} |" for entry in entries),
-        "",
-        comparison(entries),
-        "",
-    ]
-    return "\n".join(lines)
+        "Mean ± 1.96 standard deviations over the repeats (a single value where there is one).\n\n"
+        f"{HEADER}\n{'|---' * HEADER.count(' | ')}|---|\n{table}\n\n{comparison(entries)}\n"
+    )
 
 
 def _cells(entry: Entry) -> list[str]:
     """A line of the table for people."""
-    ours = entry.ending
-    if entry.mean is not None:
-        ours = f"{entry.mean:.4g}"
-    if entry.spread is not None:
-        ours += f" ± {entry.spread:.3g}"
-    inside = ""
-    if entry.inside_paper_interval is not None:
-        missed = "no, intervals overlap" if entry.intervals_overlap else "no"
-        inside = "yes" if entry.inside_paper_interval else missed
-    audited = _form("{:.5g}", entry.audited_epsilon).replace("inf", "∞")
-    remarks = [entry.status.replace(";", ",")] if ";" in entry.status else []
-    remarks += [
-        form.format(entry.extra[name]) for name, form in REMARKS.items() if name in entry.extra
-    ]
-    remarks += [entry.note] if entry.note else []
+    ours = ending(entry) if entry["mean"] is None else f"{entry['mean']:.4g}"
+    if entry["spread_1.96_std"] is not None:
+        ours += f" ± {entry['spread_1.96_std']:.3g}"
+    missed = "no, intervals overlap" if entry["intervals_overlap"] else "no"
+    inside = {None: None, True: "yes", False: missed}[entry["inside_paper_interval"]]
+    audited = _form("{:.5g}", entry["audited_epsilon"]).replace("inf", "∞")
+    remarks = [entry["status"].replace(";", ",")] if ";" in entry["status"] else []
+    told = {name: form for name, form in REMARKS.items() if entry.get(name) not in (None, "")}
+    remarks += [form.format(entry[name]) for name, form in told.items()]
     return [
-        entry.method,
-        f"{entry.records:,}",
-        str(entry.repeats),
+        entry["method"],
+        f"{entry['records']:,}",
+        str(entry["repeats"]),
         ours,
-        entry.paper or "",
-        _form("{:+.4g}", entry.difference),
-        inside,
-        _form("{:g}", entry.readme),
-        _form("{:.3g}", entry.seconds),
-        _form("{:.2%}", entry.certified_gap),
-        _form("{:.3g}", entry.claimed_epsilon),
-        f"**{audited}**" if audited and not entry.audit_holds else audited,
+        entry["paper"] or "",
+        *(_form(form, {**entry, "inside": inside}[name]) for name, form in FORMS.items()),
+        f"**{audited}**" if audited and not entry["audit_holds"] else audited,
         "; ".join(remarks).replace("|", "/"),
     ]
 
 
-def _form(form: str, value: float | None) -> str:
+def _form(form: str, value: Any) -> str:
     return "" if value is None else form.format(value)
 
 
@@ -260,42 +192,31 @@ def write_item(item: Item, rows: Sequence[Row], study: Study) -> list[Path]:
 
     A table becomes CSV, JSON and markdown, a figure PNG, SVG and markdown.
     """
+    place = study.folder / item.name
+    pictures, texts = [], {}
     if item.measure is None:
         drawing = DRAWINGS[item.name]
         sentences = drawing.tell(rows, study.title) or ["There are no results yet."]
-        lines = [
-            f"# {item.title}",
-            "",
-            f"![{item.title}]({item.name}.png)",
-            "",
-            *(f"- {one}" for one in (*sentences, *unfinished(rows))),
-            "",
-        ]
+        told = "".join(f"- {one}\n" for one in (*sentences, *unfinished(rows)))
+        texts[".md"] = f"# {item.title}\n\n![{item.title}]({item.name}.png)\n\n{told}"
         figure = drawing.draw(rows, study.title)
-        pictures = [study.folder / f"{item.name}{end}" for end in (".png", ".svg")]
-        paths = [save_figure(figure, path) for path in pictures]
-        texts = {".md": "\n".join(lines)}
+        pictures = [save_figure(figure, f"{place}{end}") for end in (".png", ".svg")]
     else:
         entries = summarise(item, rows, study.name)
-        columns = [entry.columns() for entry in entries]
-        paths = []
-        texts = {
-            ".csv": as_csv(columns),
-            ".json": json.dumps(plain(columns, "words"), indent=1) + "\n",
-            ".md": markdown(item, entries, study),
-        }
+        texts[".csv"] = as_csv(entries)
+        texts[".json"] = json.dumps(plain(entries, "words"), indent=1) + "\n"
+        texts[".md"] = markdown(item, entries, study)
     for end, text in texts.items():
-        paths.append(study.folder / f"{item.name}{end}")
-        with atomic_file(paths[-1]) as stream:
+        with atomic_file(Path(f"{place}{end}")) as stream:
             stream.write(text.encode())
-    return paths
+    return [*pictures, *(Path(f"{place}{end}") for end in texts)]
 
 
-def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows of named columns, those that any row has."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+def as_csv(entries: Sequence[Entry]) -> str:
+    """Entries as lines, with the columns that any of them has."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
+    names = dict.fromkeys(name for entry in entries for name in entry)
+    writer = csv.DictWriter(out, list(names), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(entries)
     return out.getvalue()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,25 @@ from panda_mdp.plot.style import (
     VERMILION,
 )
 from panda_paper.cell import DECAYS, PUBLISHED, TEXT, VARIANTS
-from panda_paper.items import ALPHAS
 from panda_paper.margins import RADIUS_KM
-from panda_paper.panels import Drawing, Line, Look, Panel, draw_series, label_axes
-from panda_paper.results import Row
-from panda_paper.series import Series, Trend, collect, mean_of, trend
+from panda_paper.panels import (
+    Drawing,
+    Finish,
+    Line,
+    Look,
+    Panel,
+    draw_series,
+    entitle,
+    tell_means,
+)
+from panda_paper.results import Rows
+from panda_paper.series import Series, Trend, trend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TITLES = {"exponential": "exponential decay", "power": "power law", "logistic": "logistic"}
+CAPITALS = {title.capitalize(): (decay,) for decay, title in TITLES.items()}
 ALPHA_LOOKS = {
     0.25: Look(STREET, "v"),
     0.5: Look(SKY, "^"),
@@ -46,364 +56,289 @@ REAL_SHARES = ("real_selection", "real_margin", "real_rest")
 SHARE_BARS = {"Phase I": VERMILION, "safety margin": ORANGE, "left for the table": BLUE}
 
 
-def _done(rows: Sequence[Row], method: str) -> list[Row]:
-    return [row for row in rows if row.cell.method == method and row.status == "done"]
-
-
-def _from_above(decay: str, axes: Axes, rows: Sequence[Row]) -> bool:
+def _from_above(decay: str, axes: Axes, rows: Rows, _: object) -> None:
     """The probability of being selected, from above."""
-    found = _done(rows, decay)
-    if not found:
-        return False
-    side = np.linspace(-3, 3, 181)
-    image = axes.imshow(
-        np.interp(
-            np.hypot(side[:, None], side), found[0].value("distance"), found[0].value("text")
-        ),
-        extent=(-3, 3, -3, 3),
-        origin="lower",
-        cmap=SEQUENCE,
-        vmin=0,
-        vmax=1,
-        interpolation="bilinear",
-    )
-    axes.grid(False)
-    angle = np.linspace(0, 2 * np.pi, 181)
-    axes.plot(RADIUS_KM * np.cos(angle), RADIUS_KM * np.sin(angle), color="white", lw=1.2, ls="--")
-    axes.plot(0, 0, marker="+", color="white", markersize=9)
-    axes.figure.colorbar(image, ax=axes, label="w(x, a)", shrink=0.85)
-    return True
-
-
-def _along(decay: str, axes: Axes, rows: Sequence[Row]) -> bool:
-    """The probability of being selected along a line, and how many records a user selects."""
-    found = _done(rows, decay)
-    if not found:
-        return False
-    row = found[0]
-    distance = row.value("distance")
-    axes.plot(distance, row.value("text"), color=BLUE, lw=2, label="text: clipped at h(gamma)")
-    axes.plot(distance, row.value("code"), color=VERMILION, lw=2, label="published code: falls off")
-    axes.set_yscale("log")
-    axes.set_ylim(1e-6, 2)
-    axes.axvline(RADIUS_KM, color=PALE, lw=0.8, ls="--")
-    note = (
-        f"a user selects on average\n"
-        f"text: {row.value('text_near') + row.value('text_far'):,.0f} of "
-        f"{row.cell.setting.records:,}\n"
-        f"code: {row.value('code_near') + row.value('code_far'):,.1f}"
-    )
-    axes.text(0.97, 0.55, note, transform=axes.transAxes, ha="right", va="center", fontsize=9)
-    return True
-
-
-def tell_surfaces(rows: Sequence[Row], city: str) -> list[str]:
-    """What Figure 4 means on a map."""
-    template = (
-        "{title}: with the text's parameters a user of {city} (K = {size:,}) selects "
-        "{text_near:.1f} records within gamma and {text_far:,.0f} beyond it, and the choice costs "
-        "up to {text_worst_epsilon:,.0f} /km; with the published code's {code_near:.1f} and "
-        "{code_far:.2g}, and up to {code_worst_epsilon:,.0f} /km."
-    )
-    return [
-        template.format(
-            title=TITLES[decay].capitalize(),
-            city=city,
-            size=row.cell.setting.records,
-            **row.outcome.values,
+    for row in rows.of(decay)[:1]:
+        side, angle = np.linspace(-3, 3, 181), np.linspace(0, 2 * np.pi, 181)
+        away = np.hypot(side[:, None], side)
+        image = axes.imshow(
+            np.interp(away, row.value("distance"), row.value("text")),
+            extent=(-3, 3, -3, 3),
+            origin="lower",
+            cmap=SEQUENCE,
+            vmin=0,
+            vmax=1,
+            interpolation="bilinear",
         )
+        axes.grid(False)
+        ring = RADIUS_KM * np.stack([np.cos(angle), np.sin(angle)])
+        axes.plot(*ring, color="white", lw=1.2, ls="--")
+        axes.plot(0, 0, marker="+", color="white", markersize=9)
+        axes.figure.colorbar(image, ax=axes, label="w(x, a)", shrink=0.85)
+
+
+def _along(decay: str, axes: Axes, rows: Rows, _: object) -> None:
+    """The probability of being selected along a line, and how many records a user selects."""
+    for row in rows.of(decay)[:1]:
+        for value, colour, label in (
+            ("text", BLUE, "text: clipped at h(gamma)"),
+            ("code", VERMILION, "published code: falls off"),
+        ):
+            axes.plot(row.value("distance"), row.value(value), color=colour, lw=2, label=label)
+        axes.set(yscale="log", ylim=(1e-6, 2))
+        axes.axvline(RADIUS_KM, color=PALE, lw=0.8, ls="--")
+        text, code = (
+            row.value(f"{one}_near") + row.value(f"{one}_far") for one in ("text", "code")
+        )
+        note = (
+            f"a user selects on average\ntext: {text:,.0f} of {row.cell.setting.records:,}\n"
+            f"code: {code:,.1f}"
+        )
+        axes.text(0.97, 0.55, note, transform=axes.transAxes, ha="right", va="center", fontsize=9)
+
+
+Curves = Mapping[tuple[str, float], Series]
+"""Series over lambda, by decay and alpha."""
+
+
+def margin_curves(rows: Rows, value: str = "within") -> Curves:
+    """A value of the margin cells against lambda, averaged over repeats."""
+    curves: dict[tuple[str, float], Series] = {}
+    for decay in DECAYS:
+        for alpha in ALPHA_LOOKS:
+            found = [row for row in rows.of(decay) if row.cell.option("alpha", 0) == alpha]
+            table = np.array([row.value(value) for row in found], dtype=np.float64)
+            rates = found[0].value("rates") if found else []
+            points = [
+                (rate, float(column[np.isfinite(column)].mean()), 0.0)
+                for rate, column in zip(rates, table.T, strict=True)
+                if np.isfinite(column).any()
+            ]
+            curves[decay, alpha] = Series.of(f"alpha {alpha:g}", points)
+    return curves
+
+
+def trends(curves: Curves) -> dict[tuple[str, float], Trend]:
+    """How a margin moves with lambda, for each decay and alpha."""
+    return {place: trend(curve.mean) for place, curve in curves.items()}
+
+
+def alpha_trends(curves: Curves) -> list[Trend]:
+    """How a margin moves with alpha, for each decay and lambda that the first alpha has."""
+    return [
+        trend([curves[decay, alpha].at(rate) for alpha in ALPHA_LOOKS])
         for decay in DECAYS
-        for row in _done(rows, decay)[:1]
+        for rate in curves[decay, min(ALPHA_LOOKS)].x
     ]
 
 
-def margin_curve(rows: Sequence[Row], decay: str, alpha: float, value: str = "within") -> Series:
-    """A value of the margin cells against lambda, averaged over repeats."""
-    found = [row for row in _done(rows, decay) if row.cell.option("alpha", 0) == alpha]
-    label = f"alpha {alpha:g}"
-    if not found:
-        return Series.of(label, [], [])
-    table = np.array([row.value(value) for row in found], dtype=np.float64)
-    rates = np.array(found[0].value("rates"), dtype=np.float64)
-    shown = np.isfinite(table).any(axis=0)
-    table = np.where(np.isfinite(table), table, np.nan)
-    return Series.of(label, rates[shown], np.nanmean(table[:, shown], axis=0))
-
-
-def trends(rows: Sequence[Row]) -> dict[tuple[str, float], Trend]:
-    """How a margin moves with lambda, for each decay and alpha."""
-    return {
-        (decay, alpha): trend(margin_curve(rows, decay, alpha).mean)
-        for decay in DECAYS
-        for alpha in ALPHAS
-    }
-
-
-def alpha_trends(rows: Sequence[Row]) -> list[Trend]:
-    """How a margin moves with alpha, for each decay and lambda that the first alpha has."""
-    found: list[Trend] = []
-    for decay in DECAYS:
-        curves = [margin_curve(rows, decay, alpha) for alpha in ALPHAS]
-        found += [trend([curve.at(rate) for curve in curves]) for rate in curves[0].x]
-    return found
-
-
-def _margins(decay: str, value: str, axes: Axes, rows: Sequence[Row]) -> bool:
+def _margins(decay: str, value: str, axes: Axes, rows: Rows, _: object) -> None:
     """Curves over lambda, one for each alpha."""
-    curves = {alpha: margin_curve(rows, decay, alpha, value) for alpha in ALPHAS}
-    curves = {
-        alpha: curve
-        for alpha, curve in curves.items()
-        if len(margin_curve(rows, decay, alpha, "none"))
-    }
-    for alpha, curve in curves.items():
+    curves, run = margin_curves(rows, value), margin_curves(rows, "none")
+    shown = {alpha: curves[decay, alpha] for alpha in ALPHA_LOOKS if len(run[decay, alpha])}
+    for alpha, curve in shown.items():
         draw_series(axes, curve, ALPHA_LOOKS[alpha])
     if value == "none":
         axes.set_ylim(-0.03, 1.03)
-    elif curves:
-        words = " / ".join(sorted({trend(curve.mean) for curve in curves.values()}))
-        title = f"{TITLES[decay]}: {words} with lambda"
-        label_axes(axes, title, axes.get_xlabel(), axes.get_ylabel())
+    elif shown:
+        words = " / ".join(sorted({trend(curve.mean) for curve in shown.values()}))
+        entitle(axes, f"{TITLES[decay]}: {words} with lambda")
         axes.axhline(0, color=PALE, lw=0.8)
-    return bool(curves)
 
 
-def tell_margins(rows: Sequence[Row], city: str) -> list[str]:
+def tell_margins(rows: Rows, city: str) -> Iterator[str]:
     """What Figure 6 settles, in words."""
-    done = [row for row in rows if row.status == "done"]
-    if not done:
-        return []
-    none = float(np.mean([np.mean(row.value("none")) for row in done]))
-    directions = trends(rows)
-    words = [word for word in directions.values() if word != "nothing to see"]
-    sentences = [
-        f"Section 4.2 says that the margin grows with lambda, the appendix that it falls. Exactly "
-        f"computed it grows in {words.count('grows')} of {len(words)} curves, falls in "
-        f"{words.count('falls')} and does neither in {words.count('neither')}.",
-        f"{city}: for {none:.1%} of the pairs, over all settings shown, no margin suffices: one of "
-        "the two records has no anchor within gamma more often than delta.",
-    ]
-    for decay in DECAYS:
-        own = [directions[decay, alpha] for alpha in ALPHAS]
-        counts = ", ".join(
-            f"{word} in {own.count(word)} of {len(own)}" for word in dict.fromkeys(own)
-        )
-        curve = margin_curve(rows, decay, 0.95)
-        if len(curve):
-            sentences.append(
-                f"{TITLES[decay].capitalize()}: {counts} curves; at alpha .95 from "
-                f"{curve.mean[0]:.2f} to {curve.mean[-1]:.2f} nats as lambda goes from "
-                f"{curve.x[0]:g} to {curve.x[-1]:g}."
-            )
-    by_alpha = alpha_trends(rows)
-    sentences.append(
-        f"With alpha the margin falls in {by_alpha.count('falls')} of {len(by_alpha)} columns of "
-        f"the grid, grows in {by_alpha.count('grows')}."
+    none = rows.of(*DECAYS).mean("none")
+    if np.isnan(none):
+        return
+    curves = margin_curves(rows)
+    directions = trends(curves)
+    count = Counter(directions.values())
+    yield (
+        "Section 4.2 says that the margin grows with lambda, the appendix that it falls. Exactly "
+        f"computed it grows in {count['grows']} of {len(directions) - count['nothing to see']} "
+        f"curves, falls in {count['falls']} and does neither in {count['neither']}."
     )
-    return sentences
+    yield (
+        f"{city}: for {none:.1%} of the pairs, over all settings shown, no margin suffices: one of "
+        "the two records has no anchor within gamma more often than delta."
+    )
+    for decay, title in TITLES.items():
+        own = Counter(directions[decay, alpha] for alpha in ALPHA_LOOKS)
+        counts = ", ".join(f"{word} in {some} of {own.total()}" for word, some in own.items())
+        curve = curves[decay, 0.95]
+        if len(curve):
+            (first, low), (last, high) = curve.ends
+            yield (
+                f"{title.capitalize()}: {counts} curves; at alpha .95 from {low:.2f} to {high:.2f} "
+                f"nats as lambda goes from {first:g} to {last:g}."
+            )
+    by_alpha = Counter(alpha_trends(curves))
+    yield (
+        f"With alpha the margin falls in {by_alpha['falls']} of {by_alpha.total()} columns of the "
+        f"grid, grows in {by_alpha['grows']}."
+    )
 
 
-def _estimated(decay: str, axes: Axes, rows: Sequence[Row], drawn: list[Series]) -> None:
+def _estimated(decay: str, axes: Axes, rows: Rows, drawn: list[Series]) -> None:
     """How far estimates lie above real margins, and how often there is none."""
     axes.set_ylim(bottom=0)
-    own, guess = drawn
-    above = guess.mean.mean() / own.mean.mean() - 1
-    title = f"{TITLES[decay]}: {above:+.0%} (paper: +{ESTIMATES_ABOVE[decay]:.1%})"
-    label_axes(axes, title, axes.get_xlabel(), axes.get_ylabel())
-    none = collect(rows, decay, "none", "delta")
-    ends = dict.fromkeys((0, len(none) - 1))
-    axes.text(
-        0.03,
-        0.05,
-        "no margin suffices for\n"
-        + ", ".join(f"{none.mean[k]:.0%} at {none.x[k]:.0e}" for k in ends),
-        transform=axes.transAxes,
-        ha="left",
-        va="bottom",
-        fontsize=8.5,
-        color=PALE,
-    )
+    above = drawn[1].mean.mean() / drawn[0].mean.mean() - 1
+    entitle(axes, f"{TITLES[decay]}: {above:+.0%} (paper: +{ESTIMATES_ABOVE[decay]:.1%})")
+    ends = dict.fromkeys(rows.of(decay).series("none", "delta").ends)
+    shares = ", ".join(f"{share:.0%} at {delta:.0e}" for delta, share in ends)
+    note = f"no margin suffices for\n{shares}"
+    axes.text(0.03, 0.05, note, transform=axes.transAxes, fontsize=8.5, color=PALE)
 
 
-def tell_estimates(rows: Sequence[Row], city: str) -> list[str]:
+def tell_estimates(rows: Rows, city: str) -> Iterator[str]:
     """What the comparison of margins shows."""
-    template = (
-        "{title}: estimates lie {above:.1%} above the real margins on average (the paper: "
-        "{paper:.1%}); for {none:.1%} of the pairs no real margin suffices, and for {missed:.1%} "
-        "the covered records miss the users' more often than delta, so that the estimate proves "
-        "nothing."
-    )
-    return [
-        template.format(
-            title=TITLES[decay].capitalize(),
-            above=mean_of(rows, (decay,), "estimated") / own - 1,
-            paper=ESTIMATES_ABOVE[decay],
-            none=mean_of(rows, (decay,), "none"),
-            missed=mean_of(rows, (decay,), "uncovered"),
-        )
-        for decay in DECAYS
-        if not np.isnan(own := mean_of(rows, (decay,), "real"))
-    ]
+    for decay, title in TITLES.items():
+        own = rows.of(decay)
+        if not np.isnan(own.mean("real")):
+            above = own.mean("estimated") / own.mean("real") - 1
+            yield (
+                f"{title.capitalize()}: estimates lie {above:.1%} above the real margins on "
+                f"average (the paper: {ESTIMATES_ABOVE[decay]:.1%}); for "
+                f"{own.mean('none'):.1%} of the pairs no real margin suffices, and for "
+                f"{own.mean('uncovered'):.1%} the covered records miss the users' more often than "
+                "delta, so that the estimate proves nothing."
+            )
 
 
-def _paper_budget(epsilon: float, axes: Axes, rows: Sequence[Row]) -> bool:
-    _bars(axes, ["average"], [PAPER_SHARES[epsilon]])
-    return True
+def _paper_budget(epsilon: float, axes: Axes, *_: object) -> None:
+    _bars(axes, {"average": PAPER_SHARES[epsilon]})
 
 
-def _budget(methods: Sequence[str], names: Sequence[str], axes: Axes, rows: Sequence[Row]) -> bool:
+def _budget(methods: Sequence[str], names: Sequence[str]) -> Finish:
     """Bars of shares, one for each variant and size."""
-    parts: dict[str, tuple[float, ...]] = {}
-    for letter, method in zip(VARIANTS, methods, strict=True):
-        own = [row for row in rows if row.cell.method == method]
-        for size in sorted({row.cell.setting.records for row in own}):
-            here = [row for row in own if row.cell.setting.records == size]
-            shares = tuple(mean_of(here, (method,), name) for name in names)
-            if not np.isnan(shares).any():
-                parts[f"{letter} {size / 1000:g}k"] = shares
-    if parts:
-        _bars(axes, list(parts), list(parts.values()))
-    return bool(parts)
+
+    def draw(axes: Axes, rows: Rows, _: object) -> None:
+        found = {
+            f"{letter} {size / 1000:g}k": [own.at("records", size).mean(name) for name in names]
+            for letter, own in zip(VARIANTS, map(rows.of, methods), strict=True)
+            for size in own.places("records")
+        }
+        _bars(axes, {label: parts for label, parts in found.items() if not np.isnan(parts).any()})
+
+    return draw
 
 
-def _bars(axes: Axes, labels: Sequence[str], parts: Sequence[tuple[float, ...]]) -> None:
-    table = np.array(parts)
-    place = np.arange(len(labels))
-    bottom = np.zeros(len(labels))
-    for column, (name, colour) in zip(table.T, SHARE_BARS.items(), strict=True):
-        axes.bar(place, column, 0.78, bottom=bottom, color=colour, label=name)
-        for x, low, share in zip(place, bottom, column, strict=True):
-            if share > 0.045 and len(labels) <= 8:
-                text = f"{share:.0%}"
-                axes.text(float(x), low + share / 2, text, ha="center", va="center", color="white")
+def _bars(axes: Axes, parts: Mapping[str, Sequence[float]]) -> None:
+    few = len(parts) <= 8
+    bottom = np.zeros(len(parts))
+    columns = np.reshape([*parts.values()], (-1, len(SHARE_BARS))).T
+    for (name, colour), column in zip(SHARE_BARS.items(), columns, strict=True):
+        drawn = axes.bar(range(len(parts)), column, 0.78, bottom=bottom, color=colour, label=name)
+        if few:
+            shown = [f"{share:.0%}" if share > 0.045 else "" for share in column]
+            axes.bar_label(drawn, shown, label_type="center", color="white")
         bottom = bottom + column
-    axes.set_xticks(place, labels, rotation=90 if len(labels) > 8 else 0, fontsize=8)
+    axes.set_xticks(range(len(parts)), list(parts), rotation=0 if few else 90, fontsize=8)
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-
-
-def tell_budgets(rows: Sequence[Row], city: str) -> list[str]:
-    """Average shares in both accounts."""
-    accounts = (
-        ("Published accounting", PUBLISHED, SHARES),
-        ("The same with Phase I charged in full", PUBLISHED, REAL_SHARES),
-        ("Exact accounting of the text", TEXT, SHARES),
-    )
-    spent = "{} on {}: Phase I {:.1%}, margin {:.1%}, left for the table {:.1%}."
-    sentences = [
-        spent.format(name, city, *(mean_of(rows, methods, share) for share in names))
-        for name, methods, names in accounts
-    ]
-    nearby = (
-        "Averages over all pairs are about far ones. Between anchors nearer than 2 km the {} "
-        "selection costs {:.0%} of epsilon d (median), before any report."
-    )
-    selections = (("published code's", PUBLISHED), ("text's", TEXT))
-    sentences += [
-        nearby.format(name, mean_of(rows, methods, "near_cost")) for name, methods in selections
-    ]
-    sentences.append(
-        f"Exact accounting leaves {mean_of(rows, TEXT, 'clipped'):.1%} of the pairs of anchors "
-        "nothing at all: their rows must be equal."
-    )
-    # A sentence of which a number is not there is left out.
-    return [sentence for sentence in sentences if "nan%" not in sentence]
 
 
 SURFACES = Drawing(
     "Selection probability (Figure 4); anchors on {city}",
     tuple(
-        Panel(title.format(TITLES[decay]), "records", y, x=x, custom=partial(draw, decay))
+        Panel(title.format(TITLES[decay]), y, finish=partial(draw, decay), x=x)
         for title, x, y, draw in (
-            (
-                "{}: the text, from above",
-                "east of the record [km]",
-                "north [km]",
-                _from_above,
-            ),
-            (
-                "along a line",
-                "distance of the anchor [km]",
-                "probability, log scale",
-                _along,
-            ),
+            ("{}: the text, from above", "east of the record [km]", "north [km]", _from_above),
+            ("along a line", "distance of the anchor [km]", "probability, log scale", _along),
         )
         for decay in DECAYS
     ),
-    tell_surfaces,
+    (
+        tell_means(
+            "{name}: with the text's parameters a user of {city} (K = {records:,.0f}) selects "
+            "{text_near:.1f} records within gamma and {text_far:,.0f} beyond it, and the choice "
+            "costs up to {text_worst_epsilon:,.0f} /km; with the published code's {code_near:.1f} "
+            "and {code_far:.2g}, and up to {code_worst_epsilon:,.0f} /km.",
+            CAPITALS,
+        ),
+    ),
     lines=2,
 )
-
-
-def _margin_drawing(title: str) -> Drawing:
-    values = {
-        "within": "mean margin, given anchors\nwithin gamma [nats]",
-        "none": "share of pairs for which\nno margin suffices",
-    }
-    return Drawing(
+MARGINS, WIDE_MARGINS = (
+    Drawing(
         title,
         tuple(
             Panel(
                 TITLES[decay] if value == "within" else "",
-                "records",
                 label,
+                finish=partial(_margins, decay, value),
                 x="lambda" if decay == "power" else "lambda [1/km]",
-                custom=partial(_margins, decay, value),
             )
-            for value, label in values.items()
+            for value, label in (
+                ("within", "mean margin, given anchors\nwithin gamma [nats]"),
+                ("none", "share of pairs for which\nno margin suffices"),
+            )
             for decay in DECAYS
         ),
-        tell_margins,
+        (tell_margins,),
         lines=2,
     )
-
-
-MARGINS = _margin_drawing(
-    "Safety margin at the paper's gamma (d_max/50) and delta (1e-7), {city} (Figure 6)"
+    for title in (
+        # No margin exists at the paper's gamma and delta, so the one given an anchor is drawn.
+        "Safety margin at the paper's gamma (d_max/50) and delta (1e-7), {city} (Figure 6)",
+        "Safety margin with a wide gamma (d_max/16) and delta = 1e-2, {city}",
+    )
 )
-"""No margin exists there, so the one given an anchor is drawn."""
-WIDE_MARGINS = _margin_drawing(
-    "Safety margin with a wide gamma (d_max/16) and delta = 1e-2, {city}"
+_COMPARED = (
+    ("real", "real margin", Look(INK, "o")),
+    ("estimated", "estimated margin (Eq. 37)", Look(VERMILION, "s")),
 )
 ESTIMATES = Drawing(
     "Estimated and real safety margins, {city} (Figures 18 to 20)",
     tuple(
         Panel(
             TITLES[decay],
-            "delta",
             "mean margin [nats]",
-            (
-                Line((decay,), "real", label="real margin", style=Look(INK, "o")),
-                Line(
-                    (decay,),
-                    "estimated",
-                    label="estimated margin (Eq. 37)",
-                    style=Look(VERMILION, "s"),
-                ),
-            ),
-            finish=partial(_estimated, decay),
+            "delta",
+            tuple(Line((decay,), *one) for one in _COMPARED),
+            partial(_estimated, decay),
         )
         for decay in DECAYS
     ),
-    tell_estimates,
+    (tell_estimates,),
+)
+_SPENT = (
+    "{{name}} on {{city}}: Phase I {{{}:.1%}}, margin {{{}:.1%}}, left for the table {{{}:.1%}}."
 )
 BUDGETS = {
     epsilon: Drawing(
         f"How epsilon d is spent at epsilon {epsilon:g} /km, {{city}} (Figure {number})",
         tuple(
-            Panel(title, "records", "share of epsilon d", x=x, custom=custom)
-            for title, x, custom in (
+            Panel(title, "share of epsilon d", finish=finish, x=x)
+            for title, x, finish in (
                 ("as the paper reports it", "", partial(_paper_budget, epsilon)),
-                ("published accounting", "variant and K", partial(_budget, PUBLISHED, SHARES)),
+                ("published accounting", "variant and K", _budget(PUBLISHED, SHARES)),
                 (
                     "the same, Phase I charged in full",
                     "variant and K",
-                    partial(_budget, PUBLISHED, REAL_SHARES),
+                    _budget(PUBLISHED, REAL_SHARES),
                 ),
-                ("the text, exact accounting", "variant and K", partial(_budget, TEXT, SHARES)),
+                ("the text, exact accounting", "variant and K", _budget(TEXT, SHARES)),
             )
         ),
-        tell_budgets,
+        (
+            tell_means(_SPENT.format(*SHARES), {"Published accounting": PUBLISHED}),
+            tell_means(
+                _SPENT.format(*REAL_SHARES), {"The same with Phase I charged in full": PUBLISHED}
+            ),
+            tell_means(_SPENT.format(*SHARES), {"Exact accounting of the text": TEXT}),
+            tell_means(
+                "Averages over all pairs are about far ones. Between anchors nearer than 2 km the "
+                "{name} selection costs {near_cost:.0%} of epsilon d (median), before any report.",
+                {"published code's": PUBLISHED, "text's": TEXT},
+            ),
+            tell_means(
+                "Exact accounting leaves {clipped:.1%} of the pairs of anchors nothing at all: "
+                "their rows must be equal.",
+                {"text": TEXT},
+            ),
+        ),
         lines=2,
     )
     for epsilon, number in ((5.0, 13), (15.0, 15))

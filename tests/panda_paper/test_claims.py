@@ -13,13 +13,13 @@ from panda_paper.cell import EXACT, PUBLISHED, TEXT, Cell, Setting
 from panda_paper.claims import CLAIMS, Finding, checklist, tally
 from panda_paper.evidence import exact_runs
 from panda_paper.items import ITEMS
-from panda_paper.results import CityResults, Row, rows_of
+from panda_paper.results import CityResults, Row, Rows, rows_of
 
 DATE = "2026-01-01T00:00:00+00:00"
 
 
 def city(rows: list[Row]) -> CityResults:
-    return CityResults(Path("nowhere"), {"city": "nowhere"}, {}, tuple(rows))
+    return CityResults(Path("nowhere"), {"city": "nowhere"}, {}, Rows(rows))
 
 
 def rows_for(name: str, method: str, **values: Any) -> list[Row]:
@@ -223,6 +223,6 @@ def test_rows_are_found_at_any_size() -> None:
         "here",
         DATE,
     )
-    assert rows_of(item, [other]) == [other]
+    assert rows_of(item, [other]) == (other,)
     own = replace(other, cell=replace(other.cell, setting=Setting(500)))
-    assert rows_of(item, [other, own]) == [own]
+    assert rows_of(item, [other, own]) == (own,)

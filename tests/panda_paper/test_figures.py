@@ -12,12 +12,11 @@ from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Outcome
 from panda_paper.accounts import run_accounts
 from panda_paper.cell import PUBLISHED, TEXT, Cell, Kind, Setting
-from panda_paper.figures import DRAWINGS, covered_shares, unfinished
-from panda_paper.items import DELTAS, EPSILONS, FIGURES, ITEMS, USERS
-from panda_paper.panels import draw_series, panels, same_draws
-from panda_paper.results import Row
+from panda_paper.figures import DRAWINGS, coverage, unfinished
+from panda_paper.items import FIGURES, ITEMS
+from panda_paper.panels import draw_series, same_draws, subplots
+from panda_paper.results import Row, Rows
 from panda_paper.runner import KINDS
-from panda_paper.series import collect, mean_of, numbers
 from panda_paper.study import Study, Workspace
 
 NAMES = [figure.name for figure in FIGURES]
@@ -43,10 +42,11 @@ def test_figures_share_the_cells_of_the_tables() -> None:
 
 
 def test_the_axes_are_the_papers() -> None:
-    assert {s.users for s in ITEMS["figure8"].settings} == set(USERS)
-    assert (min(USERS), max(USERS)) == (20, 200)
-    assert (min(EPSILONS), max(EPSILONS)) == (2.5, 15.0)
-    assert {s.delta for s in ITEMS["figure16"].settings} == set(DELTAS) and max(DELTAS) == 0.15
+    assert {s.users for s in ITEMS["figure8"].settings} == {20, 50, 100, 150, 200}
+    epsilons = [s.epsilon for s in ITEMS["figure11"].settings]
+    assert epsilons == [2.5, 5.0, 7.5, 10.0, 12.5, 15.0]
+    deltas = [s.delta for s in ITEMS["figure16"].settings]
+    assert deltas == [1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.15]
     assert {s.records for s in ITEMS["figure7"].settings} == {500, 1000, 2000, 3000, 4000, 5000}
 
 
@@ -88,10 +88,10 @@ def test_relaxed_bounds_are_below_the_exact_optimum_over_the_anchors(toy_figures
     assert len(rows) == len({(one.cell.method, one.cell.setting.records) for one in rows}) >= 6
     for one in rows:
         assert one.value("relaxed_m") > 0
-        loss = collect(toy_figures.rows["figure23"], one.cell.method, "loss_m", "records")
+        loss = Rows(toy_figures.rows["figure23"]).of(one.cell.method).series("loss_m")
         ratio = loss.at(one.cell.setting.records) / one.value("relaxed_m")
         assert one.value("ratio") == pytest.approx(ratio, rel=1e-9)
-    assert len(numbers(rows, PUBLISHED[:1], "ratio")) == 2
+    assert len(Rows(rows).of(PUBLISHED[0]).numbers("ratio")) == 2
 
 
 def test_text_shares_and_coverage(toy_figures: Any) -> None:
@@ -102,18 +102,14 @@ def test_text_shares_and_coverage(toy_figures: Any) -> None:
         assert sum(parts) == pytest.approx(1, abs=1e-9)
         seen.add((kind, one.cell.method))
     assert len(seen) == 9
-    shares = covered_shares(toy_figures.rows["figure7"], TEXT)
-    assert all(0 < share <= 1 for share in shares)
+    share, most = coverage(Rows(toy_figures.rows["figure7"]), TEXT)
+    assert 0 < share <= 1 < most
 
 
 def test_the_expected_union_grows_with_users(toy_figures: Any) -> None:
     rows = toy_figures.rows["figure8"]
-    series = collect(
-        [one for one in rows if one.cell.kind == "accounts"],
-        TEXT[0],
-        "anchors",
-        "users",
-    )
+    accounts = Rows(one for one in rows if one.cell.kind == "accounts")
+    series = accounts.of(TEXT[0]).series("anchors", "users")
     assert series.x.tolist() == [2, 10, 20] and (np.diff(series.mean) >= 0).all()
 
 
@@ -121,13 +117,13 @@ def test_unknown_methods_are_refused(tmp_path: Path, toy_figures: Any) -> None:
     work = Workspace(toy_figures.study)
     for kind in set(get_args(Kind)) - {"method"}:
         with pytest.raises(MethodError, match="there is no decay 'linear'"):
-            KINDS[kind](Cell(kind, "linear", Setting(20, outputs=4, users=2), 0), work)
+            KINDS[kind](work.draw(Cell(kind, "linear", Setting(20, outputs=4, users=2), 0)))
 
 
 def test_accounts_are_the_same_again(toy_figures: Any) -> None:
     study: Study = toy_figures.study
     cell = Cell("accounts", TEXT[2], Setting(40, outputs=4, users=3), 1)
-    first, second = (run_accounts(cell, Workspace(study)) for _ in range(2))
+    first, second = (run_accounts(Workspace(study).draw(cell)) for _ in range(2))
     assert first.values == second.values
 
 
@@ -135,13 +131,14 @@ def test_series_are_means_with_196_deviations() -> None:
     rows = [row("EM", {"loss_m": value}, repeat=k) for k, value in enumerate((10.0, 14.0))]
     rows += [row("EM", {"loss_m": 7.0}, size=1000), row("LP", {"loss_m": 1.0})]
     rows += [row("EM", {"loss_m": float("inf")}, size=2000), row("EM", {}, size=3000)]
-    series = collect(rows, "EM", "loss_m", "records")
+    series = Rows(rows).of("EM").series("loss_m")
     assert series.x.tolist() == [500, 1000, 2000]
     assert series.mean.tolist() == [12.0, 7.0, np.inf]
     assert series.spread[0] == pytest.approx(1.96 * np.std([10, 14], ddof=1))
-    assert series.spread[1:].tolist() == [0, 0] and series.count.tolist() == [2, 1, 1]
+    assert series.spread[1:].tolist() == [0, 0]
     assert series.at(1000) == 7.0 and np.isnan(series.at(3000))
-    assert mean_of(rows, ("EM",), "seconds") == 1.0 and np.isnan(mean_of(rows, ("BR",), "loss_m"))
+    assert Rows(rows).of("EM").mean("seconds") == 1.0
+    assert np.isnan(Rows(rows).of("BR").mean("loss_m"))
 
 
 def test_infinite_epsilons_stand_at_the_edge() -> None:
@@ -185,9 +182,9 @@ def test_variants_that_agree_are_both_seen() -> None:
         for name in PUBLISHED
         for size in (500, 1000, 5000)
     ]
-    _, (axes,) = panels(1, "x")
-    for name in PUBLISHED:
-        draw_series(axes, collect(rows, name, "loss_m", "records"))
+    _, (axes,) = subplots(1, "x")
+    for series in Rows(rows).curves(PUBLISHED, "loss_m"):
+        draw_series(axes, series)
     first, second, third = (line.get_xdata() for line in axes.get_lines())
     assert (first < second).all() and (second < third).all()
     assert np.abs(third - first).max() < 0.03 * 4500, "but where they belong"
@@ -195,8 +192,8 @@ def test_variants_that_agree_are_both_seen() -> None:
 
 def test_bars_end_above_zero() -> None:
     rows = [row("EM", {"loss_m": value}, repeat=k) for k, value in enumerate((1.0, 100.0))]
-    _, (axes,) = panels(1, "x")
-    draw_series(axes, collect(rows, "EM", "loss_m", "records"))
+    _, (axes,) = subplots(1, "x")
+    draw_series(axes, Rows(rows).of("EM").series("loss_m"))
     (bar,) = axes.collections[0].get_segments()
     assert 0 < bar[0, 1] < 50.5 < bar[1, 1]
 
@@ -208,6 +205,6 @@ def test_balls_are_compared_on_the_draws_of_the_optimum() -> None:
         for repeat in range(repeats)
     ]
     rows = [Row(cell, Outcome({"loss_m": 1.0}), None, "", "") for cell in cells]
-    left = [(row.cell.method, row.cell.repeat) for row in same_draws(rows)]
+    left = [(row.cell.method, row.cell.repeat) for row in same_draws(Rows(rows))]
     assert left == [("EM", 0), ("EM", 1), ("EM", 2), ("optimal", 0), ("ball", 0)]
-    assert same_draws(rows[4:]) == rows[4:]
+    assert same_draws(Rows(rows[4:])) == tuple(rows[4:])

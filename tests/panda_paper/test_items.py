@@ -8,7 +8,7 @@ import pytest
 
 from panda_mdp.errors import MethodError
 from panda_paper.cell import Cell, Setting
-from panda_paper.items import ITEMS, Grid, Item, choose_items, restricted
+from panda_paper.items import ITEMS, Item, choose_items, grid, restricted
 from panda_paper.methods import METHODS
 from panda_paper.runner import KINDS
 
@@ -37,14 +37,14 @@ def test_times_and_losses_of_one_run_share_their_cells() -> None:
 
 
 def test_slow_methods_run_on_request_and_less_often() -> None:
-    item = Item("x", "x", (Grid((Setting(500), Setting(1000)), ("EM", "LP")),))
+    item = Item("x", "x", grid(("EM", "LP"), (500, 1000)))
     assert [cell.method for cell in item.cells()] == ["EM"] * 6
     slow = [cell for cell in item.cells(slow_repeats=1) if cell.method == "LP"]
     assert [(cell.setting.records, cell.repeat) for cell in slow] == [(500, 0), (1000, 0)]
 
 
 def test_cells_of_one_draw_come_together() -> None:
-    item = Item("x", "x", (Grid((Setting(500), Setting(1000)), ("EM", "EM+BR"), repeats=2),))
+    item = Item("x", "x", grid(("EM", "EM+BR"), (500, 1000), repeats=2))
     draws = [(cell.setting.records, cell.repeat) for cell in item.cells()]
     assert draws == sorted(draws)
 

@@ -14,7 +14,7 @@ from panda_mdp.survey.bench import Outcome
 from panda_paper.accounts import run_clustering
 from panda_paper.artifact import representative_problem, representatives
 from panda_paper.cell import EXACT, NOISE, Cell, Setting, paper_row
-from panda_paper.methods import METHODS, exact_outcome, table_outcome
+from panda_paper.methods import METHODS, exact, table_outcome
 from panda_paper.runner import run_method
 from panda_paper.study import Study, Workspace
 
@@ -24,11 +24,11 @@ SETTING = Setting(60, outputs=8, users=6)
 @pytest.fixture(scope="module")
 def work(tmp_path_factory) -> Workspace:
     folder: Path = tmp_path_factory.mktemp("cells")
-    return Workspace(Study(synthetic_city(400, 0), "synthetic", folder, synthetic=True), 60.0)
+    return Workspace(Study(synthetic_city(400, 0), "synthetic", folder, synthetic=True))
 
 
 def run(work: Workspace, method: str, setting: Setting = SETTING) -> Outcome:
-    return run_method(Cell("method", method, setting, 0), work)
+    return run_method(work.draw(Cell("method", method, setting, 0), 60.0))
 
 
 @pytest.mark.parametrize("method", ["EM", "EM+BR", "loss exponential", "optimal", "LP+CA", "ball"])
@@ -85,8 +85,7 @@ def test_exact_accounting_reports_a_guarantee_where_parameters_fit(work: Workspa
     generous = pm.BernoulliAnchors(
         "exponential", alpha=1 - 1e-9, rate=0.0, radius=0.5, neighbours=60
     )
-    cell = Cell("method", "PAnDA-e", SETTING, 0)
-    found = exact_outcome(generous, cell, work.draw(cell), work)
+    found = exact(work.draw(Cell("method", "PAnDA-e", SETTING, 0), 60.0), generous)
     assert found.status == "done"
     assert found.values["holds"] is True
     assert found.values["violation"] <= 1e-7
@@ -124,7 +123,7 @@ def test_the_artifacts_coarse_problem_has_a_tenth_of_epsilon(work: Workspace) ->
 
 def test_clustering_of_anchors_and_records(work: Workspace) -> None:
     for method in ("Origin", "PAnDA-e"):
-        found = run_clustering(Cell("clustering", method, SETTING, 0), work)
+        found = run_clustering(work.draw(Cell("clustering", method, SETTING, 0)))
         assert 0 <= found.values["coefficient"] <= 1
     assert found.values["anchors"] <= 60
 

@@ -16,7 +16,7 @@ from panda_paper.cell import Cell, Setting
 from panda_paper.claims import CLAIMS
 from panda_paper.items import FIGURES
 from panda_paper.page import caveats, report_html, write_report
-from panda_paper.results import CityResults, Row, load_results
+from panda_paper.results import CityResults, Row, Rows, load_results
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
 
@@ -103,14 +103,14 @@ def test_the_top_says_how_many_draws_each_table_rests_on(tmp_path: Path) -> None
         for size in sizes
         for repeat in range(repeats)
     ]
-    rows = tuple(Row(cell, Outcome({"loss_m": 1.0}), None, "", "") for cell in cells)
+    rows = Rows(Row(cell, Outcome({"loss_m": 1.0}), None, "", "") for cell in cells)
     (line,) = caveats(CityResults(tmp_path, {}, {}, rows))
     assert "Tables 2 and 4: 3; optimal 2, ball 1 (K = 1,000). Tables 3 and 5: 2. Figures" in line
 
 
 def test_names_are_escaped(toy_figures: Any) -> None:
     (found,) = load_results(toy_figures.study.folder)
-    nasty = type(found)(found.folder, {**found.facts, "city": "<b>&"}, {}, found.rows[:3])
+    nasty = type(found)(found.folder, {**found.facts, "city": "<b>&"}, {}, Rows(found.rows[:3]))
     text = report_html([nasty])
     assert "<b>&<" not in text and "&lt;b&gt;&amp;" in text
 

@@ -17,7 +17,7 @@ from panda_mdp.version import __version__
 from panda_paper.cell import Cell, Setting
 from panda_paper.results import CellStore, Row, environment, made_by
 from panda_paper.runner import CellLaboratory, run_cells
-from panda_paper.study import Study, Workspace
+from panda_paper.study import Draw, Study, Workspace
 
 CITY = synthetic_city(300, 0)
 SMALL = Setting(30, outputs=5, users=3)
@@ -38,9 +38,9 @@ class Counted:
         self.study = study(folder)
         self.seen: list[Cell] = []
 
-        def kind(one: Cell, work: Workspace) -> Outcome:
-            self.seen.append(one)
-            return answer(one)
+        def kind(draw: Draw) -> Outcome:
+            self.seen.append(draw.cell)
+            return answer(draw.cell)
 
         self.bench = Bench(CellLaboratory(self.study, {"method": kind}), "none")
 

@@ -12,14 +12,14 @@ import pytest
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.survey.bench import Outcome
 from panda_paper.cell import Cell, Setting
-from panda_paper.items import ITEMS, Grid, Item
+from panda_paper.items import ITEMS, Item, grid
 from panda_paper.results import Row
 from panda_paper.study import Study
-from panda_paper.tables import comparison, markdown, summarise, write_item
+from panda_paper.tables import comparison, ending, markdown, summarise, write_item
 
 SETTING = Setting(500)
 METHODS = ("EM", "LP", "PAnDA-e", "PAnDA-e published")
-ITEM = Item("table4", "Losses", (Grid((SETTING,), METHODS),), "loss_m")
+ITEM = Item("table4", "Losses", grid(METHODS, (500,)), "loss_m")
 
 
 def row(method: str, repeat: int, status: str = "done", note: str = "", **values: object) -> Row:
@@ -64,26 +64,26 @@ def study(tmp_path_factory) -> Study:
 
 
 def test_means_spreads_and_the_papers_interval() -> None:
-    entries = {entry.method: entry for entry in summarise(ITEM, ROWS, "rome")}
+    entries = {entry["method"]: entry for entry in summarise(ITEM, ROWS, "rome")}
     em = entries["EM"]
-    assert em.mean == 1300
-    assert em.spread == pytest.approx(1.96 * np.std([1100, 1300, 1500], ddof=1))
-    assert em.paper == "1315.27±98.35"
-    assert em.difference == pytest.approx(-15.27)
-    assert em.inside_paper_interval is True
-    assert em.intervals_overlap is True
-    assert em.readme == 1145
-    assert (em.audited_epsilon, em.audit_holds, em.seconds) == (5.0, True, 2.0)
+    assert em["mean"] == 1300
+    assert em["spread_1.96_std"] == pytest.approx(1.96 * np.std([1100, 1300, 1500], ddof=1))
+    assert em["paper"] == "1315.27±98.35"
+    assert em["difference"] == pytest.approx(-15.27)
+    assert em["inside_paper_interval"] is True
+    assert em["intervals_overlap"] is True
+    assert em["readme"] == 1145
+    assert (em["audited_epsilon"], em["audit_holds"], em["seconds"]) == (5.0, True, 2.0)
     published = entries["PAnDA-e published"]
-    assert published.paper == entries["PAnDA-e"].paper, "both stand beside the paper's row"
-    assert published.audited_epsilon == float("inf")
-    assert published.audit_holds is False
-    assert published.inside_paper_interval is False
-    assert published.intervals_overlap is False
-    assert published.extra["violated_pairs"] == pytest.approx(0.03)
-    assert entries["LP"].mean is None
-    assert (entries["LP"].status, entries["LP"].ending) == ("time limit 1", "time limit")
-    assert entries["PAnDA-e"].note == "Phase I costs 13"
+    assert published["paper"] == entries["PAnDA-e"]["paper"], "both stand beside the paper's row"
+    assert published["audited_epsilon"] == float("inf")
+    assert published["audit_holds"] is False
+    assert published["inside_paper_interval"] is False
+    assert published["intervals_overlap"] is False
+    assert published["mean_violated_pairs"] == pytest.approx(0.03)
+    assert entries["LP"]["mean"] is None
+    assert (entries["LP"]["status"], ending(entries["LP"])) == ("time limit 1", "time limit")
+    assert entries["PAnDA-e"]["note"] == "Phase I costs 13"
 
 
 def test_files_for_machines(study: Study) -> None:
@@ -123,7 +123,7 @@ def test_nothing_to_compare_with_is_said(study: Study) -> None:
 
 def test_the_synthetic_city_and_the_prior_are_labelled(study: Study) -> None:
     made = Study(study.city, "synthetic", study.folder, synthetic=True)
-    real = Item("table5", "Losses", (Grid((Setting(500, prior="real"),), ("EM",)),), "loss_m")
+    real = Item("table5", "Losses", grid(("EM",), (500,), prior="real"), "loss_m")
     cell = Cell("method", "EM", real.settings[0], 0)
     rows = [Row(cell, Outcome({"loss_m": 1.0}), None, "env", "date")]
     text = markdown(real, summarise(real, rows, made.name), made)
@@ -133,4 +133,4 @@ def test_the_synthetic_city_and_the_prior_are_labelled(study: Study) -> None:
 
 def test_a_note_of_some_repeats_says_of_how_many() -> None:
     rows = [row("EM", k, note="the solver failed" if k == 1 else "", loss_m=1.0) for k in range(3)]
-    assert summarise(ITEM, rows, "rome")[0].note == "the solver failed (1 of 3 repeats)"
+    assert summarise(ITEM, rows, "rome")[0]["note"] == "the solver failed (1 of 3 repeats)"

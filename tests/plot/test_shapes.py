@@ -63,23 +63,3 @@ def test_every_line_is_named_and_runs_through_whole_years() -> None:
     assert all(np.isfinite(line.get_ydata()).all() for line in lines)
     allowed = next(line for line in lines if "allowed" in line.get_label())
     assert allowed.get_zorder() > max(line.get_zorder() for line in lines if line is not allowed)
-
-
-def test_a_row_of_ages_stands_at_the_ages_and_names_the_true_one() -> None:
-    ages = pm.Domain.from_values(np.arange(18, 91, 2), unit="year")
-    chosen = np.arange(0, ages.size, 3)
-    table = pm.exponential(pm.Problem(ages, chosen, ages.distances(None, chosen), 0.3))
-    (axes,) = plot.draw_row(table, ages.record(30)).axes
-    bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in axes.patches]
-    np.testing.assert_allclose([at for at, _ in bars], 18 + 2.0 * chosen)
-    np.testing.assert_allclose([height for _, height in bars], table.matrix[ages.record(30)])
-    assert axes.get_xlabel() == "reported [years]"
-    assert "true: 30" in [text.get_text() for text in axes.get_legend().get_texts()]
-
-
-def test_a_row_of_words_shows_the_likeliest_by_name() -> None:
-    words = pm.Domain.from_vectors([[0.0], [1.0], [5.0]]).with_labels(["tea", "coffee", "train"])
-    table = pm.exponential(pm.Problem(words, [0, 1, 2], words.distances(), 1.0))
-    (axes,) = plot.draw_row(table, 1, most=2).axes
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["coffee", "tea"]
-    assert "coffee" in axes.figure.get_suptitle()

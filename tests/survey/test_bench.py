@@ -12,7 +12,7 @@ from worker_jobs import Signals
 
 import panda_mdp as pm
 from panda_mdp.compute.closure import ClosureTuning
-from panda_mdp.survey.bench import REHEARSED, Bench, Comparison, Outcome, Tuning
+from panda_mdp.survey.bench import REHEARSED, Bench, Comparison, Tuning
 from panda_mdp.survey.registry import Method, choose_methods
 
 
@@ -48,28 +48,6 @@ def test_what_has_no_answer_says_why(job: tuple[str, int], status: str, note: st
         outcome = bench.run(job, limit)
         assert (outcome.status, outcome.note) == (status, note)
         assert outcome.seconds == (limit if status == "time limit" else 0.0)
-
-
-class Kept:
-    """A store that knows one job, and what it was given."""
-
-    def __init__(self) -> None:
-        self.added: list[tuple[str, int]] = []
-
-    def known(self, job: tuple[str, int], limit: float | None) -> Outcome | None:
-        return Outcome() if job == ("pid", 1) else None
-
-    def add(self, job: tuple[str, int], outcome: Outcome, limit: float | None) -> None:
-        assert outcome.status == "done" and limit == 60.0
-        self.added.append(job)
-
-
-def test_what_a_store_knows_is_not_run_again() -> None:
-    store, seen = Kept(), []
-    jobs = [("pid", number) for number in range(3)]
-    Bench(Signals(), "none").run_all(jobs, store, 60.0, lambda done, job: seen.append((done, job)))
-    assert store.added == [jobs[0], jobs[2]]
-    assert seen == list(enumerate(jobs))
 
 
 def test_a_method_that_fails_does_not_hide_the_others() -> None:

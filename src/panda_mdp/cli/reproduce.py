@@ -84,7 +84,6 @@ def reproduce(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from panda_mdp.survey.bench import Bench
-    from panda_paper.cell import Cell
     from panda_paper.items import ITEMS, choose_items, restricted
     from panda_paper.page import write_report
     from panda_paper.results import CellStore
@@ -98,18 +97,15 @@ def reproduce(
     if what == "report":
         console.print(str(write_report(out)), soft_wrap=True)
         return
-    items = choose_items(what)
-    if toy:
-        items = tuple(item.toy() for item in items)
+    items = [item.toy() if toy else item for item in choose_items(what)]
     sizes = None if records is None else _sizes(records)
     names = None if methods is None else [name.strip() for name in methods.split(",")]
     parts = restricted(items, sizes, names, repeats)
     with working("reading the map"):
         study = _study(city, out, traces, remark, toy)
     store = CellStore(study, fresh=fresh)
-    repeats_of_slow = slow_repeats if slow else 0
-    cells = [cell for part in parts for cell in part.cells(slow_repeats=repeats_of_slow)]
-    cells = list(dict.fromkeys(cells))
+    planned = (part.cells(slow_repeats=slow_repeats if slow else 0) for part in parts)
+    cells = list(dict.fromkeys(cell for several in planned for cell in several))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
         with (
@@ -117,11 +113,13 @@ def reproduce(
             Bench(CellLaboratory(study), "shared") as bench,
         ):
             task = bar.add_task("cells", total=len(cells))
-
-            def show(done: int, cell: Cell) -> None:
-                bar.update(task, completed=done, description=str(cell))
-
-            rows = run_cells(cells, store, bench, time_limit, show)
+            rows = run_cells(
+                cells,
+                store,
+                bench,
+                time_limit,
+                lambda done, cell: bar.update(task, completed=done, description=str(cell)),
+            )
             bar.update(task, completed=len(cells), description="done")
     except KeyboardInterrupt:
         progress_console().print(f"interrupted; what was done is in {study.folder}")
@@ -160,10 +158,7 @@ def _study(
             msg = f"{path}: no such file; give a road map, or leave --city out"
             raise FileNotFoundError(msg)
         roads, name = load_city(path), path.name.split(".")[0].lower()
-    visits: FloatArray | None = None
-    source = ""
-    if traces is not None:
-        visits, source = _visits(roads, traces)
+    visits, source = (None, "") if traces is None else _visits(roads, traces)
     folder = out / (f"{name}-toy" if toy else name)
     if remark is None:
         remark = str(read_json(folder / STUDY).get("remark", ""))
@@ -187,10 +182,9 @@ def _visits(city: City, traces: Path) -> tuple[FloatArray, str]:
 
 
 def _sizes(text: str) -> list[int]:
-    sizes = []
-    for part in text.split(","):
-        if not part.strip().isdigit() or int(part) < 2:
-            msg = f"{part.strip()!r} is not a number of records; give sizes such as 500,1000"
+    sizes = [part.strip() for part in text.split(",")]
+    for size in sizes:
+        if not size.isdigit() or int(size) < 2:
+            msg = f"{size!r} is not a number of records; give sizes such as 500,1000"
             raise typer.BadParameter(msg, param_hint="--records")
-        sizes.append(int(part))
-    return sizes
+    return [int(size) for size in sizes]

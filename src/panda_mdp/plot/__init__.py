@@ -5,11 +5,9 @@ interactive map as one HTML file that needs nothing else.
 """
 
 from panda_mdp.plot.charts import (
-    Point,
     draw_calibration,
     draw_losses,
     draw_privacy_loss,
-    draw_row,
     draw_trade_off,
     trade_off,
 )
@@ -34,7 +32,6 @@ from panda_mdp.plot.style import save_figure
 
 __all__ = [
     "LossCurve",
-    "Point",
     "draw_anchors",
     "draw_attacker_error",
     "draw_calibration",
@@ -44,7 +41,6 @@ __all__ = [
     "draw_losses",
     "draw_privacy_loss",
     "draw_record",
-    "draw_row",
     "draw_side_by_side",
     "draw_trade_off",
     "expected_losses",

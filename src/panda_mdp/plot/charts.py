@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from panda_mdp.base.units import amount, inverse, per, plural
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.calibrate import Calibration
+from panda_mdp.panda.calibrate import Calibration, Trial
 from panda_mdp.plot.measures import privacy_loss_curve
 from panda_mdp.plot.style import (
     BLUE,
+    GRID,
     INK,
-    MARKERS,
+    LOOKS,
     ORANGE,
     PALE,
     PALETTE,
@@ -23,7 +24,6 @@ from panda_mdp.plot.style import (
     chart_figure,
 )
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import check_record
 from panda_mdp.survey.bench import MethodRun
 from panda_mdp.table.mechanism import Table
 
@@ -33,64 +33,45 @@ if TYPE_CHECKING:
 FAMILIES = {"BallAnchors": "balls", "BernoulliAnchors": "candidates, coins"}
 
 
-@dataclass(frozen=True)
-class Point:
-    """A method at an epsilon: its loss, and the bound below which no table can be."""
-
-    epsilon: float
-    loss: float
-    lower_bound: float | None = None
-
-
 def trade_off(
     problem: Problem,
     methods: Mapping[str, Callable[[Problem], Table]],
     epsilons: Sequence[float],
-) -> dict[str, list[Point]]:
-    """Run methods over a list of epsilons and note their losses and bounds."""
+) -> dict[str, list[Table]]:
+    """The tables of methods over a list of epsilons."""
     return {
-        name: [
-            Point(epsilon, table.loss, table.lower_bound)
-            for epsilon in epsilons
-            for table in [method(problem.with_epsilon(epsilon))]
-        ]
+        name: [method(problem.with_epsilon(epsilon)) for epsilon in epsilons]
         for name, method in methods.items()
     }
 
 
-def draw_trade_off(
-    curves: Mapping[str, Sequence[Point]], *, loss_unit: str, unit: str, title: str = ""
-) -> Figure:
+def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
     """Expected loss against epsilon, a line per method, and the bound that none can pass.
 
     The upper axis says what epsilon means: the distance within which odds change by less than 2.
     """
-    if not curves:
+    every = [table for tables in curves.values() for table in tables]
+    if not every:
         msg = "there are no curves to draw; give at least one method"
         raise MethodError(msg)
-    figure, axes = chart_figure(7.6, 5, title or "What privacy costs")
+    problem = every[0].problem
+    unit = problem.domain.unit
+    figure, axes = chart_figure(7.6, 5, "What privacy costs")
+    for (name, tables), look in zip(curves.items(), cycle(LOOKS), strict=False):
+        points = sorted((table.epsilon, table.loss) for table in tables)
+        axes.plot(*zip(*points, strict=True), **look, linewidth=2, label=name)
     bounds: dict[float, float] = {}
-    for k, (name, points) in enumerate(curves.items()):
-        ordered = sorted(points, key=lambda point: point.epsilon)
-        axes.plot(
-            [point.epsilon for point in ordered],
-            [point.loss for point in ordered],
-            color=PALETTE[k % len(PALETTE)],
-            marker=MARKERS[k % len(MARKERS)],
-            linewidth=2,
-            label=name,
-        )
-        for point in points:
-            if point.lower_bound is not None:
-                bounds[point.epsilon] = max(bounds.get(point.epsilon, 0.0), point.lower_bound)
+    for table in sorted(every, key=lambda table: table.epsilon):
+        if table.lower_bound is not None:
+            bounds[table.epsilon] = max(bounds.get(table.epsilon, 0.0), table.lower_bound)
     if bounds:
-        axes.fill_between(sorted(bounds), [bounds[at] for at in sorted(bounds)], color="#E3E6EA",
-                          zorder=0, label="below the bound: no table")  # fmt: skip
-    ticks = sorted({point.epsilon for points in curves.values() for point in points})
+        label = "below the bound: no table"
+        axes.fill_between([*bounds], [*bounds.values()], color=GRID, zorder=0, label=label)
+    ticks = sorted({table.epsilon for table in every})
     axes.set(
         xscale="log",
         xlabel=f"epsilon [{inverse(unit)}] (more privacy to the left)",
-        ylabel=f"expected loss [{plural(loss_unit)}]",
+        ylabel=f"expected loss [{plural(problem.loss_unit)}]",
     )
     axes.set_ylim(bottom=0)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -129,20 +110,21 @@ def draw_privacy_loss(
     if not named:
         msg = "there are no tables to draw; give at least one"
         raise MethodError(msg)
-    curves = [privacy_loss_curve(table, reach=reach) for table in named.values()]
-    sampled = any(curve.sampled for curve in curves)
+    curves = {name: privacy_loss_curve(table, reach=reach) for name, table in named.items()}
+    sampled = any(curve.sampled for curve in curves.values())
     pairs = "pairs of a sample of records" if sampled else "all pairs"
     heading = title or "How well two records can be told apart"
     figure, axes = chart_figure(7.6, 5, f"{heading}\nby their distance, over {pairs}")
-    for k, (name, curve) in enumerate(zip(named, curves, strict=True)):
-        colour = PALETTE[k % len(PALETTE)]
+    for (name, curve), colour in zip(curves.items(), cycle(PALETTE), strict=False):
         # Distances of ages are whole years: bins between them are empty, the line goes on.
         seen = ~np.isnan(curve.largest)
-        lines = {"worst": (curve.largest, 2, "-"), "median": (curve.median, 1.5, ":")}
-        for which, (losses, width, style) in lines.items():
+        for which, losses, width, style in (
+            ("worst", curve.largest, 2, "-"),
+            ("median", curve.median, 1.5, ":"),
+        ):
             axes.plot(curve.distance[seen], losses[seen], color=colour, linewidth=width,
                       linestyle=style, label=f"{name}: {which} pair")  # fmt: skip
-    end = max(float(curve.distance[-1]) for curve in curves)
+    end = max(float(curve.distance[-1]) for curve in curves.values())
     unit = next(iter(named.values())).problem.domain.unit
     for epsilon in sorted({table.epsilon for table in named.values()}):
         axes.plot([0, end], [0, epsilon * end], color=INK, linewidth=1.5, linestyle="--", zorder=5,
@@ -157,44 +139,6 @@ def draw_privacy_loss(
     return figure
 
 
-def draw_row(table: Table, record: int, *, most: int = 30, title: str = "") -> Figure:
-    """What is reported for a record that is no place: bars at the numbers of a domain
-    `from_values`, or the `most` likeliest outputs by their labels."""
-    problem = table.problem
-    domain, row = problem.domain, check_record(record, problem.size)
-    share = table.row(row)
-    figure, axes = chart_figure(7.6, 4.6)
-    called = str(row if domain.labels is None else domain.labels[row])
-    if domain.values is not None and problem.reports.records is not None:
-        at = domain.values[problem.outputs]
-        width = 0.9 * np.diff(np.sort(at)).min() if len(at) > 1 else 1.0
-        axes.bar(at, share, width=width, color=BLUE, label="reported")
-        axes.axvline(domain.values[row], color=VERMILION, linestyle="--", label=f"true: {called}")
-        axes.set(xlabel=f"reported [{plural(domain.unit)}]", ylabel="probability")
-        axes.legend(frameon=False)
-    else:
-        likeliest = np.argsort(-share, kind="stable")[:most]
-        names = output_labels(problem)
-        axes.barh(np.arange(len(likeliest)), share[likeliest], color=BLUE)
-        axes.set_yticks(np.arange(len(likeliest)), [str(names[k]) for k in likeliest])
-        axes.invert_yaxis()
-        axes.set_xlabel(f"probability; all others together {1 - share[likeliest].sum():.0%}")
-    heading = title or f"What is reported for {called}: {table.method}"
-    figure.suptitle(f"{heading}\nepsilon {table.epsilon:g} {per(domain.unit)}", x=0.02, ha="left")
-    return figure
-
-
-def output_labels(problem: Problem) -> Sequence[Any]:
-    """What outputs are called: their own names, or those of the records that they are."""
-    reports, labels = problem.reports, problem.domain.labels
-    if reports.names is not None:
-        return reports.names
-    if reports.records is None:
-        return range(problem.outputs_count)
-    records = [int(k) for k in reports.records]
-    return records if labels is None else [labels[k] for k in records]
-
-
 def draw_losses(outcomes: Sequence[MethodRun], bound: float | None) -> Figure:
     """Expected loss of every method, and the bound that none can pass."""
     done = sorted((o for o in outcomes if o.loss is not None), key=lambda o: -(o.loss or 0.0))
@@ -206,13 +150,10 @@ def draw_losses(outcomes: Sequence[MethodRun], bound: float | None) -> Figure:
         title += "\nhatched: no privacy guarantee"
     figure, axes = chart_figure(8.4, 1.6 + 0.42 * len(done), title)
     losses = [o.loss or 0.0 for o in done]
-    bars = axes.barh(
-        [o.method.label + ("" if o.method.paper is None else f" ({o.method.paper})") for o in done],
-        losses,
-        color=[BLUE if o.holds else "white" for o in done],
-        edgecolor=[BLUE if o.holds else VERMILION for o in done],
-        hatch=["" if o.holds else "///" for o in done],
-    )
+    looks = [(BLUE, BLUE, "") if o.holds else ("white", VERMILION, "///") for o in done]
+    inner, edge, hatch = ([look[k] for look in looks] for k in range(3))
+    names = [o.method.label + (f" ({o.method.paper})" if o.method.paper else "") for o in done]
+    bars = axes.barh(names, losses, color=inner, edgecolor=edge, hatch=hatch)
     axes.bar_label(bars, [f"{o.loss:.3f}  ({o.seconds:.1f} s)" for o in done], padding=4)
     if bound is not None:
         axes.axvline(bound, color=ORANGE, linestyle="--", linewidth=2)
@@ -228,30 +169,29 @@ def draw_calibration(calibration: Calibration, problem: Problem) -> Figure:
     """Loss against download; what the upload tells joins points and is written beside one."""
     title = f"epsilon {problem.epsilon:g} {per(problem.domain.unit)}, delta {calibration.delta:g}"
     figure, axes = chart_figure(6.8, 4.4, title)
-    families: dict[str, list[tuple[float, float]]] = {}
-    alike: dict[tuple[str, float], list[tuple[float, float]]] = {}
-    for trial in calibration.tried:
-        family = type(trial.selection).__name__
-        at = (100 * trial.anchors / problem.size, trial.loss or 0.0)
-        if trial.fits:
-            families.setdefault(family, []).append(at)
-        if trial in calibration.frontier:
-            alike.setdefault((family, trial.selection_epsilon), []).append(at)
-    for (family, points), colour, marker in zip(families.items(), PALETTE, MARKERS, strict=False):
-        download, loss = zip(*points, strict=True)
-        axes.scatter(download, loss, color=colour, marker=marker, s=42, zorder=3,
-                     label=FAMILIES[family])  # fmt: skip
-    for (_, epsilon), points in alike.items():
-        axes.plot(*zip(*sorted(points), strict=True), color=PALE, lw=0.8, zorder=1)
-        axes.annotate(
-            f"ε₁ {epsilon:.2g}", points[0], xytext=(5, 5), textcoords="offset points", fontsize=8
-        )
+    fitting = [trial for trial in calibration.tried if trial.fits]
+
+    def place(trial: Trial) -> tuple[float, float]:
+        return 100 * trial.anchors / problem.size, trial.loss or 0.0
+
+    families = dict.fromkeys(type(trial.selection).__name__ for trial in fitting)
+    for family, look in zip(families, LOOKS, strict=False):
+        own = [trial for trial in fitting if type(trial.selection).__name__ == family]
+        download, loss = zip(*map(place, own), strict=True)
+        axes.scatter(download, loss, **look, s=42, zorder=3, label=FAMILIES[family])
+        best = [trial for trial in own if trial in calibration.frontier]
+        for epsilon in dict.fromkeys(trial.selection_epsilon for trial in best):
+            alike = [place(trial) for trial in best if trial.selection_epsilon == epsilon]
+            axes.plot(*zip(*sorted(alike), strict=True), color=PALE, lw=0.8, zorder=1)
+            axes.annotate(
+                f"ε₁ {epsilon:.2g}", alike[0], (5, 5), textcoords="offset points", fontsize=8
+            )
     axes.set(
         xlabel="download per user, % of the table",
         ylabel=f"expected loss, {problem.loss_unit}",
         xlim=(0, 108),
         # From zero, with room for the marker and the words of the highest point.
-        ylim=(0, 1.12 * max(loss for points in families.values() for _, loss in points)),
+        ylim=(0, 1.12 * max(place(trial)[1] for trial in fitting)),
     )
     axes.legend(frameon=False)
     return figure

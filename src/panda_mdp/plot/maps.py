@@ -35,7 +35,7 @@ from panda_mdp.plot.style import (
     round_length,
 )
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.domain import Domain, check_indices, check_record
 from panda_mdp.space.metrics import EARTH_RADIUS_KM
 from panda_mdp.survey.bench import MethodRun
 from panda_mdp.table.mechanism import Table
@@ -80,16 +80,17 @@ class Ground:
         self.plane = Plane.around(*places)
         self.points = self.plane.km(*places)
         self._city = city
-        self.outlines: list[Outline] | None = None
-        if zones is not None and zones.shapes is not None:
-            self.outlines = outlines_of(zones, domain.size, self.plane)
+        self.outlines = (
+            outlines_of(zones, domain.size, self.plane)
+            if zones is not None and zones.shapes is not None
+            else []
+        )
 
     @property
     def extent(self) -> FloatArray:
         """All that a picture must hold, (n, 2)."""
-        if self.outlines is None:
-            return self.points
-        return np.concatenate([ring for outline in self.outlines for ring in outline])
+        rings = [ring for outline in self.outlines for ring in outline]
+        return np.concatenate(rings or [self.points])
 
     def figure(self, title: str, *, beside: float = 0.0) -> tuple[Figure, Axes]:
         """A figure with the ground drawn; `beside` inches are for a colour bar."""
@@ -102,7 +103,7 @@ class Ground:
         if self._city is not None:
             nodes = self.plane.km(self._city.lat, self._city.lon)
             draw_streets(axes, nodes, self._city.u, self._city.v)
-        if self.outlines is not None:
+        if self.outlines:
             axes.add_collection(zone_patches(self.outlines))
         map_axes(axes, extent)
 
@@ -111,16 +112,16 @@ def places_of(domain: Domain, city: City | None) -> tuple[FloatArray, FloatArray
     """Latitude and longitude of the records: their own, or those of their nodes in the city."""
     if domain.geographic:
         return domain.lat, domain.lon
-    if city is not None and domain.nodes is not None:
-        if len(domain.nodes) and int(domain.nodes.max()) >= city.nodes:
-            msg = "the domain has nodes that this city lacks; give the city that it was made from"
-            raise DomainError(msg)
-        return city.lat[domain.nodes], city.lon[domain.nodes]
-    msg = (
-        f"records of a domain of kind {domain.metric.kind} have no places to draw; "
-        "give the city that the domain was made from"
-    )
-    raise DomainError(msg)
+    if city is None or domain.nodes is None:
+        msg = (
+            f"records of a domain of kind {domain.metric.kind} have no places to draw; "
+            "give the city that the domain was made from"
+        )
+        raise DomainError(msg)
+    if domain.nodes.max(initial=0) >= city.nodes:
+        msg = "the domain has nodes that this city lacks; give the city that it was made from"
+        raise DomainError(msg)
+    return city.lat[domain.nodes], city.lon[domain.nodes]
 
 
 def _report_places(problem: Problem, ground: Ground) -> FloatArray:
@@ -171,19 +172,18 @@ def mark(axes: Axes, points: FloatArray, **look: Any) -> PathCollection:
     return axes.scatter(points[..., 0], points[..., 1], **look)
 
 
-def draw_city(city: City, *, domain: Domain | None = None, title: str = "") -> Figure:
+def draw_city(city: City, *, domain: Domain | None = None) -> Figure:
     """The streets of a city, and the records of a domain on them where one is given."""
     plane = Plane.around(city.lat, city.lon)
     nodes = plane.km(city.lat, city.lon)
     caption = f"{city.nodes:,} junctions, {city.streets:,} streets, {city.total_km:,.0f} km of road"
-    figure, axes = map_figure(nodes, f"{title or city.name or 'City'}\n{caption}")
+    figure, axes = map_figure(nodes, f"{city.name or 'City'}\n{caption}")
     draw_streets(axes, nodes, city.u, city.v, strong=domain is None)
     map_axes(axes, nodes)
     if domain is not None:
         records = plane.km(*places_of(domain, city))
         size = float(np.clip(4000 / len(records), 1.5, 30))
-        label = f"{len(records):,} records"
-        mark(axes, records, s=size, color=BLUE, zorder=3, label=label)
+        mark(axes, records, s=size, color=BLUE, zorder=3, label=f"{len(records):,} records")
         legend_below(axes)
     return figure
 
@@ -202,12 +202,7 @@ def draw_record(
     The dashed ring holds 80 % of the reports (for distances along a straight line).
     """
     problem = table.problem
-    try:
-        row = int(check_indices([record], problem.size, "record")[0])
-    except ValueError:
-        # The value is left out: a record may be somebody's.
-        msg = f"the record is not one of 0..{problem.size - 1}"
-        raise MethodError(msg) from None
+    row = check_record(record, problem.size, MethodError)
     ground = Ground(problem.domain, city, zones)
     home, share = ground.points[row], table.row(row)
     heading = title or f"Where one record goes: {table.method}"
@@ -322,26 +317,26 @@ def draw_expected_loss(
 
 
 def draw_local_epsilon(
-    table: Table, *, city: City | None = None, zones: Places | None = None, title: str = ""
+    table: Table, *, city: City | None = None, zones: Places | None = None
 ) -> Figure:
     """The epsilon that each record really has, on the map: at most the one that was promised."""
     unit = table.problem.domain.unit
-    heading = title or f"Epsilon that each record really has: {table.method}"
-    largest = f"largest {table.audit.epsilon:.4g} {per(unit)}"
-    words = f"{heading}\npromised {_epsilon(table)}; {largest}"
+    words = (
+        f"Epsilon that each record really has: {table.method}\n"
+        f"promised {_epsilon(table)}; largest {table.audit.epsilon:.4g} {per(unit)}"
+    )
     ground = Ground(table.problem.domain, city, zones)
     return draw_values(ground, local_epsilons(table), words, f"local epsilon [{inverse(unit)}]")
 
 
 def draw_attacker_error(
-    table: Table, *, city: City | None = None, zones: Places | None = None, title: str = ""
+    table: Table, *, city: City | None = None, zones: Places | None = None
 ) -> Figure:
     """The best attacker's expected error for each record, on the map: dark is well protected."""
     seen = attack(table, radii=())
-    heading = title or f"How far off the best attacker is: {table.method}"
     words = (
-        f"{heading}\non average {seen.error:.3g} {seen.unit} "
-        f"(without a report {seen.prior_error:.3g})\n"
+        f"How far off the best attacker is: {table.method}\n"
+        f"on average {seen.error:.3g} {seen.unit} (without a report {seen.prior_error:.3g})\n"
         f"least protected record {seen.least_error:.3g} {seen.unit}"
     )
     ground = Ground(table.problem.domain, city, zones)
@@ -350,42 +345,37 @@ def draw_attacker_error(
 
 
 def draw_values(ground: Ground, values: FloatArray, title: str, label: str) -> Figure:
-    """One value per record on the map: points, high ones on top, or zones filled by it."""
+    """One value per record on the map: points, high ones on top, or zones filled by it.
+
+    The scale lies between the 1st and 99th percentiles, so that one record does not take all the
+    colours; values that are all but equal get one colour, and a scale whose ticks can be read.
+    """
     figure, axes = ground.figure(title, beside=0.9)
     points, finite = ground.points, np.isfinite(values)
-    low, high = _range(values[finite])
+    known = values[finite]
+    low, high = np.percentile(known, [1, 99]) if len(known) else (0.0, 1.0)
+    high = max(high, low + 0.01 * abs(low) + 1e-12)
     size = float(np.clip(36000 / len(points), 4, 60))
     # High values last: they are what one looks for.
-    order = np.flatnonzero(finite)[np.argsort(values[finite], kind="stable")]
+    order = np.flatnonzero(finite)[np.argsort(known, kind="stable")]
     marks: Collection
-    if ground.outlines is None:
-        marks = mark(axes, points[order], s=size, c=values[order], linewidth=0, zorder=3)
-    else:
+    if ground.outlines:
         marks = zone_patches([ground.outlines[k] for k in order], values[order])
         axes.add_collection(marks)
+    else:
+        marks = mark(axes, points[order], s=size, c=values[order], linewidth=0, zorder=3)
     marks.set(cmap=SEQUENCE, clim=(low, high))
     if not finite.all():
         mark(axes, points[~finite], s=size, marker="x", color=VERMILION, zorder=4,
                      label="unbounded")  # fmt: skip
         legend_below(axes)
-    below, above = (values[finite] < low).any(), (values[finite] > high).any()
     beyond = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}
-    extend = beyond[int(below), int(above)]
+    extend = beyond[int((known < low).any()), int((known > high).any())]
     bar = figure.colorbar(marks, ax=axes, shrink=0.72, pad=0.01, extend=extend)
     bar.ax.ticklabel_format(axis="y", useOffset=False)
     bar.set_label(label)
     bar.outline.set_visible(False)
     return figure
-
-
-def _range(values: FloatArray) -> tuple[float, float]:
-    """The scale: between the 1st and 99th percentiles, so that one record does not take all the
-    colours."""
-    if len(values) == 0:
-        return 0.0, 1.0
-    low, high = np.percentile(values, [1, 99])
-    # Values that are all but equal get one colour, and a scale whose ticks can be read.
-    return float(low), max(float(high), float(low) + 0.01 * abs(float(low)) + 1e-12)
 
 
 def _epsilon(table: Table) -> str:

@@ -9,22 +9,14 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
-from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.table.mechanism import Table
 
 CURVE_RECORDS = 1500
-BLOCK_ENTRIES = 1 << 22
 
 
 def expected_losses(table: Table) -> FloatArray:
     """sum_y c_xy z_xy of each record, shape (K,), in the unit of the losses."""
-    problem = table.problem
-    losses = np.empty(problem.size)
-    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
-    for start in range(0, problem.size, step):
-        rows = np.arange(start, min(start + step, problem.size))
-        losses[rows] = np.einsum("xy,xy->x", problem.loss[rows], table.weights[rows]) / TOTAL
-    return losses
+    return np.asarray(np.einsum("xy,xy->x", table.problem.loss, table.matrix))
 
 
 def local_epsilons(table: Table) -> FloatArray:
@@ -57,9 +49,8 @@ def radius_of_share(table: Table, record: int, share: float) -> float:
         raise MethodError(msg)
     distance = table.problem.reports.distances(table.problem.domain, [record])[0]
     order = np.argsort(distance, kind="stable")
-    reached = np.cumsum(table.weights[record][order].astype(object))
-    needed = share * TOTAL * (1 - 1e-12)
-    return float(distance[order][np.argmax(reached >= needed)])
+    reached = np.cumsum(table.row(record)[order])
+    return float(distance[order][np.argmax(reached >= share * (1 - 1e-12))])
 
 
 @dataclass(frozen=True)
@@ -77,44 +68,36 @@ class LossCurve:
 
 
 def privacy_loss_curve(
-    table: Table,
-    *,
-    bins: int = 40,
-    reach: float | None = None,
-    records: int = CURVE_RECORDS,
-    seed: int = 0,
+    table: Table, *, bins: int = 40, reach: float | None = None, records: int = CURVE_RECORDS
 ) -> LossCurve:
     """How much two records at a distance can be told apart, beside what epsilon allows.
 
-    Takes all pairs of up to `records` records (drawn with `seed` where there are more) within
-    `reach`, a third of the diameter by default. For a statement over all pairs use the audit.
+    Takes all pairs of up to `records` records (drawn where there are more) within `reach`, a third
+    of the diameter by default. For a statement over all pairs use the audit.
     """
     domain = table.problem.domain
-    size = domain.size
-    chosen = np.arange(size)
-    if size > records:
-        chosen = np.random.default_rng(seed).choice(size, records, replace=False)
+    chosen = np.arange(domain.size)
+    if domain.size > records:
+        chosen = np.random.default_rng(0).choice(domain.size, records, replace=False)
     limit = domain.diameter / 3 if reach is None else reach
-    edges = np.linspace(0, limit, bins + 1)
     weights = table.weights[chosen]
-    used = (weights > 0).any(axis=0)
     with np.errstate(divide="ignore"):
-        logs = np.log(weights[:, used].astype(np.float64))
-    gaps: list[FloatArray] = []
-    distances: list[FloatArray] = []
+        logs = np.log(weights[:, (weights > 0).any(axis=0)].astype(np.float64))
+    found: list[FloatArray] = []
     for k in range(len(chosen) - 1):
         distance = domain.metric.block(chosen[k : k + 1], chosen[k + 1 :])[0]
         near = np.flatnonzero(distance <= limit)
         with np.errstate(invalid="ignore"):
             gap = np.abs(logs[k + 1 :][near] - logs[k])
         # Two impossible outcomes tell nothing apart.
-        gaps.append(np.where(np.isnan(gap), 0.0, gap).max(axis=1, initial=0.0))
-        distances.append(distance[near])
-    gap, distance = np.concatenate(gaps), np.concatenate(distances)
-    which = np.clip(np.ceil(distance / limit * bins).astype(np.int64) - 1, 0, bins - 1)
-    largest, median = np.full(bins, np.nan), np.full(bins, np.nan)
-    for k in range(bins):
-        inside = gap[which == k]
-        if len(inside):
-            largest[k], median[k] = inside.max(), np.median(inside)
-    return LossCurve(edges[1:], largest, median, len(gap), sampled=size > records)
+        largest = np.nan_to_num(gap, posinf=np.inf).max(axis=1, initial=0.0)
+        found.append(np.stack([distance[near], largest]))
+    distance, gap = np.hstack(found)
+    which = np.clip(np.ceil(distance / limit * bins) - 1, 0, bins - 1)
+    inside = [gap[which == k] for k in range(bins)]
+    largest, median = (
+        np.array([reduce(one) if len(one) else np.nan for one in inside])
+        for reduce in (np.max, np.median)
+    )
+    edges = np.linspace(0, limit, bins + 1)
+    return LossCurve(edges[1:], largest, median, len(gap), sampled=domain.size > records)

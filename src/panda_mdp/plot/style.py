@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,11 @@ BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, BLACK = "#CC79A7", "#56B4E9", "#1A1A1A"
 PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-STREET, INK, PALE = "#B9BEC5", "#22262B", "#6B7280"
+LOOKS: Sequence[Any] = [
+    {"color": colour, "marker": marker} for colour, marker in zip(PALETTE, MARKERS, strict=True)
+]
+"""Of lines in turn."""
+STREET, INK, PALE, GRID = "#B9BEC5", "#22262B", "#6B7280", "#E3E6EA"
 SEQUENCE = "cividis_r"
 """A colour scale that darkens evenly, is read alike by all kinds of colour vision, and survives
 grey printing."""
@@ -132,5 +137,5 @@ def legend_below(axes: Axes) -> Legend:
 def plain_axes(axes: Axes) -> None:
     """Axes of a chart: no box, a faint grid."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, color="#E3E6EA", linewidth=0.8)
+    axes.grid(True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)

@@ -6,7 +6,7 @@ stopped by ending the process, whatever the solver does, and a new one goes on. 
 loaded on a small problem first, so neither seconds nor limits contain compilation.
 
 What is run is a laboratory's matter: `Comparison` runs the methods of `registry.py` on one problem,
-the paper its cells. Results are kept, and used again, by whatever store is given.
+the paper its cells.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
@@ -49,6 +49,7 @@ REHEARSED = 600
 """Records of the problem that kernels are loaded on: fewer do not reach the compiled loops."""
 REHEARSAL_SECONDS = 2.0
 COMPILERS = 2
+NO_MEMORY = "needs more memory than there is"
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,6 @@ class Laboratory(Protocol[Job_contra]):
 
     def run(self, job: Job_contra, limit: float | None) -> Outcome:
         """Run the job, which may watch the clock itself (seconds)."""
-
-
-class Store(Protocol[Job_contra]):
-    """Where outcomes are kept, each as its job ends."""
-
-    def known(self, job: Job_contra, limit: float | None) -> Outcome | None:
-        """The outcome of an earlier run, where another run could not tell more."""
-
-    def add(self, job: Job_contra, outcome: Outcome, limit: float | None) -> None:
-        """Keep an outcome."""
 
 
 @dataclass(frozen=True)
@@ -140,30 +131,15 @@ class Bench(Generic[Job]):
             self._worker.close()
         return self._unanswered(answer, limit) if isinstance(answer, NoAnswer) else answer
 
-    def run_all(
-        self,
-        jobs: Sequence[Job],
-        store: Store[Job],
-        limit: float | None,
-        progress: Callable[[int, Job], None] | None = None,
-    ) -> None:
-        """Run what the store does not know, and keep each outcome as it comes."""
-        for done, job in enumerate(jobs):
-            if progress is not None:
-                progress(done, job)
-            if store.known(job, limit) is None:
-                store.add(job, self.run(job, limit), limit)
-
     def _unanswered(self, answer: NoAnswer, limit: float | None) -> Outcome:
         if answer.reason == "time limit" and limit is not None:
             note = f"stopped at the time limit of {limit:g} s"
             return Outcome({}, (("stopped", limit),), "time limit", note)
         if answer.reason == "out of memory":
-            return Outcome(status="out of memory", note="needs more memory than there is")
+            return Outcome(status="out of memory", note=NO_MEMORY)
+        note = f"its process ended without an answer (exit code {answer.code})"
         if answer.reason == "slow start":
             note = f"did not start within {self.tuning.start_seconds:g} s"
-        else:
-            note = f"its process ended without an answer (exit code {answer.code})"
         return Outcome(status="failed", note=note)
 
 
@@ -176,8 +152,7 @@ def execute(laboratory: Laboratory[Job], job: Job, limit: float | None) -> Outco
         stages = (("until it was refused", time.perf_counter() - start),)
         return Outcome({}, stages, "infeasible", " ".join(str(error).split()))
     except MemoryError:
-        stages = (("until memory ran out", time.perf_counter() - start),)
-        return Outcome({}, stages, "out of memory", "needs more memory than there is")
+        return Outcome({}, (), "out of memory", NO_MEMORY)
     except Exception as error:  # a bug in one job must not hide the others' results
         return Outcome(status="failed", note=f"{type(error).__name__}: {error}")
 
@@ -229,16 +204,10 @@ class MethodRun:
 
     def row(self) -> dict[str, Any]:
         """The object that goes into JSON."""
-        shown = ("loss", "lower_bound", "audited_epsilon", "holds", "attacker_error")
-        return {
-            "method": self.method.name,
-            "unit": self.problem.loss_unit,
-            "epsilon": self.problem.epsilon,
-            **{
-                name: getattr(self, name)
-                for name in (*shown, "vulnerability", "seconds", "peak_mb", "note", "status")
-            },
-        }
+        names = ("method", "problem", "weights", "marginal")
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in names}
+        unit, epsilon = self.problem.loss_unit, self.problem.epsilon
+        return {"method": self.method.name, "unit": unit, "epsilon": epsilon, **own}
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,15 +266,13 @@ class Comparison:
     @property
     def small(self) -> Problem:
         """A problem of the same kind with fewer records and outputs, to load the kernels on."""
-        generator = np.random.default_rng(0)
         size = min(REHEARSED, max(24, self.problem.size))
-        spots = generator.uniform(0, 0.02, size=(size, 2))
+        spots = np.random.default_rng(0).uniform(0, 0.02, size=(size, 2))
+        domain = Domain.from_vectors(spots)
         if self.problem.domain.geographic:
-            domain = Domain.from_points(spots[:, 0], spots[:, 1])
+            domain = Domain.from_points(*spots.T)
         elif self.problem.domain.metric.kind == "matrix":
-            domain = Domain.from_matrix(Domain.from_vectors(spots).distances())
-        else:
-            domain = Domain.from_vectors(spots)
+            domain = Domain.from_matrix(domain.distances())
         outputs = np.arange(4)
         return Problem(domain, outputs, domain.distances(None, outputs), 1 / domain.diameter)
 
@@ -332,10 +299,7 @@ class Comparison:
 
     def _compiled(self, method: Method | None) -> Method | None:
         """In a pool's process: a method rehearsed, or the solver's own loops where it is None."""
-        if method is None:
-            self.load_solver()
-        else:
-            self.rehearse(method)
+        self.load_solver() if method is None else self.rehearse(method)
         return method
 
     def load_solver(self) -> None:
