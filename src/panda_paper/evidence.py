@@ -153,16 +153,15 @@ def _seconds(rows: Rows, method: str) -> float:
 
 def _paper_slower(city: str) -> list[bool]:
     """Where a variant is slower than LP+CA in the paper's own table of times."""
-    times = {
-        (name, size): entry.mean
-        for name in ("LP+CA", *EXACT)
+    pairs = (
+        (paper_value("table2", city, name, size), paper_value("table2", city, "LP+CA", size))
         for size in SIZES
-        if (entry := paper_value("table2", city, name, size)) and entry.mean is not None
-    }
+        for name in EXACT
+    )
     return [
-        mean > times["LP+CA", size]
-        for (name, size), mean in times.items()
-        if name in EXACT and ("LP+CA", size) in times
+        mine.mean > coarse.mean
+        for mine, coarse in pairs
+        if mine and coarse and mine.mean is not None and coarse.mean is not None
     ]
 
 

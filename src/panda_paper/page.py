@@ -96,7 +96,6 @@ def report_html(cities: Sequence[CityResults]) -> str:
 def _city(city: CityResults, rules: dict[str, str]) -> Values:
     """What the page says of one city."""
     findings = checklist(city)
-    facts, dates = city.facts, sorted(row.date[:16] for row in city.rows) or [""]
     tables = [item for item in TABLES if item.group == "paper" and city.of(item.name)]
     return {
         "name": city.name,
@@ -113,14 +112,9 @@ def _city(city: CityResults, rules: dict[str, str]) -> Values:
             and (text := getattr(findings[key], part))
         ],
         "findings": list(findings.values()),
-        "size": f"{facts['nodes']:,} nodes, {facts['streets']:,} streets; " if facts else "",
-        "count": len(city.rows),
-        "first": dates[0],
-        "last": dates[-1],
+        "results": city,
         "tables": [_table(item, city) for item in tables],
         "figures": [_figure(item, city, rules) for item in FIGURES if city.of(item.name)],
-        "environments": list(city.environments.values()),
-        "versions": sorted({row.version for row in city.rows}),
     }
 
 

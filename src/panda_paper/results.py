@@ -113,9 +113,10 @@ class Rows(tuple[Row, ...]):
         return tuple(dict.fromkeys(row.cell.method for row in self))
 
     def numbers(self, value: str) -> FloatArray:
-        """A value of all rows that have it, entries of lists one by one."""
-        found = (np.ravel(np.asarray(row.value(value), dtype=np.float64)) for row in self)
-        every = np.concatenate([np.empty(0), *found])
+        """A value of all rows that have it as a number, entries of lists one by one."""
+        found = (row.value(value) for row in self)
+        known = [np.ravel(one) for one in found if not isinstance(one, bool | str | None)]
+        every = np.concatenate([np.empty(0), *known])
         return np.asarray(every[~np.isnan(every)])
 
     def mean(self, value: str) -> float:

@@ -18,6 +18,7 @@ from panda_mdp.panda.coins import Decay
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.metrics import Haversine
 from panda_paper.cell import Cell, PriorName, Values, decay_of
 from panda_paper.paper import CITY_NAMES
 
@@ -81,15 +82,12 @@ class Study:
         city = self.city
         if self.visits is None:
             return Prior.public(self.street_counts(domain), source=STREETS.removeprefix("public: "))
-        visited = np.flatnonzero(self.visits)
-        places = Domain.from_points(city.lat[visited], city.lon[visited], merge=True)
         tree = domain.metric.tree
         if tree is None:
             msg = "visits are assigned to places; this domain has none"
             raise CityError(msg)
-        merged = slice(None) if places.merged is None else places.merged
-        nearest = tree.query(places.metric.embedding[merged])[1]
-        counts = np.bincount(nearest, self.visits[visited], minlength=domain.size)
+        nearest = tree.query(Haversine(city.lat, city.lon).embedding)[1]
+        counts = np.bincount(nearest, self.visits, minlength=domain.size)
         return Prior.public(counts, source=self.visits_source)
 
     def street_counts(self, domain: Domain) -> IntArray:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.plain import plain
 from panda_mdp.plot.style import save_figure
@@ -25,7 +26,7 @@ from panda_paper.cell import Setting, paper_row
 from panda_paper.figures import DRAWINGS, unfinished
 from panda_paper.items import Item
 from panda_paper.paper import PaperValue, paper_value, readme_value
-from panda_paper.results import Row
+from panda_paper.results import Row, Rows
 from panda_paper.series import deviation
 from panda_paper.study import Study
 
@@ -64,15 +65,15 @@ def summarise(item: Item, rows: Iterable[Row], city: str) -> list[Entry]:
         groups.setdefault((row.cell.method, row.cell.setting), []).append(row)
     methods = list(dict.fromkeys((*item.methods, *(method for method, _ in groups))))
     order = sorted(groups, key=lambda one: (methods.index(one[0]), one[1].records))
-    return [_entry(item, groups[place], city) for place in order]
+    return [_entry(item, Rows(groups[place]), city) for place in order]
 
 
-def _entry(item: Item, rows: Sequence[Row], city: str) -> Entry:
+def _entry(item: Item, rows: Rows, city: str) -> Entry:
     method, setting = rows[0].cell.method, rows[0].cell.setting
     measure = item.measure or ""
-    values = _numbers(rows, measure)
-    mean = float(np.mean(values)) if values else None
-    spread = deviation(np.array(values)) if len(values) > 1 else None
+    values = rows.numbers(measure)
+    mean = float(values.mean()) if len(values) else None
+    spread = deviation(values) if len(values) > 1 else None
     place = (city, paper_row(method), setting.records)
     paper = paper_value(item.name, *place) or PaperValue(None)
     endings = Counter(row.status for row in rows)
@@ -81,9 +82,9 @@ def _entry(item: Item, rows: Sequence[Row], city: str) -> Entry:
     some = "" if notes.total() in (0, len(rows)) else f" ({notes.total()} of {len(rows)} repeats)"
     verdicts = [row.value("holds") for row in rows if row.value("holds") is not None]
     largest = ("gap", "claimed_epsilon", "audited_epsilon")
-    gap, claimed, audited = (max(_numbers(rows, name), default=None) for name in largest)
+    gap, claimed, audited = (max(rows.numbers(name).tolist(), default=None) for name in largest)
     others = sorted({name for row in rows for name in row.outcome.values} - {measure, *largest})
-    means = {f"mean_{name}": _mean(_numbers(rows, name)) for name in others}
+    means = {f"mean_{name}": _mean(rows.numbers(name)) for name in others}
     return {
         "item": item.name,
         "method": method,
@@ -101,7 +102,7 @@ def _entry(item: Item, rows: Sequence[Row], city: str) -> Entry:
         "inside_paper_interval": paper.meets(mean),
         "intervals_overlap": paper.meets(mean, spread or 0.0),
         "readme": readme_value(measure, *place) if item.name in ("table2", "table4") else None,
-        "seconds": _mean([row.outcome.seconds for row in rows]),
+        "seconds": _mean(np.array([row.outcome.seconds for row in rows])),
         "certified_gap": gap,
         "claimed_epsilon": claimed,
         "audited_epsilon": audited,
@@ -120,16 +121,9 @@ def ending(entry: Entry) -> str:
     return str(entry["status"]).partition(";")[0].rstrip("0123456789 ")
 
 
-def _numbers(rows: Sequence[Row], name: str) -> list[float]:
-    """A value over the rows that have it, as floats; infinities included."""
-    values = [row.value(name) for row in rows]
-    numbers = (value for value in values if isinstance(value, int | float))
-    return [float(value) for value in numbers if not isinstance(value, bool)]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    finite = [value for value in values if np.isfinite(value)]
-    return float(np.mean(finite)) if finite else None
+def _mean(values: FloatArray) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
 
 
 def comparison(entries: Sequence[Entry]) -> str:
