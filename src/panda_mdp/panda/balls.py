@@ -8,16 +8,15 @@ that ball.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, PhaseOneCostError, SurrogateError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.candidates import spread_out
@@ -65,7 +64,7 @@ MARGINAL_ROWS = 4_096
 
 
 @dataclass(frozen=True, eq=False)
-class BallAnchors(Rebuilt, Selection):
+class BallAnchors(Selection):
     """Release all records within a radius of a centre that is drawn privately.
 
     `epsilon` (eps_1, per unit of distance) is what the centre may tell, `delta` the largest
@@ -86,9 +85,6 @@ class BallAnchors(Rebuilt, Selection):
     delta: float | None = None
     candidates: IntArray | None = None
     centre: CentreLaw = "tightest"
-    _laws: WeakKeyDictionary[Domain, BallLaw] = field(
-        default_factory=WeakKeyDictionary, init=False, repr=False
-    )
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -110,16 +106,18 @@ class BallAnchors(Rebuilt, Selection):
 
     def on(self, domain: Domain) -> BallLaw:
         """The law of centres on a domain, computed once."""
-        if domain not in self._laws:
-            centres = self.candidates
-            if centres is None:
-                work = CENTRE_WORK / domain.size**2 if self.centre == "tightest" else 0
-                most = min(max(FEWEST_CENTRES, int(work)), MOST_CENTRES)
-                centres = spread_out(domain, min(domain.size, most))
-            centres = check_indices(centres, domain.size, "candidates", MethodError)
-            missed = DELTA if self.delta is None else self.delta
-            self._laws[domain] = BallLaw.build(domain, centres, self.epsilon, missed, self.centre)
-        return self._laws[domain]
+        law: BallLaw = super().on(domain)
+        return law
+
+    def _law(self, domain: Domain) -> BallLaw:
+        centres = self.candidates
+        if centres is None:
+            work = CENTRE_WORK / domain.size**2 if self.centre == "tightest" else 0
+            most = min(max(FEWEST_CENTRES, int(work)), MOST_CENTRES)
+            centres = spread_out(domain, min(domain.size, most))
+        centres = check_indices(centres, domain.size, "candidates", MethodError)
+        missed = DELTA if self.delta is None else self.delta
+        return BallLaw.build(domain, centres, self.epsilon, missed, self.centre)
 
     def scheme(
         self, problem: Problem, delta: float, options: PandaOptions = DEFAULT_OPTIONS

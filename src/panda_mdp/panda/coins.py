@@ -164,12 +164,16 @@ class BernoulliAnchors(Selection):
         return np.asarray(2.0 * self.alpha * scipy.special.expit(-self.rate * separation))
 
     def on(self, domain: Domain) -> AnchorLaw:
-        """The law of the coins on a domain: draws, likelihoods, surrogates."""
+        """The law of the coins on a domain, computed once: draws, likelihoods, surrogates."""
+        law: AnchorLaw = super().on(domain)
+        return law
+
+    def _law(self, domain: Domain) -> AnchorLaw:
         radius = domain.diameter / RADIUS_SHARE if self.radius is None else float(self.radius)
         tail = float(self.h(radius)) if self.tail == "clip" else float(self.tail)
         chosen = self.candidates
         if chosen is not None:
-            chosen = check_indices(chosen, domain.size, "candidates", MethodError)
+            check_indices(chosen, domain.size, "candidates", MethodError)
         return AnchorLaw(domain, radius, self.h, tail, chosen)
 
     def scheme(

@@ -14,7 +14,7 @@ candidate that comes before it is,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,34 +65,34 @@ def log_ratio(p: FloatArray, q: FloatArray) -> FloatArray:
 class Rows:
     """Candidates nearer than the radius, for some records, in compressed rows.
 
-    Row i covers `anchor[start[i]:start[i + 1]]`, ascending; `probability` is the chance that
-    record `records[i]` selects that anchor. Candidates that are not listed have the tail's.
+    Row i covers `anchor[start[i]:start[i + 1]]`, ascending; `probability` is the chance that the
+    record of that row selects that anchor. Candidates that are not listed have the tail's.
     """
 
-    records: IntArray
     start: IntArray
     anchor: IntArray
     distance: FloatArray
     probability: FloatArray
 
     def __len__(self) -> int:
-        return len(self.records)
+        return len(self.start) - 1
 
-    def row(self, i: int) -> tuple[IntArray, FloatArray]:
-        """Anchors and probabilities of row i."""
-        part = slice(int(self.start[i]), int(self.start[i + 1]))
-        return self.anchor[part], self.probability[part]
+    def take(self, rows: IntArray) -> Rows:
+        """Some of the rows."""
+        counts = np.diff(self.start)[rows]
+        start = np.concatenate([[0], np.cumsum(counts)])
+        entries = np.repeat(self.start[rows] - start[:-1], counts) + np.arange(start[-1])
+        parts = (part[entries] for part in (self.anchor, self.distance, self.probability))
+        return Rows(start, *parts)
 
     @property
     def owner(self) -> IntArray:
         """The row of each entry."""
-        return np.repeat(np.arange(len(self.records)), np.diff(self.start))
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     def sums(self, terms: FloatArray) -> FloatArray:
         """The sum over each row of one number for every entry."""
-        out = np.zeros(len(self))
-        np.add.at(out, self.owner, terms)
-        return out
+        return np.bincount(self.owner, terms, len(self))
 
     @cached_property
     def missed(self) -> FloatArray:
@@ -140,21 +140,23 @@ class AnchorLaw:
 
     def rows(self, records: IntArray) -> Rows:
         """The rows of some records."""
-        owners, anchors = self._close(records)
-        keep = self.is_candidate[anchors]
-        owners, anchors = owners[keep], anchors[keep]
-        distance = self.domain.metric.pairs(records[owners], anchors)
-        keep = distance < self.radius
-        owners, anchors, distance = owners[keep], anchors[keep], distance[keep]
-        counts = np.bincount(owners, minlength=len(records))
-        start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        values = quantise_probability(self._near(distance))
-        return Rows(frozen(records), start, frozen(anchors), frozen(distance), frozen(values))
+        return self.all_rows.take(records)
 
     @cached_property
     def all_rows(self) -> Rows:
         """The rows of all records."""
-        return self.rows(np.arange(self.domain.size))
+        size = self.domain.size
+        # Distances in blocks may differ from those of pairs in the last bits.
+        reach = self.radius * (1 + 1e-9)
+        near = [np.stack(pair) for *pair, _ in self.domain.pairs_within(reach)]
+        pairs = np.concatenate([np.tile(np.arange(size), (2, 1)), *near], axis=1)
+        both = np.concatenate([pairs, pairs[::-1, size:]], axis=1)
+        owner, anchor = both[:, np.lexsort(both[::-1])]
+        distance = self.domain.metric.pairs(owner, anchor)
+        keep = self.is_candidate[anchor] & (distance < self.radius)
+        start = np.searchsorted(owner[keep], np.arange(size + 1))
+        values = quantise_probability(self._near(distance[keep]))
+        return Rows(start, frozen(anchor[keep]), frozen(distance[keep]), frozen(values))
 
     @cached_property
     def indifferent(self) -> bool:
@@ -193,7 +195,7 @@ class AnchorLaw:
         """log P_x(A) of every record, less the log-likelihood of A when every candidate has the
         tail's probability: differences between records are l(x, x'; A)."""
         rows = self.all_rows
-        w, tail = rows.probability, np.full(len(rows.probability), self.tail)
+        w, tail = rows.probability, np.full_like(rows.probability, self.tail)
         inside = np.isin(rows.anchor, anchors)
         return rows.sums(
             log_ratio(np.where(inside, w, 1.0 - w), np.where(inside, tail, 1.0 - tail))
@@ -206,16 +208,12 @@ class AnchorLaw:
 
     def ranked(self, count: int, records: IntArray | None = None) -> IntArray:
         """The `count` nearest candidates of records (all by default) in the order of surrogates."""
-        candidates = self.candidates
-        count = min(count, len(candidates))
-        chosen = np.arange(self.domain.size) if records is None else records
-        out = np.empty((len(chosen), count), dtype=np.int64)
-        step = max(1, BLOCK_ENTRIES // len(candidates))
-        for begin in range(0, len(chosen), step):
-            part = chosen[begin : begin + step]
-            distance = _distances(self.domain, part, candidates)
-            out[begin : begin + step] = candidates[_least(distance, count)]
-        return out
+        count = min(count, len(self.candidates))
+        parts = [
+            _least(distance, count)
+            for distance in _distances(self.domain, self.candidates, records)
+        ]
+        return np.asarray(self.candidates[np.concatenate(parts)])
 
     def surrogate_law(self, x: int) -> tuple[IntArray, FloatArray]:
         """Candidates from the nearest of x on and v(x, .) of each; all of them, save a rest that
@@ -226,25 +224,6 @@ class AnchorLaw:
         if np.prod(1.0 - w[anchors]) > RARE:
             anchors = self.ranked(len(self.candidates), record)[0]
         return anchors, nearest_law(w[anchors])
-
-    def _close(self, records: IntArray) -> tuple[IntArray, IntArray]:
-        """Pairs (position in `records`, record) that include all within the radius, sorted."""
-        metric = self.domain.metric
-        tree = metric.tree
-        if tree is not None:
-            reach = metric.embedded_radius(self.radius)
-            lists = tree.query_ball_point(metric.embedding[records], reach, return_sorted=True)
-            parts = [np.asarray(near, dtype=np.int64) for near in lists]
-            counts = np.array([len(part) for part in parts], dtype=np.int64)
-            return np.repeat(np.arange(len(records)), counts), np.concatenate(parts)
-        step = max(1, BLOCK_ENTRIES // self.domain.size)
-        hits: list[tuple[IntArray, IntArray]] = []
-        everyone = np.arange(self.domain.size)
-        for begin in range(0, len(records), step):
-            block = metric.block(records[begin : begin + step], everyone)
-            i, j = np.nonzero(block <= self.radius * (1 + 1e-9))
-            hits.append((i + begin, j))
-        return np.concatenate([i for i, _ in hits]), np.concatenate([j for _, j in hits])
 
 
 def nearest_law(probabilities: FloatArray) -> FloatArray:
@@ -258,19 +237,21 @@ def surrogates(domain: Domain, anchors: IntArray, records: IntArray | None = Non
 
     Distances come from the function that the law of v uses, so ties fall the same way.
     """
+    parts = [distance.argmin(axis=1) for distance in _distances(domain, anchors, records)]
+    return np.concatenate(parts)
+
+
+def _distances(
+    domain: Domain, anchors: IntArray, records: IntArray | None = None
+) -> Iterator[FloatArray]:
+    """Distances (some records, anchors) by the function for pairs, in blocks of records."""
     chosen = np.arange(domain.size) if records is None else records
-    out = np.empty(len(chosen), dtype=np.int64)
     step = max(1, BLOCK_ENTRIES // len(anchors))
-    for begin in range(0, len(chosen), step):
+    # Of no records there is an empty block.
+    for begin in range(0, max(1, len(chosen)), step):
         part = chosen[begin : begin + step]
-        out[begin : begin + step] = _distances(domain, part, anchors).argmin(axis=1)
-    return out
-
-
-def _distances(domain: Domain, records: IntArray, anchors: IntArray) -> FloatArray:
-    """Distances (records, anchors) by the function for pairs."""
-    pairs = domain.metric.pairs(np.repeat(records, len(anchors)), np.tile(anchors, len(records)))
-    return pairs.reshape(len(records), -1)
+        pairs = domain.metric.pairs(np.repeat(part, len(anchors)), np.tile(anchors, len(part)))
+        yield pairs.reshape(len(part), len(anchors))
 
 
 def _least(distance: FloatArray, count: int) -> IntArray:

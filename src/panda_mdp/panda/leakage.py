@@ -56,12 +56,7 @@ def leakage(law: AnchorLaw, x: int, x2: int, delta: float = 0.0) -> float:
     up to rounding for at most 14 candidates near either record, else at most
     (candidates x range / 16384) above; never above the supremum.
     """
-    rows = law.rows(np.array([x, x2]))
-    (first, near), (second, near2) = rows.row(0), rows.row(1)
-    either = np.union1d(first, second)
-    w, w2 = np.full(len(either), law.tail), np.full(len(either), law.tail)
-    w[np.searchsorted(either, first)] = near
-    w2[np.searchsorted(either, second)] = near2
+    w, w2 = law.dense(np.array([x, x2]))
     differ = w != w2
     w, w2 = w[differ], w2[differ]
     highest = max(float(favour(w, w2).sum()), float(favour(w2, w).sum()))
@@ -125,8 +120,8 @@ def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray, delta: float = 
 
 def one_sided(law: AnchorLaw, rows: Rows) -> tuple[FloatArray, FloatArray]:
     """Suprema against a record that shares no near candidate: row over it, and it over row."""
-    tail = np.full(len(rows.probability), law.tail)
-    return rows.sums(favour(rows.probability, tail)), rows.sums(favour(tail, rows.probability))
+    near, tail = rows.probability, np.full_like(rows.probability, law.tail)
+    return rows.sums(favour(near, tail)), rows.sums(favour(tail, near))
 
 
 @dataclass(frozen=True)
@@ -137,11 +132,18 @@ class WorstLeakage:
     pair: tuple[int, int]
     distance: float
 
-    def or_larger(self, rate: float, x: int, x2: int, distance: float) -> WorstLeakage:
-        """This, or another pair where its rate is larger."""
-        if rate <= self.rate:
+    def or_larger(self, cost: FloatArray, *where: FloatArray | IntArray) -> WorstLeakage:
+        """This, or the pair with the largest cost over distance of some, where that is larger.
+
+        `where` are their distances and the records of both, in arrays that fit that of the costs.
+        """
+        distance, first, second = np.broadcast_arrays(*where)
+        rates = np.divide(cost, distance, out=np.zeros_like(cost), where=distance > 0)
+        k = np.unravel_index(rates.argmax(), rates.shape)
+        if rates[k] <= self.rate:
             return self
-        return WorstLeakage(float(rate), (min(x, x2), max(x, x2)), float(distance))
+        pair = sorted((int(first[k]), int(second[k])))
+        return WorstLeakage(float(rates[k]), (pair[0], pair[1]), float(distance[k]))
 
 
 def worst_leakage(law: AnchorLaw, delta: float = 0.0) -> WorstLeakage:
@@ -150,32 +152,22 @@ def worst_leakage(law: AnchorLaw, delta: float = 0.0) -> WorstLeakage:
     Pairs within two radii are visited. A farther pair cannot exceed the sum of the two largest
     one-sided suprema over two radii; only where that bound is larger are far pairs visited too.
     """
+    rows, domain, everyone = law.all_rows, law.domain, np.arange(law.domain.size)
+    worst = WorstLeakage(0.0, (0, 1), domain.distance(0, 1))
     if delta > 0:
-        return _worst_quantile(law, delta)
-    rows = law.all_rows
+        apart = domain.distances()
+        np.fill_diagonal(apart, 0.0)
+        return worst.or_larger(
+            cost_table(law, rows, apart, delta), apart, everyone[:, None], everyone
+        )
     split = 2 * law.radius * SPLIT_SLACK
-    worst = WorstLeakage(0.0, (0, 1), law.domain.distance(0, 1))
-    for first, second, distance in law.domain.pairs_within(split):
+    for first, second, distance in domain.pairs_within(split):
         if len(first):
-            rates = leakages(law, rows, first, second) / distance
-            k = int(rates.argmax())
-            worst = worst.or_larger(rates[k], int(first[k]), int(second[k]), distance[k])
+            worst = worst.or_larger(leakages(law, rows, first, second), distance, first, second)
     up, down = one_sided(law, rows)
     if up.max() + down.max() > worst.rate * split:
-        everyone = np.arange(law.domain.size)
-        for block, distance in law.domain.blocks():
-            mine = everyone[block]
-            totals = np.maximum(up[mine, None] + down, down[mine, None] + up)
-            rates = np.where(distance >= split, totals / np.maximum(distance, split), 0.0)
-            i, j = divmod(int(rates.argmax()), rates.shape[1])
-            worst = worst.or_larger(rates[i, j], int(mine[i]), j, distance[i, j])
+        for block, distance in domain.blocks():
+            mine = everyone[block, None]
+            totals = np.maximum(up[mine] + down, down[mine] + up) * (distance >= split)
+            worst = worst.or_larger(totals, distance, mine, everyone)
     return worst
-
-
-def _worst_quantile(law: AnchorLaw, delta: float) -> WorstLeakage:
-    distance = law.domain.distances()
-    rates = cost_table(law, law.all_rows, distance, delta)
-    np.fill_diagonal(distance, np.inf)
-    rates /= distance
-    i, j = divmod(int(rates.argmax()), len(rates))
-    return WorstLeakage(0.0, (0, 1), 0.0).or_larger(rates[i, j], i, j, distance[i, j])

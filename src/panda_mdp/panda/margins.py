@@ -24,10 +24,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.errors import (
@@ -39,7 +39,7 @@ from panda_mdp.errors import (
 )
 from panda_mdp.panda.certificate import MOST_RECORDS, trim
 from panda_mdp.panda.law import AnchorLaw
-from panda_mdp.panda.leakage import WorstLeakage, cost_table, leakages, worst_leakage
+from panda_mdp.panda.leakage import WorstLeakage, cost_table, worst_leakage
 from panda_mdp.panda.selection import (
     CENTRE_SHARE,
     BudgetShares,
@@ -50,8 +50,6 @@ from panda_mdp.panda.selection import (
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 
-LEVEL_WORK = 20_000_000
-"""Pairs of records times levels of delta, at which margins are computed for all pairs."""
 REMEDY = (
     "calibrate(problem, delta) shows what fits; a sparse public candidate set and a smaller rate "
     "lower the cost; optimal(problem) needs no anchors at all; study_panda(...) computes it all "
@@ -180,15 +178,14 @@ def uncovered(
     """
     if windows is None:
         return np.zeros(len(anchors))
-    rows = law.all_rows
-    order = np.argsort(rows.anchor, kind="stable")
-    ends = np.searchsorted(rows.anchor[order], np.stack([anchors, anchors + 1]))
-    owner = rows.owner
+    rows, size = law.all_rows, law.domain.size
+    near = scipy.sparse.csr_array((rows.probability, rows.anchor, rows.start), shape=(size, size))
+    columns = near.tocsc()
     out = np.empty(len(anchors))
-    for k, window in enumerate(windows):
-        entries = order[ends[0, k] : ends[1, k]]
+    for k, (anchor, window) in enumerate(zip(anchors, windows, strict=True)):
+        entries = slice(columns.indptr[anchor], columns.indptr[anchor + 1])
         selected = np.full(len(prior), law.tail)
-        selected[owner[entries]] = rows.probability[entries]
+        selected[columns.indices[entries]] = columns.data[entries]
         total = float(prior @ selected)
         selected[window] = 0.0
         # A prior that gives the anchor's selectors no weight at all covers nothing.
@@ -203,9 +200,8 @@ def either(values: FloatArray) -> FloatArray:
 
 def _either_of_two(values: FloatArray) -> tuple[float, tuple[int, int]]:
     """The largest 1 - (1 - u)(1 - u') over two entries, and which they are, ascending."""
-    first, last = np.argsort(-values, kind="stable")[[0, min(1, len(values) - 1)]]
-    u, u2 = float(values[first]), float(values[last])
-    return u + u2 - u * u2, (int(min(first, last)), int(max(first, last)))
+    pair = np.argsort(-values, kind="stable")[[0, min(1, len(values) - 1)]]
+    return float(either(values[pair])[0, 1]), (int(pair.min()), int(pair.max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,19 +237,18 @@ def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> Candida
     check_epsilon(epsilon)
     pair = law.rows(np.array([x, x2]))
     anchors, v = pair.surrogates
-    middle = int(pair.start[1])
-    involved, where = np.unique(np.concatenate([[x, x2], anchors]), return_inverse=True)
-    left, right = where[2 : 2 + middle], where[2 + middle :]
-    first = np.concatenate([where[:1], np.repeat(left, len(right))])
-    second = np.concatenate([where[1:2], np.tile(right, len(left))])
-    distance = law.domain.metric.pairs(involved[first], involved[second])
-    budgets = epsilon * distance - leakages(law, law.rows(involved), first, second)
-    mass = np.outer(v[:middle], v[middle:]).ravel()
-    values = budgets[1:] - budgets[0]
+    involved = np.union1d([x, x2], anchors)
+    distance = law.domain.distances(involved, involved)
+    np.fill_diagonal(distance, 0.0)
+    budgets = epsilon * distance - cost_table(law, law.rows(involved), distance)
+    near, mass = (np.split(values, pair.start[1:2]) for values in (anchors, v))
+    left, right, i, j = (np.searchsorted(involved, some) for some in (*near, x, x2))
+    values = (budgets[np.ix_(left, right)] - budgets[i, j]).ravel()
     # Equal values: the order within them does not change the margin.
     order = np.argsort(-values, kind="stable")
-    q, q2 = pair.missed
-    return CandidateValues(values[order], mass[order], float(q + q2 - q * q2))
+    return CandidateValues(
+        values[order], np.outer(*mass).ravel()[order], float(either(pair.missed)[0, 1])
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +310,7 @@ class MarginPlan(Rebuilt):
         rest = delta - delta_selection
         fit = feasibility(law, problem.epsilon, rest, problem.prior, neighbours, delta_selection)
         windows = nearest_records(problem.domain, chosen, neighbours)
-        pairs = _Pairs.build(law, chosen, windows, problem.epsilon, delta_selection)
+        pairs = _Pairs(law, chosen, windows, problem.epsilon, delta_selection)
         leaked = time.perf_counter()
         missing = either(uncovered(law, chosen, windows, problem.prior))
         out_of_reach = missing > rest
@@ -323,7 +318,6 @@ class MarginPlan(Rebuilt):
         deltas = np.where(out_of_reach, rest, (rest - missing) / (1.0 - np.minimum(missing, rest)))
         margin, unreached = pairs.estimated_margins(deltas)
         stages = (("leakage", leaked - clock), ("margins", time.perf_counter() - leaked))
-        off = np.triu(np.ones_like(out_of_reach), k=1)
         square = np.ix_(pairs.own, pairs.own)
         return cls(
             problem=problem,
@@ -333,8 +327,8 @@ class MarginPlan(Rebuilt):
             leakage=frozen(pairs.cost[square]),
             margin=frozen(margin),
             feasibility=fit,
-            uncovered_pairs=int((out_of_reach & off).sum()),
-            unreached_pairs=int((unreached & off).sum()),
+            uncovered_pairs=int(np.triu(out_of_reach, k=1).sum()),
+            unreached_pairs=int(np.triu(unreached, k=1).sum()),
             stages=stages,
         )
 
@@ -371,43 +365,24 @@ class MarginPlan(Rebuilt):
         return budget_shares(self.problem.epsilon * self.distance, self.leakage, self.margin)
 
 
-@dataclass(frozen=True, eq=False)
 class _Pairs:
     """Pairwise tables over the anchors, the records that they cover and those records' anchors."""
 
-    places: IntArray
-    """Positions of the covered records in the tables."""
-    own: IntArray
-    """Positions of the anchors in the tables."""
-    windows: IntArray | None
-    """S_a as positions among the covered records."""
-    start: IntArray
-    near: IntArray
-    """Near candidates of each covered record, as positions in the tables."""
-    law: FloatArray
-    missed: FloatArray
-    distance: FloatArray
-    cost: FloatArray
-    budgets: FloatArray
-    """eps d - L between all of them, before margins."""
-
-    @classmethod
-    def build(
-        cls,
+    def __init__(
+        self,
         law: AnchorLaw,
         anchors: IntArray,
         windows: IntArray | None,
         epsilon: float,
         delta_selection: float,
-    ) -> _Pairs:
+    ) -> None:
         domain = law.domain
         covered = np.arange(domain.size) if windows is None else np.unique(windows)
         # Neighbours in space become neighbours in memory.
-        rank = np.empty(domain.size, dtype=np.int64)
-        rank[domain.tiles.order] = np.arange(domain.size)
-        covered = covered[np.argsort(rank[covered])]
+        covered = domain.tiles.order[np.isin(domain.tiles.order, covered)]
         rows = law.rows(covered)
-        involved = np.union1d(covered, rows.anchor)
+        near, v = rows.surrogates
+        involved = np.union1d(covered, near)
         if len(involved) > MOST_RECORDS:
             msg = (
                 f"the margins of these anchors involve {len(involved):,} records, and pairwise "
@@ -415,78 +390,46 @@ class _Pairs:
                 "candidate set, fewer neighbours or fewer users"
             )
             raise MethodError(msg)
-        involved = involved[np.argsort(rank[involved])]
-        place = np.full(domain.size, -1, dtype=np.int64)
-        place[involved] = np.arange(len(involved))
-        among = np.full(domain.size, -1, dtype=np.int64)
-        among[covered] = np.arange(len(covered))
-        distance = domain.distances(involved, involved)
-        np.fill_diagonal(distance, 0.0)
-        cost = cost_table(law, law.rows(involved), distance, delta_selection)
-        anchors_near, v = rows.surrogates
-        return cls(
-            places=place[covered],
-            own=place[anchors],
-            windows=None if windows is None else among[windows],
-            start=rows.start,
-            near=place[anchors_near],
-            law=v,
-            missed=rows.missed,
-            distance=distance,
-            cost=cost,
-            budgets=epsilon * distance - cost,
-        )
-
-    def margins(self, delta: float) -> FloatArray:
-        """Margins between all covered records at one delta, at least 0."""
-        from panda_mdp.panda.kernels import margins
-
-        return np.asarray(margins.margin_matrix(*self._tables(), delta, self._widest))
+        involved = domain.tiles.order[np.isin(domain.tiles.order, involved)]
+        place, among = np.empty((2, domain.size), dtype=np.int64)
+        place[involved], among[covered] = np.arange(len(involved)), np.arange(len(covered))
+        self.distance = domain.distances(involved, involved)
+        np.fill_diagonal(self.distance, 0.0)
+        self.cost = cost_table(law, law.rows(involved), self.distance, delta_selection)
+        self.own = place[anchors]
+        """Positions of the anchors in the tables."""
+        self._windows = None if windows is None else among[windows]
+        self._missed = rows.missed
+        budgets = epsilon * self.distance - self.cost
+        self._tables = (rows.start, place[near], v, rows.missed, budgets, place[covered])
+        self._widest = max(1, int(np.diff(rows.start).max()))
 
     def estimated_margins(self, deltas: FloatArray) -> tuple[FloatArray, BoolArray]:
         """xi_hat of every pair of anchors at its own delta, and where the shortfall exceeds it.
 
-        Margins fall in steps as delta grows. They are computed for all records at a few levels of
-        delta; a pair of anchors whose two levels agree is done, the others are computed at their
-        own delta, where only records whose levels differ have to be looked at.
+        Margins fall in steps as delta grows. They are computed for all records at the least and
+        the largest delta; a pair of anchors whose two agree is done, the others are computed at
+        their own delta, where only records whose margins differ have to be looked at.
         """
-        count = len(self.own)
-        if self.windows is None:
-            # Everything is covered, so all deltas are equal and all windows are everything.
-            missed = np.full(count, self.missed.max())
-            largest = float(self.margins(float(deltas.max())).max())
-            return np.full((count, count), largest), either(missed) > deltas
         from panda_mdp.panda.kernels import margins
 
-        missed = self.missed[self.windows].max(axis=1)
-        steps = int(np.clip(LEVEL_WORK // len(self.places) ** 2, 1, 16))
-        levels = np.unique(np.quantile(deltas, np.linspace(0, 1, steps + 1)))
-        upper = self.margins(float(levels[0]))
-        above = np.asarray(margins.window_max(upper, self.windows))
-        estimate = above.copy()
-        for low, high in pairwise(levels):
-            lower = self.margins(float(high))
-            below = np.asarray(margins.window_max(lower, self.windows))
-            level = (deltas > low) & (deltas <= high)
-            estimate[level] = below[level]
-            first, second = np.nonzero(np.triu(level & (below < above) & (deltas < high)))
-            refined = margins.refine(
-                first,
-                second,
-                self.windows,
-                deltas[first, second],
-                below[first, second],
-                upper,
-                *self._tables(),
-                self._widest,
-            )
-            estimate[first, second] = estimate[second, first] = refined
-            upper, above = lower, below
-        return estimate, either(missed) > deltas
-
-    def _tables(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray, IntArray]:
-        return self.start, self.near, self.law, self.missed, self.budgets, self.places
-
-    @property
-    def _widest(self) -> int:
-        return max(1, int(np.diff(self.start).max()))
+        windows, most = self._windows, float(deltas.max())
+        lower = margins.margin_matrix(*self._tables, most, self._widest)
+        if windows is None:
+            # Everything is covered, so all deltas are equal and all windows are everything.
+            missed = np.full(len(deltas), self._missed.max())
+            return np.full_like(deltas, lower.max()), either(missed) > deltas
+        upper = margins.margin_matrix(*self._tables, float(deltas.min()), self._widest)
+        above, estimate = margins.window_max(upper, windows), margins.window_max(lower, windows)
+        first, second = np.nonzero(np.triu((estimate < above) & (deltas < most)))
+        estimate[first, second] = estimate[second, first] = margins.refine(
+            first,
+            second,
+            windows,
+            deltas[first, second],
+            estimate[first, second],
+            upper,
+            *self._tables,
+            self._widest,
+        )
+        return estimate, either(self._missed[windows].max(axis=1)) > deltas

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.panda.anpo import AnchorTable, Solver, solver_of
 from panda_mdp.privacy.guarantee import Guarantee
@@ -210,11 +211,18 @@ def log_ratios(row: IntArray, others: IntArray) -> FloatArray:
     return np.where(np.isnan(difference), 0.0, difference)
 
 
-class Selection(ABC):
+class Selection(Rebuilt, ABC):
     """How users select anchors; knows the scheme that runs, audits and accounts for it."""
 
-    @abstractmethod
     def on(self, domain: Domain) -> Any:
+        """The law of anchors on a domain, computed once."""
+        laws: WeakKeyDictionary[Domain, Any] = vars(self).setdefault("_laws", WeakKeyDictionary())
+        if domain not in laws:
+            laws[domain] = self._law(domain)
+        return laws[domain]
+
+    @abstractmethod
+    def _law(self, domain: Domain) -> Any:
         """The law of anchors on a domain."""
 
     @abstractmethod
