@@ -177,7 +177,7 @@ def anchors() -> dict[str, Any]:
     domain, outputs = domain_of(24), [0, 6, 12, 20]
     selection = pm.BernoulliAnchors(**COINS)  # type: ignore[arg-type]
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 2.0)
-    scheme = selection.scheme(problem, 0.05, PandaOptions(neighbours=12))
+    scheme = selection.scheme(problem, 0.05, PandaOptions())
     law = selection.on(domain)
     probability = law.dense(np.arange(domain.size))
     rng = np.random.default_rng(4)

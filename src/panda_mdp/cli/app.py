@@ -155,7 +155,7 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
     Options:
         epsilon NUMBER: Audit against this epsilon, not the file's own.
     """
-    from panda_mdp.cli.phased import show_audit
+    from panda_mdp.cli.panda import show_audit
     from panda_mdp.cli.printing import show
     from panda_mdp.privacy.audit import audit as audit_table
     from panda_mdp.table.decode import at_path, examine, inspect

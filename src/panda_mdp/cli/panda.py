@@ -1,4 +1,4 @@
-"""The command that runs both phases of PAnDA for simulated users."""
+"""The command that runs both phases of PAnDA for simulated users, and the audit of its files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 import typer
 
 from panda_mdp.base.units import per
-from panda_mdp.cli.frame import output_console, working, write_json
-from panda_mdp.cli.options import CityFile, Epsilon, Seed
+from panda_mdp.cli.frame import output_console, working
+from panda_mdp.cli.options import CityFile, Epsilon, FromOne, NonNegative, Seed, described, require
+from panda_mdp.cli.printing import show
 
 if TYPE_CHECKING:
     from panda_mdp.panda.calibrate import Calibration
@@ -24,48 +25,24 @@ def probability(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < 1:
-        msg = f"{text!r} is not a probability between 0 and 1"
-        raise typer.BadParameter(msg)
+    require(0 < value < 1, f"{text!r} is not a probability between 0 and 1")
     return value
 
 
+@described
 def panda(
     city: CityFile,
-    records: Annotated[
-        int, typer.Option(min=2, metavar="COUNT", help="Records drawn from the city.")
-    ] = 1000,
-    outputs: Annotated[
-        int, typer.Option(min=1, metavar="COUNT", help="Outputs among the records.")
-    ] = 100,
+    records: Annotated[int, typer.Option(min=2)] = 1000,
+    outputs: Annotated[int, typer.Option(min=1)] = 100,
     epsilon: Epsilon = 5.0,
-    delta: Annotated[
-        float,
-        typer.Option(
-            parser=probability, metavar="NUMBER", help="Probability of more than epsilon."
-        ),
-    ] = 1e-2,
-    centre: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="What a ball's centre may tell per km."),
-    ] = None,
-    candidates: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="COUNT", help="Public candidates for everybody, instead of balls."
-        ),
-    ] = None,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Search, and show the frontier.")
-    ] = False,
-    users: Annotated[int, typer.Option(min=1, metavar="COUNT", help="Simulated users.")] = 20,
+    delta: Annotated[float, typer.Option(parser=probability)] = 1e-2,
+    centre: float | None = None,
+    candidates: FromOne = None,
+    calibrate: bool = False,
+    users: Annotated[int, typer.Option(min=1)] = 20,
     seed: Seed = 0,
-    limit: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time limit of the table; 0 for none.")
-    ] = 60.0,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path(
-        "out/panda"
-    ),
+    limit: NonNegative = 60.0,
+    out: Path = Path("out/panda"),
 ) -> None:
     """Run both phases of PAnDA for simulated users on a city, account for them and draw them.
 
@@ -73,9 +50,19 @@ def panda(
     search with --calibrate. Writes results.json, pictures, and panda.pmdp, which holds nothing of
     the users and with which `panda-mdp perturb` runs both phases for others. The users' records are
     drawn from the city with the seed: they are nobody's, and their reports are not for release.
+
+    Options:
+        records COUNT: Records drawn from the city.
+        outputs COUNT: Outputs among the records.
+        delta NUMBER: Probability of more than epsilon.
+        centre NUMBER: What a ball's centre may tell per km.
+        candidates COUNT: Public candidates for everybody, instead of balls.
+        calibrate: Search, and show the frontier.
+        users COUNT: Simulated users.
+        limit SECONDS: Time limit of the table; 0 for none.
+        out DIR: Folder for the results.
     """
     from panda_mdp.city.draw import draw_problem, find_city
-    from panda_mdp.cli.printing import facts
     from panda_mdp.panda.audit import audit_panda
     from panda_mdp.panda.balls import BallAnchors
     from panda_mdp.panda.calibrate import SearchSpace
@@ -86,15 +73,14 @@ def panda(
 
     given = {"--centre": centre, "--candidates": candidates, "--calibrate": calibrate or None}
     chosen = [name for name, value in given.items() if value is not None]
-    if len(chosen) > 1:
-        msg = f"{chosen[0]} and {chosen[1]} exclude each other: each names the selection"
-        raise typer.BadParameter(msg)
-    if candidates is not None and candidates >= records:
-        msg = (
-            f"{candidates} of {records} records are the whole table for everybody, without a "
-            "Phase I; choose fewer, or make that table with `panda-mdp solve`"
-        )
-        raise typer.BadParameter(msg, param_hint="--candidates")
+    both = " and ".join(chosen[:2])
+    require(len(chosen) < 2, f"{both} exclude each other: each names the selection")
+    require(
+        candidates is None or candidates < records,
+        f"{candidates} of {records} records are the whole table for everybody, without a "
+        "Phase I; choose fewer, or make that table with `panda-mdp solve`",
+        "--candidates",
+    )
     clock = time.perf_counter()
     with working("drawing the problem"):
         where = find_city(city, records, seed)
@@ -124,16 +110,16 @@ def panda(
         run.save(out / "panda.pmdp")
     with working("drawing"):
         pictures = _pictures(run, where, frontier, out)
-    output_console().print(facts(f"PAnDA on {city}", _facts(result)))
-    if frontier is not None:
-        _print_frontier(frontier, problem.size, problem.loss_unit or "")
+    words = {"per_unit": per(result["unit"]), "verdict": "yes" if verdict.holds else "NO"}
+    said = [(name, form.format(**result, **words)) for name, form in FACTS.items()]
     result["frontier"] = [] if frontier is None else _rows(frontier, problem.size)
-    write_json(out / "results.json", result)
+    show(f"PAnDA on {city}", said, out / "results.json", result)
+    if frontier is not None:
+        _print_frontier(result["frontier"], problem.loss_unit or "")
     output_console().print(
         f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."
     )
-    if not verdict.holds:
-        raise typer.Exit(1)
+    raise typer.Exit(not verdict.holds)
 
 
 def _figures(run: PandaResult, holds: bool, violation: float) -> dict[str, Any]:
@@ -179,11 +165,6 @@ FACTS = {
 """How the figures of a run are printed."""
 
 
-def _facts(result: dict[str, Any]) -> list[tuple[str, object]]:
-    words = {"per_unit": per(result["unit"]), "verdict": "yes" if result["holds"] else "NO"}
-    return [(name, words_of.format(**result, **words)) for name, words_of in FACTS.items()]
-
-
 def _rows(frontier: Calibration, size: int) -> list[dict[str, Any]]:
     return [
         {
@@ -197,13 +178,13 @@ def _rows(frontier: Calibration, size: int) -> list[dict[str, Any]]:
     ]
 
 
-def _print_frontier(frontier: Calibration, size: int, unit: str) -> None:
+def _print_frontier(rows: list[dict[str, Any]], unit: str) -> None:
     from rich.table import Table
 
     table = Table(title="What fits: loss, download, what the upload tells", title_justify="left")
     for heading in ("selection", f"loss, {unit}", "download", "ε of the upload"):
         table.add_column(heading, justify="left" if heading == "selection" else "right")
-    for row in _rows(frontier, size):
+    for row in rows:
         name = row["selection"] + (" (whole table)" if row["whole_table"] else "")
         table.add_row(
             name, f"{row['loss']:.4f}", f"{row['download']:.0%}", f"{row['selection_epsilon']:.3g}"
@@ -225,3 +206,32 @@ def _pictures(run: PandaResult, city: Any, frontier: Calibration | None, folder:
     for name, figure in names.items():
         save_figure(figure, folder / name)
     return list(names)
+
+
+def show_audit(file: Path, json: Path | None) -> None:
+    """Everything that a file of PAnDA claims, computed again over all pairs of records."""
+    from panda_mdp.panda.file import decode_panda
+    from panda_mdp.table.decode import at_path
+
+    with working("auditing both phases over all pairs"):
+        table = at_path(file, decode_panda)
+    unit, worst = table.problem.domain.unit, list(table.account.pair)
+    numbers = {
+        "holds": True,
+        "epsilon": table.epsilon,
+        "delta": table.delta,
+        "unit": unit,
+        "violation": table.account.violation,
+        "worst": {"records": worst},
+        "selection_epsilon": table.selection_epsilon,
+        "pairs": table.problem.size * (table.problem.size - 1) // 2,
+    }
+    rows = [
+        ("holds", "yes"),
+        ("guarantee", f"epsilon {table.epsilon:g} {per(unit)}, delta {table.delta:g}"),
+        ("violation", f"at most {table.account.violation:.6g}"),
+        ("worst pair", f"records {worst[0]} and {worst[1]}"),
+        ("Phase I", f"{table.selection_epsilon:.6g} {per(unit)}"),
+        ("pairs covered", f"{numbers['pairs']:,}, both phases"),
+    ]
+    show(f"Audit of {file}", rows, json, numbers)

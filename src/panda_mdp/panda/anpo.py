@@ -60,7 +60,7 @@ class AnchorTable:
 
     def rows(self, anchors: IntArray) -> FloatArray:
         """Probabilities of some anchors, in their order."""
-        return np.asarray(self.mechanism.matrix[self.row[self.positions(anchors)]])
+        return self.matrix[self.positions(anchors)]
 
     def weights(self, anchors: IntArray) -> IntArray:
         """Integer weights of some anchors, in their order: what is sampled from."""
@@ -75,12 +75,10 @@ def merge(budgets: FloatArray) -> tuple[IntArray, FloatArray]:
     linked = (budgets < MERGED).astype(np.int8)
     count, group = scipy.sparse.csgraph.connected_components(linked, directed=False)
     order = np.argsort(group, kind="stable")
-    starts = np.searchsorted(group[order], np.arange(count))
+    least = budgets[np.ix_(order, order)]
     if count < len(budgets):
-        least = np.minimum.reduceat(budgets[order][:, order], starts, axis=0)
-        least = np.minimum.reduceat(least, starts, axis=1)
-    else:
-        least = budgets[order][:, order].copy()
+        starts = np.searchsorted(group[order], np.arange(count))
+        least = np.minimum.reduceat(np.minimum.reduceat(least, starts, axis=0), starts, axis=1)
     np.fill_diagonal(least, 0.0)
     return group.astype(np.int64), closure(least)
 
@@ -108,10 +106,9 @@ def anchor_problem(
     A single group is joined by a row without weight, since a domain has two records; it may equal
     the other, so it binds nothing and changes neither optimum nor bound.
     """
-    count, outputs = len(closed), problem.outputs_count
+    count = len(closed)
     size = max(count, 2)
-    reach = float(closed.max()) if closed.max() > 0 else 1.0
-    nats = np.full((size, size), reach)
+    nats = np.full((size, size), float(closed.max()) or 1.0)
     nats[:count, :count] = closed
     np.fill_diagonal(nats, 0.0)
     total = float(weights.sum())
@@ -119,9 +116,9 @@ def anchor_problem(
     share = weights / total if total > 0 else np.full(len(losses), 1.0 / len(losses))
     prior = np.zeros(size)
     np.add.at(prior, group, share)
-    loss = np.zeros((size, outputs))
+    loss = np.zeros((size, problem.outputs_count))
     np.add.at(loss, group, share[:, None] * losses)
-    loss[:count] /= np.where(prior[:count] > 0, prior[:count], 1.0)[:, None]
+    loss /= np.where(prior > 0, prior, 1.0)[:, None]
     return _weighted(problem, Domain.from_matrix(nats, unit="nats"), loss, 1.0, prior)
 
 
@@ -140,10 +137,8 @@ def scaled_problem(
     if len(anchors) < 2 or weights.sum() <= 0:
         return None
     distance = problem.domain.distances(anchors, anchors)
-    np.fill_diagonal(distance, 1.0)
-    rates = budgets / distance
-    np.fill_diagonal(rates, np.inf)
-    rate = float(rates.min())
+    apart = ~np.eye(len(anchors), dtype=bool)
+    rate = float((budgets[apart] / distance[apart]).min())
     if rate < (1 - SCALED) * problem.epsilon:
         return None
     domain = problem.domain.take(anchors)
@@ -191,11 +186,9 @@ def solve_anchors(
         anpo, count = anchor_problem(problem, own, weights, group, closed), len(closed)
     initial = None
     if start is not None:
-        rows = start(anchors)
         initial = np.full((anpo.size, anpo.outputs_count), 1.0 / anpo.outputs_count)
-        members = np.bincount(group, minlength=count)
         initial[:count] = 0.0
-        np.add.at(initial, group, rows / members[group][:, None])
+        np.add.at(initial, group, start(anchors) / np.bincount(group)[group][:, None])
     return AnchorTable(frozen(anchors), frozen(group), solver(anpo, initial))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -44,15 +45,15 @@ class Trial:
 
     selection: Selection
     delta_selection: float
-    anchors: float
-    """Rows that a user downloads, on average."""
     selection_epsilon: float
     """What the upload alone may tell, per unit of distance."""
-    loss: float | None
+    anchors: float = 0.0
+    """Rows that a user downloads, on average."""
+    loss: float | None = None
     """Expected loss over the prior, draws and reports; None where the parameters do not fit."""
-    failure: str
-    """Empty, or the condition that binds: cost, surrogates, anchors, size."""
-    excess: float
+    failure: str = ""
+    """Empty, or the condition that binds: cost, surrogates, anchors, upload, size."""
+    excess: float = 1.0
     """By what factor the binding condition is exceeded; 1 where nothing is."""
     degenerate: bool = False
     """Whether everybody downloads the whole table: no Phase I worth the name."""
@@ -176,8 +177,9 @@ def calibrate(
     if "coins" in search.families:
         for selection in _decaying(problem, delta, search):
             tried.append(_toss(selection.scheme(problem, delta, options), search))
-            # A quantile of the leakage can rescue what the supremum misses.
-            if _rescuable(tried[-1], problem.size):
+            # A quantile of the leakage can rescue what the supremum misses by little.
+            few, last = problem.size <= FEW, tried[-1]
+            if few and last.failure == "cost" and last.excess <= RESCUED:
                 halved = replace(options, delta_selection=delta / 2)
                 tried.append(_toss(selection.scheme(problem, delta, halved), search))
     frontier = _frontier([trial for trial in tried if trial.fits])
@@ -207,11 +209,6 @@ def _balls(
         for setting in _between(balls):
             balls[setting] = weigh(*setting)
     yield from (balls[setting] for setting in sorted(balls))
-
-
-def _rescuable(trial: Trial, size: int) -> bool:
-    """Whether a quantile of Phase I's cost is worth its time after the supremum."""
-    return trial.failure == "cost" and trial.excess <= RESCUED and size <= FEW
 
 
 def _between(balls: dict[tuple[float, float], Trial]) -> list[tuple[float, float]]:
@@ -247,57 +244,48 @@ def _decaying(problem: Problem, delta: float, search: SearchSpace) -> Iterator[B
 
 def _toss(scheme: CoinScheme, search: SearchSpace) -> Trial:
     """A selection with a decay: what cannot fit is seen before budgets are computed."""
-    problem = scheme.problem
-    work = len(scheme.law.all_rows.anchor) ** 2
-    cost, epsilon = scheme.selection_epsilon, problem.epsilon
-    failure, excess = "", 1.0
-    if cost > epsilon:
-        failure, excess = "cost", cost / epsilon
-    elif problem.size > MOST_RECORDS or work > MARGIN_WORK:
-        failure, excess = "size", max(problem.size / MOST_RECORDS, work / MARGIN_WORK)
-    if failure:
-        share = scheme.options.delta_selection
-        anchors = scheme.expected_anchors
-        return Trial(scheme.selection, share, anchors, cost, None, failure, excess)
+    size, work = scheme.problem.size, len(scheme.law.all_rows.anchor) ** 2
+    cost = scheme.selection_epsilon
+    for failure, excess in (
+        ("cost", cost / scheme.problem.epsilon),
+        ("size", max(size / MOST_RECORDS, work / MARGIN_WORK)),
+    ):
+        if excess > 1:
+            share, anchors = scheme.options.delta_selection, scheme.expected_anchors
+            return Trial(scheme.selection, share, cost, anchors, None, failure, excess)
     return _weigh(scheme, cost, search)
 
 
 def _weigh(scheme: Scheme, cost: float, search: SearchSpace) -> Trial:
     """A trial: limits, then the certificate, then the loss."""
-    selection, share = scheme.selection, scheme.options.delta_selection
+
+    def exceeding(name: str, value: float, limit: float) -> Trial:
+        excess = value / limit if limit > 0 else np.inf
+        return replace(trial, failure=name, excess=excess)
+
+    trial = Trial(scheme.selection, scheme.options.delta_selection, cost)
     most_epsilon, most_anchors = search.most_selection_epsilon, search.most_anchors
     if most_epsilon is not None and cost > most_epsilon:
-        excess = cost / most_epsilon if most_epsilon > 0 else np.inf
-        return Trial(selection, share, 0.0, cost, None, "upload", excess)
-    failure = scheme.failure
-    if failure is not None:
-        excess = failure.value / failure.limit if failure.limit else np.inf
-        return Trial(selection, share, 0.0, cost, None, "surrogates", excess)
-    anchors = scheme.expected_anchors
-    if most_anchors is not None and anchors > most_anchors:
-        return Trial(selection, share, anchors, cost, None, "anchors", anchors / most_anchors)
-    whole = anchors > WHOLE * scheme.problem.size
-    return Trial(selection, share, anchors, cost, scheme.expected_loss, "", 1.0, whole)
+        return exceeding("upload", cost, most_epsilon)
+    if scheme.failure is not None:
+        return exceeding("surrogates", scheme.failure.value, scheme.failure.limit)
+    trial = replace(trial, anchors=scheme.expected_anchors)
+    if most_anchors is not None and trial.anchors > most_anchors:
+        return exceeding("anchors", trial.anchors, most_anchors)
+    whole = trial.anchors > WHOLE * scheme.problem.size
+    return replace(trial, loss=scheme.expected_loss, degenerate=whole)
 
 
 def _frontier(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Trials that no other beats in loss, download and what the upload tells; by loss."""
-
-    def worth(trial: Trial) -> tuple[float, float, float]:
-        loss = np.inf if trial.loss is None else trial.loss
-        return loss, trial.anchors, trial.selection_epsilon
-
-    best = [
-        trial
-        for trial in trials
-        if not any(
-            worth(other) != worth(trial)
-            and all(a <= b for a, b in zip(worth(other), worth(trial), strict=True))
-            for other in trials
-        )
-    ]
-    # Settings that come to the same are one.
-    return tuple(sorted({worth(trial): trial for trial in reversed(best)}.values(), key=worth))
+    # Settings that come to the same are one: the first.
+    worth = {
+        (float(trial.loss or 0.0), trial.anchors, trial.selection_epsilon): trial
+        for trial in reversed(trials)
+    }
+    values = np.array(sorted(worth)).reshape(-1, 3)
+    beaten = (values[:, None] >= values).all(axis=2).sum(axis=1) > 1
+    return tuple(worth[tuple(row)] for row in values[~beaten].tolist())
 
 
 def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
@@ -311,10 +299,7 @@ def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
             f"upload. {_CALL}"
         )
     nearest = min(tried, key=lambda trial: trial.excess)
-    counts = {
-        reason: sum(trial.failure == reason for trial in tried)
-        for reason in dict.fromkeys(trial.failure for trial in tried)
-    }
+    counts = Counter(trial.failure for trial in tried)
     words = {
         "cost": f"Phase I costs more than epsilon = {problem.epsilon:g}",
         "surrogates": f"surrogates of one set differ too much, more often than delta = {delta:g}",

@@ -200,18 +200,13 @@ class CoinScheme(Scheme):
         """The law of the coins on the problem's domain."""
         return self.selection.on(self.problem.domain)
 
-    @property
-    def neighbours(self) -> int:
-        """Gamma: the option where it is given, else the selection's."""
-        given = self.options.neighbours
-        return self.selection.neighbours if given is None else given
-
     @cached_property
     def conditions(self) -> Feasibility:
         """What the paper's argument needs. Only the cost of Phase I is necessary for ours."""
         share = self.options.delta_selection
         epsilon, prior = self.problem.epsilon, self.problem.prior
-        return feasibility(self.law, epsilon, self.delta - share, prior, self.neighbours, share)
+        neighbours = self.selection.neighbours
+        return feasibility(self.law, epsilon, self.delta - share, prior, neighbours, share)
 
     @property
     def selection_epsilon(self) -> float:
@@ -237,7 +232,7 @@ class CoinScheme(Scheme):
             self.law,
             anchors,
             self.delta,
-            neighbours=self.neighbours,
+            neighbours=self.selection.neighbours,
             delta_selection=self.options.delta_selection,
         )
 
@@ -246,10 +241,8 @@ class CoinScheme(Scheme):
         costs more than epsilon."""
         if not self.affordable:
             return self.margins(anchors).budgets
-        if len(anchors) == len(self.law.candidates):
-            return self.budgets
         at = self.law.place[anchors]
-        return self.budgets[np.ix_(at, at)]
+        return self.budgets if len(at) == len(self.budgets) else self.budgets[np.ix_(at, at)]
 
     @cached_property
     def account(self) -> Account:
@@ -293,14 +286,12 @@ class CoinScheme(Scheme):
         return Guarantee(self.problem.epsilon, 0.0, self.problem.domain.unit)
 
     def solve(self, sets: tuple[IntArray, ...], start: Start | None) -> tuple[AnchorTable, ...]:
-        options = self.options
-        union = np.unique(np.concatenate(sets))
-        if options.pairs == "public":
-            union = self.law.candidates
-        budgets = self.budgets_of(union)
-        importance, losses = self.objective(union)
+        candidates, own = self.law.candidates, self.options.pairs == "own"
+        public = self.options.pairs == "public"
+        union = candidates if public else np.unique(np.concatenate(sets))
+        budgets, (importance, losses) = self.budgets_of(union), self.objective(union)
         tables = []
-        for chosen in sets if options.pairs == "own" else (union,):
+        for chosen in sets if own else (union,):
             at = np.searchsorted(union, chosen if len(chosen) else union)
             table = solve_anchors(
                 self.problem,
@@ -308,11 +299,11 @@ class CoinScheme(Scheme):
                 budgets[np.ix_(at, at)],
                 importance[at],
                 losses=losses[at],
-                solver=options.table,
+                solver=self.options.table,
                 start=start,
             )
             tables.append(table)
-        if len(tables) == 1 and len(union) == len(self.law.candidates):
+        if len(tables) == 1 and len(union) == len(candidates):
             vars(self).setdefault("whole_table", tables[0])
         return tuple(tables)
 
@@ -330,10 +321,10 @@ class CoinScheme(Scheme):
         problem = self.problem
         if self.options.weights == "prior":
             return np.asarray(problem.prior[anchors]), problem.loss[anchors]
-        rows = self.law.all_rows
+        rows, size = self.law.all_rows, problem.size
         near, v = rows.surrogates
         shares = scipy.sparse.coo_array(
-            (v * problem.prior[rows.owner], (near, rows.owner)), shape=(problem.size, problem.size)
+            (v * problem.prior[rows.owner], (near, rows.owner)), shape=(size, size)
         ).tocsr()[anchors]
         weights: FloatArray = np.asarray(shares.sum(axis=1)).reshape(-1)
         losses: FloatArray = np.asarray(shares @ problem.loss)
@@ -343,9 +334,7 @@ class CoinScheme(Scheme):
     @cached_property
     def _blind(self) -> IntArray:
         """The integer row of an empty set, (1, m): what is best without a record."""
-        row = np.zeros((1, self.problem.outputs_count))
-        row[0, self.problem.best_single_output] = 1.0
-        return quantise(row)
+        return quantise(np.eye(self.problem.outputs_count)[[self.problem.best_single_output]])
 
     def rows(
         self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None
@@ -386,13 +375,11 @@ class CoinScheme(Scheme):
     @cached_property
     def marginal(self) -> FloatArray:
         """sum_a v(x, a) z_a, and what an empty set reports."""
-        problem, table = self.problem, self.whole_table
-        matrix, blind = table.mechanism.matrix, self._blind[0] / float(TOTAL)
-        out = np.empty((problem.size, problem.outputs_count))
-        for x in range(problem.size):
+        table, blind = self.whole_table, self._blind[0] / float(TOTAL)
+        out = np.empty((self.problem.size, len(blind)))
+        for x in range(self.problem.size):
             anchors, v = self.law.surrogate_law(x)
-            empty = max(0.0, 1.0 - float(v.sum()))
-            out[x] = v @ matrix[table.row[table.positions(anchors)]] + empty * blind
+            out[x] = v @ table.rows(anchors) + max(0.0, 1.0 - float(v.sum())) * blind
         return frozen(out)
 
     def shares(self, anchors: IntArray) -> BudgetShares:
@@ -414,9 +401,8 @@ class CoinScheme(Scheme):
         if self.options.pairs == "public":
             return tables[0]
         counts = np.bincount(np.concatenate(sets), minlength=self.problem.size)
-        if len(tables) == 1 and counts[self.law.candidates].min() >= 2:
-            return tables[0]
-        return None
+        stays = len(tables) == 1 and counts[self.law.candidates].min() >= 2
+        return tables[0] if stays else None
 
     def losses(
         self, table: AnchorTable | None, anchors: IntArray, record: int, others: IntArray
@@ -461,24 +447,23 @@ class CoinScheme(Scheme):
 
     def _between(self, table: AnchorTable | None) -> FloatArray:
         """max_y log z_a / z_b between all candidates, (n, n): of a table, or what any keeps."""
-        count = len(self.law.candidates)
         if table is not None:
             rows = table.weights(self.law.candidates)
             return np.array([log_ratios(row, rows).max(axis=1) for row in rows])
         if self.affordable:
             return self.budgets
-        return np.where(np.eye(count, dtype=bool), 0.0, np.inf)
+        return np.where(np.eye(len(self.law.candidates), dtype=bool), 0.0, np.inf)
 
     def paper_violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
         """Two users, independent sets: surrogates (a, b) with v(x, a) v(x', b) (Proposition 4)."""
-        laws = np.zeros((2, len(self.law.candidates)))
+        laws = np.zeros((2, self.problem.size))
         for v, record in zip(laws, pair, strict=True):
             anchors, chances = self.law.surrogate_law(int(record))
-            v[self.law.place[anchors]] = chances
+            v[anchors] = chances
+        laws = laws[:, self.law.candidates]
         between = self._between(table)
         high = leakage(self.law, int(pair[0]), int(pair[1])) + np.maximum(between, between.T)
-        exact = np.eye(len(between), dtype=bool) | (table is not None)
-        low = np.where(exact, high, 0.0)
+        low = high if table is not None else np.diag(high.diagonal())
         masses = np.outer(laws[0], laws[1])
         # Where one of the two has no anchor, the loss is infinite.
         empty = max(0.0, 1.0 - float(laws[0].sum()) * float(laws[1].sum()))

@@ -92,7 +92,7 @@ class Rows:
 
     def sums(self, terms: FloatArray) -> FloatArray:
         """The sum over each row of one number for every entry."""
-        return np.bincount(self.owner, terms, len(self))
+        return np.bincount(self.owner, terms, len(self)).astype(np.float64)
 
     @cached_property
     def missed(self) -> FloatArray:

@@ -16,10 +16,8 @@ and x' is the smallest t such that, whichever of the two records is the true one
     Pr[ |l(x, x'; A)| > t ] <= delta_1,
 
 the probability being over the set A that the true record draws. l is a sum of independent terms
-with two values each, so its law for one pair is built term by term, values rounded up to a grid
-once they are many, which moves the quantile up by at most `candidates` x step, never down. Over all
-pairs Chernoff's bound is used, min over s of (log E exp(s l) + log(2 / delta_1)) / s, and never
-more than the supremum. Both are upper bounds on the quantile.
+with two values each, so log E exp(s l) is a sum, and Chernoff's bound on the quantile is
+min over s of (log E exp(s l) + log(2 / delta_1)) / s, and never more than the supremum.
 """
 
 from __future__ import annotations
@@ -29,17 +27,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.panda.law import AnchorLaw, Rows, log_ratio
+from panda_mdp.panda.law import AnchorLaw, Rows
 from panda_mdp.space.checks import TRIANGLE_TOLERANCE
 
 SPLIT_SLACK = 1 + 4 * TRIANGLE_TOLERANCE
 """The triangle inequality holds up to a tolerance, so a little more than two radii."""
-GRID = 1 << 14
-"""Values of a log-likelihood ratio that are told apart."""
 POWERS = np.geomspace(0.25, 2.0**13, 24)
 """Values of s that Chernoff's bound is tried at."""
-ROUNDING = 1e-12
-"""Covers the relative rounding error of sums of at most a million positive terms."""
 
 
 def favour(w: FloatArray, other: FloatArray) -> FloatArray:
@@ -52,46 +46,11 @@ def favour(w: FloatArray, other: FloatArray) -> FloatArray:
 def leakage(law: AnchorLaw, x: int, x2: int, delta: float = 0.0) -> float:
     """sup over anchor sets of |log P_x(A) / P_x2(A)|, in nats (Proposition 1).
 
-    With delta > 0 an upper bound on the two-sided (1 - delta)-quantile for both hypotheses: exact
-    up to rounding for at most 14 candidates near either record, else at most
-    (candidates x range / 16384) above; never above the supremum.
+    With delta > 0 an upper bound on the two-sided (1 - delta)-quantile for both hypotheses, never
+    above the supremum.
     """
-    w, w2 = law.dense(np.array([x, x2]))
-    differ = w != w2
-    w, w2 = w[differ], w2[differ]
-    highest = max(float(favour(w, w2).sum()), float(favour(w2, w).sum()))
-    if delta <= 0 or len(w) == 0:
-        return highest
-    return min(highest, max(quantile(w, w2, delta), quantile(w2, w, delta)))
-
-
-def quantile(w: FloatArray, w2: FloatArray, delta: float, grid: int = GRID) -> float:
-    """The smallest t with Pr[|l| > t] <= delta under w, values of l beyond `grid` rounded up."""
-    chosen, passed = log_ratio(w, w2), log_ratio(1.0 - w, 1.0 - w2)
-    sides = [_law(w, sign * chosen, sign * passed, grid) for sign in (1.0, -1.0)]
-    sizes, masses = (np.concatenate(parts) for parts in zip(*sides, strict=True))
-    # A value that is not positive lies beyond no t, and its mirror image is in the other law.
-    sizes, masses = sizes[sizes > 0], masses[sizes > 0]
-    order = np.argsort(-sizes)
-    beyond = np.cumsum(masses[order]) * (1 + ROUNDING)
-    # The largest value that must not be exceeded: its own mass no longer fits into delta.
-    k = int(np.searchsorted(beyond, delta, side="right"))
-    return float(sizes[order[k]]) if k < len(order) else 0.0
-
-
-def _law(
-    w: FloatArray, chosen: FloatArray, passed: FloatArray, grid: int
-) -> tuple[FloatArray, FloatArray]:
-    """Values of a sum of two-valued terms, `chosen` with probability w, and their masses."""
-    sizes, masses = np.zeros(1), np.ones(1)
-    step = float(np.abs(chosen - passed).sum()) / grid
-    for probability, up, down in zip(w, chosen, passed, strict=True):
-        sizes = np.concatenate([sizes + down, sizes + up])
-        masses = np.concatenate([masses * (1.0 - probability), masses * probability])
-        if len(sizes) > grid:
-            cells, cell = np.unique(np.ceil(sizes / step + 1e-9), return_inverse=True)
-            sizes, masses = cells * step, np.bincount(cell, masses).astype(np.float64)
-    return sizes, masses
+    pair = np.array([x, x2])
+    return float(cost_table(law, law.rows(pair), law.domain.distances(pair, pair), delta)[0, 1])
 
 
 def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> FloatArray:
@@ -113,8 +72,7 @@ def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray, delta: float = 
     suprema = np.asarray(anchors.leakage_matrix(*near, *one_sided(law, rows), distance, split))
     if delta <= 0:
         return suprema
-    lone = anchors.lone_moments(rows.start, rows.probability, law.tail, POWERS)
-    bounds = anchors.quantile_matrix(*near, lone, distance, split, POWERS, np.log(2 / delta))
+    bounds = anchors.quantile_matrix(*near, distance, split, POWERS, np.log(2 / delta))
     return np.asarray(np.minimum(suprema, bounds))
 
 

@@ -241,14 +241,14 @@ def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> Candida
     distance = law.domain.distances(involved, involved)
     np.fill_diagonal(distance, 0.0)
     budgets = epsilon * distance - cost_table(law, law.rows(involved), distance)
-    near, mass = (np.split(values, pair.start[1:2]) for values in (anchors, v))
-    left, right, i, j = (np.searchsorted(involved, some) for some in (*near, x, x2))
+    place = np.searchsorted(involved, anchors)
+    (left, right), (mine, other) = (np.split(each, pair.start[1:2]) for each in (place, v))
+    i, j = np.searchsorted(involved, [x, x2])
     values = (budgets[np.ix_(left, right)] - budgets[i, j]).ravel()
     # Equal values: the order within them does not change the margin.
     order = np.argsort(-values, kind="stable")
-    return CandidateValues(
-        values[order], np.outer(*mass).ravel()[order], float(either(pair.missed)[0, 1])
-    )
+    mass = np.asarray(np.outer(mine, other).ravel()[order], dtype=np.float64)
+    return CandidateValues(values[order], mass, float(either(pair.missed)[0, 1]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,9 +91,6 @@ class PandaOptions:
     budgets: Budgets = "certificate"
     """What anchors may differ by: as much as the "certificate" allows, or what the paper's safety
     "margin" leaves."""
-    neighbours: int | None = None
-    """Gamma: how many records nearest to an anchor its margin covers; the selection's own where
-    None."""
     delta_selection: float = 0.0
     """The part of delta for Phase I (delta_1), 0 in the paper."""
     pairs: Pairs = "union"
@@ -113,12 +110,8 @@ class PandaOptions:
         words = {"budgets": Budgets, "pairs": Pairs, "weights": Weights, "solver": Solver}
         for name, choices in words.items():
             check_choice(name, getattr(self, name), choices)
-        neighbours = self.neighbours
-        check_rules(
-            self,
-            ("neighbours", neighbours is None or neighbours >= 1, "it covers at least the anchor"),
-            ("delta_selection", 0 <= self.delta_selection < 1, "it is a share of delta"),
-        )
+        within = 0 <= self.delta_selection < 1
+        check_rules(self, ("delta_selection", within, "it is a share of delta"))
 
     def table(self, problem: Problem, initial: FloatArray | None = None) -> Mechanism:
         """The table of a problem by the solver, possibly from rows to begin with."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -35,7 +36,7 @@ from panda_mdp.errors import MethodError
 from panda_mdp.panda.audit import audit_set
 from panda_mdp.panda.law import surrogates
 from panda_mdp.panda.run import PandaResult, PandaRun
-from panda_mdp.panda.selection import check_choice, check_users, mean_loss, source_of
+from panda_mdp.panda.selection import Start, check_choice, check_users, mean_loss, source_of
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.space.domain import Domain
 
@@ -66,25 +67,20 @@ def reoptimise(
     Neither changes anybody else's guarantee: budgets depend on no upload. What it may cost the
     others is at most `manipulation_bound`.
     """
-    sets, gone = list(run.anchor_sets), np.zeros(run.users, dtype=bool)
-    for departed in np.asarray(leave, dtype=np.int64).ravel():
-        run.table_of(int(departed))
-        gone[departed] = True
-    law = run.scheme.law
+    law, bits, sets = run.scheme.law, source_of(seed), dict(enumerate(run.anchor_sets))
     for position, anchors in (upload or {}).items():
         run.table_of(position)
         sets[position] = law.check(anchors)
-    bits = source_of(seed)
-    newcomers = np.asarray(join)
-    size = run.problem.size
-    fresh = check_users(newcomers, size) if newcomers.size else np.empty(0, np.int64)
-    staying = [chosen for chosen, left in zip(sets, gone, strict=True) if not left]
-    staying += [law.draw(int(record), bits) for record in fresh]
-    records = np.concatenate([run._records[~gone], fresh])
+    for departed in np.asarray(leave, dtype=np.int64).ravel():
+        run.table_of(int(departed))
+        sets.pop(int(departed), None)
+    fresh = np.asarray(join)
+    fresh = check_users(fresh, run.problem.size) if fresh.size else np.empty(0, np.int64)
+    staying = [*sets.values(), *(law.draw(int(record), bits) for record in fresh)]
+    records = np.concatenate([run._records[list(sets)], fresh])
     if screen is not None:
         passed = screen(run.problem.domain, tuple(staying))
-        staying = [chosen for chosen, keep in zip(staying, passed, strict=True) if keep]
-        records = records[passed]
+        staying, records = [*compress(staying, passed)], records[passed]
     if not staying:
         msg = "nobody is left; a run needs at least one user"
         raise MethodError(msg)
@@ -92,17 +88,12 @@ def reoptimise(
     return type(run).over(run.scheme, records, tuple(staying), seeded=seeded, start=_rows_from(run))
 
 
-def _rows_from(run: PandaRun) -> Callable[[IntArray], FloatArray] | None:
+def _rows_from(run: PandaRun) -> Start | None:
     """Rows of the old table for its anchors, of the nearest of them for new ones."""
     if len(run.tables) != 1:
         return None
-    table = run.tables[0]
-
-    def rows(anchors: IntArray) -> FloatArray:
-        nearest = surrogates(run.problem.domain, table.anchors, anchors)
-        return table.rows(table.anchors[nearest])
-
-    return rows
+    table, domain = run.tables[0], run.problem.domain
+    return lambda anchors: table.matrix[surrogates(domain, table.anchors, anchors)]
 
 
 def median_screen(factor: float = 5.0) -> Screen:
@@ -171,13 +162,13 @@ def manipulation_bound(run: PandaRun, honest: Sequence[int]) -> float:
     if scheme.options.pairs == "own":
         each = [mean_loss(problem, run.tables[n], run.anchor_sets[n]) for n in honest]
         return float(np.mean(each))
-    public, gap = scheme.whole_table, scheme.options.gap
+    public = scheme.whole_table
     weights, losses = scheme.objective(public.anchors)
-    spent = (losses * public.rows(public.anchors)).sum(axis=1)
+    spent = (losses * public.matrix).sum(axis=1)
     others = ~np.isin(public.anchors, own)
-    worst = (1 + gap) * float(weights @ spent) - float(weights @ (losses.min(axis=1) * others))
+    worst = weights @ ((1 + scheme.options.gap) * spent - losses.min(axis=1) * others)
     total = float(weights[~others].sum())
-    return worst / total if total > 0 else float(losses.max())
+    return float(worst) / total if total > 0 else float(losses.max())
 
 
 @dataclass(frozen=True)

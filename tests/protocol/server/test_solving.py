@@ -54,7 +54,7 @@ def test_the_table_is_the_one_that_a_simulation_gets() -> None:
         [1, 5, 9],
         work.selection,
         work.delta,
-        pm.PandaOptions(neighbours=12),
+        pm.PandaOptions(),
         seed=1,
     )
     solved = solve_round(work, run.anchor_sets)

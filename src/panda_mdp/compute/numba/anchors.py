@@ -31,38 +31,39 @@ def _favour(w, other):
 
 
 @njit(cache=True)
-def pair_leakage(start, anchor, probability, tail, i, j):
-    """Suprema over anchor sets of log P_i(A) / P_j(A) and of log P_j(A) / P_i(A)."""
-    up = 0.0
-    down = 0.0
+def _merge(start, anchor, probability, tail, i, j, w, other):
+    """Fill in both rows' probabilities of the candidates that either lists: how many there are."""
     a = start[i]
     b = start[j]
-    a_end = start[i + 1]
-    b_end = start[j + 1]
-    while a < a_end or b < b_end:
-        if b >= b_end or (a < a_end and anchor[a] < anchor[b]):
-            w = probability[a]
-            other = tail
-            a += 1
-        elif a >= a_end or anchor[b] < anchor[a]:
-            w = tail
-            other = probability[b]
-            b += 1
-        else:
-            w = probability[a]
-            other = probability[b]
-            a += 1
-            b += 1
-        up += _favour(w, other)
-        down += _favour(other, w)
-    return up, down
+    count = 0
+    while a < start[i + 1] or b < start[j + 1]:
+        left = b >= start[j + 1] or (a < start[i + 1] and anchor[a] <= anchor[b])
+        right = a >= start[i + 1] or (b < start[j + 1] and anchor[b] <= anchor[a])
+        w[count] = probability[a] if left else tail
+        other[count] = probability[b] if right else tail
+        a += left
+        b += right
+        count += 1
+    return count
+
+
+@njit(cache=True)
+def _leakage(w, other, count):
+    """The larger supremum over anchor sets of log P(A) / P'(A) and of log P'(A) / P(A)."""
+    up = 0.0
+    down = 0.0
+    for k in range(count):
+        up += _favour(w[k], other[k])
+        down += _favour(other[k], w[k])
+    return max(up, down)
 
 
 @njit(cache=True, nogil=True)
 def _many_leakages(begin, end, start, anchor, probability, tail, first, second, out):
+    w, other = np.empty((2, 2 * np.diff(start).max()))
     for k in range(begin, end):
-        up, down = pair_leakage(start, anchor, probability, tail, first[k], second[k])
-        out[k] = max(up, down)
+        count = _merge(start, anchor, probability, tail, first[k], second[k], w, other)
+        out[k] = _leakage(w, other, count)
 
 
 def many_leakages(
@@ -82,13 +83,14 @@ def many_leakages(
 
 @njit(cache=True, nogil=True)
 def _leakage_matrix(begin, end, start, anchor, probability, tail, up, down, distance, split, out):
+    w, other = np.empty((2, 2 * np.diff(start).max()))
     for i in range(begin, end):
         for j in range(i):
             if distance[i, j] >= split:
                 out[i, j] = max(up[i] + down[j], down[i] + up[j])
             else:
-                one, two = pair_leakage(start, anchor, probability, tail, i, j)
-                out[i, j] = max(one, two)
+                count = _merge(start, anchor, probability, tail, i, j, w, other)
+                out[i, j] = _leakage(w, other, count)
             out[j, i] = out[i, j]
 
 
@@ -113,84 +115,67 @@ def leakage_matrix(
 def _add_moments(w, other, powers, out):
     """Add log E[exp(+-s l)] of one candidate, l its log-likelihood ratio, for every s.
 
-    out[0]: + under w; out[1]: - under w; out[2]: + under `other` for the reversed ratio;
-    out[3]: - under `other` for the reversed ratio.
+    Sides 0 and 1: + and - under w; 2 and 3: + and - under `other`, for the reversed ratio.
     """
     if w == other:
         return
-    chosen = np.log(w) - np.log(other)
-    passed = np.log1p(-w) - np.log1p(-other)
-    log_w = np.log(w)
-    log_not = np.log1p(-w)
-    log_other = np.log(other)
-    log_not_other = np.log1p(-other)
-    for k in range(len(powers)):
-        s = powers[k]
-        out[0, k] += np.logaddexp(log_w + s * chosen, log_not + s * passed)
-        out[1, k] += np.logaddexp(log_w - s * chosen, log_not - s * passed)
-        out[2, k] += np.logaddexp(log_other - s * chosen, log_not_other - s * passed)
-        out[3, k] += np.logaddexp(log_other + s * chosen, log_not_other + s * passed)
-
-
-@njit(cache=True)
-def _bound(moments, powers, surprise):
-    """The largest of the four Chernoff quantiles: min over s of (log E + surprise) / s."""
-    worst = 0.0
     for side in range(4):
-        best = np.inf
+        p, q = (w, other) if side < 2 else (other, w)
+        sign = 1.0 - 2.0 * (side % 2)
+        yes, no = np.log(p), np.log1p(-p)
+        chosen, passed = sign * (yes - np.log(q)), sign * (no - np.log1p(-q))
         for k in range(len(powers)):
-            best = min(best, (moments[side, k] + surprise) / powers[k])
-        worst = max(worst, best)
-    return worst
+            out[side, k] += np.logaddexp(yes + powers[k] * chosen, no + powers[k] * passed)
 
 
-@njit(cache=True, parallel=True)
-def lone_moments(start, probability, tail, powers):
-    """Moments of each row against a record that shares no near candidate, (rows, 4, powers)."""
-    rows = len(start) - 1
-    out = np.zeros((rows, 4, len(powers)))
-    for i in prange(rows):
+@njit(cache=True, nogil=True)
+def _lone_moments(begin, end, start, probability, tail, powers, out):
+    for i in range(begin, end):
         for k in range(start[i], start[i + 1]):
             _add_moments(probability[k], tail, powers, out[i])
-    return out
 
 
-@njit(cache=True, parallel=True)
-def quantile_matrix(start, anchor, probability, tail, lone, distance, split, powers, surprise):
-    """Upper bounds on the two-sided quantile of the leakage between all rows, symmetric."""
-    rows = len(start) - 1
-    out = np.zeros((rows, rows))
-    for i in prange(rows):
-        moments = np.empty((4, len(powers)))
+@njit(cache=True, nogil=True)
+def _quantile_matrix(
+    begin, end, start, anchor, probability, tail, lone, distance, split, powers, surprise, out
+):
+    moments = np.empty((4, len(powers)))
+    w, other = np.empty((2, 2 * np.diff(start).max()))
+    for i in range(begin, end):
         for j in range(i):
             if distance[i, j] >= split:
-                # The second record's near candidates are seen from its own side.
-                moments[0] = lone[i, 0] + lone[j, 2]
-                moments[1] = lone[i, 1] + lone[j, 3]
-                moments[2] = lone[i, 2] + lone[j, 0]
-                moments[3] = lone[i, 3] + lone[j, 1]
+                for side in range(4):
+                    # The second record's near candidates are seen from its own side.
+                    moments[side] = lone[i, side] + lone[j, side - 2]
             else:
                 moments[:] = 0.0
-                a = start[i]
-                b = start[j]
-                while a < start[i + 1] or b < start[j + 1]:
-                    w = tail
-                    other = tail
-                    left = b >= start[j + 1] or (a < start[i + 1] and anchor[a] <= anchor[b])
-                    right = a >= start[i + 1] or (b < start[j + 1] and anchor[b] <= anchor[a])
-                    if left:
-                        w = probability[a]
-                    if right:
-                        other = probability[b]
-                    if left:
-                        a += 1
-                    if right:
-                        b += 1
-                    _add_moments(w, other, powers, moments)
-            out[i, j] = _bound(moments, powers, surprise)
-    for i in prange(rows):
-        for j in range(i + 1, rows):
-            out[i, j] = out[j, i]
+                for k in range(_merge(start, anchor, probability, tail, i, j, w, other)):
+                    _add_moments(w[k], other[k], powers, moments)
+            for side in range(4):
+                out[i, j] = max(out[i, j], ((moments[side] + surprise) / powers).min())
+            out[j, i] = out[i, j]
+
+
+def quantile_matrix(
+    start: IntArray,
+    anchor: IntArray,
+    probability: FloatArray,
+    tail: float,
+    distance: FloatArray,
+    split: float,
+    powers: FloatArray,
+    surprise: float,
+) -> FloatArray:
+    """Upper bounds on the two-sided quantile of the leakage between all rows, symmetric.
+
+    Chernoff's: the largest over both hypotheses and signs of min over s of (log E + surprise) / s.
+    """
+    size = len(distance)
+    lone = np.zeros((size, 4, len(powers)))
+    in_parts(_lone_moments, size, start, probability, tail, powers, lone)
+    out = np.zeros((size, size))
+    rows = (start, anchor, probability, tail)
+    in_parts(_quantile_matrix, size, *rows, lone, distance, split, powers, surprise, out)
     return out
 
 

@@ -73,10 +73,7 @@ class AnchorsPlan(Plan):
         outputs = check_outputs(info.outputs, domain)
         # The guarantee does not depend on losses; any will do.
         problem = Problem(domain, outputs, distance_loss(domain, outputs), info.epsilon)
-        phase_one = info.selection
-        options = PandaOptions(
-            neighbours=phase_one.neighbours, delta_selection=phase_one.delta_selection
-        )
+        options = PandaOptions(delta_selection=info.selection.delta_selection)
         scheme = selection.scheme(problem, info.delta, options)
         proved = scheme.failure is None
         cost = (info.epsilon, info.delta) if proved else (float("inf"), 1.0)

@@ -221,7 +221,6 @@ class AnchorsTask:
             selection=selection,
             delta=request.delta,
             options=PandaOptions(
-                neighbours=selected.neighbours,
                 delta_selection=selected.delta_selection,
                 gap=ROUND_GAP,
                 time_limit=SOLVE_SECONDS,
