@@ -17,7 +17,7 @@ from panda_mdp import City, Domain, Problem, distance_loss, synthetic_city, trav
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.city.travel import travel, travel_graph
 from panda_mdp.errors import CityError, ProblemError
-from panda_mdp.loss import DistanceLoss, least_of_groups
+from panda_mdp.loss import DistanceLoss, least_of_groups, losses_above
 
 
 def floyd(city: City) -> np.ndarray:
@@ -191,7 +191,7 @@ def test_many_losses_are_computed_and_say_so_where_an_array_is_asked_for(
 
 def test_losses_that_are_not_stored_do_not_change() -> None:
     loss = DistanceLoss(Domain.from_vectors([[0.0], [1.0], [3.0]]), [0, 2])
-    with pytest.raises(AttributeError, match="other power"):
+    with pytest.raises(AttributeError):
         loss.power = 2.0
     with pytest.raises(ValueError, match="read-only"):
         loss.outputs[0] = 1
@@ -206,4 +206,6 @@ def test_losses_of_rows_over_a_floor_need_no_array(power, on_device):
     floor = np.arange(30)
     table = floor + np.random.default_rng(0).integers(0, 3, (30, 30))
     expected = ((table - floor) * np.asarray(loss)).sum(axis=1)
-    np.testing.assert_allclose(loss.above(FlooredRows.of(table, floor)), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        losses_above(loss, FlooredRows.of(table, floor)), expected, rtol=1e-12
+    )

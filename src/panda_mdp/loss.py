@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import accelerator, host_backend
 from panda_mdp.errors import ProblemError
@@ -18,6 +19,8 @@ from panda_mdp.space.domain import Domain, check_indices
 
 BLOCK_ENTRIES = 1 << 22
 """Losses that are looked at together."""
+FEW_PAIRS = 1 << 10
+"""Losses that NumPy computes sooner than a compiled loop begins."""
 LARGEST = np.log(np.finfo(np.float64).max) - 1
 MOST_STORED = 1 << 26
 """Losses, half a GiB of them, that are stored; more are computed as they are used."""
@@ -44,7 +47,8 @@ def distance_loss(
     return distance if power == 1 else distance**power
 
 
-class DistanceLoss:
+@dataclass(frozen=True, eq=False, repr=False)
+class DistanceLoss(Rebuilt):
     """Displacements d(x, y)^power of all records and some outputs that are records, not stored.
 
     Indexes as an array does, by rows (`loss[[3, 5]]`, whole rows) and by pairs
@@ -57,27 +61,20 @@ class DistanceLoss:
     ((3, 2), [1.0, 2.0], [3.0, 3.0])
     """
 
-    ndim = 2
-    dtype = np.dtype(np.float64)
     domain: Domain
     outputs: IntArray
-    power: float
+    power: float = 1
+    ndim: ClassVar[int] = 2
+    dtype: ClassVar[np.dtype[np.float64]] = np.dtype(np.float64)
 
-    def __init__(self, domain: Domain, outputs: npt.ArrayLike, power: float = 1) -> None:
-        set_ = object.__setattr__
-        set_(self, "domain", domain)
-        set_(self, "outputs", frozen(check_indices(outputs, domain.size, "outputs", ProblemError)))
-        set_(self, "power", float(power))
-        if self.power != 1 and self.power * np.log(domain.diameter) > LARGEST:
-            msg = f"losses of up to {domain.diameter:g} to the power {power:g} are not finite"
+    def __post_init__(self) -> None:
+        columns = check_indices(self.outputs, self.domain.size, "outputs", ProblemError)
+        object.__setattr__(self, "outputs", frozen(columns))
+        object.__setattr__(self, "power", float(self.power))
+        diameter = self.domain.diameter
+        if self.power != 1 and self.power * np.log(diameter) > LARGEST:
+            msg = f"losses of up to {diameter:g} to the power {self.power:g} are not finite"
             raise ProblemError(msg)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        msg = f"losses do not change, and bounds rest on them: make new ones with other {name}"
-        raise AttributeError(msg)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DistanceLoss, (self.domain, self.outputs, self.power)
 
     def __repr__(self) -> str:
         return f"DistanceLoss({self.shape[0]} x {self.shape[1]}, power {self.power:g})"
@@ -116,7 +113,14 @@ class DistanceLoss:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if isinstance(columns, slice):
             some, chosen = np.arange(self.shape[0])[rows], self.outputs[columns]
-            self._refuse_large(some.size * len(chosen))
+            count = some.size * len(chosen)
+            if count > MOST_STORED:
+                msg = (
+                    f"{count:,} losses would take {8e-9 * count:.0f} GB as one array; take rows, "
+                    "loss[records], or pairs, loss[records, columns]; pm.optimal solves such a "
+                    "problem without the array"
+                )
+                raise ProblemError(msg)
             block = self._powers(self.domain.metric.block(some.reshape(-1), chosen))
             return block[0] if some.ndim == 0 else block
         if isinstance(rows, slice):
@@ -125,20 +129,18 @@ class DistanceLoss:
 
     def _pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         shape = np.broadcast_shapes(first.shape, second.shape)
-        if host_backend() == "numba" and len(shape) == 2 and first.shape == (shape[0], 1):
-            from panda_mdp.compute.numba.distance import loss_pairs
+        records, columns = np.broadcast_arrays(first, second)
+        if host_backend() != "numba" or records.size < FEW_PAIRS:
+            distance = self.domain.metric.pairs(records.ravel(), self.outputs[columns.ravel()])
+            return self._powers(distance).reshape(shape)
+        from panda_mdp.compute.numba.distance import loss_pairs
 
-            out = np.empty(shape)
-            other = np.array(np.broadcast_to(second, shape), dtype=np.int64)
-            own = np.array(first[:, 0], dtype=np.int64)
-            loss_pairs(self._coordinates, self.shape[0], own, other, self.power, out)
-            return out
-        records = np.broadcast_to(first, shape).reshape(-1)
-        columns = np.broadcast_to(second, shape).reshape(-1)
-        if host_backend() == "numba" and len(records) > BLOCK_ENTRIES:
-            return self._pairs(records[:, None], columns[:, None]).reshape(shape)
-        distance = self.domain.metric.pairs(records, self.outputs[columns])
-        return self._powers(distance).reshape(shape)
+        if first.shape != (shape[0], 1):
+            records, columns = records.reshape(-1, 1), columns.reshape(-1, 1)
+        own, other = (np.array(part, dtype=np.int64) for part in (records[:, 0], columns))
+        out = np.empty(other.shape)
+        loss_pairs(self._along(self.outputs), self.shape[0], own, other, self.power, out)
+        return out.reshape(shape)
 
     def _powers(self, distance: FloatArray) -> FloatArray:
         return distance if self.power == 1 else np.asarray(distance**self.power)
@@ -165,88 +167,61 @@ class DistanceLoss:
             from panda_mdp.compute.numba.distance import loss_sums
 
             given = np.ascontiguousarray(rows)
-            loss_sums(self._coordinates, *self.shape, self.power, given, out)
+            loss_sums(self._along(self.outputs), *self.shape, self.power, given, out)
         else:
             for part, block in self._blocks():
                 out += rows[:, part] @ block
         return out if np.ndim(weights) == 2 else out[0]
 
-    def above(self, rows: FlooredRows) -> FloatArray | None:
-        """sum_y (w_xy - floor_y) c_xy of every record, without an array of what is stored; None
-        where nothing is compiled."""
-        if self.on_device:
-            from panda_mdp.compute.jax import device
-
-            return device.losses_above(self.domain, self.outputs, self.power, rows)
-        if host_backend() != "numba":
-            return None
-        from panda_mdp.compute.numba.distance import losses_above
-
-        out = np.empty(self.shape[0])
-        parts = (rows.starts, rows.columns, rows.values, rows.floor)
-        losses_above(self._coordinates, self.shape[0], self.power, *parts, out)
-        return out
-
     def min(self, axis: int | None = None) -> Any:
-        """The least loss, of every record for `axis=1`."""
-        if axis == 0:
-            return np.minimum.reduce([block.min(axis=0) for _, block in self._blocks()])
+        """The least loss, of every record for `axis=1`, of every output for `axis=0`."""
         if axis == 1 and self.on_device:
             from panda_mdp.compute.jax.device import least_losses
 
             return least_losses(self.domain, self.outputs, self.power)
-        everything = np.array([0, self.shape[1]])
-        parts = self.least_of_groups(np.arange(self.shape[1]), everything)
-        least = np.concatenate([part[:, 0] for _, part in parts])
-        return least if axis == 1 else float(least.min())
+        if axis == 1:
+            every = np.arange(self.shape[1])
+            groups = self.least_of_groups(every, np.array([0, len(every)]))
+            return np.concatenate([least[:, 0] for _, least in groups])
+        return self._extreme(np.minimum, axis)
 
     def max(self, axis: int | None = None) -> Any:
         """The largest loss, of every record for `axis=1`, of every output for `axis=0`."""
-        highest = [block.max(axis=axis) for _, block in self._blocks()]
-        return np.concatenate(highest) if axis == 1 else np.max(highest, axis=axis)
+        return self._extreme(np.maximum, axis)
+
+    def _extreme(self, pick: np.ufunc, axis: int | None) -> Any:
+        found = [pick.reduce(block, axis=axis) for _, block in self._blocks()]
+        return np.concatenate(found) if axis == 1 else pick.reduce(found)
+
+    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """All losses, some records at a time."""
+        each = np.arange(self.shape[1] + 1)
+        return self.least_of_groups(each[:-1], each)
 
     def least_of_groups(
         self, order: IntArray, starts: IntArray
     ) -> Iterator[tuple[slice, FloatArray]]:
         """`least_of_groups` of these losses."""
         if host_backend() != "numba":
-            for rows, block in self._blocks():
-                yield rows, np.minimum.reduceat(block[:, order], starts[:-1], axis=1)
+            for rows, block in self.domain.blocks(self.outputs[order]):
+                yield rows, self._powers(np.minimum.reduceat(block, starts[:-1], axis=1))
             return
         from panda_mdp.compute.numba.distance import least_losses
 
         size, groups = self.shape[0], len(starts) - 1
-        places = self._along(order)
-        step = max(1, 8 * BLOCK_ENTRIES // groups)
+        places = self._along(self.outputs[order])
+        step = max(1, BLOCK_ENTRIES // groups)
         for begin in range(0, size, step):
             last = min(begin + step, size)
             out = np.empty((last - begin, groups))
             least_losses(places, begin, last, size, starts, self.power, out)
             yield slice(begin, last), out
 
-    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        for rows, block in self.domain.blocks(self.outputs):
-            yield rows, self._powers(block)
-
-    @cached_property
-    def _coordinates(self) -> Any:
-        return self._along(np.arange(self.shape[1]))
-
-    def _along(self, order: IntArray) -> Any:
+    def _along(self, columns: IntArray) -> Any:
         """Records and, behind them, the outputs in some order, as the compiled loops take them."""
         from panda_mdp.compute.numba.distance import coordinates
 
-        listed = np.concatenate([np.arange(self.shape[0]), self.outputs[order]])
-        return coordinates(self.domain.metric, listed)
-
-    def _refuse_large(self, count: int) -> None:
-        if count > MOST_STORED:
-            msg = (
-                f"{count:,} losses would take {8e-9 * count:.0f} GB as one array; take rows, "
-                "loss[records], or pairs, loss[records, columns]; pm.optimal solves such a problem "
-                "without the array"
-            )
-            raise ProblemError(msg)
+        return coordinates(self.domain.metric, np.append(np.arange(self.shape[0]), columns))
 
 
 class UnknownLoss:
@@ -276,27 +251,29 @@ class UnknownLoss:
         return np.asarray(self)
 
 
+Losses = FloatArray | DistanceLoss
+"""What a problem has: an array, or what answers as one."""
+
+
 def least_of_groups(
-    loss: FloatArray | DistanceLoss, order: IntArray, starts: IntArray
+    loss: Losses, order: IntArray, starts: IntArray
 ) -> Iterator[tuple[slice, FloatArray]]:
     """For some records at a time their least loss over the outputs order[starts[g]:starts[g + 1]]
     of every group, (records, groups)."""
     if isinstance(loss, DistanceLoss):
         yield from loss.least_of_groups(order, starts)
         return
-    size, count = loss.shape
-    step = max(1, BLOCK_ENTRIES // count)
-    for begin in range(0, size, step):
-        rows = slice(begin, min(begin + step, size))
+    step = max(1, BLOCK_ENTRIES // loss.shape[1])
+    for begin in range(0, len(loss), step):
+        rows = slice(begin, min(begin + step, len(loss)))
         yield rows, np.minimum.reduceat(loss[rows][:, order], starts[:-1], axis=1)
 
 
 def seen_by_groups(
-    loss: FloatArray | DistanceLoss, order: IntArray, starts: IntArray, margin: float
+    loss: Losses, order: IntArray, starts: IntArray, margin: float
 ) -> tuple[BoolArray, FloatArray]:
     """Whether some output of a group costs a record at most `margin` more than its cheapest one,
     (groups, K), and the least loss of every record over the groups where none does."""
-    groups, size = len(starts) - 1, len(loss)
     if isinstance(loss, DistanceLoss) and loss.on_device:
         from panda_mdp.compute.jax import device
 
@@ -304,10 +281,26 @@ def seen_by_groups(
         tiles = [np.resize(order[a:b], width) for a, b in itertools.pairwise(starts)]
         listed = loss.outputs[np.stack(tiles)]
         return device.seen_by_groups(loss.domain, listed, loss.power, margin)
-    sees = np.empty((groups, size), dtype=np.bool_)
-    outside = np.full(size, np.inf)
+    sees = np.empty((len(starts) - 1, len(loss)), dtype=np.bool_)
+    outside = np.empty(len(loss))
     for rows, least in least_of_groups(loss, order, starts):
         inside = least <= least.min(axis=1, keepdims=True) + margin
         sees[:, rows] = inside.T
         outside[rows] = np.where(inside, np.inf, least).min(axis=1)
     return sees, outside
+
+
+def losses_above(loss: Losses, rows: FlooredRows) -> FloatArray:
+    """sum_y (w_xy - floor_y) c_xy of every record, some of what is stored at a time."""
+    if isinstance(loss, DistanceLoss) and loss.on_device:
+        from panda_mdp.compute.jax import device
+
+        return device.losses_above(loss.domain, loss.outputs, loss.power, rows)
+    sums = np.zeros(len(loss))
+    for begin in range(0, len(rows.columns), BLOCK_ENTRIES):
+        part = slice(begin, min(begin + BLOCK_ENTRIES, len(rows.columns)))
+        columns = rows.columns[part]
+        record = np.searchsorted(rows.starts, np.arange(part.start, part.stop), "right") - 1
+        lost = (rows.values[part] - rows.floor[columns]) * loss[record, columns]
+        sums += np.bincount(record, lost, len(loss))
+    return sums

@@ -89,8 +89,7 @@ class Outputs(Rebuilt):
         return len(self.codes)
 
     def __repr__(self) -> str:
-        kind = {"records": "record", "places": "place", "labels": "label"}[self.kind]
-        return f"Outputs({len(self)} {kind}{'' if len(self) == 1 else 's'})"
+        return f"Outputs({len(self)} {self.kind[: -1 if len(self) == 1 else None]})"
 
     @property
     def kind(self) -> str:
@@ -122,16 +121,6 @@ class Outputs(Rebuilt):
             lat=None if self.lat is None else self.lat[columns],
             lon=None if self.lon is None else self.lon[columns],
             names=names,
-        )
-
-    def same_as(self, other: Outputs) -> bool:
-        """Whether two lists of outputs report the same in the same order."""
-        return (
-            self.kind == other.kind
-            and self.names == other.names
-            and np.array_equal(self.codes, other.codes)
-            and (self.lat is None or np.array_equal(self.lat, other.lat))  # type: ignore[arg-type]
-            and (self.lon is None or np.array_equal(self.lon, other.lon))  # type: ignore[arg-type]
         )
 
     def distances(self, domain: Domain, rows: npt.ArrayLike | None = None) -> FloatArray:

@@ -109,14 +109,6 @@ class Prior(Rebuilt):
         """The problem with this prior; its source goes into certificates."""
         return replace(problem, prior=self.weights, prior_source=self.source)
 
-    def sample_users(self, count: int, seed: int) -> IntArray:
-        """Records of made-up users drawn from the prior, for simulations."""
-        if count < 1:
-            msg = f"count is {count}; sample at least 1 user"
-            raise InvalidInputError(msg)
-        generator = np.random.default_rng(seed)
-        return generator.choice(len(self.weights), size=count, p=self.weights)
-
 
 def _smoothed(weights: FloatArray, smoothing: float, source: str) -> tuple[FloatArray, str]:
     """Weights with a share of the uniform distribution mixed in, and their provenance."""

@@ -149,7 +149,7 @@ class Problem(Rebuilt):
     @property
     def loss_error(self) -> float:
         """Relative error of the losses: 0 where they are given, for they are what they are."""
-        return self.loss.relative_error if isinstance(self.loss, DistanceLoss) else 0.0
+        return getattr(self.loss, "relative_error", 0.0)
 
     @cached_property
     def mean_loss(self) -> FloatArray:
@@ -181,14 +181,14 @@ def quiet_scale() -> Iterator[None]:
 def _check_outputs(
     outputs: npt.ArrayLike | Outputs, reports: Outputs | None, domain: Domain
 ) -> Outputs:
-    given = outputs if isinstance(outputs, Outputs) else reports
-    if given is None or given.records is not None:
-        chosen = outputs if given is None or given is not outputs else given.records
-        return Outputs.of(np.asarray(chosen), domain)
-    if given is not outputs and not np.array_equal(given.codes, np.asarray(outputs)):
+    if isinstance(outputs, Outputs):
+        reports, outputs = outputs, outputs.codes
+    if reports is None or reports.records is not None:
+        return Outputs.of(outputs, domain)
+    if not np.array_equal(reports.codes, np.asarray(outputs)):
         msg = "outputs and reports differ; give one of them: problem.reports.take(columns)"
         raise ProblemError(msg)
-    return given
+    return reports
 
 
 def _check_loss(loss: npt.ArrayLike | DistanceLoss | UnknownLoss, size: int, count: int) -> Any:
@@ -200,8 +200,7 @@ def _check_loss(loss: npt.ArrayLike | DistanceLoss | UnknownLoss, size: int, cou
         raise ProblemError(msg)
     if computed:
         return table
-    bad = np.argwhere(~np.isfinite(table) | (table < 0))
-    if len(bad):
+    if len(bad := np.argwhere(~(table >= 0) | (table == np.inf))):
         x, y = bad[0]
         msg = (
             f"loss[{x}, {y}] is {table[x, y]}; losses must be finite and not negative "

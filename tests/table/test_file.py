@@ -115,7 +115,10 @@ class TestRoundTrip:
         before = pm.Mechanism.from_matrix(problem, [[0.5, 0.5]] * 3)
         for table in (before, pm.compact(before)):
             after = pm.load(table.save(tmp_path / "x.pmdp"))
-            assert after.problem.reports.same_as(outputs)
+            reports = after.problem.reports
+            assert (reports.kind, reports.names) == (outputs.kind, outputs.names)
+            np.testing.assert_array_equal(reports.lat, outputs.lat)
+            np.testing.assert_array_equal(reports.lon, outputs.lon)
             assert after.sample(0) in (outputs.names or ())
             assert after.problem.domain.labels == ("home", "work", "shop")
 

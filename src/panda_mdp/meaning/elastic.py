@@ -22,7 +22,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import DomainError
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.domain import Domain
 
 LARGEST = 2_000
 """Records up to which all shortest paths are computed, K^3 steps."""
@@ -58,50 +58,3 @@ def shortest_ways(steps: FloatArray) -> FloatArray:
     """Lengths of the shortest ways over symmetric steps, (K, K), symmetric to the last bit."""
     lengths = scipy.sparse.csgraph.shortest_path(steps, method="FW", directed=False)
     return np.asarray(0.5 * (lengths + lengths.T))
-
-
-def density_scale(
-    domain: Domain, public: npt.ArrayLike, *, share: float = 0.05, limits: tuple[float, float]
-) -> FloatArray:
-    """Scales by density: 1 where the disc that holds `share` of the public weights has the median
-    radius, more where it is smaller (many places to hide among), less where it is larger.
-
-    `public` are weights per record that anybody may know (a census, a private prior); the scales
-    are clipped to `limits`, the smallest and largest stretch.
-    """
-    weights = np.asarray(public, dtype=np.float64)
-    low, high = limits
-    total = weights.sum()
-    if weights.shape != (domain.size,) or not (weights >= 0).all() or not 0 < total < np.inf:
-        msg = f"the public weights must be {domain.size} finite numbers >= 0, not all of them 0"
-        raise DomainError(msg)
-    if not (0 < share <= 1 and 0 < low <= high < np.inf):
-        msg = (
-            f"share is {share!r} and limits {limits!r}; give a share in (0, 1] and 0 < low <= high"
-        )
-        raise DomainError(msg)
-    radius = np.empty(domain.size)
-    needed = share * total * (1 - 1e-12)
-    for rows, distance in domain.blocks():
-        order = np.argsort(distance, axis=1, kind="stable")
-        reached = np.cumsum(weights[order], axis=1)
-        first = (reached >= needed).argmax(axis=1)
-        radius[rows] = np.take_along_axis(distance, order, 1)[np.arange(len(first)), first]
-    typical = float(np.median(radius)) or 1.0
-    return np.clip(typical / np.maximum(radius, 1e-12 * typical), low, high)
-
-
-def sensitive_scale(
-    domain: Domain, places: npt.ArrayLike, *, factor: float, reach: float
-) -> FloatArray:
-    """Scales round public sensitive records (hospitals, shelters): `factor` there, rising to 1 at
-    distance `reach`. All such places of a kind must be given, not those of one person."""
-    chosen = check_indices(places, domain.size, "places", DomainError)
-    if not (0 < factor <= 1 and reach > 0) or len(chosen) == 0:
-        msg = (
-            f"factor is {factor!r}, reach {reach!r}, places {len(chosen)}; give a factor in "
-            "(0, 1], a positive distance and at least one place"
-        )
-        raise DomainError(msg)
-    nearest = domain.distances(None, chosen).min(axis=1)
-    return np.asarray(factor + (1 - factor) * np.minimum(nearest / reach, 1.0))

@@ -230,48 +230,6 @@ def viterbi(movement: Movement, seen: FloatArray) -> IntArray:
     return np.array(path[::-1], dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """How well traces were followed, as means over all their steps."""
-
-    error: float
-    """Distance between the record and the best guess of its place (forward-backward)."""
-    right: float
-    """How often the likeliest record is the true one (forward-backward)."""
-    path_error: float
-    """Distance between the record and that of the most likely trace (Viterbi)."""
-    steps: int
-
-
-def track(
-    movement: Movement,
-    table: Table,
-    traces: Iterable[npt.ArrayLike],
-    *,
-    seed: int = 0,
-) -> Tracked:
-    """Follow traces through reports that are drawn from the table, one per step, with `seed`.
-
-    For study on public or made-up traces: the draws are predictable.
-    """
-    simulation = table.simulate(seed)
-    domain = table.problem.domain
-    followed = []
-    for trace in traces:
-        records = check_indices(trace, domain.size, "records")
-        seen = likelihoods(table, [simulation.sample(int(record)) for record in records])
-        belief = forward_backward(movement, seen)
-        off = domain.metric.pairs(best_places(domain, belief), records)
-        path_off = domain.metric.pairs(viterbi(movement, seen), records)
-        followed.append(np.stack([off, belief.argmax(axis=1) == records, path_off]))
-    if not followed:
-        msg = "there are no traces to follow; give at least one"
-        raise MethodError(msg)
-    steps = np.concatenate(followed, axis=1)
-    error, right, path_error = steps.mean(axis=1).tolist()
-    return Tracked(error, right, path_error, steps.shape[1])
-
-
 def best_places(domain: Domain, belief: FloatArray) -> IntArray:
     """The record of least expected distance under each belief, (T,)."""
     return np.asarray((belief @ domain.distances()).argmin(axis=1), dtype=np.int64)

@@ -31,7 +31,7 @@ from panda_mdp.base.sealing import sealed
 from panda_mdp.base.units import per
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
-from panda_mdp.loss import DistanceLoss, UnknownLoss
+from panda_mdp.loss import UnknownLoss, losses_above
 from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
@@ -157,7 +157,8 @@ class Table(Rebuilt):
         problem, weights = self.problem, self.weights
         if isinstance(weights, FlooredRows):
             common = problem.mean_loss @ (weights.floor / float(TOTAL))
-            return float(problem.prior @ _above_floor(problem, weights) + common)
+            above = losses_above(problem.loss, weights) / float(TOTAL)
+            return float(problem.prior @ above + common)
         # Nobody else sees these probabilities: they need not be frozen.
         return problem.expected_loss(np.asarray(weights) / float(TOTAL))
 
@@ -411,19 +412,6 @@ def judged(
         return table
     # The audit that the table computed on the arrays that it owns; it is not made twice.
     return table._as(Mechanism).with_facts(lower_bound=lower_bound)
-
-
-def _above_floor(problem: Problem, rows: FlooredRows) -> FloatArray:
-    """What each record loses by what lies above the floor."""
-    loss: Any = problem.loss
-    whole = loss.above(rows) if isinstance(loss, DistanceLoss) else None
-    if whole is not None:
-        return whole / float(TOTAL)
-    above = (rows.values - rows.floor[rows.columns]) / float(TOTAL)
-    stored = loss[rows.records, rows.columns] * above
-    sums = np.add.reduceat(np.append(stored, 0.0), rows.starts[:-1])
-    sums[np.diff(rows.starts) == 0] = 0.0
-    return np.asarray(sums)
 
 
 def _seeded(seed: int) -> SeededBits:

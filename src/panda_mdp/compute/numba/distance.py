@@ -181,20 +181,6 @@ def loss_sums(places, records, outputs, power, weights, out):
 
 
 @njit(cache=True, parallel=True)
-def losses_above(places, records, power, starts, columns, values, floor, out):
-    """out[x] = sum over what row x stores of (value - floor) loss(x, column)."""
-    for x in prange(records):
-        one = np.empty(1)
-        total = 0.0
-        for k in range(starts[x], starts[x + 1]):
-            at = records + columns[k]
-            fill(places, x, at, at + 1, one)
-            loss = one[0] if power == 1.0 else one[0] ** power
-            total += (values[k] - floor[columns[k]]) * loss
-        out[x] = total
-
-
-@njit(cache=True, parallel=True)
 def least_losses(places, first, last, records, starts, power, out):
     """out[x - first, g] = least loss of record x over the outputs starts[g] to starts[g + 1]."""
     count = starts[-1]
