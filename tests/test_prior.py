@@ -80,16 +80,13 @@ def test_negative_counts_vanish_and_nothing_left_is_uniform(
     monkeypatch.setattr(
         "panda_mdp.prior.discrete_laplace", lambda rate, count: np.full(count, -(10**6))
     )
-    prior = Prior.private(
-        domain, np.ones(300, dtype=int), epsilon=1, contribution=1, source="x", smoothing=0.1
-    )
+    prior = Prior.private(domain, np.ones(300, dtype=int), epsilon=1, contribution=1, source="x")
     np.testing.assert_allclose(prior.weights, 1 / 300, rtol=1e-14)
-    assert "0.1 uniform mixed in" in prior.source
 
 
-def test_smoothing(domain: Domain) -> None:
-    prior = Prior.public([1, 0, 3], source="x", smoothing=0.3)
-    np.testing.assert_allclose(prior.weights, [0.275, 0.1, 0.625])
+def test_shares_of_counts(domain: Domain) -> None:
+    prior = Prior.public([1, 0, 3], source="x")
+    np.testing.assert_allclose(prior.weights, [0.25, 0, 0.75])
     assert Prior.uniform(domain).source == "uniform"
 
 
@@ -99,7 +96,6 @@ def test_smoothing(domain: Domain) -> None:
         ([1, -1], {}, "non-negative"),
         ([0, 0], {}, "no count is positive"),
         ([[1]], {}, "flat list"),
-        ([1, 1], {"smoothing": 2}, "smoothing is 2"),
         ([1, 1], {"source": ""}, "say where"),
     ],
 )

@@ -49,11 +49,8 @@ class Prior(Rebuilt):
         return cls(np.full(domain.size, 1 / domain.size), "uniform")
 
     @classmethod
-    def public(cls, counts: npt.ArrayLike, *, source: str, smoothing: float = 0.0) -> Prior:
-        """Counts per record that are public already, as their owner says.
-
-        `smoothing` in [0, 1] is the share of the uniform distribution that is mixed in.
-        """
+    def public(cls, counts: npt.ArrayLike, *, source: str) -> Prior:
+        """Counts per record that are public already, as their owner says."""
         values = np.asarray(counts, dtype=np.float64)
         if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
             msg = "counts are a flat list of finite, non-negative numbers, one per record"
@@ -61,7 +58,7 @@ class Prior(Rebuilt):
         if values.sum() <= 0:
             msg = "no count is positive, so they tell no prior; use a uniform one (prior=None)"
             raise InvalidInputError(msg)
-        return cls(*_smoothed(values / values.sum(), smoothing, source and f"public: {source}"))
+        return cls(values / values.sum(), source and f"public: {source}")
 
     @classmethod
     def private(
@@ -73,7 +70,6 @@ class Prior(Rebuilt):
         contribution: int,
         source: str,
         cell_km: float | None = 1.0,
-        smoothing: float = 0.0,
     ) -> Prior:
         """A prior that is epsilon-differentially private for each person behind it.
 
@@ -93,31 +89,19 @@ class Prior(Rebuilt):
         sums = np.zeros(int(cell.max()) + 1, dtype=np.int64)
         np.add.at(sums, cell, counts)
         noisy = sums + discrete_laplace(Fraction(epsilon) / contribution, len(sums))
-        share = np.maximum(noisy, 0) / np.bincount(cell)
-        weights = share[cell]
-        total = float(weights.sum())
-        weights = weights / total if total > 0 else np.full(domain.size, 1 / domain.size)
+        weights = (np.maximum(noisy, 0) / np.bincount(cell))[cell]
+        weights = weights if weights.any() else np.ones(domain.size)
         where = "records" if cell_km is None else f"cells of {cell_km:g} {domain.unit}"
         # Exact counts would undo the noise, so the source names none.
         provenance = (
             f"private: {source}; epsilon={epsilon:g} per person (add or remove one), "
             f"at most {contribution} visits each, discrete Laplace on {where}"
         )
-        return cls(*_smoothed(weights, smoothing, provenance), epsilon=float(epsilon))
+        return cls(weights / weights.sum(), provenance, epsilon=float(epsilon))
 
     def on(self, problem: Problem) -> Problem:
         """The problem with this prior; its source goes into certificates."""
         return replace(problem, prior=self.weights, prior_source=self.source)
-
-
-def _smoothed(weights: FloatArray, smoothing: float, source: str) -> tuple[FloatArray, str]:
-    """Weights with a share of the uniform distribution mixed in, and their provenance."""
-    if not 0 <= smoothing <= 1:
-        msg = f"smoothing is {smoothing!r}; it is the share of the uniform prior, in [0, 1]"
-        raise InvalidInputError(msg)
-    mixed = (1 - smoothing) * weights + smoothing / len(weights)
-    said = f"{source}; {smoothing:g} uniform mixed in" if smoothing and source else source
-    return np.asarray(mixed / mixed.sum()), said
 
 
 def _whole_counts(values: npt.ArrayLike, size: int) -> IntArray:

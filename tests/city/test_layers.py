@@ -100,29 +100,19 @@ def test_a_zipped_shapefile(tmp_path: Path) -> None:
     check_lines(Path(shutil.make_archive(str(tmp_path / "town"), "zip", tmp_path / "roads")))
 
 
-def test_two_shapefiles_of_nodes_and_edges(tmp_path: Path) -> None:
-    node_frame().to_file(tmp_path / "town_nodes.shp")
-    edge_frame(maxspeed=["", "", "50"]).to_file(tmp_path / "town_edges.shp")
-    check(tmp_path / "town_edges.shp")
-    check(tmp_path / "town_nodes.shp")
-
-
-def test_two_geoparquet_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node_frame().to_crs(32632).to_parquet(tmp_path / "nodes.parquet")
-    edge_frame().to_parquet(tmp_path / "edges.parquet")
-    for path in (tmp_path, tmp_path / "edges.parquet", tmp_path / "nodes.parquet"):
-        check(path)
-    (tmp_path / "nodes.parquet").write_bytes(b"PAR1 damaged")
-    with pytest.raises(FileFormatError, match="damaged"):
-        load_city(tmp_path)
-    (tmp_path / "nodes.parquet").unlink()
-    with pytest.raises(FileFormatError, match="a network is both"):
-        load_city(tmp_path)
+def test_packages_that_are_missing_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line_frame().to_parquet(tmp_path / "x.parquet")
     line_frame().to_file(tmp_path / "x.gpkg")
-    for package, name in (("pyarrow", "edges.parquet"), ("geopandas", "x.gpkg")):
+    for package, name in (("pyarrow", "x.parquet"), ("geopandas", "x.gpkg")):
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(MissingDependencyError, match=package):
             load_city(tmp_path / name)
+    monkeypatch.undo()
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 damaged")
+    with pytest.raises(FileFormatError, match="damaged"):
+        load_city(tmp_path / "x.parquet")
 
 
 def test_a_file_that_names_no_reference_system(tmp_path: Path) -> None:

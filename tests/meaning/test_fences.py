@@ -9,8 +9,8 @@ import pytest
 from helpers import KINDS, displacement_problem, is_private, random_domain
 
 import panda_mdp as pm
-from panda_mdp.errors import DomainError, InvalidInputError, ProblemError
-from panda_mdp.meaning.fences import Fences, shape_vulnerability
+from panda_mdp.errors import DomainError, InvalidInputError
+from panda_mdp.meaning.fences import Fences
 from panda_mdp.meaning.several import repeated
 
 
@@ -57,22 +57,6 @@ def test_a_fenced_table_is_private_for_the_domain_and_one_row_per_zone():
     assert table.loss >= pm.optimal(problem, gap=1e-3).lower_bound
 
 
-def test_a_fence_round_a_home_is_its_name_and_a_public_one_is_not():
-    domain = random_domain("haversine", 60, seed=2)
-    prior = np.random.default_rng(3).dirichlet(np.ones(60))
-    distances = domain.distances()
-    own = distances <= np.quantile(distances, 0.15)
-    shapes = {tuple(row) for row in own.tolist()}
-    assert shape_vulnerability(own) == pytest.approx(len(shapes) / 60)
-    assert shape_vulnerability(own) > 0.8
-    fences = Fences.cells(domain, 0.5 * float(np.ptp(domain.plane, axis=0).max()))
-    inside = fences.membership()
-    expected = sum(prior[fences.group == g].max() for g in range(fences.quotient.size))
-    assert shape_vulnerability(inside, prior) == pytest.approx(expected)
-    assert shape_vulnerability(inside) == pytest.approx(fences.quotient.size / 60)
-    assert shape_vulnerability(inside) < 0.5
-
-
 def test_zones_nobody_is_expected_in_weigh_their_records_alike():
     domain = random_domain("euclidean", 4)
     problem = pm.Problem(domain, [0], [[0.0], [1.0], [2.0], [4.0]], 1.0, [0.5, 0.5, 0.0, 0.0])
@@ -94,16 +78,11 @@ def test_bad_fences_are_named():
         Fences.cells(domain, -1.0)
     with pytest.raises(InvalidInputError, match="domain in a plane"):
         Fences.cells(pm.Domain.from_matrix(domain.distances()), 1.0)
-    with pytest.raises(DomainError, match="square of homes"):
-        shape_vulnerability(np.ones((2, 3)))
     for size in (4, 5):
         with pytest.raises(DomainError, match="another domain"):
             Fences(domain, [0, 0, 1, 1]).fold(
                 displacement_problem(random_domain("euclidean", size, seed=9), range(4), 1.0)
             )
-    for prior in ([0.5, 0.5], [np.nan, 0.5, 0.3, 0.2], [-1, 1, 0.5, 0.5], [1, 1, 0, 0]):
-        with pytest.raises(ProblemError, match="prior"):
-            shape_vulnerability(np.eye(4), prior)
 
 
 def test_only_the_table_of_the_folded_problem_unfolds():

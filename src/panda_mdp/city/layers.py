@@ -84,18 +84,7 @@ def read_vector(path: Path, options: MapOptions) -> tuple[City, bool]:
     if path.name.lower().endswith(OSM):
         (roads,) = read_layers(path, "lines", where="highway IS NOT NULL")
         return line_network(roads, options, path.name), True
-    if path.is_dir():
-        # GeoPandas writes OSMnx's two frames into one folder.
-        path = path / "edges.parquet"
-        if not (path.exists() and path.with_name("nodes.parquet").exists()):
-            msg = f"{path.parent} holds no nodes.parquet and edges.parquet; a network is both"
-            raise FileFormatError(msg)
-    layers = read_layers(path)
-    for one, other in (("nodes", "edges"), ("edges", "nodes")):
-        twin = path.with_name(path.name.replace(one, other))
-        if len(layers) == 1 and one in path.name and twin.exists():
-            layers += read_layers(twin)
-    return layer_network(layers, options, path.name)
+    return layer_network(read_layers(path), options, path.name)
 
 
 def layer_network(layers: Sequence[Frame], options: MapOptions, source: str) -> tuple[City, bool]:
@@ -129,14 +118,11 @@ def _renamed(frame: Frame) -> Frame:
 
 def graph_network(graph: Any, options: MapOptions, source: str) -> City:
     """The network of a graph of NetworkX, OSMnx or igraph whose nodes have coordinates."""
-    pandas = need("pandas", "reading a graph", "geo")
-    if hasattr(graph, "get_vertex_dataframe"):
-        nodes, edges = graph.get_vertex_dataframe(), graph.get_edge_dataframe()
-        crs = graph["crs"] if "crs" in graph.attributes() else None
-    else:
-        networkx = need("networkx", "reading a graph", "geo")
-        nodes = pandas.DataFrame.from_dict(dict(graph.nodes(data=True)), orient="index")
-        edges, crs = networkx.to_pandas_edgelist(graph), graph.graph.get("crs")
+    pandas, networkx = (need(name, "reading a graph", "geo") for name in ("pandas", "networkx"))
+    # igraph's own way to NetworkX.
+    graph = graph.to_networkx() if hasattr(graph, "to_networkx") else graph
+    nodes = pandas.DataFrame.from_dict(dict(graph.nodes(data=True)), orient="index")
+    edges, crs = networkx.to_pandas_edgelist(graph), graph.graph.get("crs")
     nodes.attrs["crs"] = crs
     ids, directed = nodes.index.tolist(), bool(graph.is_directed())
     return table_network(_renamed(nodes), ids, _renamed(edges), options, source, directed=directed)

@@ -31,7 +31,7 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
         raise FileNotFoundError(msg)
     asked = options or MapOptions()
     name, *suffix = path.name.split(".")
-    if not path.name.lower().endswith(SUFFIXES) and not path.is_dir():
+    if not path.name.lower().endswith(SUFFIXES):
         msg = f"{path.name} has an unknown suffix; known: {', '.join(SUFFIXES)}"
         raise FileFormatError(msg)
     if path.suffix.lower() == ".npz":
@@ -42,7 +42,7 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
         return assemble(city, asked, "npz", city.name, raw=False)
     read = read_graphml if path.suffix.lower() == ".graphml" else read_vector
     city, raw = read(path, asked)
-    return assemble(city, asked, ".".join(suffix) or "folder", name, raw=raw)
+    return assemble(city, asked, ".".join(suffix), name, raw=raw)
 
 
 def load_city(source: str | os.PathLike[str] | Any, options: MapOptions | None = None) -> City:

@@ -12,6 +12,19 @@ from panda_mdp.city.travel import travel
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, haversine_km
 
 CELL_KM = 0.5
+ROWS = (
+    ("nodes", "{nodes:,}"),
+    ("streets", "{streets:,}"),
+    ("degree 1/2/3/4", "{shares} %"),
+    ("street length, median", "{median_length_m:.0f} m"),
+    ("street length, 90th percentile", "{long_length_m:.0f} m"),
+    ("mean detour", "{detour:.2f}"),
+    ("Gini of junctions per 500 m cell", "{gini:.2f}"),
+    ("extent", "{width_km:.1f} x {height_km:.1f} km"),
+    ("streets in all", "{total_km:,.0f} km"),
+    ("connected parts", "{components:,}"),
+)
+"""What a table calls each figure, and how it writes it."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +50,7 @@ class CityStatistics:
     def rows(self) -> list[tuple[str, str]]:
         """Name and value of each figure, for tables."""
         shares = "/".join(f"{100 * share:.0f}" for share in self.degree_shares)
-        return [
-            ("nodes", f"{self.nodes:,}"),
-            ("streets", f"{self.streets:,}"),
-            ("degree 1/2/3/4", f"{shares} %"),
-            ("street length, median", f"{self.median_length_m:.0f} m"),
-            ("street length, 90th percentile", f"{self.long_length_m:.0f} m"),
-            ("mean detour", f"{self.detour:.2f}"),
-            ("Gini of junctions per 500 m cell", f"{self.gini:.2f}"),
-            ("extent", f"{self.width_km:.1f} x {self.height_km:.1f} km"),
-            ("streets in all", f"{self.total_km:,.0f} km"),
-            ("connected parts", f"{self.components:,}"),
-        ]
+        return [(name, words.format(shares=shares, **vars(self))) for name, words in ROWS]
 
 
 def city_statistics(city: City, *, sources: int = 20, seed: int = 0) -> CityStatistics:

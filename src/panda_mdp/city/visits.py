@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.atomic import atomic_file
@@ -48,14 +49,12 @@ class Visits:
             f"{self.contribution} of each person; counts <hidden>)"
         )
 
-    def public_prior(self, *, smoothing: float = 0.0, source: str = "") -> Prior:
+    def public_prior(self, *, source: str = "") -> Prior:
         """The shares of visits, where the traces are public already. See `Prior.public`."""
         described = source or f"{self.source}, {int(self.counts.sum()):,} fixes"
-        return Prior.public(self.counts, source=described, smoothing=smoothing)
+        return Prior.public(self.counts, source=described)
 
-    def private_prior(
-        self, epsilon: float, *, cell_km: float | None = 1.0, smoothing: float = 0.0
-    ) -> Prior:
+    def private_prior(self, epsilon: float, *, cell_km: float | None = 1.0) -> Prior:
         """A differentially private prior, safe to optimise for. See `Prior.private`.
 
         Refused where it is not certain which rows are one person's: nothing else bounds what a
@@ -81,7 +80,6 @@ class Visits:
             epsilon=epsilon,
             contribution=self.contribution,
             cell_km=cell_km,
-            smoothing=smoothing,
             source=self.source,
         )
 
@@ -105,7 +103,8 @@ def count_visits(
         raise InvalidInputError(msg)
     report = TraceReport()
     counts = np.zeros(domain.size, dtype=np.int64)
-    sample = _PersonSample(contribution)
+    nobody = np.empty(0, dtype=np.int64)
+    sample = (nobody, nobody, np.empty(0, dtype=np.uint64))
     outside = people = swapped = 0
     for fixes in traces.chunks(report):
         snaps = domain.snap(fixes.lat, fixes.lon, limit_km)
@@ -116,7 +115,7 @@ def count_visits(
         exchanged = domain.snap(fixes.lon[turned], fixes.lat[turned], limit_km)
         swapped += int(exchanged.inside.sum())
         people = max(people, int(fixes.user.max()) + 1)
-        sample.add(fixes.user[inside], nearest[inside])
+        sample = _sample(sample, fixes.user[inside], nearest[inside], contribution)
     if swapped > counts.sum():
         msg = (
             "most fixes lie on the map only with latitude and longitude exchanged; "
@@ -126,7 +125,7 @@ def count_visits(
     return Visits(
         domain=domain,
         counts=counts,
-        bounded=np.bincount(sample.records, minlength=domain.size).astype(np.int64),
+        bounded=np.bincount(sample[1], minlength=domain.size).astype(np.int64),
         contribution=contribution,
         people=people,
         outside=outside,
@@ -136,28 +135,25 @@ def count_visits(
     )
 
 
-class _PersonSample:
-    """A uniform sample of at most `size` visits of each person, from a stream.
+def _sample(
+    kept: tuple[IntArray, IntArray, npt.NDArray[np.uint64]],
+    user: IntArray,
+    record: IntArray,
+    size: int,
+) -> tuple[IntArray, IntArray, npt.NDArray[np.uint64]]:
+    """A uniform sample of at most `size` visits of each person, from a stream: people, records
+    and keys of what was kept, and people and records of more visits.
 
     Every visit gets a random key from the operating system and each person's smallest keys stay.
     Which visits of a person stay depends on that person alone, as the bound on a person's
     influence needs.
     """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._user = np.empty(0, dtype=np.int64)
-        self._key = np.empty(0, dtype=np.uint64)
-        self.records = np.empty(0, dtype=np.int64)
-
-    def add(self, user: IntArray, record: IntArray) -> None:
-        user = np.concatenate([self._user, user])
-        record = np.concatenate([self.records, record])
-        fresh = secrets.token_bytes(8 * (len(user) - len(self._key)))
-        key = np.concatenate([self._key, np.frombuffer(fresh, dtype=np.uint64)])
-        by_key = np.argsort(key, kind="stable")
-        sampled = by_key[group_ranks(user[by_key])[0] < self._size]
-        self._user, self.records, self._key = user[sampled], record[sampled], key[sampled]
+    fresh = np.frombuffer(secrets.token_bytes(8 * len(user)), dtype=np.uint64)
+    people, records = np.append(kept[0], user), np.append(kept[1], record)
+    keys = np.append(kept[2], fresh)
+    by_key = np.argsort(keys, kind="stable")
+    sampled = by_key[group_ranks(people[by_key])[0] < size]
+    return people[sampled], records[sampled], keys[sampled]
 
 
 def save_prior(path: Path, prior: Prior, domain: Domain) -> Path:

@@ -31,8 +31,6 @@ class Attack(Rebuilt):
     method: str
     unit: str
     prior_source: str
-    guess: IntArray
-    """The record that the attacker of `vulnerability` names after each output, (m,)."""
     place: IntArray
     """The record that the attacker of `error` names after each output, (m,)."""
     vulnerability: float
@@ -52,7 +50,6 @@ class Attack(Rebuilt):
     located: Mapping[float, float]
     """For each radius, how often the best guess lies within it of the record."""
     prior_located: Mapping[float, float]
-    located_by_record: Mapping[float, FloatArray]
     min_entropy_leakage: float
     """Bits."""
     shannon_leakage: float
@@ -134,10 +131,6 @@ def attack(
     # The prior is one more column.
     least, best = _best_guesses(domain, np.column_stack([both, weights]), (None, *chosen))
     after, before = least[:, :-1].sum(axis=1), least[:, -1]
-    costs = [
-        frozen(_expected(domain, matrix, guess[:-1], radius))
-        for guess, radius in zip(best, (None, *chosen), strict=True)
-    ]
     guess = both.argmax(axis=0)
     hits = np.zeros(problem.size)
     np.add.at(hits, guess, matrix[guess, np.arange(problem.outputs_count)])
@@ -145,28 +138,21 @@ def attack(
         method=mechanism.method,
         unit=domain.unit,
         prior_source=source,
-        guess=frozen(guess),
         place=frozen(best[0, :-1]),
         vulnerability=leakage.bayes_vulnerability(weights, matrix),
         prior_vulnerability=leakage.prior_vulnerability(weights),
         worst_posterior=float(leakage.posterior(weights, matrix).max()),
         error=float(after[0]),
         prior_error=float(before[0]),
-        error_by_record=costs[0],
+        error_by_record=frozen(_expected_distance(domain, matrix, best[0, :-1])),
         hit_by_record=frozen(hits),
         located=dict(zip(chosen, (-after[1:]).tolist(), strict=True)),
         prior_located=dict(zip(chosen, (-before[1:]).tolist(), strict=True)),
-        located_by_record={r: frozen(-c) for r, c in zip(chosen, costs[1:], strict=True)},
         min_entropy_leakage=leakage.min_entropy_leakage(weights, matrix),
         shannon_leakage=leakage.shannon_leakage(weights, matrix),
         prior_entropy=leakage.entropy(weights),
         capacity=leakage.multiplicative_capacity(matrix),
     )
-
-
-def _cost(distance: FloatArray, radius: float | None) -> FloatArray:
-    """What a guess costs that is so far off: its distance, or -1 within a radius."""
-    return distance if radius is None else -(distance <= radius).astype(np.float64)
 
 
 def _best_guesses(
@@ -178,7 +164,9 @@ def _best_guesses(
     best = np.zeros(least.shape, dtype=np.int64)
     for guesses, distance in domain.blocks():
         for k, radius in enumerate(radii):
-            cost = _cost(distance, radius) @ columns
+            # A guess costs its distance; or -1 where it lies within the radius.
+            each = distance if radius is None else -(distance <= radius).astype(np.float64)
+            cost = each @ columns
             first = cost.argmin(axis=0)
             better = cost.min(axis=0) < least[k]
             least[k, better] = cost.min(axis=0)[better]
@@ -186,15 +174,12 @@ def _best_guesses(
     return least, best
 
 
-def _expected(
-    domain: Domain, matrix: FloatArray, guess: IntArray, radius: float | None
-) -> FloatArray:
-    """The expected cost of the guesses for each record."""
+def _expected_distance(domain: Domain, matrix: FloatArray, guess: IntArray) -> FloatArray:
+    """How far the guesses after each output are from each record, on average, (K,)."""
     names, column = np.unique(guess, return_inverse=True)
     result = np.empty(domain.size)
     for rows, distance in domain.blocks(names):
-        cost = _cost(distance, radius)[:, column]
-        result[rows] = np.einsum("xy,xy->x", matrix[rows], cost)
+        result[rows] = np.einsum("xy,xy->x", matrix[rows], distance[:, column])
     return result
 
 

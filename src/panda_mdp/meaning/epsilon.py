@@ -28,6 +28,10 @@ STEPS = 12
 """Bisections of the logarithm of epsilon."""
 CLOSE = 0.02
 """A bisection ends when the ends of the bracket differ by this share."""
+CURVE_ROW = (
+    "{epsilon:14.4g}  {loss:12.4g}  {lower_bound:12.4g}  {exponential:11.4g}  {laplace:>13}  "
+    "{error:12.4g}"
+)
 AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The curve's epsilons, in multiples of the one that was chosen."""
 WORTHLESS, BARE, FREE = 0.95, 0.05, 0.005
@@ -120,11 +124,8 @@ class Choice:
         ]
         for point in self.curve:
             laplace = "" if point.laplace is None else f"{point.laplace:.4g}"
-            mark = "  <-" if point is self.chosen else ""
-            lines.append(
-                f"{point.epsilon:14.4g}  {point.loss:12.4g}  {point.lower_bound:12.4g}  "
-                f"{point.exponential:11.4g}  {laplace:>13}  {point.error:12.4g}{mark}"
-            )
+            row = CURVE_ROW.format(**vars(point) | {"laplace": laplace})
+            lines.append(row + ("  <-" if point is self.chosen else ""))
         most = amount(f"{self.constant_loss:.4g}", self.loss_unit)
         return "\n".join([*lines, f"Always the same report loses {most}: no epsilon costs more.\n"])
 

@@ -14,18 +14,16 @@ a zone are the same integers. Between a zone and the rest the guarantee is that 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import IntArray, Rebuilt, frozen
 from panda_mdp.errors import DomainError
 from panda_mdp.meaning.elastic import shortest_ways
 from panda_mdp.outputs import Outputs
 from panda_mdp.prior import square_cells
-from panda_mdp.problem import Problem, check_probabilities
+from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
@@ -154,35 +152,3 @@ class Fences(Rebuilt):
             stages=mechanism.stages,
             details={**mechanism.details, **facts},
         )
-
-    def membership(self) -> BoolArray:
-        """Which records lie behind the fence of somebody who lives at each, (K, K)."""
-        return np.asarray(self.group[:, None] == self.group[None, :])
-
-
-def shape_vulnerability(inside: npt.ArrayLike, prior: npt.ArrayLike | None = None) -> float:
-    """How often a home is guessed right by who has learnt the whole shape of its fence.
-
-    `inside` says for every home (row) which records lie behind its fence, (K, K): `distances <= r`
-    for fences drawn round each home, `Fences.membership()` for public ones. Homes with the same
-    shape cannot be told from each other, so this is sum over shapes of the largest prior among
-    them: 1 where every home has a shape of its own. It needs no noise to be averaged away, only
-    patience: who reports from everywhere but behind the fence draws the fence.
-
-    >>> line = Domain.from_vectors([[float(i)] for i in range(6)])
-    >>> shape_vulnerability(line.distances() <= 1.0)
-    1.0
-    >>> round(shape_vulnerability(Fences(line, [0, 0, 0, 1, 1, 1]).membership()), 6)
-    0.333333
-    """
-    shapes = np.asarray(inside, dtype=np.bool_)
-    size = len(shapes)
-    if shapes.shape != (size, size) or size == 0:
-        msg = f"inside has shape {shapes.shape}; give a square of homes by records"
-        raise DomainError(msg)
-    weights = check_probabilities(prior, size, owner="home")
-    packed = np.packbits(shapes, axis=1)
-    which = np.unique(packed, axis=0, return_inverse=True)[1].reshape(-1)
-    best = np.zeros(int(which.max()) + 1)
-    np.maximum.at(best, which, weights)
-    return math.fsum(best)

@@ -237,16 +237,13 @@ def best_places(domain: Domain, belief: FloatArray) -> IntArray:
 
 def _seen(movement: Movement, seen: FloatArray) -> FloatArray:
     """The likelihoods, where they are some for every record that moves."""
-    likely = np.asarray(seen, dtype=np.float64)
-    size = len(movement.start)
-    if likely.ndim != 2 or len(likely) == 0 or likely.shape[1] != size:
+    likely, size = np.asarray(seen, dtype=np.float64), len(movement.start)
+    fits = likely.ndim == 2 and len(likely) > 0 and likely.shape[1] == size
+    if not (fits and (np.isfinite(likely) & (likely >= 0)).all()):
         msg = (
             f"the likelihoods have shape {likely.shape}; give one row of {size} per report, one "
-            "number for each record of the movement, and at least one report"
+            "finite number >= 0 for each record of the movement, and at least one report"
         )
-        raise MethodError(msg)
-    if not (np.isfinite(likely) & (likely >= 0)).all():
-        msg = "likelihoods are finite and not negative"
         raise MethodError(msg)
     return likely
 
