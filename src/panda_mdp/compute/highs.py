@@ -194,10 +194,12 @@ def privacy_rows(
     _refuse_large(4 * len(ends) * outputs)
     scale = np.tile(np.exp(-0.5 * exponent), 2)
     both = np.concatenate([ends, ends[:, ::-1]])
-    starts = np.arange(0, 2 * len(both) + 1, 2)
-    values = np.stack([scale, -1 / scale], axis=1)
-    one = scipy.sparse.csr_array((values.ravel(), both.ravel(), starts), shape=(len(both), records))
-    return scipy.sparse.csr_array(scipy.sparse.kron(one, scipy.sparse.eye_array(outputs)))
+    # What is stored are pairs, a row's own record first: the solver scales them in place.
+    columns = both[:, None, :] * outputs + np.arange(outputs)[:, None]
+    values = np.stack([scale, -1 / scale], axis=1)[:, None, :].repeat(outputs, axis=1)
+    starts = np.arange(0, columns.size + 1, 2)
+    shape = (len(starts) - 1, records * outputs)
+    return scipy.sparse.csr_array((values.ravel(), columns.ravel(), starts), shape=shape)
 
 
 def sum_rows(records: int, outputs: int) -> scipy.sparse.csr_array:
