@@ -3,7 +3,7 @@
     cell, items, paper         what is run, as data: settings, cells, items (`items.toml`), the
                                paper's own values (`paper.json`)
     study, runner, results     draws of a city, its cells on the bench, results and their rows
-    methods, published, artifact, accounts, margins       what computes each kind of cell
+    methods, published, accounts, margins                 what computes each kind of cell
     series, panels, figures, theory_figures     results as series, and figures declared over them
     claims, evidence           the paper's claims (`claims.toml`), judged from results alone
     tables, page               files: tables, pictures, and one page on everything

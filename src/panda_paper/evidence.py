@@ -18,14 +18,13 @@ from panda_paper.figures import coverage
 from panda_paper.items import SIZES
 from panda_paper.paper import paper_value
 from panda_paper.results import CityResults, Rows
-from panda_paper.series import Series, trend
+from panda_paper.series import Axis, Series, trend
 from panda_paper.theory_figures import (
+    ACCOUNTS,
     ESTIMATES_ABOVE,
-    REAL_SHARES,
-    SHARES,
     alpha_trends,
     margin_curves,
-    trends,
+    trend_counts,
 )
 
 Quantities = dict[str, Any]
@@ -93,9 +92,11 @@ def averages(curves: Iterable[Series]) -> dict[str, float]:
     return {one.label: float(one.mean.mean()) for one in curves}
 
 
-def ours(rows: Rows, value: str = "loss_m", method: str = "optimal") -> Series | None:
-    """A value of one of our methods against K, where there is any."""
-    return next(iter(rows.curves((method,), value)), None)
+def ours(
+    rows: Rows, value: str = "loss_m", method: str = "optimal", axis: Axis = "records"
+) -> Series | None:
+    """A value of one of our methods, where there is any."""
+    return next(iter(rows.curves((method,), value, axis)), None)
 
 
 def exact_runs(results: CityResults) -> Quantities:
@@ -105,8 +106,8 @@ def exact_runs(results: CityResults) -> Quantities:
     """
     rows = results.of("figure7").of(*TEXT)
     tables = (*results.of("table4"), *results.of("table5"))
-    ended = [row.status == "done" for row in tables if row.cell.method in EXACT]
-    fits = [*map(bool, (row.value("fits") for row in rows)), *ended]
+    fits = [bool(row.value("fits")) for row in rows]
+    fits += [row.status == "done" for row in tables if row.cell.method in EXACT]
     if not fits:
         return {"fitting": NAN, "unfit": NAN, "runs": "no run in exact accounting yet"}
     fitting, total = sum(fits), len(fits)
@@ -114,8 +115,12 @@ def exact_runs(results: CityResults) -> Quantities:
     found: Quantities = {"fitting": fitting, "unfit": total - fitting, "runs": words}
     if rows and not fitting:
         costs = rows.numbers("cost_epsilon")
-        found |= {"least": costs.min(), "most": costs.max(), "delta": rows[0].cell.setting.delta}
-        found["shortfall"] = rows.numbers("shortfall").max()
+        found |= {
+            "least": costs.min(),
+            "most": costs.max(),
+            "delta": rows[0].cell.setting.delta,
+            "shortfall": rows.numbers("shortfall").max(),
+        }
     return found
 
 
@@ -271,7 +276,7 @@ def how_much_lower(results: CityResults) -> Quantities:
 
 def ratio(results: CityResults) -> Quantities:
     rows = results.of("figure23")
-    means = {name: rows.of(name).mean("ratio") for name in PUBLISHED}
+    means = {name: rows.of(name).mean("ratio") for name in finished(rows)}
     known = some({name: mean for name, mean in means.items() if not np.isnan(mean)})
     best, floor = ours(rows), ours(rows, "lower_bound_m")
     return {
@@ -284,7 +289,7 @@ def ratio(results: CityResults) -> Quantities:
 def falls_with_epsilon(results: CityResults) -> Quantities:
     rows = results.of("figure11")
     curves = rows.curves(rows.methods, "loss_m", "epsilon")
-    text = [one for one in curves if one.label in TEXT]
+    text = [mean for one in curves if one.label in TEXT for mean in one.mean]
     curves = some([one for one in curves if one.label not in TEXT and len(one) > 1])
     wrong = [one.label for one in curves if trend(one.mean) not in FALLING]
     shares = [
@@ -294,14 +299,13 @@ def falls_with_epsilon(results: CityResults) -> Quantities:
         if one.label in PUBLISHED and other.label in LARGER_LOSS
         for share in below(one, other)
     ]
-    best = rows.of("optimal").series("loss_m", "epsilon")
     return {
         "wrong": len(wrong),
         "curves": f"not for {', '.join(wrong)}" if wrong else "for every method",
         "least": min(shares, default=NAN),
-        "text_low": min((one.low for one in text), default=NAN),
-        "text_high": max((one.high for one in text), default=NAN),
-        "optimal": best if len(best) else None,
+        "text_low": min(text, default=NAN),
+        "text_high": max(text, default=NAN),
+        "optimal": ours(rows, axis="epsilon"),
     }
 
 
@@ -384,8 +388,8 @@ def coarse_violations(results: CityResults) -> Quantities:
         "audited": results.of("figure12").of(COARSE).mean("violated_pairs"),
         "counted": results.of("table4").of("LP+CA published").mean("violation_as_published"),
     }
-    some([share for share in found.values() if not np.isnan(share)])
     shares = {name: "not run" if np.isnan(one) else f"{one:.2%}" for name, one in found.items()}
+    some({*shares.values()} - {"not run"})
     return {**found, **{f"{name}_share": words for name, words in shares.items()}}
 
 
@@ -402,11 +406,7 @@ def violations_by_delta(results: CityResults) -> Quantities:
 def budget(item: str, results: CityResults) -> Quantities:
     rows = results.of(item)
     found: Quantities = {}
-    for prefix, methods, names in (
-        ("", PUBLISHED, SHARES),
-        ("real_", PUBLISHED, REAL_SHARES),
-        ("text_", TEXT, SHARES),
-    ):
+    for prefix, _, _, methods, names in ACCOUNTS:
         own = rows.of(*methods)
         first, second, rest = map(own.mean, names)
         found |= {f"{prefix}first": first, f"{prefix}second": second, f"{prefix}rest": rest}
@@ -453,23 +453,18 @@ def _margins(results: CityResults) -> list[Mapping[tuple[str, float], Series]]:
 def margin_by_lambda(results: CityResults) -> Quantities:
     found = _margins(results)
     some([curve for curves in found for curve in curves.values() if len(curve)])
-    words = [
-        (decay, word)
-        for curves in found
-        for (decay, _), word in trends(curves).items()
-        if word != "nothing to see"
-    ]
-    counts = {decay: Counter(word for name, word in words if name == decay) for decay in DECAYS}
-    parts = {
-        decay: ", ".join(f"{word} {some}" for word, some in own.items()) or "nothing"
-        for decay, own in counts.items()
-    }
-    total = sum(counts.values(), Counter())
+    parts, total = [], Counter[str]()
+    for decay, counts in trend_counts(*found).items():
+        del counts["nothing to see"]
+        total.update(counts)
+        words = ", ".join(f"{word} {count}" for word, count in counts.items())
+        parts.append(f"{decay} {words or 'nothing'}")
+    curves = total.total()
     return {
-        "curves": len(words),
-        "parts": "; ".join(f"{decay} {figures}" for decay, figures in parts.items()),
-        "growing": total["grows"] / len(words) if words else NAN,
-        "falling": total["falls"] / len(words) if words else NAN,
+        "curves": curves,
+        "parts": "; ".join(parts),
+        "growing": total["grows"] / curves if curves else NAN,
+        "falling": total["falls"] / curves if curves else NAN,
         "none": results.of("figure6").of(*DECAYS).mean("none"),
     }
 

@@ -143,21 +143,19 @@ def caveats(city: CityResults) -> list[str]:
 
 def _draws(item: Item, city: CityResults) -> str:
     """How many draws the numbers of a table rest on: of most methods, and of those that differ."""
-    rows = [(row.cell.method, row.cell.setting.records) for row in city.of(item.name)]
-    counts = {name: Counter(size for own, size in rows if own == name) for name in item.methods}
-    counts = {name: known for name, known in counts.items() if known}
-    sizes = {size for known in counts.values() for size in known}
-    spans = {
-        name: " to ".join(map(str, sorted({min(known.values()), max(known.values())})))
-        for name, known in counts.items()
-    }
-    usual = "".join(span for span, _ in Counter(spans.values()).most_common(1))
-    others = []
-    for name, known in counts.items():
-        some = ", ".join(f"{size:,}" for size in sorted(known)) if len(known) < len(sizes) else ""
-        if some or spans[name] != usual:
-            others.append(f"{name} {spans[name]}" + (f" (K = {some})" if some else ""))
-    return f"{usual}; {', '.join(others)}" if others else usual
+    cells = [row.cell for row in city.of(item.name) if row.cell.method in item.methods]
+    repeats = Counter((cell.method, cell.setting.records) for cell in cells)
+    sizes = {size for _, size in repeats}
+    words: dict[str, tuple[str, str]] = {}
+    for name in item.methods:
+        own = {size: count for (method, size), count in repeats.items() if method == name}
+        if own:
+            span = " to ".join(map(str, sorted({min(own.values()), max(own.values())})))
+            some = f" (K = {', '.join(f'{size:,}' for size in sorted(own))})"
+            words[name] = (span, "" if len(own) == len(sizes) else some)
+    usual = "".join(span for span, _ in Counter(s for s, _ in words.values()).most_common(1))
+    others = [f"{name} {s}{some}" for name, (s, some) in words.items() if some or s != usual]
+    return "; ".join(filter(None, (usual, ", ".join(others))))
 
 
 def _table(item: Item, city: CityResults) -> Values:

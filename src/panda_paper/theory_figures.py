@@ -53,6 +53,18 @@ PAPER_SHARES = {5.0: (0.2391, 0.0906, 0.6703), 15.0: (0.0791, 0.0306, 0.8903)}
 SHARES = ("share_selection", "share_margin", "share_rest")
 REAL_SHARES = ("real_selection", "real_margin", "real_rest")
 """The same run, Phase I charged in full."""
+ACCOUNTS = (
+    ("", "published accounting", "Published accounting", PUBLISHED, SHARES),
+    (
+        "real_",
+        "the same, Phase I charged in full",
+        "The same with Phase I charged in full",
+        PUBLISHED,
+        REAL_SHARES,
+    ),
+    ("text_", "the text, exact accounting", "Exact accounting of the text", TEXT, SHARES),
+)
+"""Who counts a budget how: a name for quantities, a title, words, methods and their values."""
 SHARE_BARS = {"Phase I": VERMILION, "safety margin": ORANGE, "left for the table": BLUE}
 
 
@@ -118,9 +130,14 @@ def margin_curves(rows: Rows, value: str = "within") -> Curves:
     return curves
 
 
-def trends(curves: Curves) -> dict[tuple[str, float], Trend]:
-    """How a margin moves with lambda, for each decay and alpha."""
-    return {place: trend(curve.mean) for place, curve in curves.items()}
+def trend_counts(*several: Curves) -> dict[str, Counter[Trend]]:
+    """How often a margin moves how with lambda, for each decay over its alphas."""
+    return {
+        decay: Counter(
+            trend(curves[decay, alpha].mean) for curves in several for alpha in ALPHA_LOOKS
+        )
+        for decay in DECAYS
+    }
 
 
 def alpha_trends(curves: Curves) -> list[Trend]:
@@ -152,25 +169,24 @@ def tell_margins(rows: Rows, city: str) -> Iterator[str]:
     if np.isnan(none):
         return
     curves = margin_curves(rows)
-    directions = trends(curves)
-    count = Counter(directions.values())
+    counts = trend_counts(curves)
+    every = sum(counts.values(), Counter[Trend]())
     yield (
         "Section 4.2 says that the margin grows with lambda, the appendix that it falls. Exactly "
-        f"computed it grows in {count['grows']} of {len(directions) - count['nothing to see']} "
-        f"curves, falls in {count['falls']} and does neither in {count['neither']}."
+        f"computed it grows in {every['grows']} of {every.total() - every['nothing to see']} "
+        f"curves, falls in {every['falls']} and does neither in {every['neither']}."
     )
     yield (
         f"{city}: for {none:.1%} of the pairs, over all settings shown, no margin suffices: one of "
         "the two records has no anchor within gamma more often than delta."
     )
     for decay, title in TITLES.items():
-        own = Counter(directions[decay, alpha] for alpha in ALPHA_LOOKS)
-        counts = ", ".join(f"{word} in {some} of {own.total()}" for word, some in own.items())
-        curve = curves[decay, 0.95]
+        own, curve = counts[decay], curves[decay, 0.95]
+        words = ", ".join(f"{word} in {count} of {own.total()}" for word, count in own.items())
         if len(curve):
             (first, low), (last, high) = curve.ends
             yield (
-                f"{title.capitalize()}: {counts} curves; at alpha .95 from {low:.2f} to {high:.2f} "
+                f"{title.capitalize()}: {words} curves; at alpha .95 from {low:.2f} to {high:.2f} "
                 f"nats as lambda goes from {first:g} to {last:g}."
             )
     by_alpha = Counter(alpha_trends(curves))
@@ -309,25 +325,23 @@ _SPENT = (
 BUDGETS = {
     epsilon: Drawing(
         f"How epsilon d is spent at epsilon {epsilon:g} /km, {{city}} (Figure {number})",
-        tuple(
-            Panel(title, "share of epsilon d", finish=finish, x=x)
-            for title, x, finish in (
-                ("as the paper reports it", "", partial(_paper_budget, epsilon)),
-                ("published accounting", "variant and K", _budget(PUBLISHED, SHARES)),
-                (
-                    "the same, Phase I charged in full",
-                    "variant and K",
-                    _budget(PUBLISHED, REAL_SHARES),
-                ),
-                ("the text, exact accounting", "variant and K", _budget(TEXT, SHARES)),
-            )
+        (
+            Panel(
+                "as the paper reports it",
+                "share of epsilon d",
+                finish=partial(_paper_budget, epsilon),
+                x="",
+            ),
+            *(
+                Panel(title, "share of epsilon d", finish=_budget(*shares), x="variant and K")
+                for _, title, _, *shares in ACCOUNTS
+            ),
         ),
         (
-            tell_means(_SPENT.format(*SHARES), {"Published accounting": PUBLISHED}),
-            tell_means(
-                _SPENT.format(*REAL_SHARES), {"The same with Phase I charged in full": PUBLISHED}
+            *(
+                tell_means(_SPENT.format(*names), {words: methods})
+                for _, _, words, methods, names in ACCOUNTS
             ),
-            tell_means(_SPENT.format(*SHARES), {"Exact accounting of the text": TEXT}),
             tell_means(
                 "Averages over all pairs are about far ones. Between anchors nearer than 2 km the "
                 "{name} selection costs {near_cost:.0%} of epsilon d (median), before any report.",

@@ -12,9 +12,14 @@ import panda_mdp as pm
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.survey.bench import Outcome
 from panda_paper.accounts import run_clustering
-from panda_paper.artifact import representative_problem, representatives
 from panda_paper.cell import EXACT, NOISE, Cell, Setting, paper_row
-from panda_paper.methods import METHODS, exact, table_outcome
+from panda_paper.methods import (
+    METHODS,
+    exact,
+    representative_problem,
+    representatives,
+    table_outcome,
+)
 from panda_paper.runner import run_method
 from panda_paper.study import Study, Workspace
 

@@ -155,7 +155,7 @@ def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[
 
     (method,) = choose_methods([name])
     console = progress_console()
-    if method.function is not optimal or method.options:
+    if method.function is not optimal:
         with working(f"running {method.label}"):
             return method.run(problem, limit)
     with console.status("solving") as status:

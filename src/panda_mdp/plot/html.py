@@ -71,14 +71,13 @@ def map_data(
         lat, lon = city.lat, city.lon
     plane = Plane.around(lat, lon)
     if city is not None:
-        a, b, _ = city.pairs
         data["city"] = {
             "name": city.name,
             "nodes": city.nodes,
             "streets": city.streets,
             "km": round(city.total_km, 1),
             "places": _packed(METRES * plane.km(city.lat, city.lon), "<f4"),
-            "ends": _packed(np.stack([a, b], axis=1), "<u4"),
+            "ends": _packed(np.stack(city.pairs[:2], axis=1), "<u4"),
         }
     if table is not None:
         _check_table(table.problem, entries)

@@ -81,17 +81,16 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 def map_axes(axes: Axes, points: FloatArray) -> None:
     """Make axes a map: no frame, equal scale, a little room around the points, a scale bar."""
     low, high = points.min(axis=0), points.max(axis=0)
-    size = float((high - low).max() or 1.0)
-    (left, right), top = (low[0] - 0.03 * size, high[0] + 0.03 * size), high[1] + 0.03 * size
+    room = 0.03 * float((high - low).max() or 1.0)
     # The scale bar lies below what is drawn.
-    bottom = low[1] - 0.09 * size
+    (left, bottom), (right, top) = low - (room, 3 * room), high + room
+    wide, tall = right - left, top - bottom
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     axes.set_axis_off()
-    length = round_length((right - left) / 4)
-    x, y = left + 0.03 * (right - left), bottom + 0.035 * (top - bottom)
-    tick = 0.008 * (top - bottom)
-    across = [x, x, x, x + length, x + length, x + length]
-    along = [y - tick, y + tick, y, y, y + tick, y - tick]
+    length = round_length(wide / 4)
+    x, y, tick = left + 0.03 * wide, bottom + 0.035 * tall, 0.008 * tall
+    across = x + length * np.array([0, 0, 0, 1, 1, 1])
+    along = y + tick * np.array([-1, 1, 0, 0, 1, -1])
     axes.plot(across, along, color=INK, linewidth=2, solid_capstyle="butt", zorder=9)
     label = f"{length:g} km" if length >= 1 else f"{1000 * length:g} m"
     axes.text(x + length / 2, y + 1.6 * tick, label, ha="center", va="bottom", color=INK, zorder=9)

@@ -55,7 +55,6 @@ class Method:
     function: Callable[..., Table | PandaTable]
     paper: str | None = None
     """Its name in the paper's tables."""
-    options: tuple[tuple[str, bool | float | str], ...] = ()
     timed: bool = False
     """Whether the function takes `time_limit` and returns its best so far when that is over."""
     demo_seconds: float | None = DEMO_SECONDS
@@ -64,10 +63,9 @@ class Method:
 
     def run(self, problem: Problem, time_limit: float | None = None) -> Table | PandaTable:
         """What the method gives; `time_limit` (seconds) reaches methods that take it."""
-        options = dict(self.options)
         if self.timed and time_limit is not None:
-            options["time_limit"] = time_limit
-        return self.function(problem, **options)
+            return self.function(problem, time_limit=time_limit)
+        return self.function(problem)
 
 
 def remapped(function: Callable[[Problem], Mechanism], problem: Problem) -> Table:
@@ -111,17 +109,19 @@ def _options(time_limit: float | None) -> PandaOptions:
     return PandaOptions(gap=PHASED_GAP, time_limit=time_limit)
 
 
-_TIGHT = (("tight", True),)
-_THEN = (("name", "vulnerability"), ("slack", 0.01))
-
+_GUESSES = partial(second_objective, name="vulnerability", slack=0.01)
 METHODS = (
     Method("exponential", "exponential", exponential, "EM"),
-    Method("exponential_tight", "exponential, tight", exponential, options=_TIGHT),
+    Method("exponential_tight", "exponential, tight", partial(exponential, tight=True)),
     Method("exponential_remap", "exponential + remap", partial(remapped, exponential), "EM+BR"),
     Method("planar_laplace", "planar Laplace", planar_laplace),
     Method("planar_laplace_remap", "planar Laplace + remap", partial(remapped, planar_laplace)),
     Method("loss_exponential", "loss exponential", loss_exponential),
-    Method("loss_exponential_tight", "loss exponential, tight", loss_exponential, options=_TIGHT),
+    Method(
+        "loss_exponential_tight",
+        "loss exponential, tight",
+        partial(loss_exponential, tight=True),
+    ),
     Method("permute_and_flip", "permute and flip", permute_and_flip, demo_seconds=None),
     Method("tight_constraints", "tight constraints", tight_constraints, demo_seconds=None),
     Method("constopt", "ConstOPT", constopt, "LP+EM", timed=True, demo_seconds=None),
@@ -129,7 +129,7 @@ METHODS = (
     Method("benders", "Benders", benders, "LP+BD", timed=True, demo_seconds=None),
     Method("optimal_highs", "optimal, HiGHS", solve_lp, timed=True, demo_seconds=None),
     Method("optimal", "optimal", optimal, "LP", timed=True),
-    Method("optimal_then", "optimal, then guesses", second_objective, options=_THEN, timed=True),
+    Method("optimal_then", "optimal, then guesses", _GUESSES, timed=True),
     Method("panda", "PAnDA, balls", panda_ball, timed=True),
     Method("panda_candidates", "PAnDA, candidates", panda_candidates, timed=True),
     *(
@@ -157,14 +157,10 @@ def methods() -> Mapping[str, Method]:
 def choose_methods(names: Iterable[str]) -> tuple[Method, ...]:
     """The methods of these names (dashes count as underscores), each once, in the given order."""
     known = methods()
-    chosen: dict[str, Method] = {}
-    for name in names:
-        key = name.strip().replace("-", "_")
-        if key not in known:
-            msg = f"there is no method {name.strip()!r}; choose from {', '.join(known)}"
-            raise MethodError(msg)
-        chosen[key] = known[key]
-    if not chosen:
-        msg = f"no method is named; choose from {', '.join(known)}"
+    keys = list(dict.fromkeys(name.strip().replace("-", "_") for name in names))
+    unknown = [key for key in keys if key not in known]
+    if unknown or not keys:
+        what = f"there is no method {unknown[0]!r}" if unknown else "no method is named"
+        msg = f"{what}; choose from {', '.join(known)}"
         raise MethodError(msg)
-    return tuple(chosen.values())
+    return tuple(known[key] for key in keys)
