@@ -31,6 +31,7 @@ Quantities = dict[str, Any]
 NAN = float("nan")
 SOLVED = ("LP", COARSE, "LP+BD", "LP+EM")
 LARGER_LOSS = (*NOISE, "LP+CA", COARSE)
+FALLING = ("falls", "nothing to see")
 Found = TypeVar("Found", bound=Sized)
 
 
@@ -307,9 +308,6 @@ def falls_with_epsilon(results: CityResults) -> Quantities:
         "text_high": max(text, default=NAN),
         "optimal": ours(rows, axis="epsilon"),
     }
-
-
-FALLING = ("falls", "nothing to see")
 
 
 def guideline(results: CityResults) -> Quantities:

@@ -31,8 +31,13 @@ from panda_paper.theory_figures import BUDGETS, ESTIMATES, MARGINS, SURFACES, WI
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COVERED_SHARE, COVERED_MOST = 0.1481, 450
-"""Records that the LP covers in the paper: their share on average, and the most."""
+COVERED_SHARE = 0.1481
+"""Records that the LP covers in the paper, on average."""
+TRADED = (*NOISE, "LP+CA", *PUBLISHED, *TEXT, *OURS)
+"""Methods whose loss is drawn against epsilon."""
+AUDITED = "audited_epsilon"
+LOSS, COVERED = "loss [m]", "records that the LP covers"
+CERTIFIED = "every mechanism at epsilon: certified bound"
 BAND = 0.055
 """What a line of infinite values takes of an axis."""
 FLOOR = 1e-9
@@ -83,9 +88,6 @@ def _counts(axes: Axes, rows: Rows, drawn: list[Series]) -> None:
     if drawn[0].label in TEXT:
         for count in {row.cell.setting.records * row.cell.setting.outputs for row in rows}:
             axes.axhline(count, color=INK, lw=1, ls="--", label="all records: optimal")
-
-
-TRADED = (*NOISE, "LP+CA", *PUBLISHED, *TEXT, *OURS)
 
 
 def _audited_trade_offs(axes: Axes, rows: Rows, _: object) -> None:
@@ -169,9 +171,6 @@ def tell_violations(rows: Rows, city: str) -> Iterator[str]:
     yield from _promises(rows, audit, rare)
 
 
-AUDITED = "audited_epsilon"
-
-
 def _delta_itself(axes: Axes, rows: Rows, _: object) -> None:
     deltas = rows.places("delta")
     axes.plot(deltas, deltas, color=INK, lw=1.2, ls="--", label="delta itself")
@@ -224,8 +223,6 @@ def _bounds(name: str) -> Panel:
     return Panel(name, LOSS, lines=series, finish=limited(0))
 
 
-CERTIFIED = "every mechanism at epsilon: certified bound"
-LOSS, COVERED = "loss [m]", "records that the LP covers"
 _AROUND = Line((*NOISE, *OURS), "loss_m", flat=True)
 DRAWINGS = {
     "figure4": SURFACES,
