@@ -122,11 +122,9 @@ def audit_panda(
     seen: dict[tuple[bytes, int], SetAudit] = {}
     sets = []
     for n, chosen in enumerate(run.anchor_sets):
-        table = run.table_of(n)
-        key = (chosen.tobytes(), id(table))
-        if len(chosen) and key not in seen:
-            seen[key] = audit_set(run.scheme, chosen, table)
         if len(chosen):
+            key = (chosen.tobytes(), id(run.table_of(n)))
+            seen[key] = seen.get(key) or audit_set(run.scheme, chosen, run.table_of(n))
             sets.append(seen[key])
     account, claimed = run.scheme.account, run.guarantee
     return PandaAudit(
@@ -251,6 +249,7 @@ def interval(count: int, draws: int, confidence: float) -> tuple[float, float]:
     """
     from scipy.stats import beta  # slow to import, and needed only here
 
-    low = 0.0 if count == 0 else float(beta.ppf(1 - confidence, count, draws - count + 1))
-    high = 1.0 if count == draws else float(beta.ppf(confidence, count + 1, draws - count))
+    # Where all or none were seen the limit is a bound of the parameter, not a quantile.
+    low = float(beta.ppf(1 - confidence, count, draws - count + 1)) if count else 0.0
+    high = float(beta.ppf(confidence, count + 1, draws - count)) if count < draws else 1.0
     return low, high

@@ -114,7 +114,7 @@ def pair_bound(
     if room < 0:
         return 1.0
     ranked = law.ranked(LIMITS.listed, np.array(pair))
-    args = (ranked, *law.coins(law.all_rows), budgets, law.place, room, 0.0)
+    args = (ranked, law.coins(law.all_rows), budgets, law.place, room, 0.0)
     return float(max(anchors.unsafe_mass(0, 1, x, *args), anchors.unsafe_mass(0, 1, x2, *args)))
 
 
@@ -137,7 +137,7 @@ def cap(
     kept, rare = delta * (1 - 1e-3), delta * 1e-6
     for begin, room in _rooms(law, epsilon, delta_selection, limits):
         anchors.cap_budgets(
-            begin, ranked, *near, law.place, room, budgets, kept, rare, ranked.shape[1] ** 2
+            begin, ranked, near, law.place, room, budgets, kept, rare, ranked.shape[1] ** 2
         )
 
 
@@ -157,15 +157,16 @@ def certify(
     from panda_mdp.panda.kernels import anchors
 
     ranked, near = law.ranked(limits.listed), law.coins(law.all_rows)
-    violation, pair = 0.0, (0, 1)
+    found = Account(delta_selection, (0, 1))
     for begin, room in _rooms(law, epsilon, delta_selection, limits):
         worst, partner = anchors.unsafe_pairs(
-            begin, ranked, *near, budgets, law.place, room, delta * 1e-6
+            begin, ranked, near, budgets, law.place, room, delta * 1e-6
         )
         k = int(worst.argmax())
-        if worst[k] > violation:
-            violation, pair = float(worst[k]), (int(partner[k]), begin + k)
-    return Account(violation + delta_selection, pair)
+        violation = float(worst[k]) + delta_selection
+        if violation > found.violation:
+            found = Account(violation, (int(partner[k]), begin + k))
+    return found
 
 
 def _rooms(
@@ -175,13 +176,12 @@ def _rooms(
 
     Rounded against the claim; negative where Phase I costs more than eps d.
     """
-    size = law.domain.size
-    everyone = np.arange(size)
+    domain, size = law.domain, law.domain.size
     if law.indifferent:
         step = max(1, limits.block_entries // size)
         for begin in range(0, size, step):
-            distance = law.domain.distances(everyone[begin : begin + step], everyone)
-            yield begin, epsilon * distance * (1 - 1e-12)
+            some = np.arange(begin, min(begin + step, size))
+            yield begin, epsilon * domain.distances(some) * (1 - 1e-12)
         return
     if size > limits.records:
         msg = (
@@ -190,6 +190,6 @@ def _rooms(
             "(rate 0)"
         )
         raise MethodError(msg)
-    distance = law.domain.distances()
+    distance = domain.distances()
     cost = cost_table(law, law.all_rows, distance, delta_selection)
     yield 0, epsilon * distance * (1 - 1e-12) - cost * (1 + 1e-12)

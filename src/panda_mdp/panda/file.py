@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copyreg
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.centres import BallLaw, centre_problem
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.panda.selection import PandaOptions
+from panda_mdp.panda.selection import PandaOptions, check_delta
 from panda_mdp.privacy.quantise import check_weights
 from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain, check_indices
@@ -33,9 +32,13 @@ from panda_mdp.table.container import Sections, check_object, real, unpack, whol
 from panda_mdp.table.decode import Expected, at_path, contradictions, look, restore_problem
 from panda_mdp.table.mechanism import Mechanism
 
-BALL = ("kind", "delta", "epsilon", "table_epsilon", "radius", "outside")
-COIN_LAW = ("decay", "alpha", "rate", "radius", "tail", "neighbours")
-COINS = ("kind", "delta", "delta_selection", *COIN_LAW)
+KINDS = {
+    "ball": ("kind", "delta", "epsilon", "table_epsilon", "radius", "outside"),
+    "coins": (
+        *("kind", "delta", "delta_selection", "decay", "alpha", "rate", "radius", "tail"),
+        "neighbours",
+    ),
+}
 """What a file says of the selection."""
 LEAST_NATS = 1e-6
 """Rows nearer than this count as so far from each other, which allows them less."""
@@ -76,23 +79,17 @@ def decode_panda(data: bytes) -> PandaTable:
         header, sections = unpack(data)
         problem = restore_problem(header, sections, len(data))
         stated = header["selection"]
-        if not isinstance(stated, dict) or stated.get("kind") not in ("ball", "coins"):
+        kind = stated["kind"] if isinstance(stated, dict) else None
+        if kind not in KINDS:
             msg = "a selection of another kind; this library knows ball and coins"
             raise FileFormatError(msg)
-        build = _balls if stated["kind"] == "ball" else _coins
-        return build(problem, stated, sections)
-
-
-def _delta(stated: Mapping[str, Any]) -> float:
-    delta = real(stated["delta"], "delta")
-    if not 0 <= delta < 1:
-        msg = f"delta is {delta!r}, no probability below 1"
-        raise FileFormatError(msg)
-    return delta
+        check_object(stated, KINDS[kind], "selection")
+        check_delta(real(stated["delta"], "delta"))
+        return (_balls if kind == "ball" else _coins)(problem, stated, sections)
 
 
 def _balls(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
-    domain, delta = problem.domain, _delta(check_object(stated, BALL, "selection"))
+    domain, delta = problem.domain, stated["delta"]
     given = sections.take("centres", None)
     count, outputs = len(given), problem.outputs_count
     weights = sections.take("weights", problem.size, outputs)
@@ -129,15 +126,13 @@ def _balls(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
 
 
 def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
-    domain, delta = problem.domain, _delta(check_object(stated, COINS, "selection"))
-    given = {
-        "candidates": sections.take("candidates", None),
-        "weights": sections.take("weights", None, problem.outputs_count),
-    }
-    given["anchor_rows"] = sections.take("anchor_rows", len(given["candidates"]))
+    domain, delta = problem.domain, stated["delta"]
+    given = sections.take("candidates", None)
+    weights = sections.take("weights", None, problem.outputs_count)
+    anchor_rows = sections.take("anchor_rows", len(given))
     sections.finish()
-    candidates = check_indices(given["candidates"], domain.size, "candidates")
-    row = check_indices(given["anchor_rows"], len(given["weights"]), "anchor_rows")
+    candidates = check_indices(given, domain.size, "candidates")
+    row = check_indices(anchor_rows, len(weights), "anchor_rows")
     if (np.diff(candidates) <= 0).any():
         msg = "the candidates do not ascend; the file is damaged"
         raise FileFormatError(msg)
@@ -153,7 +148,7 @@ def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
     )
     options = PandaOptions(delta_selection=real(stated["delta_selection"], "delta_selection"))
     scheme = selection.scheme(problem, delta, options)
-    mechanism, nats = _anchor_mechanism(given["weights"])
+    mechanism, nats = _anchor_mechanism(weights)
     # Rows may differ by what they differ by: the certificate decides whether that is little enough.
     table = AnchorTable(frozen(candidates), frozen(row), mechanism)
     return PandaTable(scheme.holding(budgets=nats[np.ix_(row, row)], whole_table=table))
@@ -164,25 +159,22 @@ def _anchor_mechanism(weights: IntArray) -> tuple[Mechanism, FloatArray]:
 
     max_y |log z_a(y) / z_a'(y)| is a metric; the least distance makes it one for equal rows.
     """
+    from panda_mdp.panda.kernels import anchors
+
     count, outputs = weights.shape
     check_weights(weights, (count, outputs))
-    with np.errstate(divide="ignore"):
-        logs = np.log(weights.astype(np.float64))
-    used = (weights > 0).any(axis=0)
-    if (weights[:, used] == 0).any():
+    used = weights[:, weights.any(axis=0)].astype(np.float64)
+    if (used == 0).any():
         msg = "an output is impossible for one anchor and possible for another"
         raise FileFormatError(msg)
-    logs = logs[:, used]
-    nats = np.empty((count, count))
-    for k in range(count):
-        nats[k] = np.abs(logs - logs[k]).max(axis=1) + LOG_ERROR
-    nats = np.maximum(nats, nats.T)
+    up = anchors.row_spreads(np.log(used))
+    nats = np.maximum(up, up.T) + LOG_ERROR
     np.fill_diagonal(nats, 0.0)
     size = max(count, 2)
-    metric = np.full((size, size), LEAST_NATS)
-    metric[:count, :count] = np.maximum(nats * (1 + 1e-9), LEAST_NATS)
+    # A domain has two records at least: a single row stands twice.
+    twice = np.resize(np.arange(count), size)
+    metric = np.maximum(nats[np.ix_(twice, twice)] * (1 + 1e-9), LEAST_NATS)
     np.fill_diagonal(metric, 0.0)
-    rows = weights if count == size else np.repeat(weights, 2, axis=0)
     with quiet_scale():
         spanned = Problem(
             Domain.from_matrix(metric, unit="nats"),
@@ -190,7 +182,7 @@ def _anchor_mechanism(weights: IntArray) -> tuple[Mechanism, FloatArray]:
             np.zeros((size, outputs)),
             1.0 + 1e-6,
         )
-    return Mechanism(spanned, rows, "PAnDA"), nats
+    return Mechanism(spanned, weights[twice], "PAnDA"), nats
 
 
 # A pickle can be edited: what comes out of one is verified as a file is.

@@ -57,7 +57,7 @@ def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> F
     """Leakage of each pair (first[k], second[k]) of rows, in nats."""
     from panda_mdp.panda.kernels import anchors
 
-    return np.asarray(anchors.many_leakages(*law.coins(rows), first, second))
+    return np.asarray(anchors.many_leakages(law.coins(rows), first, second))
 
 
 def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray, delta: float = 0.0) -> FloatArray:
@@ -69,10 +69,10 @@ def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray, delta: float = 
 
     near = law.coins(rows)
     split = 2 * law.radius * SPLIT_SLACK
-    suprema = np.asarray(anchors.leakage_matrix(*near, *one_sided(law, rows), distance, split))
+    suprema = np.asarray(anchors.leakage_matrix(near, *one_sided(law, rows), distance, split))
     if delta <= 0:
         return suprema
-    bounds = anchors.quantile_matrix(*near, distance, split, POWERS, np.log(2 / delta))
+    bounds = anchors.quantile_matrix(near, distance, split, POWERS, np.log(2 / delta))
     return np.asarray(np.minimum(suprema, bounds))
 
 

@@ -101,11 +101,11 @@ class PandaRun(Rebuilt):
     @cached_property
     def _weights(self) -> IntArray:
         """The integer row that each user reports from: derived from true records, never shown."""
-        weights = np.empty((self.users, self.problem.outputs_count), dtype=np.int64)
+        weights = []
         for n, chosen in enumerate(self.anchor_sets):
             rows, row = self.scheme.rows(chosen, self.table_of(n), self._records[n : n + 1])
-            weights[n] = rows[row[0]]
-        return weights
+            weights.append(rows[row[0]])
+        return np.array(weights)
 
     @property
     def loss(self) -> float:
@@ -132,8 +132,7 @@ class PandaRun(Rebuilt):
             relaxed_bound(self.problem, some, self.problem.prior[some], solver)
             for _, some in self._by_table()
         ]
-        proved = [bound for bound in bounds if bound is not None]
-        return float(np.mean(proved)) if len(proved) == len(bounds) else None
+        return None if None in bounds else float(np.mean(np.array(bounds, dtype=np.float64)))
 
     def _by_table(self) -> list[tuple[AnchorTable, IntArray]]:
         if len(self.tables) == 1:
@@ -299,12 +298,7 @@ def panda(
     >>> result.guarantee
     Guarantee(epsilon 2 per unit, delta 1e-06)
     """
-    clock = time.perf_counter()
-    scheme, records = _prepare(problem, users, selection, delta, options)
-    if scheme.failure is not None:
-        raise scheme.failure
-    accounts = ("accounts", time.perf_counter() - clock)
-    return _draw(PandaResult, scheme, records, seed, accounts)
+    return _simulate(PandaResult, problem, users, selection, delta, options, seed)
 
 
 def study_panda(
@@ -320,35 +314,30 @@ def study_panda(
 
     `reasons` of the result says why there is no guarantee, where there is none.
     """
-    scheme, records = _prepare(problem, users, selection, delta, options)
-    return _draw(PandaNoGuarantee, scheme, records, seed)
+    return _simulate(PandaNoGuarantee, problem, users, selection, delta, options, seed)
 
 
-def _prepare(
+def _simulate(
+    kind: type[R],
     problem: Problem,
     users: npt.ArrayLike,
     selection: Selection,
     delta: float,
     options: PandaOptions,
-) -> tuple[Scheme, IntArray]:
+    seed: int | None,
+) -> R:
+    """Phase I for every user, then Phase II; where a guarantee is asked for, its account first."""
     check_delta(delta)
     if not isinstance(selection, Selection):
         msg = f"selection is a {type(selection).__name__}; give BernoulliAnchors or BallAnchors"
         raise MethodError(msg)
-    records = check_users(users, problem.size)
-    return selection.scheme(problem, delta, options), records
-
-
-def _draw(
-    kind: type[R],
-    scheme: Scheme,
-    records: IntArray,
-    seed: int | None,
-    *stages: tuple[str, float],
-) -> R:
-    """Phase I for every user, then Phase II."""
+    records, clock = check_users(users, problem.size), time.perf_counter()
+    scheme, stages = selection.scheme(problem, delta, options), []
+    if kind is PandaResult:
+        if scheme.failure is not None:
+            raise scheme.failure
+        stages.append(("accounts", time.perf_counter() - clock))
     clock, bits = time.perf_counter(), source_of(seed)
     sets = tuple(scheme.law.draw(int(record), bits) for record in records)
-    drawn = ("draw anchors", time.perf_counter() - clock)
-    seeded = seed is not None
-    return kind.over(scheme, records, sets, seeded=seeded, stages=(*stages, drawn))
+    stages.append(("draw anchors", time.perf_counter() - clock))
+    return kind.over(scheme, records, sets, seeded=seed is not None, stages=tuple(stages))

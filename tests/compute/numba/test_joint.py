@@ -16,9 +16,8 @@ def test_whatever_lies_beyond_either_list_is_unsafe(budget: float, expected: flo
     1/8, unsafe only where their budget exceeds the room.
     """
     ranked = np.array([[0], [1]])
-    start, anchor = np.array([0, 2]), np.array([0, 1])
+    anchor = np.array([0, 1])
+    coins = (np.array([0, 2]), anchor, np.array([0.5, 0.25]), 0.0)
     budgets = np.array([[0.0, budget], [budget, 0.0]])
-    mass = unsafe_mass(
-        0, 1, 0, ranked, start, anchor, np.array([0.5, 0.25]), 0.0, budgets, anchor, 2.0, 0.0
-    )
+    mass = unsafe_mass(0, 1, 0, ranked, coins, budgets, anchor, 2.0, 0.0)
     assert mass == expected

@@ -16,6 +16,9 @@ from panda_mdp.base.parts import in_parts
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import fill
 
+Coins = tuple[IntArray, IntArray, FloatArray, float]
+"""Compressed rows: where each starts, its anchors, their probabilities, and the tail's."""
+
 
 @njit(cache=True, inline="always")
 def _favour(w, other):
@@ -31,8 +34,9 @@ def _favour(w, other):
 
 
 @njit(cache=True)
-def _merge(start, anchor, probability, tail, i, j, w, other):
+def _merge(coins, i, j, w, other):
     """Fill in both rows' probabilities of the candidates that either lists: how many there are."""
+    start, anchor, probability, tail = coins
     a = start[i]
     b = start[j]
     count = 0
@@ -59,46 +63,39 @@ def _leakage(w, other, count):
 
 
 @njit(cache=True, nogil=True)
-def _many_leakages(begin, end, start, anchor, probability, tail, first, second, out):
-    w, other = np.empty((2, 2 * np.diff(start).max()))
+def _many_leakages(begin, end, coins, first, second, out):
+    w, other = np.empty((2, 2 * np.diff(coins[0]).max()))
     for k in range(begin, end):
-        count = _merge(start, anchor, probability, tail, first[k], second[k], w, other)
+        count = _merge(coins, first[k], second[k], w, other)
         out[k] = _leakage(w, other, count)
 
 
 def many_leakages(
-    start: IntArray,
-    anchor: IntArray,
-    probability: FloatArray,
-    tail: float,
+    coins: Coins,
     first: IntArray,
     second: IntArray,
 ) -> FloatArray:
     """The larger of the two suprema for each pair (first[k], second[k]) of rows."""
     out = np.empty(len(first))
-    rows = (start, anchor, probability, tail)
-    in_parts(_many_leakages, len(first), *rows, first, second, out)
+    in_parts(_many_leakages, len(first), coins, first, second, out)
     return out
 
 
 @njit(cache=True, nogil=True)
-def _leakage_matrix(begin, end, start, anchor, probability, tail, up, down, distance, split, out):
-    w, other = np.empty((2, 2 * np.diff(start).max()))
+def _leakage_matrix(begin, end, coins, up, down, distance, split, out):
+    w, other = np.empty((2, 2 * np.diff(coins[0]).max()))
     for i in range(begin, end):
         for j in range(i):
             if distance[i, j] >= split:
                 out[i, j] = max(up[i] + down[j], down[i] + up[j])
             else:
-                count = _merge(start, anchor, probability, tail, i, j, w, other)
+                count = _merge(coins, i, j, w, other)
                 out[i, j] = _leakage(w, other, count)
             out[j, i] = out[i, j]
 
 
 def leakage_matrix(
-    start: IntArray,
-    anchor: IntArray,
-    probability: FloatArray,
-    tail: float,
+    coins: Coins,
     up: FloatArray,
     down: FloatArray,
     distance: FloatArray,
@@ -106,8 +103,7 @@ def leakage_matrix(
 ) -> FloatArray:
     """All leakages, symmetric; records at least `split` apart have no anchor in common."""
     out = np.zeros((len(up), len(up)))
-    rows = (start, anchor, probability, tail)
-    in_parts(_leakage_matrix, len(up), *rows, up, down, distance, split, out)
+    in_parts(_leakage_matrix, len(up), coins, up, down, distance, split, out)
     return out
 
 
@@ -129,18 +125,17 @@ def _add_moments(w, other, powers, out):
 
 
 @njit(cache=True, nogil=True)
-def _lone_moments(begin, end, start, probability, tail, powers, out):
+def _lone_moments(begin, end, coins, powers, out):
+    start, _, probability, tail = coins
     for i in range(begin, end):
         for k in range(start[i], start[i + 1]):
             _add_moments(probability[k], tail, powers, out[i])
 
 
 @njit(cache=True, nogil=True)
-def _quantile_matrix(
-    begin, end, start, anchor, probability, tail, lone, distance, split, powers, surprise, out
-):
+def _quantile_matrix(begin, end, coins, lone, distance, split, powers, surprise, out):
     moments = np.empty((4, len(powers)))
-    w, other = np.empty((2, 2 * np.diff(start).max()))
+    w, other = np.empty((2, 2 * np.diff(coins[0]).max()))
     for i in range(begin, end):
         for j in range(i):
             if distance[i, j] >= split:
@@ -149,7 +144,7 @@ def _quantile_matrix(
                     moments[side] = lone[i, side] + lone[j, side - 2]
             else:
                 moments[:] = 0.0
-                for k in range(_merge(start, anchor, probability, tail, i, j, w, other)):
+                for k in range(_merge(coins, i, j, w, other)):
                     _add_moments(w[k], other[k], powers, moments)
             for side in range(4):
                 out[i, j] = max(out[i, j], ((moments[side] + surprise) / powers).min())
@@ -157,10 +152,7 @@ def _quantile_matrix(
 
 
 def quantile_matrix(
-    start: IntArray,
-    anchor: IntArray,
-    probability: FloatArray,
-    tail: float,
+    coins: Coins,
     distance: FloatArray,
     split: float,
     powers: FloatArray,
@@ -172,16 +164,16 @@ def quantile_matrix(
     """
     size = len(distance)
     lone = np.zeros((size, 4, len(powers)))
-    in_parts(_lone_moments, size, start, probability, tail, powers, lone)
+    in_parts(_lone_moments, size, coins, powers, lone)
     out = np.zeros((size, size))
-    rows = (start, anchor, probability, tail)
-    in_parts(_quantile_matrix, size, *rows, lone, distance, split, powers, surprise, out)
+    in_parts(_quantile_matrix, size, coins, lone, distance, split, powers, surprise, out)
     return out
 
 
 @njit(cache=True)
-def _probability(start, anchor, probability, tail, row, a):
+def _probability(coins, row, a):
     """w(row, a): the row's own entry, or the tail's."""
+    start, anchor, probability, tail = coins
     low = start[row]
     high = start[row + 1]
     while low < high:
@@ -196,7 +188,7 @@ def _probability(start, anchor, probability, tail, row, a):
 
 
 @njit(cache=True)
-def unsafe_mass(x, y, who, ranked, start, anchor, probability, tail, budgets, place, room, tiny):
+def unsafe_mass(x, y, who, ranked, coins, budgets, place, room, tiny):
     """Pr over sets drawn by record `who` that x and y get surrogates with budget above `room`.
 
     Enumerates the surrogates (a, b) of x and y in one set: a selected and nothing before it in
@@ -211,7 +203,7 @@ def unsafe_mass(x, y, who, ranked, start, anchor, probability, tail, budgets, pl
         if none <= tiny:
             break
         a = ranked[x, i]
-        p = _probability(start, anchor, probability, tail, who, a)
+        p = _probability(coins, who, a)
         rest = none * p
         none *= 1.0 - p
         for j in range(width):
@@ -229,7 +221,7 @@ def unsafe_mass(x, y, who, ranked, start, anchor, probability, tail, budgets, pl
                     break
             if before:
                 continue
-            q = _probability(start, anchor, probability, tail, who, b)
+            q = _probability(coins, who, b)
             if budgets[place[a], place[b]] > room:
                 unsafe += rest * q
             rest *= 1.0 - q
@@ -239,7 +231,7 @@ def unsafe_mass(x, y, who, ranked, start, anchor, probability, tail, budgets, pl
 
 @njit(cache=True, nogil=True)
 def _unsafe_pairs(
-    begin, end, first, ranked, start, anchor, probability, tail, budgets, place, room, tiny, worst,
+    begin, end, first, ranked, coins, budgets, place, room, tiny, worst,
     partner,
 ):  # fmt: skip
     for i in range(begin, end):
@@ -248,7 +240,7 @@ def _unsafe_pairs(
             if room[i, y] < 0.0:
                 mass = 1.0
             else:
-                args = (ranked, start, anchor, probability, tail, budgets, place, room[i, y], tiny)
+                args = (ranked, coins, budgets, place, room[i, y], tiny)
                 mass = max(unsafe_mass(x, y, x, *args), unsafe_mass(x, y, y, *args))
             if mass > worst[i]:
                 worst[i] = mass
@@ -258,10 +250,7 @@ def _unsafe_pairs(
 def unsafe_pairs(
     first: int,
     ranked: IntArray,
-    start: IntArray,
-    anchor: IntArray,
-    probability: FloatArray,
-    tail: float,
+    coins: Coins,
     budgets: FloatArray,
     place: IntArray,
     room: FloatArray,
@@ -273,15 +262,13 @@ def unsafe_pairs(
     """
     worst = np.zeros(len(room))
     partner = np.zeros(len(room), np.int64)
-    tables = (ranked, start, anchor, probability, tail, budgets, place, room, tiny)
+    tables = (ranked, coins, budgets, place, room, tiny)
     in_parts(_unsafe_pairs, len(room), first, *tables, worst, partner)
     return worst, partner
 
 
 @njit(cache=True)
-def _surrogate_pairs(
-    x, y, who, ranked, start, anchor, probability, tail, tiny, first, second, mass
-):
+def _surrogate_pairs(x, y, who, ranked, coins, tiny, first, second, mass):
     """All surrogates (a, b) of two rows of `ranked` in one set drawn by `who`: how many there are.
 
     Fills the three arrays; the sum of the masses falls short of 1 by what lies beyond the lists.
@@ -293,7 +280,7 @@ def _surrogate_pairs(
         if none <= tiny:
             break
         a = ranked[x, i]
-        p = _probability(start, anchor, probability, tail, who, a)
+        p = _probability(coins, who, a)
         rest = none * p
         none *= 1.0 - p
         for j in range(width):
@@ -307,7 +294,7 @@ def _surrogate_pairs(
                     break
             if before:
                 continue
-            q = 1.0 if b == a else _probability(start, anchor, probability, tail, who, b)
+            q = 1.0 if b == a else _probability(coins, who, b)
             first[count] = a
             second[count] = b
             mass[count] = rest * q
@@ -317,9 +304,7 @@ def _surrogate_pairs(
 
 
 @njit(cache=True)
-def cap_budgets(
-    begin, ranked, start, anchor, probability, tail, place, room, budgets, delta, tiny, limit
-):
+def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny, limit):
     """Lower budgets until surrogates of one set differ by more than `room` at most with delta.
 
     For records x = begin + i and all x' < x. Of the surrogates whose budget exceeds the room of the
@@ -338,17 +323,15 @@ def cap_budgets(
                 continue
             near, near2 = ranked[x, 0], ranked[y, 0]
             for who in (x, y):
-                sure = _probability(start, anchor, probability, tail, who, near)
+                sure = _probability(coins, who, near)
                 if near2 != near:
-                    sure *= _probability(start, anchor, probability, tail, who, near2)
+                    sure *= _probability(coins, who, near2)
                 if 1.0 - sure <= delta < sure:
                     a, b = place[near], place[near2]
                     if a != b and budgets[a, b] > room[i, y]:
                         budgets[a, b] = budgets[b, a] = room[i, y]
                     continue
-                count = _surrogate_pairs(
-                    x, y, who, ranked, start, anchor, probability, tail, tiny, first, second, mass
-                )
+                count = _surrogate_pairs(x, y, who, ranked, coins, tiny, first, second, mass)
                 seen = 0.0
                 over = 0
                 for k in range(count):

@@ -331,34 +331,22 @@ def close(table: FloatArray) -> None:
     in_parts(_mirror, count, table)
 
 
-@njit(cache=True, parallel=True)
-def last_factor_leakage(w):
+def last_factor_leakage(w: FloatArray) -> FloatArray:
     """log of the last factors of the two products between all rows of w (n, K), in nats.
 
     The first product runs over records with w_i > w_j, the second over those with w_i <= w_j;
     only the record with the largest index of each enters.
     """
     count, size = w.shape
+    everyone = np.arange(count)
     out = np.zeros((count, count))
-    for i in prange(count):
-        for j in range(count):
-            if i == j:
-                continue
-            above, below = -1, -1
-            for k in range(size - 1, -1, -1):
-                if w[i, k] > w[j, k]:
-                    if above < 0:
-                        above = k
-                elif below < 0:
-                    below = k
-                if above >= 0 and below >= 0:
-                    break
-            total = 0.0
-            if above >= 0:
-                total += np.log(w[i, above] / w[j, above])
-            if below >= 0:
-                total += np.log((1.0 - w[i, below]) / (1.0 - w[j, below]))
-            out[i, j] = total
+    for i in everyone:
+        above = w[i] > w
+        for chosen, values in ((above, w), (~above, 1.0 - w)):
+            last = size - 1 - chosen[:, ::-1].argmax(axis=1)
+            factors = np.log(values[i, last] / values[everyone, last])
+            out[i] += np.where(chosen[everyone, last], factors, 0.0)
+    np.fill_diagonal(out, 0.0)
     return out
 
 
