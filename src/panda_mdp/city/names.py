@@ -8,8 +8,10 @@ of its longest piece; longer streets come first.
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -58,12 +60,13 @@ def read_names(path: Path) -> list[PlaceName]:
 
 def _longest_first(pieces: Iterable[Piece]) -> list[PlaceName]:
     """One label for each name: at its longest piece; the longest street first."""
-    named: dict[str, list[Piece]] = {}
+    lengths: defaultdict[str, float] = defaultdict(float)
+    longest: dict[str, Piece] = {}
     for piece in pieces:
-        named.setdefault(piece[0], []).append(piece)
-    ranked = sorted(named, key=lambda name: (-sum(piece[3] for piece in named[name]), name))
-    longest = [max(named[name], key=lambda piece: piece[3]) for name in ranked]
-    return [PlaceName(name, lat, lon, "street") for name, lat, lon, _ in longest]
+        lengths[piece[0]] += piece[3]
+        longest[piece[0]] = max(longest.get(piece[0], piece), piece, key=itemgetter(3))
+    ranked = sorted(longest, key=lambda name: (-lengths[name], name))
+    return [PlaceName(*longest[name][:3], "street") for name in ranked]
 
 
 def _read_csv(path: Path) -> list[PlaceName]:

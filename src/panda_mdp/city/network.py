@@ -84,7 +84,12 @@ class Arcs:
             raise FileFormatError(msg)
         x, y = self.places.T
         lon, lat = to_degrees(x, y, options.crs or self.crs, self.source)
-        a, b = self._positions()
+        position = {name: index for index, name in enumerate(self.ids)}
+        try:
+            a, b = np.array([(position[start], position[stop]) for start, stop in self.ends]).T
+        except KeyError as error:
+            msg = f"{self.source} has an edge to node {error}, which it does not hold"
+            raise FileFormatError(msg) from error
         straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
         _check_unit(self.source, self.length, straight)
         length = np.where(np.isfinite(self.length), self.length, straight)
@@ -93,41 +98,19 @@ class Arcs:
             arcs, oneway = join_directions(a, b, length)
         if self.oneway is not None:
             oneway = oneway & self.oneway[arcs]
-        return City(
-            lat,
-            lon,
-            a[arcs],
-            b[arcs],
-            length[arcs],
-            oneway=oneway,
-            speed_kmh=None if self.speed_kmh is None else self.speed_kmh[arcs],
-            osmid=self._numbers(),
-        )
-
-    def _positions(self) -> tuple[IntArray, IntArray]:
-        position = {name: index for index, name in enumerate(self.ids)}
+        speed = None if self.speed_kmh is None else self.speed_kmh[arcs]
         try:
-            pairs = [(position[start], position[stop]) for start, stop in self.ends]
-        except KeyError as error:
-            msg = f"{self.source} has an edge to node {error}, which it does not hold"
-            raise FileFormatError(msg) from error
-        first, second = np.array(pairs, dtype=np.int64).T
-        return first, second
-
-    def _numbers(self) -> IntArray:
-        """OpenStreetMap's numbers where the ids are numbers, else their positions."""
-        try:
-            return np.array(self.ids, dtype=np.int64)
+            numbers = np.array(self.ids, dtype=np.int64)
         except (ValueError, OverflowError, TypeError):
-            return np.arange(len(self.ids))
+            # Names that are no numbers of OpenStreetMap's are not kept.
+            numbers = np.arange(len(self.ids))
+        return City(lat, lon, a[arcs], b[arcs], length[arcs], oneway, speed, numbers)
 
 
 def _check_unit(source: str, length_m: FloatArray, straight_m: FloatArray) -> None:
     """Refuse lengths that are in another unit: streets are about as long as they are far."""
-    telling = np.isfinite(length_m) & (length_m > 0) & (straight_m > UNIT_STREETS_M)
-    if not telling.any():
-        return
-    ratio = float(np.median(length_m[telling] / straight_m[telling]))
+    telling = (length_m > 0) & (length_m < np.inf) & (straight_m > UNIT_STREETS_M)
+    ratio = float(np.median(length_m[telling] / straight_m[telling])) if telling.any() else 1.0
     if not USUAL_DETOURS[0] < ratio < USUAL_DETOURS[1]:
         msg = (
             f"the streets of {source} are {ratio:.3g} times as long as their ends are apart; "

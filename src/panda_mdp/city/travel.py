@@ -44,11 +44,11 @@ def travel_graph(
 
 def street_costs(city: City, by: Measure) -> FloatArray:
     """What each street takes: km, or minutes at its speed."""
-    if by == "length":
-        return city.length_m / 1000
-    if by != "time":
+    if by not in ("length", "time"):
         msg = f"travel is measured by 'length' or 'time', not {by!r}"
         raise CityError(msg)
+    if by == "length":
+        return city.length_m / 1000
     if city.speed_kmh is None:
         msg = (
             "this city has no speeds, so travel takes no known time; measure by 'length' "

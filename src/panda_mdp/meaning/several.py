@@ -139,18 +139,14 @@ class Movement:
     steps: FloatArray
 
     def __post_init__(self) -> None:
-        start = np.asarray(self.start, dtype=np.float64)
-        steps = np.asarray(self.steps, dtype=np.float64)
-        size = start.size
-        if start.shape != (size,) or size == 0 or steps.shape != (size, size):
+        start, steps = (np.asarray(part, dtype=np.float64) for part in (self.start, self.steps))
+        fits = start.ndim == 1 and start.size > 0 and steps.shape == (start.size, start.size)
+        rows = np.vstack([start, steps]) if fits else -np.ones((1, 1))
+        if not ((rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
             msg = (
                 f"start has shape {start.shape} and steps {steps.shape}; give one probability per "
-                "record, (K,), and one row of them per record, (K, K)"
+                "record, (K,), and one row of them per record, (K, K), not negative, with sum 1"
             )
-            raise MethodError(msg)
-        rows = np.vstack([start, steps])
-        if not ((rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
-            msg = "start and every row of steps must be probabilities: not negative, with sum 1"
             raise MethodError(msg)
         object.__setattr__(self, "start", frozen(start))
         object.__setattr__(self, "steps", frozen(steps))
