@@ -54,7 +54,6 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         pm.load(folder / "a.pmdp"),
         pm.choose_epsilon(problem, within=0.2, odds=4),
         coarse_unsound(problem),
-        pm.prune(problem, 2),
         ball,
         coins,
         run,

@@ -29,7 +29,6 @@ from panda_mdp.methods.everywhere import optimal_everywhere
 from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.planar_laplace import planar_laplace
-from panda_mdp.methods.prune import prune
 from panda_mdp.methods.second.second import limit_attacker, second_objective
 from panda_mdp.outputs import Outputs
 from panda_mdp.panda.audit import audit_panda
@@ -103,7 +102,6 @@ __all__ = [
     "permute_and_flip",
     "perturb",
     "planar_laplace",
-    "prune",
     "remap",
     "repair",
     "second_objective",

@@ -13,7 +13,6 @@ from panda_mdp import (
     Problem,
     coarse,
     optimal,
-    prune,
 )
 from panda_mdp.errors import MethodError, NotForReleaseError
 from panda_mdp.methods.coarse import (
@@ -159,7 +158,6 @@ def test_losses_of_any_size(size):
     assert coarse(problem, cells=3).loss < size
     best = optimal(problem, gap=0.05)
     assert best.details["stopped"] == "gap reached"
-    assert prune(problem, cost=0.05 * size).cost_bound <= 0.05 * size
 
 
 def test_more_cells_than_records_is_the_optimum():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from panda_mdp import Domain, Problem, exponential, prune
+from panda_mdp import Domain, Problem
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.dual import boxed_bound, dual_bound, free_bound, growth
 from panda_mdp.methods.optimal.graph import Graph
@@ -107,18 +106,3 @@ def test_the_bound_without_constraints_is_below_the_exact_sum():
     backward = float(np.cumsum((problem.prior * least)[::-1])[-1])
     forward = float(np.cumsum(problem.prior * least)[-1])
     assert abs(Fraction(forward) - Fraction(backward)) > Fraction(1e-14)
-
-
-def test_expanding_a_pruned_bound_rounds_down():
-    domain = Domain.from_vectors(np.linspace(0, 1, 21)[:, None])
-    problem = Problem(domain, np.arange(21), domain.distances(), epsilon=2.0)
-    pruned = prune(problem, cost=0.02)
-    mechanism = replace(exponential(pruned.problem), lower_bound=0.1)
-    ups = 0
-    for k in range(8):
-        # Costs that differ in bits which the difference cannot hold.
-        costly = replace(pruned, cost_bound=0.015 + k * 2.0**-59)
-        true = Fraction(0.1) - Fraction(costly.cost_bound)
-        ups += Fraction(0.1 - costly.cost_bound) > true
-        assert Fraction(costly.expand(mechanism).lower_bound) <= true
-    assert ups > 0, "some plain differences are rounded up"
