@@ -8,7 +8,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError
@@ -16,7 +16,7 @@ from panda_mdp.privacy import repair as repairs
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table, judged
-from panda_mdp.table.release import release
+from panda_mdp.table.release import normalise, release
 
 
 @overload
@@ -112,15 +112,7 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
     (True, [[0.731, 0.269], [0.269, 0.731]])
     """
     start = time.perf_counter()
-    table = np.asarray(matrix, dtype=np.float64)
-    shape = (problem.size, problem.outputs_count)
-    if table.shape != shape:
-        msg = f"the matrix has shape {table.shape}; this problem needs {shape}"
-        raise MethodError(msg)
-    if not (np.isfinite(table).all() and (table >= 0).all() and (table.sum(axis=1) > 0).all()):
-        msg = "a matrix of probabilities is finite and not negative, and no row is all zeros"
-        raise MethodError(msg)
-    rows = table / table.sum(axis=1, keepdims=True)
+    rows = rows_of(problem, matrix, "the matrix")
     facts = {"loss_before": problem.expected_loss(rows), "moved": 0.0}
     as_it_is = judged(problem, quantise(rows), method, details=facts)
     if isinstance(as_it_is, Mechanism):
@@ -132,3 +124,16 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
     return release(
         problem, mended.matrix, method=f"{method}, repaired", stages=stages, details=facts
     )
+
+
+def rows_of(problem: Problem, matrix: npt.ArrayLike, name: str) -> FloatArray:
+    """A table that is given, its rows scaled to 1; `MethodError` where it is none."""
+    table = np.asarray(matrix, dtype=np.float64)
+    shape = (problem.size, problem.outputs_count)
+    if table.shape != shape:
+        msg = f"{name} has shape {table.shape}; this problem needs {shape}"
+        raise MethodError(msg)
+    if not (np.isfinite(table).all() and (table >= 0).all() and (table.sum(axis=1) > 0).all()):
+        msg = f"{name} must be finite and not negative, with a positive entry in every row"
+        raise MethodError(msg)
+    return normalise(table)

@@ -33,12 +33,13 @@ from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential
-from panda_mdp.methods.optimal.dual import dual_bound, free_bound, reduced_costs
+from panda_mdp.methods.optimal.dual import both_ways, dual_bound, free_bound
 from panda_mdp.methods.optimal.graph import Graph, constraint_graph, missing_pairs
 from panda_mdp.methods.optimal.lp import table_rows
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import order_in_space
+from panda_mdp.table.bound import reduced_costs
 from panda_mdp.table.mechanism import Mechanism
 
 CONES = 6
@@ -96,9 +97,9 @@ class Split:
         """A cut's constant, and the coefficients beside it of the border's rows, (border, m)."""
         inside = self.inside(cut.cluster)
         start = np.where(inside[:, None] & cut.costed, self.cost, 0.0)
-        growths = np.exp(self.exponent[cut.edges])
-        ends, weights = self.graph.ends[cut.edges], cut.weights.toarray()
-        reduced, _ = reduced_costs(start, ends, growths, weights)
+        pairs = both_ways(self.graph.ends[cut.edges])
+        growths = np.tile(np.exp(self.exponent[cut.edges]), 2)
+        reduced, _ = reduced_costs(start, pairs, growths, cut.weights.toarray())
         return float(reduced[inside].min(axis=1).sum()), reduced[self.border]
 
 

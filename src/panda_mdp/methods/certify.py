@@ -274,13 +274,11 @@ class Standing:
     def _loop(self) -> Stopped:
         solver, gap = self.solver, self.budget.gap or 0.0
         solver.begin(self)
-        if self.missing(self.value) <= 0:
-            return self._ended()
         tuning = solver.tuning
         self._markup, self._certified_iterations = tuning.markup, tuning.certify_iterations / 2
         target, idle = tuning.first_check, 0
         seen: list[tuple[int, float]] = []
-        while True:
+        while self.missing(self.value) > 0:
             value_before, bound_before = self.value, self.bound
             with self.stage("solve"):
                 solver.advance(target, self)
@@ -290,14 +288,17 @@ class Standing:
                 candidate = self._pending = solver.candidate()
                 first = self._estimate(candidate)
             guess = self.guess = first + self._markup * max(0.0, first - self.bound)
-            late = self.late()
             ended = solver.ended
             if ended is None and solver.iterations >= self.budget.iterations:
                 ended = Stopped.ITERATIONS
+            if ended is None and self.late():
+                ended = Stopped.TIME_LIMIT
             seen.append((solver.iterations, guess / self.bound - 1 if self.bound > 0 else np.inf))
             target, in_sight = next_check(seen, gap, tuning)
-            last = late or ended is not None or solver.settled
-            if self.missing(guess) <= 0 or last or (self._due(guess) and not in_sight):
+            # On the way where it costs little, and much is to be had.
+            cheap = solver.iterations >= 2 * self._certified_iterations
+            due = cheap and guess < 0.98 * self.value and not in_sight
+            if due or self.missing(guess) <= 0 or ended is not None or solver.settled:
                 value = self._certify(candidate, first)
                 if guess > self.bound:
                     # Earlier looks were as wrong about what the whole repair costs.
@@ -306,11 +307,9 @@ class Standing:
                     target, _ = next_check(seen, gap, tuning)
             self.report()
             if self.missing(self.value) <= 0:
-                return self._ended()
+                break
             if ended is not None:
                 return ended
-            if late:
-                return Stopped.TIME_LIMIT
             self.risen = self.bound - bound_before
             with self.stage("graph"):
                 solver.extend(candidate, self)
@@ -320,6 +319,7 @@ class Standing:
             idle = 0 if moved else idle + 1
             if idle >= tuning.patience:
                 return Stopped.PRECISION_REACHED
+        return Stopped.GAP_REACHED if self._reached() else Stopped.NEGLIGIBLE
 
     def _estimate(self, candidate: Any) -> float:
         """The value after a little of the repair, and from its time what a whole one takes."""
@@ -331,11 +331,6 @@ class Standing:
             self.certify_seconds = self.solver.tuning.estimates_worth * spent
         return value
 
-    def _due(self, guess: float) -> bool:
-        """Whether it is time to certify on the way: it costs little, and much is to be had."""
-        cheap = self.solver.iterations >= 2 * self._certified_iterations
-        return cheap and guess < 0.98 * self.value
-
     def _certify(self, candidate: Any, first: float = -math.inf) -> float:
         """Certify a candidate, and keep it if it is the best so far; its value.
 
@@ -345,21 +340,20 @@ class Standing:
             return math.inf
         start = self.budget.clock()
         try:
-            mechanism = self.solver.certified(candidate, self)
+            value = self.offer(self.solver.certified(candidate, self))
         except PrivacyError:
             # Records too near for the integers, perhaps: what is at hand stays.
             if self.best is None:
                 raise
-            self._pending = None
-            return math.inf
+            value = math.inf
         self._pending = None
-        value = self.offer(mechanism)
+        if math.isinf(value):
+            return value
         if first > self.bound:
             beyond = (value - first) / (first - self.bound)
             self._markup = min(max(0.0, beyond), self.solver.tuning.most_markup)
         self._certified_iterations = self.solver.iterations
-        self.certify_seconds = self.budget.clock() - start
-        self.timed = True
+        self.certify_seconds, self.timed = self.budget.clock() - start, True
         return value
 
     def offer(self, mechanism: Mechanism) -> float:
@@ -384,20 +378,17 @@ class Standing:
 
     def missing(self, value: float) -> float:
         """How far a value lies beyond what the gap allows, or beyond what is negligible."""
+        least = self.solver.tuning.negligible * float(self.solver.problem.mean_loss.min())
+        return self._beyond(value, least)
+
+    def _beyond(self, value: float, least: float) -> float:
         if self.budget.gap is None or not math.isfinite(self.bound):
             return math.inf
-        allowed = self.solver.allowed(self.budget.gap, self.bound)
-        least = self.solver.tuning.negligible * float(self.solver.problem.mean_loss.min())
-        return value - self.bound - max(allowed, least)
+        return value - self.bound - max(self.solver.allowed(self.budget.gap, self.bound), least)
 
     def _reached(self) -> bool:
         """Whether the certified gap is at most the one asked for."""
-        if self.budget.gap is None or not math.isfinite(self.bound):
-            return False
-        return self.value - self.bound <= self.solver.allowed(self.budget.gap, self.bound)
-
-    def _ended(self) -> Stopped:
-        return Stopped.GAP_REACHED if self._reached() else Stopped.NEGLIGIBLE
+        return self._beyond(self.value, 0.0) <= 0
 
     def left(self) -> float | None:
         """Seconds until there is just time enough to certify what was reached; None: unlimited."""

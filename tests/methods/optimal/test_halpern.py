@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
 
-from panda_mdp.methods.optimal.dual import total_from_below
 from panda_mdp.methods.optimal.graph import all_pairs
 from panda_mdp.methods.optimal.halpern import (
     ARTIFICIAL,
@@ -23,6 +22,7 @@ from panda_mdp.methods.optimal.halpern import (
     incidence,
     root_scale,
 )
+from panda_mdp.table.bound import total_from_below
 
 
 class Recorder(Halpern):

@@ -17,23 +17,6 @@ from panda_mdp.problem import Problem
 from panda_mdp.table import bound
 from panda_mdp.table.bound import LIBRARY_ERROR, UNIT_ROUNDOFF, BoundProof, total_from_below
 
-__all__ = [
-    "LIBRARY_ERROR",
-    "UNIT_ROUNDOFF",
-    "boxed_bound",
-    "centre_bound",
-    "centre_proof",
-    "dual_bound",
-    "free_bound",
-    "free_proof",
-    "growth",
-    "middle",
-    "proof_of",
-    "proved",
-    "reduced_costs",
-    "reduced_from_below",
-    "total_from_below",
-]
 WORTH = 0.01
 """Of the gap: what a bound may give away for a proof."""
 
@@ -87,13 +70,16 @@ def proved(
     return stated, best
 
 
-def dual_bound(problem: Problem, graph: Graph, multipliers: FloatArray) -> float:
-    """A lower bound on the optimum of `problem` from multipliers, shape (2, E, m), all >= 0.
+def dual_bound(
+    problem: Problem, graph: Graph, multipliers: FloatArray, cost: FloatArray | None = None
+) -> float:
+    """A lower bound on the optimum of `problem` from multipliers, shape (2, E, m), all >= 0; on
+    that of another `cost` (K x m) than p c where one is given.
 
     `multipliers[0, e]` belongs to z_i <= g z_j of edge e = (i, j), `multipliers[1, e]` to
     z_j <= g z_i. Edges need not be all pairs: those left out have multipliers 0.
     """
-    return total_from_below(reduced_from_below(problem, graph, multipliers).min(axis=1))
+    return total_from_below(reduced_from_below(problem, graph, multipliers, cost).min(axis=1))
 
 
 def boxed_bound(problem: Problem, graph: Graph, multipliers: FloatArray, most: FloatArray) -> float:
@@ -144,17 +130,13 @@ def centre_bound(problem: Problem, centre: int) -> float:
     return total * (1 - 2 * (problem.size + 2) * UNIT_ROUNDOFF)
 
 
-def reduced_from_below(problem: Problem, graph: Graph, multipliers: FloatArray) -> FloatArray:
+def reduced_from_below(
+    problem: Problem, graph: Graph, multipliers: FloatArray, cost: FloatArray | None = None
+) -> FloatArray:
     """Reduced costs less what rounding may have added, (records, m)."""
-    growths, flat = growth(problem, graph), multipliers.reshape(-1, problem.outputs_count)
     return bound.reduced_from_below(
-        problem.weighted_loss, both_ways(graph.ends), np.tile(growths, 2), flat
+        problem.weighted_loss if cost is None else cost,
+        both_ways(graph.ends),
+        np.tile(growth(problem, graph), 2),
+        multipliers.reshape(-1, problem.outputs_count),
     )
-
-
-def reduced_costs(
-    cost: FloatArray, ends: IntArray, growths: FloatArray, multipliers: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Reduced costs of edges with multipliers (2, E, m), and the sizes of their terms."""
-    flat = multipliers.reshape(-1, cost.shape[1])
-    return bound.reduced_costs(cost, both_ways(ends), np.tile(growths, 2), flat)

@@ -77,12 +77,12 @@ def _graph_of(domain: Domain, cones: int) -> Graph:
     else:
         near, _ = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
         pairs = np.stack([np.repeat(np.arange(domain.size), near.shape[1]), near.ravel()], axis=1)
-    return _measured(domain, distinct(pairs, domain.size), 0.0)
+    return measured(domain, distinct(pairs, domain.size), 0.0)
 
 
 def all_pairs(domain: Domain, epsilon: float) -> Graph:
     """Every pair of records."""
-    return _measured(domain, np.stack(np.triu_indices(domain.size, 1), axis=1), epsilon)
+    return measured(domain, np.stack(np.triu_indices(domain.size, 1), axis=1), epsilon)
 
 
 def distinct(pairs: IntArray, size: int) -> IntArray:
@@ -92,14 +92,15 @@ def distinct(pairs: IntArray, size: int) -> IntArray:
     return np.stack(np.divmod(keys[new[: len(keys)]], size), axis=1)
 
 
-def _measured(domain: Domain, ends: IntArray, epsilon: float) -> Graph:
+def measured(domain: Domain, ends: IntArray, epsilon: float, most: float = MAX_EXPONENT) -> Graph:
+    """The edges whose epsilon d is at most `most`, with their lengths."""
     length = np.empty(len(ends))
 
     def work(part: slice) -> None:
         length[part] = domain.metric.pairs(ends[part, 0], ends[part, 1])
 
     by_slices(work, len(ends), 1 << 16)
-    short = epsilon * length <= MAX_EXPONENT
+    short = epsilon * length <= most
     return Graph(np.ascontiguousarray(ends[short]), length[short])
 
 
@@ -155,4 +156,4 @@ def broken_pairs(closure: Closure, graph: Graph, z: Any, epsilon: float, most: i
     place = np.searchsorted(old, keys)
     known = place < len(old)
     known[known] = old[place[known]] == keys[known]
-    return _measured(closure.domain, pairs[~known], epsilon)
+    return measured(closure.domain, pairs[~known], epsilon)

@@ -27,11 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, total_from_below
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.program import Tiling, TilingTuning
 from panda_mdp.problem import Problem
-from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.bound import UNIT_ROUNDOFF, BoundProof, growth, total_from_below
 
 CHECK = 40
 ROW_PULL = 5.0
@@ -182,9 +181,8 @@ class GraphSolver(Halpern):
 def growths(problem: Problem, length: FloatArray) -> tuple[FloatArray, FloatArray]:
     """exp(epsilon d) of edges, and upper bounds on it: a looser constraint keeps a lower bound
     rigorous."""
-    exponent = problem.epsilon * length
-    error = problem.domain.metric.relative_error + 4e-16
-    return np.exp(exponent), np.exp(exponent * (1 + error)) * (1 + 1e-15)
+    above = growth(problem.epsilon, length, problem.domain.metric.relative_error)
+    return np.exp(problem.epsilon * length), above
 
 
 def root_scale(z: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -48,7 +48,7 @@ from panda_mdp.methods.optimal.dual import (
     free_proof,
     proof_of,
 )
-from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
+from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph, measured
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import BoundProof
@@ -179,17 +179,13 @@ class SmallLp(TableSolver):
 def pairs_beyond(problem: Problem, stretch: float) -> Graph:
     """All pairs but those that a third record implies: d(i, k) + d(k, j) <= stretch d(i, j)."""
     distance = problem.domain.distances()
-    size = len(distance)
-    implied = np.zeros((size, size), dtype=bool)
-    if stretch > 1:
-        for k in range(size):
-            detour = distance[:, k, None] + distance[k]
-            detour[k] = detour[:, k] = np.inf
-            implied |= detour <= stretch * distance
+    implied = np.zeros(distance.shape, dtype=bool)
+    for k in range(len(distance) if stretch > 1 else 0):
+        detour = distance[:, k, None] + distance[k]
+        detour[k] = detour[:, k] = np.inf
+        implied |= detour <= stretch * distance
     ends = np.argwhere(np.triu(~implied, 1))
-    length = problem.domain.metric.pairs(ends[:, 0], ends[:, 1])
-    short = problem.epsilon * length <= LARGEST_EXPONENT
-    return Graph(ends[short], length[short])
+    return measured(problem.domain, ends, problem.epsilon, LARGEST_EXPONENT)
 
 
 def entry_bounds(problem: Problem, excess: FloatArray, room: float) -> FloatArray:

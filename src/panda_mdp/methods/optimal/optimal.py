@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.backend import MEMORY_FULL
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning, MethodError
+from panda_mdp.methods.adjust import rows_of
 from panda_mdp.methods.certify import Budget, Report, certify
 from panda_mdp.methods.optimal.backends import Machine
 from panda_mdp.methods.optimal.solve import solver_for
@@ -58,7 +57,7 @@ def optimal(
     (True, True)
     """
     budget = Budget(gap, time_limit)
-    table = None if initial is None else check_initial(problem, initial)
+    table = None if initial is None else rows_of(problem, initial, "initial")
     solver = solver_for(problem, backend, table)
     try:
         mechanism = certify(solver, budget, progress).mechanism()
@@ -79,16 +78,3 @@ def optimal(
         )
         warnings.warn(msg, GapWarning, stacklevel=2)
     return mechanism
-
-
-def check_initial(problem: Problem, initial: npt.ArrayLike) -> FloatArray:
-    """A table to start from, its rows scaled to 1; `MethodError` where it is none."""
-    table = np.asarray(initial, dtype=np.float64)
-    shape = (problem.size, problem.outputs_count)
-    if table.shape != shape:
-        msg = f"initial has shape {table.shape}; a table of this problem is {shape}"
-        raise MethodError(msg)
-    if not np.isfinite(table).all() or (table < 0).any() or not (table.sum(axis=1) > 0).all():
-        msg = "initial must be finite and not negative, with a positive entry in every row"
-        raise MethodError(msg)
-    return np.asarray(table / table.sum(axis=1, keepdims=True))

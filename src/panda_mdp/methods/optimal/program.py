@@ -88,7 +88,7 @@ class Tiling:
         some = np.linspace(0, problem.size - 1, min(LANDMARKS, problem.size)).astype(np.int64)
         order, starts = order_in_space(np.ascontiguousarray(loss[some].T), WIDTH)
         tiles = np.stack([np.resize(order[a:b], WIDTH) for a, b in itertools.pairwise(starts)])
-        typical = _typical_slope(problem, graph)
+        typical = typical_slope(problem, graph)
         sees, outside = seen_by_groups(loss, order, starts, nats * typical / problem.epsilon)
         steepness = problem.epsilon / typical if typical > 0 else 0.0
         return cls(tiles, sees, problem.prior * outside, nats, steepness)
@@ -136,7 +136,7 @@ class Tiling:
         return replace(self, sees=sees, outside=outside, nats=nats)
 
 
-def _typical_slope(problem: Problem, graph: Graph) -> float:
+def typical_slope(problem: Problem, graph: Graph) -> float:
     """A typical slope of the loss along the graph's edges, from some edges and outputs."""
     if not graph.count:
         return 0.0

@@ -8,6 +8,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.methods.closed_forms import softmax
 from panda_mdp.methods.optimal.graph import Graph
+from panda_mdp.methods.optimal.program import typical_slope
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
 
@@ -36,11 +37,7 @@ def cheapest_outputs(problem: Problem) -> FloatArray:
 
 def warm_start(problem: Problem, graph: Graph) -> FloatArray:
     """Weights exp(-epsilon c / (2 L)), L a typical slope of the loss along the graph's edges."""
-    first, second = graph.ends[:, 0], graph.ends[:, 1]
-    step = max(1, graph.count // 4096)
-    rise = np.abs(problem.loss[first[::step]] - problem.loss[second[::step]])
-    slopes = rise / graph.length[::step, None]
-    typical = float(np.quantile(slopes, 0.9)) if graph.count else 0.0
+    typical = typical_slope(problem, graph)
     if typical <= 0:
         return one_row(problem)
     return softmax(-problem.epsilon / (2 * typical) * problem.loss)

@@ -23,23 +23,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.closure import Closure
-from panda_mdp.compute.highs import Lp, multipliers, require_numba
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import PrivacyError, SolverError
-from panda_mdp.methods.certify import Solver, Standing, Tuning
-from panda_mdp.methods.optimal.dual import UNIT_ROUNDOFF, growth, reduced_costs, total_from_below
+from panda_mdp.compute.highs import cost_scale, multipliers, require_numba
+from panda_mdp.errors import PrivacyError
+from panda_mdp.methods.certify import Standing, TableSolver, Tuning
+from panda_mdp.methods.optimal.dual import dual_bound
 from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.lp import table_rows
+from panda_mdp.methods.optimal.lp import OneLp, table_rows
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.objectives import Objective
-from panda_mdp.privacy.repair import TIGHTENING, estimate, repair
+from panda_mdp.privacy.repair import estimate, repair
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import release
 
@@ -127,17 +125,15 @@ class Limit:
         return min(inside.least, (1 - part) * inside.least + part * outside.least)
 
 
-class LimitSolver(Solver):
+class LimitSolver(TableSolver):
     """Makes one private table within a limit of a table within and one beyond it."""
 
-    tightening = TIGHTENING
     work = 0.0
     """Iterations, of those of the first solve, that take about as long."""
 
     def __init__(self, limit: Limit) -> None:
         self.limit, self.goal, self.method = limit, limit.goal, limit.method
         self.problem = limit.first.problem
-        self.closure = Closure(self.problem.domain)
 
     def value(self, mechanism: Mechanism) -> float:
         return self.limit.least(mechanism.matrix)
@@ -146,13 +142,13 @@ class LimitSolver(Solver):
         """A share of the loss, or of what the objective can gain at all."""
         return gap * (self.limit.inside.least - bound if self.limit.on_loss else bound)
 
-    def certified(
-        self, candidate: tuple[FloatArray, FloatArray | None], standing: Standing
-    ) -> Mechanism:
-        """Both tables repaired over all pairs and mixed, as mixtures of private tables are private:
+    def certified(self, candidate: Any, standing: Standing) -> Mechanism:
+        """A table, or one within the limit and one beyond it, repaired over all pairs and mixed, as
+        mixtures of private tables are private:
         with the safe one until the limit holds, and with as much of the one beyond the limit as
         there is room for, where that makes smaller what is to be."""
-        limit, (table, beyond) = self.limit, candidate
+        limit = self.limit
+        table, beyond = candidate if isinstance(candidate, tuple) else (candidate, None)
         within = limit.most - UNUSED * (limit.most - limit.inside.limited)
         with standing.stage("repair"):
             mixed = mixture(self._repaired(table), limit.inside.table, limit.limited, within)
@@ -173,20 +169,19 @@ class LimitSolver(Solver):
         return repair(self.closure, table, self.problem.epsilon, self.tightening).matrix
 
 
-class ExactLimit(LimitSolver):
+class ExactLimit(LimitSolver, OneLp):
     """One LP, by HiGHS: columns are the table and one variable t_y per output; rows are sums,
     edges, A z <= t, and what is limited."""
 
-    backend = "highs"
     # HiGHS's tables are accurate, so the closure needs little room for what normalising leaves.
     tightening = 5e-6
 
     def begin(self, standing: Standing) -> None:
         self.graph = constraint_graph(self.problem.domain, self.problem.epsilon)
         self.edges = self.graph.count
+        self._scale = cost_scale(self.problem.weighted_loss)
 
-    def advance(self, target: int, standing: Standing) -> None:
-        """All that HiGHS does; the target is its own."""
+    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
         problem, limit, forms = self.problem, self.limit, self.goal.forms
         size, outputs = problem.loss.shape
         exponent = problem.epsilon * self.graph.length
@@ -195,51 +190,40 @@ class ExactLimit(LimitSolver):
         units = np.eye(guesses * outputs).reshape(-1, guesses, outputs)
         values = scipy.sparse.csr_array(np.array([forms.adjoint(w).ravel() for w in units]))
         largest = scipy.sparse.kron(np.ones((guesses, 1)), -scipy.sparse.eye_array(outputs))
-        scale = float(problem.weighted_loss.mean()) or 1.0
         limited, least = limit.pair(
-            np.append(problem.weighted_loss.ravel() / scale, np.zeros(outputs)),
+            np.append(problem.weighted_loss / self._scale, np.zeros(outputs)),
             np.append(np.zeros(problem.loss.size), np.ones(outputs)),
         )
-        unit, least_unit = limit.pair(scale, 1.0)
         columns = scipy.sparse.vstack([private, values])
         beside = scipy.sparse.vstack([scipy.sparse.csr_array((len(lower), outputs)), largest])
-        rows = scipy.sparse.vstack(
-            [scipy.sparse.hstack([columns, beside]), scipy.sparse.csr_array(limited[None])]
-        )
-        answer = Lp(
-            least,
-            scipy.sparse.csr_array(rows),
-            np.append(lower, np.full(len(units) + 1, -np.inf)),
-            np.concatenate([upper, np.zeros(len(units)), [limit.most / unit]]),
-            algorithm="ipm",
-        ).solve()
-        if answer.primal is None or answer.prices is None:
-            msg = f"HiGHS ended the second objective with {answer.status!r} and no table"
-            raise SolverError(msg)
-        self.iterations, self.ended = answer.iterations, Stopped.SOLVED
-        self._table = np.maximum(answer.primal[: problem.loss.size], 0.0).reshape(size, outputs)
-        ends = [size, len(lower), len(lower) + len(units)]
-        _, edge, form, last = np.split(least_unit * answer.prices, ends)
-        # Loss + price v, with the loss at a price of 1: where it is limited HiGHS says at which.
-        theta = max(-float(last[0]) / unit, FAINT_PRICE / (limit.most or 1.0))
-        loss_price, _ = limit.pair(theta, 1.0)
-        self._multipliers = multipliers(edge / loss_price, exponent, outputs)
-        self._weights = np.maximum(-form, 0.0).reshape(guesses, outputs) / loss_price
+        last = scipy.sparse.csr_array(limited[None])
+        rows = scipy.sparse.vstack([scipy.sparse.hstack([columns, beside]), last])
+        most = limit.most / limit.pair(self._scale, 1.0)[0]
+        none = np.full(len(units) + 1, -np.inf)
+        upper = np.concatenate([upper, np.zeros(len(units)), [most]])
+        return least, scipy.sparse.csr_array(rows), np.append(lower, none), upper
 
     def bound(self) -> float:
         """From L and a price with loss + price v >= L for every private table."""
-        problem, graph, weights = self.problem, self.graph, self._weights
-        price = float(weights.sum(axis=0).max(initial=0.0)) * (1 + 1e-12)
-        cost = problem.weighted_loss + self.goal.forms.adjoint(weights)
-        growths = growth(problem, graph)
-        reduced, size = reduced_costs(cost, graph.ends, growths, self._multipliers)
-        # The adjoint sums up so many non-negative terms before the edges' are added.
-        terms = 2.0 * np.bincount(graph.ends.ravel(), minlength=problem.size) + 12.0 + len(weights)
-        least = (reduced - UNIT_ROUNDOFF * terms[:, None] * size).min(axis=1)
-        return self.limit.bound(total_from_below(least), price)
+        problem, graph, limit = self.problem, self.graph, self.limit
+        if self.answer is None or self.answer.prices is None:
+            return -math.inf
+        size, outputs = problem.loss.shape
+        unit, least_unit = limit.pair(self._scale, 1.0)
+        ends = [size, size + 2 * graph.count * outputs, len(self.answer.prices) - 1]
+        _, edge, form, last = np.split(least_unit * self.answer.prices, ends)
+        # Loss + price v, with the loss at a price of 1: where it is limited HiGHS says at which.
+        theta = max(-float(last[0]) / unit, FAINT_PRICE / (limit.most or 1.0))
+        loss_price, _ = limit.pair(theta, 1.0)
+        weights = np.maximum(-form, 0.0).reshape(-1, outputs) / loss_price
+        edges = multipliers(edge / loss_price, problem.epsilon * graph.length, outputs)
+        price = float(weights.sum(axis=0).max()) or 1.0
+        # What rounds the product and the sum is within what `below` leaves.
+        cost = problem.weighted_loss + price * self.goal.forms.below(weights / price)
+        return limit.bound(dual_bound(problem, graph, edges, cost), price)
 
-    def candidate(self) -> tuple[FloatArray, None]:
-        return self._table, None
+    def table(self, values: FloatArray) -> FloatArray:
+        return np.maximum(values[: self.problem.loss.size], 0.0).reshape(self.problem.loss.shape)
 
 
 class Descent(LimitSolver):
@@ -311,17 +295,17 @@ class Descent(LimitSolver):
         least, price, self._weighed = self.solver.least_trade()
         return self.limit.bound(least, price)
 
-    def candidate(self) -> tuple[FloatArray, FloatArray | None]:
+    def candidate(self) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Both tables; under a limited loss they are mixed before the repair, which is one repair
         less, and where that costs too much the table inside is mixed in."""
         inside, outside, limit = self.inside, self.outside, self.limit
         if outside is None or (limit.on_loss and limit.score(inside, outside) >= inside.least):
-            return inside.table, None
+            return inside.table
         if not limit.on_loss:
             return inside.table, outside.table
         aimed = self._origin + self._aim * (limit.most - self._origin)
         part = max(0.0, aimed - inside.limited) / (outside.limited - inside.limited)
-        return np.asarray((1 - part) * inside.table + part * outside.table), None
+        return np.asarray((1 - part) * inside.table + part * outside.table)
 
     def estimate(self, candidate: object) -> float:
         return self.limit.score(self.inside, self.outside)
