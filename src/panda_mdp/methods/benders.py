@@ -42,14 +42,14 @@ from panda_mdp.space.tiles import order_in_space
 from panda_mdp.table.bound import reduced_costs
 from panda_mdp.table.mechanism import Mechanism
 
-CONES = 6
+NEIGHBOURS = 8
 """Fewer than elsewhere: every edge across a border makes boundary records, and what is missing is
 added later."""
 
 
 def thin_graph(domain: Domain, epsilon: float) -> Graph:
     """The constraint graph of near records, also for small domains: all pairs have no inside."""
-    return constraint_graph(domain, epsilon, CONES, small=0)
+    return constraint_graph(domain, epsilon, NEIGHBOURS, small=0)
 
 
 def compact_clusters(domain: Domain, count: int) -> IntArray:

@@ -21,7 +21,6 @@ from panda_mdp.methods.optimal.graph import (
     delaunay,
     distinct,
     missing_pairs,
-    yao,
 )
 
 
@@ -75,20 +74,12 @@ def test_neighbours_in_many_dimensions():
     assert edge_set(constraint_graph(domain, 1e-3).ends) == expected
 
 
-def test_yao_takes_the_nearest_in_each_cone():
-    points = np.random.default_rng(0).normal(size=(40, 2))
-    found = edge_set(yao(points, 8, candidates=39))
-    expected = set()
-    for i in range(40):
-        towards = points - points[i]
-        apart = np.hypot(*towards.T)
-        cone = np.floor((np.arctan2(towards[:, 1], towards[:, 0]) + np.pi) / (np.pi / 4)).clip(0, 7)
-        for c in range(8):
-            inside = np.flatnonzero((cone == c) & (apart > 0))
-            if len(inside):
-                j = int(inside[apart[inside].argmin()])
-                expected.add((min(i, j), max(i, j)))
-    assert found == expected
+def test_neighbours_and_triangles_in_a_plane():
+    domain = random_domain("haversine", 100)
+    near, _ = domain.neighbours(NEIGHBOURS // 2)
+    expected = {(min(i, j), max(i, j)) for i in range(100) for j in near[i].tolist()}
+    found = edge_set(constraint_graph(domain, 1e-3).ends)
+    assert found == expected | edge_set(delaunay(domain.plane))
 
 
 def test_delaunay_of_a_square_and_of_a_line():
@@ -103,7 +94,7 @@ def test_delaunay_of_a_square_and_of_a_line():
 def test_records_on_a_line_are_still_connected():
     line = np.stack([np.arange(60.0), np.zeros(60)], axis=1)
     edges = edge_set(constraint_graph(Domain.from_vectors(line), 1.0).ends)
-    assert edges == {(i, i + 1) for i in range(59)}
+    assert edges >= {(i, i + 1) for i in range(59)}
 
 
 def test_join_appends():

@@ -20,7 +20,7 @@ from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.dual import centre_bound
-from panda_mdp.methods.optimal.lp import PASSES, SmallLp, entry_bounds, is_small, pairs_beyond
+from panda_mdp.methods.optimal.lp import PASSES, SmallLp, entry_bounds, is_small
 
 TWO = Domain.from_vectors([[0.0], [1.0]])
 
@@ -117,14 +117,6 @@ def test_what_is_small():
     assert is_small(displacement_problem(random_domain("euclidean", 25), np.arange(25), 1.0))
     assert not is_small(displacement_problem(random_domain("euclidean", 65), [0], 1.0))
     assert not is_small(displacement_problem(random_domain("euclidean", 60), np.arange(60), 1.0))
-
-
-def test_pairs_beyond_are_those_that_no_third_record_implies():
-    problem = displacement_problem(Domain.from_vectors(np.arange(5.0)[:, None]), [0], 1.0)
-    assert pairs_beyond(problem, 1.0).count == 10
-    assert pairs_beyond(problem, 1.01).ends.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
-    far = displacement_problem(Domain.from_vectors(np.array([[0.0], [1.0], [1e3]])), [0], 1.0)
-    assert pairs_beyond(far, 1.0).ends.tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -60,7 +60,7 @@ def test_a_problem_that_needs_no_record_needs_no_solver():
 
 def test_pairs_are_added_while_it_runs():
     problem = town()
-    sparse = constraint_graph(problem.domain, problem.epsilon, cones=4)
+    sparse = constraint_graph(problem.domain, problem.epsilon, neighbours=4)
     few = Graph(sparse.ends[::3], sparse.length[::3])
     solved = certify(FirstOrder(problem, CpuEngine(), graph=few), Budget(0.01))
     assert solved.mechanism().details["stopped"] == "gap reached"

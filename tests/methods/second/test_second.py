@@ -296,7 +296,7 @@ def test_a_limit_ends_on_both_sides_of_itself(name):
     free = pm.optimal(problem, gap=1e-3, backend="cpu")
     common = np.tile(free.matrix.mean(axis=0), (60, 1))
     ends = (quantity(problem, name, radius, table) for table in (free.matrix, common))
-    limit = float(np.dot([0.8, 0.2], list(ends)))
+    limit = float(np.dot([0.7, 0.3], list(ends)))
     table = pm.limit_attacker(problem, name, limit, radius=radius, gap=0.02, backend="cpu")
     facts = table.details["limited"]
     assert table.loss <= 1.02 * facts["bound"]

@@ -26,8 +26,8 @@ LEAST_GAIN = 3e-5
 """Violations by less than this share of a row's mass are left to the repair."""
 SMALL_GAIN = 3e-6
 """Of a row's mass, by which one group of outputs may miss a constraint before it is counted."""
-CONES = 12
 NEIGHBOURS = 16
+"""Of a record; half as many in a plane, where triangles give it more."""
 ALL_PAIRS_RECORDS = 40
 MAX_EXPONENT = 30.0
 """Edges with epsilon d beyond this bind nothing that is left above the floor; they are dropped,
@@ -51,38 +51,38 @@ class Graph:
 
 
 def constraint_graph(
-    domain: Domain, epsilon: float, cones: int = CONES, small: int = ALL_PAIRS_RECORDS
+    domain: Domain, epsilon: float, neighbours: int = NEIGHBOURS, small: int = ALL_PAIRS_RECORDS
 ) -> Graph:
-    """Delaunay plus the nearest record in each cone for records in a plane, the pairs that imply
-    all others for road distance, else the nearest neighbours; all pairs up to `small` records."""
+    """The nearest neighbours and, in a plane, the Delaunay triangulation; the pairs that imply all
+    others for road distance; all pairs up to `small` records."""
     if domain.size <= small:
         return all_pairs(domain, epsilon)
-    whole = _graph_of(domain, cones)
+    whole = _graph_of(domain, neighbours)
     short = epsilon * whole.length <= MAX_EXPONENT
     return Graph(np.ascontiguousarray(whole.ends[short]), whole.length[short])
 
 
 @lru_cache(maxsize=1)
-def _graph_of(domain: Domain, cones: int) -> Graph:
+def _graph_of(domain: Domain, neighbours: int) -> Graph:
     """The graph before any edge is too long, kept: solves of one domain follow each other."""
-    generating = domain.metric.generating_pairs
-    if generating is not None:
-        pairs = generating
-    elif domain.plane is not None:
+    pairs = domain.metric.generating_pairs
+    if pairs is None:
         # One core triangulates while the others look for neighbours.
         with ThreadPoolExecutor(1) as pool:
-            triangles = pool.submit(delaunay, domain.plane)
-            near = yao(domain.plane, cones)
-            pairs = np.concatenate([triangles.result(), near])
-    else:
-        near, _ = domain.neighbours(min(NEIGHBOURS, domain.size - 1))
-        pairs = np.stack([np.repeat(np.arange(domain.size), near.shape[1]), near.ravel()], axis=1)
+            plane = domain.plane
+            triangles = None if plane is None else pool.submit(delaunay, plane)
+            count = min(neighbours if plane is None else neighbours // 2, domain.size - 1)
+            near, _ = domain.neighbours(count)
+            pairs = np.stack([np.repeat(np.arange(domain.size), count), near.ravel()], axis=1)
+            if triangles is not None:
+                pairs = np.concatenate([pairs, triangles.result()])
     return measured(domain, distinct(pairs, domain.size), 0.0)
 
 
-def all_pairs(domain: Domain, epsilon: float) -> Graph:
-    """Every pair of records."""
-    return measured(domain, np.stack(np.triu_indices(domain.size, 1), axis=1), epsilon)
+def all_pairs(domain: Domain, epsilon: float, most: float = MAX_EXPONENT) -> Graph:
+    """Every pair of records with epsilon d of at most `most`."""
+    pairs = np.stack(np.triu_indices(domain.size, 1), axis=1)
+    return measured(domain, pairs, epsilon, most)
 
 
 def distinct(pairs: IntArray, size: int) -> IntArray:
@@ -111,28 +111,6 @@ def delaunay(points: FloatArray) -> IntArray:
     except scipy.spatial.QhullError:
         return np.empty((0, 2), dtype=np.int64)
     return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
-
-
-def yao(points: FloatArray, cones: int, candidates: int = 48) -> IntArray:
-    """From every point an edge to the nearest of its `candidates` nearest in each cone."""
-    count = min(candidates, len(points) - 1)
-    tree = scipy.spatial.cKDTree(points)
-    chosen = np.full((len(points), cones), -1, dtype=np.int64)
-
-    def work(part: slice) -> None:
-        near = np.asarray(tree.query(points[part], k=count + 1)[1], dtype=np.int64)
-        towards = points[near] - points[part][:, None, :]
-        angle = np.arctan2(towards[..., 1], towards[..., 0]) + np.pi
-        sector = np.floor(angle / (2 * np.pi) * cones).astype(np.int64).clip(0, cones - 1)
-        rows = np.arange(part.start, part.stop)
-        # Farther ones first: the nearest in a cone has the last word.
-        for k in range(count, -1, -1):
-            other = near[:, k] != rows
-            chosen[rows[other], sector[other, k]] = near[other, k]
-
-    by_slices(work, len(points), 1 << 12)
-    rows, cone = np.nonzero(chosen >= 0)
-    return np.stack([rows, chosen[rows, cone]], axis=1)
 
 
 def missing_pairs(

@@ -48,7 +48,7 @@ from panda_mdp.methods.optimal.dual import (
     free_proof,
     proof_of,
 )
-from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph, measured
+from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import BoundProof
@@ -92,6 +92,8 @@ class SmallLp(TableSolver):
     def begin(self, standing: Standing) -> None:
         problem = self.problem
         self._free = free_bound(problem)
+        self._graph = all_pairs(problem.domain, problem.epsilon, LARGEST_EXPONENT)
+        self.edges = self._graph.count
         centres = [centre_bound(problem, x) for x in range(problem.size)]
         standing.raise_bound(max(self._free, *centres))
         self.proofs = [free_proof(problem), centre_proof(problem, int(np.argmax(centres)))]
@@ -102,11 +104,7 @@ class SmallLp(TableSolver):
         """One pass at the present U; the target is its own."""
         problem, left = self.problem, standing.left()
         self._before = standing.value - standing.bound
-        # Pairs that others imply up to the gap come in where the first pass is not enough.
-        stretch = 1.0 if self._passes else 1 + (standing.budget.gap or 0.0)
         self._passes += 1
-        self._graph = pairs_beyond(problem, stretch)
-        self.edges = self._graph.count
         excess = problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
         room = standing.value * INFLATED - self._free
         self._most = entry_bounds(problem, excess, room)
@@ -166,7 +164,7 @@ class SmallLp(TableSolver):
         return floor_row(self.problem, normalise(candidate))
 
     def extend(self, candidate: FloatArray, standing: Standing) -> None:
-        stalled = self._passes > 1 and standing.value - standing.bound > 0.9 * self._before
+        stalled = standing.value - standing.bound > 0.9 * self._before
         if stalled or self._passes >= PASSES:
             self.ended = Stopped.PRECISION_REACHED
 
@@ -174,18 +172,6 @@ class SmallLp(TableSolver):
         with contextlib.suppress(PrivacyError):
             yield loss_exponential(self.problem)
         yield remap(standing.certified)
-
-
-def pairs_beyond(problem: Problem, stretch: float) -> Graph:
-    """All pairs but those that a third record implies: d(i, k) + d(k, j) <= stretch d(i, j)."""
-    distance = problem.domain.distances()
-    implied = np.zeros(distance.shape, dtype=bool)
-    for k in range(len(distance) if stretch > 1 else 0):
-        detour = distance[:, k, None] + distance[k]
-        detour[k] = detour[:, k] = np.inf
-        implied |= detour <= stretch * distance
-    ends = np.argwhere(np.triu(~implied, 1))
-    return measured(problem.domain, ends, problem.epsilon, LARGEST_EXPONENT)
 
 
 def entry_bounds(problem: Problem, excess: FloatArray, room: float) -> FloatArray:

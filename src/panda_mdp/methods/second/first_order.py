@@ -94,15 +94,13 @@ class TradeOff(CpuSolver):
             self._w = keep * (2 * new - self._w) + (1 - keep) * self._w0
         return moved
 
-    def least_trade(self) -> tuple[float, float, float]:
-        """L and a price with loss + price v >= L for every private table, rigorously; and what
-        the weights make of v, which comes from below where v comes from above."""
+    def least_trade(self) -> float:
+        """L with loss + price v >= L for every private table, rigorously."""
         below = self._forms.below(onto_simplex(self._w))
-        weighed = float(np.einsum("xy,xy->", below, self._table64()))
         # What rounds the product is within what `below` leaves, and the sum's within the kernel's.
         self._cost64 = np.ascontiguousarray(self._plain64 + self.price * below)
         try:
-            return self.bound(), self.price, weighed
+            return self.bound()
         finally:
             self._cost64 = self._plain64
 

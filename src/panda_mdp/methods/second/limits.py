@@ -53,13 +53,8 @@ FAINTEST = 0.02
 FARTHEST = 2.0
 """In logarithms: the longest step of a price; half of the last one after every turn, because what
 is seen lags behind the price."""
-AIM, REPAIR = 0.98, 2e-4
-"""The whole repair costs more than one round of it, by which tables are judged on the way: so much
-of the loss."""
 REPAIRED = 0.85
 """Of the gap under a limit: what is left for the repair."""
-EARLY = 0.6
-"""Of the work that is granted."""
 ROUNDED = 1e-15
 UNUSED = 1e-6
 """Of the room that a limit leaves: what is not used, so that quantising stays within it."""
@@ -242,35 +237,29 @@ class Descent(LimitSolver):
         self.solver = self._given or TradeOff(
             problem, constraint_graph(problem.domain, problem.epsilon), first.matrix
         )
-        dear, outside = (
-            self.goal.forms.dear,
-            Point(limit.limited(first.matrix), first.loss, first.matrix),
-        )
-        self._origin = outside.limited
-        self.inside = limit.inside
+        self.inside: Point = limit.inside
+        self.outside: Point | None = None
+        self._origin, dear = limit.limited(first.matrix), self.goal.forms.dear
         room = abs(limit.most - self._origin)
         # With the price a loss moves from its origin as the square, an objective as the root, which
-        # follows more slowly; `aim` is the share of the way to the limit that is aimed at.
+        # follows more slowly; the aim is the share of the way to the limit that is aimed at.
         if limit.on_loss:
             gain = limit.inside.least - limit.least(one_row(problem))
-            self.price, self._usual_power = dear * room / (gain if gain > 0 else 1.0), 2.0
-            self._aim, self._rest = AIM - REPAIR * first.loss / room, 1
-            self.outside: Point | None = None
+            self.price = dear * room / (gain if gain > 0 else 1.0)
+            self._power, self._aim, self._rest = 2.0, 0.97, 1
         else:
             whole = self._origin - limit.inside.limited
-            self.price, self._usual_power = 0.25 * dear * first.loss * room / whole**2, 0.5
-            self._aim, self._rest = 1.02, 2
-            self.outside = outside
-        self._power = self._usual_power
+            self.price = 0.25 * dear * first.loss * room / whole**2
+            self._power, self._aim, self._rest = 0.5, 1.02, 2
+            self.outside = Point(self._origin, first.loss, first.matrix)
         # Certified when the estimate says so or work is over; a price at rest may still move.
         self.tuning = Tuning(
-            markup=0.0 if limit.on_loss else 1 / REPAIRED - 1,
+            markup=1 / REPAIRED - 1,
             certify_iterations=math.inf,
             patience=1 << 30,
             negligible=0.0,
         )
         self._began = self.solver.iterations
-        self._moved_at: tuple[float, float] | None = None
         self._last_step, self._farthest, self._rested = 0.0, FARTHEST, 0
         self.solver.aim(self.goal.forms, self.price)
 
@@ -292,45 +281,25 @@ class Descent(LimitSolver):
             self.inside = point
 
     def bound(self) -> float:
-        least, price, self._weighed = self.solver.least_trade()
-        return self.limit.bound(least, price)
+        return self.limit.bound(self.solver.least_trade(), self.price)
 
-    def candidate(self) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Both tables; under a limited loss they are mixed before the repair, which is one repair
-        less, and where that costs too much the table inside is mixed in."""
-        inside, outside, limit = self.inside, self.outside, self.limit
-        if outside is None or (limit.on_loss and limit.score(inside, outside) >= inside.least):
-            return inside.table
-        if not limit.on_loss:
-            return inside.table, outside.table
-        aimed = self._origin + self._aim * (limit.most - self._origin)
-        part = max(0.0, aimed - inside.limited) / (outside.limited - inside.limited)
-        return np.asarray((1 - part) * inside.table + part * outside.table)
+    def candidate(self) -> tuple[FloatArray, FloatArray | None]:
+        return self.inside.table, None if self.outside is None else self.outside.table
 
     def estimate(self, candidate: object) -> float:
         return self.limit.score(self.inside, self.outside)
 
     def extend(self, candidate: object, standing: Standing) -> None:
         """Move the price towards the one at which the limit is met."""
-        limit, objective = self.limit, self.objective
-        # Early on v has hardly followed the price, and the weights run ahead.
-        if self.iterations < EARLY * standing.budget.iterations:
-            objective = 0.5 * (objective + self._weighed)
-        ahead, _ = limit.pair(self.loss, objective)
-        share = (ahead - self._origin) / (limit.most - self._origin)
+        limit, (limited, _) = self.limit, self.limit.pair(self.loss, self.objective)
+        share = (limited - self._origin) / (limit.most - self._origin)
         moved = max(share / self._aim, FAINTEST)
-        if self._moved_at is not None:
-            change = math.log(self.price / self._moved_at[0])
-            if abs(change) > 0.05:
-                seen = math.log(moved / self._moved_at[1]) / change / self._usual_power
-                self._power = min(max(seen, 0.5), 2.0) * self._usual_power
         self.solver.follow()
         self._rested += 1
         step = -math.log(moved) / self._power
         if min(abs(step), self._farthest) <= NEAR or self._rested < self._rest:
             return
         self._rested = 0
-        self._moved_at = (self.price, moved)
         if step * self._last_step < 0:
             self._farthest = max(0.5 * abs(self._last_step), NEAR)
         self._last_step = min(max(step, -self._farthest), self._farthest)
