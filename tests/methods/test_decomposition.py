@@ -15,6 +15,7 @@ from panda_mdp.methods.benders import (
     thin_graph,
 )
 from panda_mdp.methods.optimal.dual import dual_bound
+from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.lp import solve_lp
 
 
@@ -90,7 +91,8 @@ def test_feasibility_cuts_cut_off_the_point_and_no_private_table():
     # An internal record between two boundary records that report different outputs for certain.
     domain = Domain.from_vectors(np.stack([np.arange(6.0), np.zeros(6)], axis=1))
     problem = displacement_problem(domain, [0, 5], 0.5)
-    graph = thin_graph(domain, 0.5)
+    steps = np.arange(5)
+    graph = Graph(np.stack([steps, steps + 1], axis=1), np.ones(5))
     split = Split(problem, graph, np.array([0, 1, 1, 1, 2, 2]))
     cluster = next(c for c in split.clusters if 2 in c.records)
     table = np.tile([0.5, 0.5], (6, 1))
