@@ -121,8 +121,8 @@ class SmallLp(TableSolver):
         rows, lower, upper = table_rows(self._graph.ends, exponent, size, outputs)
         rows.data *= most.ravel()[rows.indices]
         pairs = rows.data[most.size :].reshape(-1, 2)
-        binding = -pairs[:, 1] <= LARGEST_RATIO * pairs[:, 0]
-        mean = np.sqrt(-pairs[:, 0] * pairs[:, 1])
+        own, other = pairs.max(axis=1), -pairs.min(axis=1)
+        binding, mean = other <= LARGEST_RATIO * own, np.sqrt(own * other)
         pairs *= (binding / mean)[:, None]
         attempts: list[tuple[Algorithm, bool]] = [
             ("simplex", True),
@@ -164,7 +164,7 @@ class SmallLp(TableSolver):
         return floor_row(self.problem, normalise(candidate))
 
     def extend(self, candidate: FloatArray, standing: Standing) -> None:
-        stalled = standing.value - standing.bound > 0.9 * self._before
+        stalled = self._passes > 1 and standing.value - standing.bound > 0.9 * self._before
         if stalled or self._passes >= PASSES:
             self.ended = Stopped.PRECISION_REACHED
 
@@ -191,10 +191,12 @@ def table_rows(
     """The rows of the privacy LP over some edges with their lower and upper limits: first the sums
     of all records, which are 1, then `privacy_rows`."""
     edges = privacy_rows(ends, exponent, records, outputs)
-    rows = scipy.sparse.vstack([sum_rows(records, outputs), edges])
+    rows = scipy.sparse.csr_array(scipy.sparse.vstack([sum_rows(records, outputs), edges]))
+    # Blocks of few outputs are stored whole.
+    rows.eliminate_zeros()
     ones, count = np.ones(records), edges.shape[0]
     lower = np.append(ones, np.full(count, -np.inf))
-    return scipy.sparse.csr_array(rows), lower, np.append(ones, np.zeros(count))
+    return rows, lower, np.append(ones, np.zeros(count))
 
 
 Pairs = Literal["graph", "all"]
