@@ -22,11 +22,9 @@ import sys
 from collections.abc import Callable
 from multiprocessing import connection, context, forkserver
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO, Any
 
 ORIGINAL = "import copied; copied.wait_for_orders()()"
-COMMAND, WORKER = "panda_mdp.cli:main", "panda_mdp.protocol.server.worker:main"
 MOST_BYTES = 1 << 20
 _WAY: list[socket.socket] = []
 
@@ -40,18 +38,13 @@ class Copied:
         stdin: int,
         stdout: int,
         stderr: int,
-        *,
-        entry: str = COMMAND,
-        session: bool = False,
     ) -> None:
-        """Descriptors stay the caller's to close; with `session` it leads one of its own."""
+        """Descriptors stay the caller's to close."""
         self.args = args
         self.returncode: int | None = None
-        self.stdin: IO[bytes] | None = None
         self.stdout: IO[str] | None = None
         self._watcher, theirs = socket.socketpair()
-        order = {"entry": entry, "args": args, "session": session}
-        order |= {"environment": dict(os.environ), "folder": str(Path.cwd())}
+        order = {"args": args, "environment": dict(os.environ), "folder": str(Path.cwd())}
         with theirs:
             descriptors = array.array("i", [theirs.fileno(), stdin, stdout, stderr])
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)
@@ -143,8 +136,7 @@ def wait_for_orders() -> Callable[[], None]:
     import uvicorn  # noqa: F401
 
     import panda_mdp.cli
-    import panda_mdp.protocol.server.app
-    import panda_mdp.protocol.server.worker  # noqa: F401
+    import panda_mdp.protocol.server.app  # noqa: F401
 
     starts, orders = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     starts.set_inheritable(False)
@@ -184,38 +176,22 @@ def _become(
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    if order["session"]:
-        os.setsid()
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
     sys.argv[1:] = order["args"]
-    if order["entry"] == COMMAND:
-        _copy_workers(starts)
-    module, name = order["entry"].split(":")
-    entry: Callable[[], None] = getattr(sys.modules[module], name)
+    _copy_workers(starts)
+    entry: Callable[[], None] = sys.modules["panda_mdp.cli"].main
     return entry
-
-
-def _worker(args: list[str], *, stdin: int, start_new_session: bool) -> Copied:
-    """What a server starts for a job, in place of `subprocess.Popen`."""
-    assert args[1:] == ["-m", "panda_mdp.protocol.server.worker"] and stdin == subprocess.PIPE
-    reads, writes = os.pipe()
-    worker = Copied([], reads, 1, 2, entry=WORKER, session=start_new_session)
-    os.close(reads)
-    worker.stdin = os.fdopen(writes, "wb")
-    return worker
 
 
 def _copy_workers(starts: socket.socket) -> None:
     """Give a server workers that are copies too.
 
     What is spawned imports everything anew. The process that is forked here has imported it, and no
-    thread runs in it yet; its copies get their work pickled as spawned ones do. Workers for jobs
-    are copies of the original. All end with the server, however that ends.
+    thread runs in it yet; its copies get their work pickled as spawned ones do. All end with the
+    server, however that ends.
     """
-    from panda_mdp.protocol.server import supervisor
-
     listener = socket.socket(socket.AF_UNIX)
     address = connection.arbitrary_address("AF_UNIX")
     listener.bind(address)
@@ -235,9 +211,3 @@ def _copy_workers(starts: socket.socket) -> None:
     known._forkserver_pid = pid
     contexts: Any = context._concrete_contexts  # type: ignore[attr-defined]
     contexts["spawn"] = contexts["forkserver"]
-
-    _WAY.append(starts)
-    jobs: Any = supervisor
-    jobs.subprocess = SimpleNamespace(
-        Popen=_worker, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
-    )

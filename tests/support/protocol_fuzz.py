@@ -102,7 +102,7 @@ def run_cases(running: Running, where: Target, count: int, seed: int) -> Verdict
     after = running.admin.get("/v1/deployments/main/counts").json()["reports"]
     if after != before:
         verdict.wrong.append(f"{after - before} malformed reports were counted")
-    if running.client().get("/v1/health").status_code != 200:
+    if running.client().get("/readyz").status_code != 200:
         verdict.wrong.append("the server is not well any more")
     return verdict
 

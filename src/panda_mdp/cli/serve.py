@@ -8,10 +8,8 @@ import os
 import signal
 import socket
 import sys
-from enum import StrEnum
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,8 +17,9 @@ from panda_mdp.cli.options import comma_separated
 from panda_mdp.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from panda_mdp.protocol.messages.signing import KeySheet
-    from panda_mdp.protocol.server.app import Server
     from panda_mdp.protocol.server.context import Settings
     from panda_mdp.protocol.server.store.database import Store
 
@@ -36,7 +35,8 @@ Database = Annotated[
 ]
 Count = Annotated[int, typer.Option(min=1, max=10_000, metavar="NUMBER", help="How many to make.")]
 Days = Annotated[
-    float, typer.Option(min=0, metavar="NUMBER", help="Days until it expires; 0 for never.")
+    float,
+    typer.Option(min=0, max=3_660, metavar="NUMBER", help="Days until it expires; 0 for never."),
 ]
 
 
@@ -51,23 +51,6 @@ Label = Annotated[
     str,
     typer.Option(metavar="TEXT", callback=_short, help="A note for the list; not a person's name."),
 ]
-
-
-class Level(StrEnum):
-    """What is logged."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
-
-class Bearer(StrEnum):
-    """What the bearer of a token may do."""
-
-    reporter = "reporter"
-    admin = "admin"
-    monitor = "monitor"
 
 
 def serve(
@@ -122,7 +105,9 @@ def serve(
         int | None,
         typer.Option(min=1, metavar="DAYS", help="Delete what users sent after so many days."),
     ] = None,
-    log_level: Annotated[Level, typer.Option(help="What is logged.")] = Level.info,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="What is logged.")
+    ] = "info",
     access_log: Annotated[
         bool, typer.Option(help="Log each request: method, route, status, milliseconds.")
     ] = True,
@@ -143,7 +128,7 @@ def serve(
     from panda_mdp.protocol.server.context import Settings
     from panda_mdp.protocol.server.store.database import Store
 
-    _set_logs(log_level.value, access_log, log_json)
+    _set_logs(log_level, access_log, log_json)
     # Read by the worker processes' linear algebra: its threads would wait for each other, and
     # the solver has its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -168,7 +153,9 @@ def serve(
 
 
 def token(
-    role: Annotated[Bearer, typer.Option(help="What its bearer may do.")] = Bearer.reporter,
+    role: Annotated[
+        Literal["reporter", "admin", "monitor"], typer.Option(help="What its bearer may do.")
+    ] = "reporter",
     database: Database = DEFAULT,
     label: Label = "",
     days: Days = 0.0,
@@ -182,7 +169,6 @@ def token(
     Works beside a running server, which notices within a second.
     """
     _check_installed()
-    from panda_mdp.protocol.messages.service import TokenRequest
     from panda_mdp.protocol.server.auth import TokenBook
     from panda_mdp.protocol.server.failures import Failure
     from panda_mdp.protocol.server.store.database import Store
@@ -196,13 +182,7 @@ def token(
                 raise InvalidInputError(failure.message) from None
             typer.echo("revoked")
             return
-        wanted = TokenRequest(
-            role=role.value,
-            label=label,
-            expires_in_s=86_400 * days or None,
-            count=count,
-        )
-        for made in book.make(wanted.role, wanted.label, wanted.expires_in_s, wanted.count):
+        for made in book.make(role, label, 86_400 * days or None, count):
             typer.echo(made.token)
 
 
@@ -328,7 +308,7 @@ def _set_logs(level: str, access: bool, as_json: bool) -> None:
         logging.getLogger("panda_mdp.access").setLevel(logging.WARNING)
 
 
-def _run(app: Server, host: str, port: int, proxy: str, settings: Settings) -> None:
+def _run(app: ASGIApp, host: str, port: int, proxy: str, settings: Settings) -> None:
     import uvicorn
 
     from panda_mdp.protocol.server.http import options
@@ -343,38 +323,16 @@ def _run(app: Server, host: str, port: int, proxy: str, settings: Settings) -> N
             gc.freeze()
             if self.started:
                 shown = f"[{host}]" if ":" in host else host
-                where = listener.getsockname()[1]
-                typer.echo(f"panda-mdp serves http://{shown}:{where}")
+                typer.echo(f"panda-mdp serves http://{shown}:{listener.getsockname()[1]}")
                 sys.stdout.flush()
 
-    listener = _listen(host, port)
-    config = uvicorn.Config(
-        app,
-        proxy_headers=bool(proxy),
-        forwarded_allow_ips=proxy or None,
-        **options(settings),
-    )
-    server = Announcing(config)
-    # uvicorn shuts down on SIGTERM and then raises it again; by then all is stored.
-    signal.signal(signal.SIGTERM, _leave)
-    with listener:
-        server.run(sockets=[listener])
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(0)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=2_048)
     except OSError as error:
-        listener.close()
         msg = f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}"
         raise InvalidInputError(msg) from None
-    listener.listen(2_048)
-    listener.set_inheritable(False)
-    return listener
+    # uvicorn shuts down on SIGTERM and then raises it again; by then all is stored.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    with listener:
+        Announcing(uvicorn.Config(app, **options(settings, proxy))).run(sockets=[listener])

@@ -24,7 +24,7 @@ def test_the_service_says_what_it_is(server: Running) -> None:
     info = ServiceInfo.model_validate_json(public.get("/v1").content)
     assert info.version == pm.__version__
     assert VerifyKey.from_base64(info.key.public).id == info.key.id
-    assert public.get("/v1/health").json() == {"status": "ok"}
+    assert public.get("/readyz").json() == {"status": "ok"}
 
 
 def test_a_domain_comes_back_to_the_last_bit(server: Running) -> None:
@@ -112,22 +112,6 @@ def test_a_compact_file_is_taken_as_it_is(server: Running, tmp_path: Path) -> No
     assert server.client().get("/v1/tables/compact/1/file").content == data
 
 
-def test_a_table_that_was_not_expected_is_refused(server: Running, tmp_path: Path) -> None:
-    table = save_compact(small_table(small_domain()), tmp_path / "t.pmdp")
-    data = (tmp_path / "t.pmdp").read_bytes()
-
-    def post(**expected: float | str) -> httpx.Response:
-        return server.admin.post("/v1/tables/asked", content=data, headers=OCTETS, params=expected)
-
-    for wrong in ({"epsilon": 2.9}, {"unit": "m"}, {"fingerprint": "0" * 64}):
-        answer = post(**wrong)
-        assert error_of(answer) == (422, "invalid")
-        assert f"{next(iter(wrong))}: the table is not the expected one" in answer.text
-    assert error_of(server.client().get("/v1/tables/asked/1")) == (404, "not_found")
-    right = {"epsilon": 3.0, "unit": "km", "fingerprint": table.problem.domain.fingerprint}
-    assert post(**right).status_code == 201
-
-
 def test_files_that_prove_nothing_are_refused(server: Running, tmp_path: Path) -> None:
     path = tmp_path / "t.pmdp"
     save_compact(small_table(small_domain()), path)
@@ -140,20 +124,19 @@ def test_files_that_prove_nothing_are_refused(server: Running, tmp_path: Path) -
     assert error_of(server.client().get("/v1/tables/bad/1")) == (404, "not_found")
 
 
-def test_a_table_may_name_the_domain_whose_streets_lie_below_it(
+def test_streets_below_a_table_are_those_of_a_domain_with_its_records(
     server: Running, tmp_path: Path
 ) -> None:
     domain = small_domain(seed=5)
     path = small_table(domain).save(tmp_path / "t.pmdp")
-    made = server.admin.post("/v1/domains", json=domain_body(domain, "below")).json()
-    server.admin.post("/v1/domains", json=domain_body(small_domain(seed=6), "elsewhere"))
     ask = {"content": path.read_bytes(), "headers": OCTETS}
-    named = server.admin.post("/v1/tables/drawn?domain=below", **ask)
-    assert named.json()["streets"] == made["id"]
-    wrong = server.admin.post("/v1/tables/drawn?domain=elsewhere", **ask)
-    assert error_of(wrong) == (422, "invalid")
-    missing = server.admin.post("/v1/tables/drawn?domain=nowhere", **ask)
-    assert error_of(missing) == (404, "not_found")
+    assert server.admin.post("/v1/tables/drawn", **ask).json()["streets"] is None
+    streets = {"lat": [44.64, 44.65], "lon": [10.92, 10.93], "u": [0], "v": [1], "names": []}
+    for name, each in (("below", domain), ("elsewhere", small_domain(seed=6))):
+        body = domain_body(each, name) | {"streets": streets}
+        assert server.admin.post("/v1/domains", json=body).status_code == 201
+    found = server.admin.post("/v1/tables/drawn", **ask).json()["streets"]
+    assert found == server.client().get("/v1/domains/below").json()["id"]
 
 
 @pytest.fixture

@@ -19,7 +19,9 @@ import panda_mdp as pm
 from panda_mdp.protocol.messages.catalogue import JobInfo, JobRequest
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.jobs import Supervisor
 from panda_mdp.protocol.server.store.catalogue import (
+    GivenUpError,
     all_jobs,
     cancel_job,
     end_job,
@@ -29,7 +31,6 @@ from panda_mdp.protocol.server.store.catalogue import (
 )
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.schema import JobRow, TableRow, now
-from panda_mdp.protocol.server.supervisor import Supervisor
 
 ENDED = ("done", "failed", "cancelled")
 
@@ -185,12 +186,13 @@ def until(done: Callable[[], bool], limit: float = 120) -> None:
 def test_a_worker_that_was_given_up_publishes_nothing(store: Store) -> None:
     job = queued(store)
     set_running(store, job, attempt=2)
-    with store.write() as session:
-        assert not end_job(session, job, 1, "done")
+    with pytest.raises(GivenUpError), store.write() as session:
+        end_job(session, job, 1, "done")
     assert state(store, job) == "running"
     with store.write() as session:
-        assert end_job(session, job, 2, "failed", error="x" * 5_000)
-        assert not end_job(session, job, 2, "done")
+        end_job(session, job, 2, "failed", error="x" * 5_000)
+    with pytest.raises(GivenUpError), store.write() as session:
+        end_job(session, job, 2, "done")
     assert len(info(store, job).error or "") < 2_000
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from protocol_servers import small_domain, small_table
-from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import TableDeploymentRequest
@@ -22,23 +19,11 @@ from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import find, store_deployment
 
 
-class Counting(Store):
-    """A store that counts how often it is read."""
-
-    reads = 0
-
-    @contextmanager
-    def read(self) -> Iterator[Session]:
-        self.reads += 1
-        with super().read() as session:
-            yield session
-
-
 @pytest.fixture
-def store(tmp_path: Path) -> Counting:
+def store(tmp_path: Path) -> Store:
     """A database with a deployment `main`."""
     path = small_table(small_domain()).save(tmp_path / "t.pmdp")
-    made = Counting.create(str(tmp_path / "panda.db"))
+    made = Store.create(str(tmp_path / "panda.db"))
     wanted = TableDeploymentRequest(
         kind="table", name="main", table=TableRef(name="city", version=1)
     )
@@ -50,11 +35,10 @@ def store(tmp_path: Path) -> Counting:
     return made
 
 
-def test_a_crowd_reads_a_deployment_once(store: Counting) -> None:
+def test_a_crowd_reads_a_deployment_once(store: Store) -> None:
     together = threading.Barrier(8)
     with store:
         live = LiveDeployments(store)
-        before = store.reads
 
         def ask(_: int) -> Live:
             together.wait(10)
@@ -62,17 +46,17 @@ def test_a_crowd_reads_a_deployment_once(store: Counting) -> None:
 
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(ask, range(8)))
-        assert store.reads == before + 1
         assert all(each is found[0] for each in found)
         assert found[0].outputs == frozenset(range(0, 40, 5)) and found[0].open
         with store.write() as session:
             find(session, "main").open = False
         assert live.get("main").open
-        live.forget()
-        assert not live.get("main").open and store.reads == before + 2
+        with store.write() as session:
+            store.count_change(session, "deployment_changes")
+        assert not live.get("main").open
 
 
-def test_tokens_are_known_without_asking_until_one_is_revoked(store: Counting) -> None:
+def test_tokens_are_known_without_asking_until_one_is_revoked(store: Store) -> None:
     with store:
         book = TokenBook(store)
         made = book.make("reporter", count=3)

@@ -32,7 +32,7 @@ from panda_mdp.protocol.messages.signing import Keyring, KeySheet, SigningKey
 from panda_mdp.protocol.server.store.catalogue import all_tables, examine, store_table
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import (
-    set_table,
+    set_terms,
     sign_all,
     sign_deployment,
     store_deployment,
@@ -56,7 +56,7 @@ def store(database: str) -> Iterator[Store]:
         )
         row, _ = store_deployment(session, request, candidate.promise)
         sign_deployment(session, KEY, row)
-        set_table(session, row, TableRef(name="city", version=2), candidate.promise)
+        set_terms(row, TableRef(name="city", version=2), candidate.promise, {})
         sign_deployment(session, KEY, row)
         sign_deployment(session, KEY, row)
     with Store.open(database) as opened:

@@ -109,7 +109,7 @@ def test_estimates_are_of_what_is_left(store: Store) -> None:
     def look() -> tuple[str, int, np.ndarray]:
         with store.read() as session:
             row = find(session, "brief")
-            found = compute(gather(session, row))
+            found = compute(*gather(session, row))
             return span(session, row.id), found.reports, np.array(found.share)
 
     before = look()

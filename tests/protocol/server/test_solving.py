@@ -15,7 +15,13 @@ from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
 from panda_mdp.panda.run import study_panda
 from panda_mdp.protocol.messages.catalogue import MatrixLoss
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
-from panda_mdp.protocol.server.solving import AnchorsTask, BallTable, loss_table, solve_round
+from panda_mdp.protocol.server.solving import (
+    BallTable,
+    anchors_scheme,
+    loss_table,
+    scheme_facts,
+    solve_round,
+)
 from panda_mdp.protocol.server.store.catalogue import pack, unpack
 
 DOMAIN = pm.Domain.from_vectors([[float(i)] for i in range(12)])
@@ -42,22 +48,12 @@ def request(**changes: Any) -> AnchorsDeploymentRequest:
     )
 
 
-def task(**changes: Any) -> AnchorsTask:
-    return AnchorsTask.of(request(**changes), DOMAIN)
-
-
 def test_the_table_is_the_one_that_a_simulation_gets() -> None:
     """pm.panda, which knows the records, and the server, which does not, solve the same problem."""
-    work = task()
-    run = study_panda(
-        work.problem,
-        [1, 5, 9],
-        work.selection,
-        work.delta,
-        pm.PandaOptions(),
-        seed=1,
-    )
-    solved = solve_round(work, run.anchor_sets)
+    work = anchors_scheme(request(), DOMAIN)
+    options = pm.PandaOptions()
+    run = study_panda(work.problem, [1, 5, 9], work.selection, work.delta, options, seed=1)
+    solved = solve_round(request(), DOMAIN, run.anchor_sets)
     table = run.tables[0]
     np.testing.assert_array_equal(solved.solution.anchors, table.anchors)
     for chosen in run.anchor_sets:
@@ -76,12 +72,12 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
         "radius": 12.0,
         "neighbours": 12,
     }
-    work = task(selection=fits, delta=1e-3)
-    facts = work.facts(work.scheme())
+    work = request(selection=fits, delta=1e-3)
+    facts = scheme_facts(anchors_scheme(work, DOMAIN))
     assert facts["guarantee"] == {"epsilon": 2.0, "delta": 1e-3, "unit": "unit"}
     assert facts["reasons"] == [] and facts["violation"] <= 1e-3
     assert facts["phase_one_epsilon"] == pytest.approx(0.0, abs=1e-9)
-    solved = solve_round(work, (np.arange(12), np.arange(11)))
+    solved = solve_round(work, DOMAIN, (np.arange(12), np.arange(11)))
     assert solved.plan["guarantee"] == facts["guarantee"]
     rows = solved.solution.rows(np.arange(12)).astype(float)
     logs = np.log(rows[:, rows.any(axis=0)])
@@ -90,21 +86,21 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
 
 
 def test_no_guarantee_says_why() -> None:
-    work = task(selection={"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5})
-    facts = work.facts(work.scheme())
+    work = request(selection={"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5})
+    facts = scheme_facts(anchors_scheme(work, DOMAIN))
     assert facts["guarantee"] is None
     assert facts["reasons"] and "Phase I costs" in facts["reasons"][0]
     assert facts["phase_one_epsilon"] > 2.0
-    assert solve_round(work, (np.array([0, 5]), np.array([7]))).plan["guarantee"] is None
+    assert solve_round(work, DOMAIN, (np.array([0, 5]), np.array([7]))).plan["guarantee"] is None
 
 
 def test_a_forged_set_changes_nobody_elses_budgets() -> None:
     """Rows keep the same budgets with and without the forger, whatever is in the union."""
-    work = task()
+    work = request()
     honest = (np.array([0, 1, 2, 3]), np.array([2, 3, 4, 5]))
     for forged in (np.arange(12), np.array([11]), np.array([0, 11])):
-        solved = solve_round(work, (*honest, forged))
-        budgets = work.scheme().budgets_of(solved.solution.anchors)
+        solved = solve_round(work, DOMAIN, (*honest, forged))
+        budgets = anchors_scheme(work, DOMAIN).budgets_of(solved.solution.anchors)
         rows = solved.solution.rows(solved.solution.anchors).astype(float)
         logs = np.log(rows[:, rows.any(axis=0)])
         spent = np.abs(logs[:, None] - logs).max(axis=2)
@@ -112,24 +108,24 @@ def test_a_forged_set_changes_nobody_elses_budgets() -> None:
 
 
 def test_the_screen_leaves_out_who_is_too_wide() -> None:
-    work = task(screen="distance", screen_limit=3.0)
+    work = request(screen="distance", screen_limit=3.0)
     sets = (np.array([0, 1, 2]), np.array([4, 5, 6]), np.array([0, 5, 11]), np.array([], np.int64))
-    solved = solve_round(work, sets)
+    solved = solve_round(work, DOMAIN, sets)
     assert solved.admitted.tolist() == [True, True, False, True]
     np.testing.assert_array_equal(solved.solution.anchors, [0, 1, 2, 4, 5, 6])
     with pytest.raises(EmptyAnchorsError, match="no anchors entered"):
-        solve_round(work, (np.array([0, 11]), np.array([], np.int64)))
+        solve_round(work, DOMAIN, (np.array([0, 11]), np.array([], np.int64)))
     with pytest.raises(MethodError, match="screen_limit"):
-        task(screen="distance")
+        solve_round(request(screen="distance"), DOMAIN, sets)
 
 
 def test_the_next_round_starts_from_the_last() -> None:
-    work = task()
-    first = solve_round(work, (np.array([0, 1, 2]), np.array([6, 7])))
+    work = request()
+    first = solve_round(work, DOMAIN, (np.array([0, 1, 2]), np.array([6, 7])))
     start = first.solution.start(DOMAIN, np.array([0, 3, 11]))
     weights = first.solution.rows(np.array([0, 2, 7])) / 2.0**62
     np.testing.assert_array_equal(start, weights)
-    again = solve_round(work, (np.array([0, 1, 2]), np.array([6, 7, 9])), first.solution)
+    again = solve_round(work, DOMAIN, (np.array([0, 1, 2]), np.array([6, 7, 9])), first.solution)
     np.testing.assert_array_equal(again.solution.anchors, [0, 1, 2, 6, 7, 9])
 
 

@@ -19,6 +19,8 @@ from panda_mdp.protocol.server.store.reports import Outcome, Quota, Report, stor
 from panda_mdp.protocol.server.store.schema import CountRow, ReportRow
 from panda_mdp.protocol.server.writer import ReportWriter
 
+PLENTY = Quota(1_000, 10_000)
+
 
 @pytest.fixture
 def store(database: str) -> Iterator[Store]:
@@ -44,7 +46,7 @@ def counted(store: Store) -> Counter[tuple[int, int]]:
 
 
 def write(
-    store: Store, batch: Sequence[Report], at: int = 0, quota: Quota | None = None
+    store: Store, batch: Sequence[Report], at: int = 0, quota: Quota = PLENTY
 ) -> list[Outcome]:
     """What becomes of reports that come together."""
     with store.reports() as session:
@@ -84,7 +86,9 @@ def test_many_at_once_share_commits(store: Store) -> None:
     writer.start()
 
     async def send() -> list[str]:
-        return list(await asyncio.gather(*(writer.write(report(n % 7)) for n in range(1_000))))
+        return list(
+            await asyncio.gather(*(writer.write(report(n % 7), PLENTY) for n in range(1_000)))
+        )
 
     outcomes = asyncio.run(send())
     writer.stop()
@@ -102,7 +106,7 @@ def test_nobody_is_told_before_the_commit(store: Store) -> None:
 
     async def send(n: int) -> None:
         sent = report(n)
-        await writer.write(sent)
+        await writer.write(sent, PLENTY)
         with store.read() as session:
             assert session.scalar(select(ReportRow.output).where(ReportRow.id == sent.id)) == n
 
@@ -132,11 +136,11 @@ def test_a_failed_commit_is_said_and_leaves_nothing(database: str) -> None:
         writer.start()
         sent = report()
         with pytest.raises(Failure) as caught:
-            asyncio.run(writer.write(sent))
+            asyncio.run(writer.write(sent, PLENTY))
         assert caught.value.code == "unavailable"
         store.full = False
         # The thread lives on, and the same id can be sent again.
-        assert asyncio.run(writer.write(sent)) == "new"
+        assert asyncio.run(writer.write(sent, PLENTY)) == "new"
         writer.stop()
         assert sum(stored(store).values()) == 1
 
@@ -144,7 +148,7 @@ def test_a_failed_commit_is_said_and_leaves_nothing(database: str) -> None:
 def test_too_many_waiting_is_said_at_once(store: Store) -> None:
     writer = ReportWriter(store, waiting=0)
     with pytest.raises(Failure) as caught:
-        asyncio.run(writer.write(report()))
+        asyncio.run(writer.write(report(), PLENTY))
     assert caught.value.code == "unavailable"
     assert "retry-after" in caught.value.headers
 
@@ -153,7 +157,7 @@ def test_stop_stores_what_waits(store: Store) -> None:
     writer = ReportWriter(store)
 
     async def send() -> list[str]:
-        waiting = [asyncio.create_task(writer.write(report(n))) for n in range(20)]
+        waiting = [asyncio.create_task(writer.write(report(n), PLENTY)) for n in range(20)]
         await asyncio.sleep(0)
         # Everything is queued before the thread even starts.
         writer.start()
@@ -189,7 +193,7 @@ def test_quotas_hold_over_batches_and_periods(store: Store) -> None:
 
 def test_a_batch_that_breaks_leaves_nothing_and_the_next_is_stored(store: Store) -> None:
     with pytest.raises(RuntimeError), store.reports() as session:
-        assert store_reports(session, [(report(1), None)], 0) == ["new"]
+        assert store_reports(session, [(report(1), PLENTY)], 0) == ["new"]
         raise RuntimeError
     assert not stored(store)
     assert write(store, [report(2)]) == ["new"]

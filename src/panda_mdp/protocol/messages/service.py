@@ -57,7 +57,7 @@ class ServiceInfo(Message):
 
 
 class Health(Message):
-    """GET /v1/health."""
+    """GET /healthz and /readyz."""
 
     status: Literal["ok"] = "ok"
 

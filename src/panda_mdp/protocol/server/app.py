@@ -5,23 +5,22 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import TypeAdapter
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
-from panda_mdp.errors import PandaError
 from panda_mdp.protocol.messages.signing import KeySheet
 from panda_mdp.protocol.server.context import Context, Settings
-from panda_mdp.protocol.server.failures import Failure, invalid
-from panda_mdp.protocol.server.gate import App, Gate, Metrics, Receive, Scope, Send, failure_of
+from panda_mdp.protocol.server.failures import Failure, failure_of
+from panda_mdp.protocol.server.gate import Gate, Metrics
 from panda_mdp.protocol.server.routes import (
     MESSAGES,
     Shared,
@@ -40,41 +39,13 @@ _DESCRIPTION = (
 )
 
 
-class Server:
-    """The ASGI application: other origins, the gate, and the routes behind it."""
-
-    def __init__(self, context: Context, app: FastAPI) -> None:
-        self.context = context
-        app.state.context = context
-        app.state.metrics = metrics = Metrics(context.writer, context.ready)
-        settings = context.settings
-        self._door: App = Gate(app, context.book, settings, metrics)
-        if settings.cors_origins:
-            # Outermost, so that refusals have its headers too.
-            self._door = CORSMiddleware(
-                self._door,
-                allow_origins=list(settings.cors_origins),
-                allow_methods=["GET", "POST", "PATCH", "DELETE"],
-                allow_headers=[
-                    "authorization",
-                    "content-type",
-                    "if-none-match",
-                    "if-range",
-                    "range",
-                ],
-                expose_headers=["etag", "content-range", "retry-after"],
-            )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection's event loop, as ASGI has it."""
-        await self._door(scope, receive, send)
-
-
 def create_app(
     store: Store, key: Path, settings: Settings | None = None, sheet: KeySheet | None = None
-) -> Server:
-    """A server of a store, signing with the key in a file, which a sheet certifies."""
-    context = Context(store, key, settings or Settings(), sheet)
+) -> ASGIApp:
+    """A server of a store, signing with the key in a file, which a sheet certifies: other origins,
+    the gate, and the routes behind it."""
+    settings = settings or Settings()
+    context = Context(store, key, settings, sheet)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -86,52 +57,39 @@ def create_app(
 
     api = FastAPI(
         title="panda-mdp",
+        version=__version__,
+        description=_DESCRIPTION,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers=dict.fromkeys(_EXPECTED, _refused),
+        exception_handlers=dict.fromkeys(
+            (HTTPException, RequestValidationError, Exception), _refuse
+        ),
         lifespan=lifespan,
     )
     for module in (reports, catalogue, deployments, rounds, operators):
         api.include_router(module.router)
     api.include_router(_pages)
-    return Server(context, api)
+    api.state.context = context
+    api.state.metrics = metrics = Metrics(context.writer, context.ready)
+    gate = Gate(api, context.book, settings, metrics)
+    if not settings.cors_origins:
+        return gate
+    # Outermost, so that refusals have its headers too.
+    return CORSMiddleware(
+        gate,
+        allow_origins=list(settings.cors_origins),
+        allow_methods=["GET", "POST", "PATCH", "DELETE"],
+        allow_headers=["authorization", "content-type", "if-none-match", "if-range", "range"],
+        expose_headers=["etag", "content-range", "retry-after"],
+    )
 
 
-# Refusals
-
-
-_EXPECTED = (
-    Failure,
-    RequestValidationError,
-    PandaError,
-    HTTPException,
-    SQLAlchemyError,
-)
-"""Whatever else is raised reaches the gate, which writes it into the log."""
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    failure = _failure(error)
+async def _refuse(request: Request, error: Exception) -> Response:
+    failure = failure_of(error)
     request.scope["state"]["code"] = failure.code
-    return Response(failure.body, failure.status, failure.headers, "application/json")
-
-
-def _failure(error: Exception) -> Failure:
-    if isinstance(error, RequestValidationError):
-        return invalid(error.errors())
-    if isinstance(error, PandaError):
-        # The library's messages name public inputs only: an operator's domain, table or options.
-        return Failure("invalid", str(error), "change the request accordingly")
-    if isinstance(error, HTTPException):
-        headers = dict(error.headers or {})
-        if error.status_code == 405:
-            return Failure("method_not_allowed", "the path takes other methods", "", headers)
-        if error.status_code == 404:
-            return Failure("not_found", "there is no such path", "see /v1/openapi.json", headers)
-        return Failure("invalid", "the request cannot be understood", "", headers)
-    return failure_of(error)
+    return failure.response
 
 
 # Pages: the browser client and the operator's, as they were built, under a strict policy
@@ -150,14 +108,27 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(self), microphone=(), payment=(), usb=()",
 }
 _HASHED = "public, max-age=31536000, immutable"
-_TYPES = {".js": "text/javascript", ".webmanifest": "application/manifest+json"}
+mimetypes.add_type("text/javascript", ".js")
+mimetypes.add_type("application/manifest+json", ".webmanifest")
 _TOP = {"": "index.html", "operator": "operator.html"}
 
 
 @_pages.get("/v1/openapi.json")
-async def openapi(request: Request) -> Response:
+def openapi(request: Request) -> Response:
     """The description of the API."""
     return JSONResponse(_describe(request.app))
+
+
+@lru_cache(maxsize=1)
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document: FastAPI's, with the bodies that routes read themselves."""
+    document = app.openapi()
+    template = "#/components/schemas/{model}"
+    references, shared = TypeAdapter.json_schemas(MESSAGES, ref_template=template)
+    bodies = {name: schema for (name, _), schema in references.items()}
+    components = document["components"]
+    components["schemas"] = bodies | shared.get("$defs", {}) | components["schemas"]
+    return document
 
 
 @_pages.get("/assets/{path:path}")
@@ -183,31 +154,4 @@ def _file(folder: Path, name: str, cache: str) -> Response:
         exists = False
     if not exists:
         raise Failure("not_found", "there is no such page", "/v1/openapi.json describes the API")
-    kind = _TYPES.get(target.suffix) or mimetypes.guess_type(target.name)[0]
-    headers = _HEADERS | {"cache-control": cache}
-    return FileResponse(target, headers=headers, media_type=kind or "application/octet-stream")
-
-
-def _describe(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, made once: FastAPI's, with the bodies that routes read themselves."""
-    if app.openapi_schema:
-        return app.openapi_schema
-    document = get_openapi(
-        title="panda-mdp", version=__version__, description=_DESCRIPTION, routes=app.routes
-    )
-    components = document.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    named: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
-        (name, "validation", adapter) for name, adapter in MESSAGES.items()
-    ]
-    template = "#/components/schemas/{model}"
-    references, shared = TypeAdapter.json_schemas(named, ref_template=template)
-    bodies = {name: schema for (name, _), schema in references.items()}
-    components["schemas"] = bodies | shared.get("$defs", {}) | schemas
-    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            if "401" in operation.get("responses", {}):
-                operation["security"] = [{"token": []}]
-    app.openapi_schema = document
-    return document
+    return FileResponse(target, headers=_HEADERS | {"cache-control": cache})

@@ -12,27 +12,22 @@ import hashlib
 import hmac
 import re
 import secrets
-import threading
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from cachetools import LRUCache
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages.service import TokenInfo, TokenMade
 from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.database import Store, found
+from panda_mdp.protocol.server.store.database import Remembered, Store, found
 from panda_mdp.protocol.server.store.log import record_action
 from panda_mdp.protocol.server.store.schema import InvitationRow, TokenRow, now
 
 MOST_CACHED = 200_000
 _HEADER = re.compile(rb"(?i:bearer) pmt_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
-_CODE = re.compile(r"pmi_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _CHALLENGE = {"www-authenticate": "Bearer"}
-_NO_DIGEST = bytes(32)
 
 
 class Token(NamedTuple):
@@ -50,6 +45,11 @@ class Token(NamedTuple):
 _COLUMNS = (TokenRow.id, TokenRow.digest, TokenRow.role, TokenRow.expires)
 
 
+def _valid_token(session: Session, token_id: str) -> Token | None:
+    row = session.execute(select(*_COLUMNS).filter_by(id=token_id, revoked=None)).first()
+    return None if row is None else Token(*row)
+
+
 def digest_of(secret: bytes) -> bytes:
     """What is stored instead of a secret."""
     return hashlib.sha256(secret).digest()
@@ -59,6 +59,11 @@ def parse(header: bytes) -> tuple[str, bytes] | None:
     """Id and secret of an Authorization header; None where it has another form."""
     match = _HEADER.fullmatch(header)
     return None if match is None else (match[1].decode(), match[2])
+
+
+def _matches(secret: bytes, known: Token | InvitationRow | None) -> bool:
+    """Whether a secret is the one that is known; the same work for an unknown id."""
+    return hmac.compare_digest(digest_of(secret), bytes(32) if known is None else known.digest)
 
 
 def unauthorised(message: str) -> Failure:
@@ -77,56 +82,19 @@ def _after(seconds: float | None) -> datetime | None:
     return None if seconds is None else now() + timedelta(seconds=seconds)
 
 
-class TokenBook:
-    """Tokens of a store, with a cache that forgets what was revoked.
-
-    Revoking takes effect at once in this process. Changes by others (`panda-mdp token`) are
-    counted in the store; whoever calls `refresh` every second notices them within that.
-    """
+class TokenBook(Remembered[Token | None]):
+    """Tokens of a store, but those that were revoked; revoking takes effect at once here."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: LRUCache[str, Token] = LRUCache(MOST_CACHED)
-        self._changes = store.value("token_changes")
-        self._lock = threading.Lock()
-
-    def cached(self, token_id: str) -> Token | None:
-        """The token, if it is known without asking the store."""
-        with self._lock:
-            return self._known.get(token_id)
+        super().__init__(store, "token_changes", _valid_token, MOST_CACHED)
 
     def load(self) -> None:
         """Read the latest tokens at once: asking for each would cost more than its report does."""
-        changes, latest = self._changes, TokenRow.created.desc()
+        counted, latest = self._counted, TokenRow.created.desc()
         query = select(*_COLUMNS).filter_by(revoked=None).order_by(latest).limit(MOST_CACHED // 2)
         with self._store.read() as session:
-            rows = [Token(*row) for row in session.execute(query)]
-        self._keep(rows, changes)
-
-    def fetch(self, token_id: str) -> Token | None:
-        """The token from the store, unless it is unknown or revoked."""
-        changes = self._changes
-        with self._store.read() as session:
-            row = session.execute(select(*_COLUMNS).filter_by(id=token_id, revoked=None)).first()
-        if row is None:
-            return None
-        token = Token(*row)
-        self._keep([token], changes)
-        return token
-
-    def _keep(self, tokens: Iterable[Token], changes: str | None) -> None:
-        """Keep tokens in memory, if nothing was revoked since the store was asked."""
-        with self._lock:
-            if changes == self._changes:
-                self._known.update((token.id, token) for token in tokens)
-
-    def refresh(self) -> None:
-        """Forget everything where another process has changed a token."""
-        changes = self._store.value("token_changes")
-        with self._lock:
-            if changes != self._changes:
-                self._changes = changes
-                self._known.clear()
+            tokens = [Token(*row) for row in session.execute(query)]
+        self._keep(((token.id, token) for token in tokens), counted)
 
     def make(
         self,
@@ -140,7 +108,7 @@ class TokenBook:
     ) -> list[TokenMade]:
         """New tokens, with their secrets, which are not kept. `by` is the operator's token, `code`
         an invitation that pays for them instead."""
-        changes, expires = self._changes, _after(expires_in_s)
+        counted, expires = self._counted, _after(expires_in_s)
         made, rows = [], []
         for _ in range(count):
             key, secret, digest = _new_secret()
@@ -154,26 +122,21 @@ class TokenBook:
             else:
                 _take_place(session, code)
             session.add_all(rows)
-        self._keep([Token(row.id, row.digest, role, expires) for row in rows], changes)
+        tokens = ((row.id, Token(row.id, row.digest, role, expires)) for row in rows)
+        self._keep(tokens, counted)
         return made
 
     def count(self, role: Role | None = None) -> int:
         """How many tokens are not revoked."""
-        role_of = {} if role is None else {"role": role}
-        query = select(func.count()).select_from(TokenRow).filter_by(revoked=None, **role_of)
+        valid = select(func.count()).select_from(TokenRow).where(TokenRow.revoked.is_(None))
         with self._store.read() as session:
-            return session.scalar(query) or 0
+            return session.scalar(valid if role is None else valid.filter_by(role=role)) or 0
 
     def list(self, after: str = "", limit: int = 1_000) -> list[TokenInfo]:
         """Tokens that are not revoked, by their ids, those after one; never a secret."""
-        query = (
-            select(TokenRow)
-            .filter_by(revoked=None)
-            .where(TokenRow.id > after)
-            .order_by(TokenRow.id)
-        )
+        valid = select(TokenRow).filter_by(revoked=None).order_by(TokenRow.id).limit(limit)
         with self._store.read() as session:
-            rows = session.scalars(query.limit(limit))
+            rows = session.scalars(valid.where(TokenRow.id > after))
             return [TokenInfo.model_validate(row, from_attributes=True) for row in rows]
 
     def revoke(self, token_id: str, by: str = "") -> None:
@@ -188,9 +151,7 @@ class TokenBook:
     @staticmethod
     def check(token: Token | None, secret: bytes) -> Token:
         """The token, if the secret is its own and it has not expired."""
-        # The same work for an unknown id.
-        same = hmac.compare_digest(digest_of(secret), _NO_DIGEST if token is None else token.digest)
-        if token is None or not same:
+        if not _matches(secret, token) or token is None:
             raise unauthorised("the token is not one of this server, or was revoked")
         if token.expires is not None and token.expires <= now():
             raise Failure(
@@ -212,21 +173,18 @@ def invite(session: Session, places: int = 1, label: str = "", days: float | Non
 
 def _take_place(session: Session, code: str) -> None:
     """Use a code once; refused where it is none, has run out, or all its places are taken."""
-    form = _CODE.fullmatch(code)
-    row = None if form is None else session.get(InvitationRow, form[1])
-    digest = digest_of(form[2].encode() if form else b"")
-    same = hmac.compare_digest(digest, _NO_DIGEST if row is None else row.digest)
-    if row is None or not same or row.revoked is not None:
-        raise _refused("this is not an invitation of this server")
-    if row.expires is not None and row.expires <= now():
-        raise _refused("the invitation has expired")
-    if row.taken >= row.places:
-        raise _refused("all places of this invitation are taken")
-    row.taken += 1
-
-
-def _refused(why: str) -> Failure:
-    return Failure("forbidden", why, "ask whoever gave it to you for another one")
+    key, secret = code.split("_", 2)[1:]
+    row, why = session.get(InvitationRow, key), ""
+    if not _matches(secret.encode(), row) or row is None or row.revoked is not None:
+        why = "this is not an invitation of this server"
+    elif row.expires is not None and row.expires <= now():
+        why = "the invitation has expired"
+    elif row.taken >= row.places:
+        why = "all places of this invitation are taken"
+    else:
+        row.taken += 1
+    if why:
+        raise Failure("forbidden", why, "ask whoever gave it to you for another one")
 
 
 def revoke_invitation(session: Session, key: str) -> bool:

@@ -8,10 +8,10 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from cachetools import LRUCache
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,9 +23,10 @@ from panda_mdp.protocol.messages.deployments import ReportRequest
 from panda_mdp.protocol.messages.signing import KeySheet, SigningKey
 from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.failures import Failure
+from panda_mdp.protocol.server.jobs import Supervisor
 from panda_mdp.protocol.server.solving import Pool
 from panda_mdp.protocol.server.store.catalogue import table_row
-from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.database import Remembered, Store
 from panda_mdp.protocol.server.store.deployments import (
     current_table,
     find,
@@ -35,11 +36,10 @@ from panda_mdp.protocol.server.store.deployments import (
 from panda_mdp.protocol.server.store.reports import Quota
 from panda_mdp.protocol.server.store.rounds import served_users
 from panda_mdp.protocol.server.store.schema import now
-from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
-T = TypeVar("T")
 _log = logging.getLogger("panda_mdp.server")
+MOST_DEPLOYMENTS = 10_000
 LOOK_SECONDS = 1.0
 """After which a change by another server or command is noticed, a token that was revoked too."""
 
@@ -92,22 +92,16 @@ class Cache:
         self._entries: LRUCache[str, bytes] = LRUCache(most_bytes, getsizeof=len)
         self._lock = threading.Lock()
 
-    def peek(self, key: str) -> bytes | None:
-        """The entry of a key, if there is one."""
-        with self._lock:
-            return self._entries.get(key)
-
     def get(self, key: str, make: Callable[[], bytes]) -> bytes:
         """The entry of a key, or what is made now."""
-        entry = self.peek(key)
-        return entry if entry is not None else self.put(key, make())
-
-    def put(self, key: str, data: bytes) -> bytes:
-        """Remember something, unless it is larger than all there is room for."""
-        if len(data) <= self._entries.maxsize:
-            with self._lock:
-                self._entries[key] = data
-        return data
+        with self._lock:
+            entry = self._entries.get(key)
+        if entry is None:
+            entry = make()
+            # What is larger than all there is room for is not remembered.
+            with self._lock, suppress(ValueError):
+                self._entries[key] = entry
+        return entry
 
 
 class Room:
@@ -141,8 +135,6 @@ class Live:
     """A deployment as reports see it."""
 
     id: int
-    name: str
-    kind: str
     open: bool
     version: int
     """The version or round that reports are of; 0 where no round is solved yet."""
@@ -153,14 +145,14 @@ class Live:
     table: str | None
     """The SHA-256 of the table in force, which reports name: limits may have changed since one was
     drawn, and it is as good as ever."""
-    ends: datetime | None
-    """When the last day of collecting is over."""
+    until: str | None
+    """The last day of collecting."""
 
     def problem(self, report: ReportRequest, token: str) -> Failure | None:
         """Why a report is not accepted, or None."""
         if not self.open:
             return Failure("round_closed", "this deployment is closed", "ask the operator")
-        if self.ends is not None and now() >= self.ends:
+        if self.until is not None and f"{now():%Y-%m-%d}" > self.until:
             msg = "the last day of this deployment is over"
             return Failure("round_closed", msg, "ask the operator")
         if not self.version or (report.table is not None and report.table != self.table):
@@ -187,72 +179,38 @@ class Live:
         return None
 
 
-class LiveDeployments:
+class LiveDeployments(Remembered[Live]):
     """Deployments by name, read once and again after every change."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: dict[str, Live] = {}
-        self._changes = 0
-        self._counted = store.value("deployment_changes")
-        self._lock = threading.Lock()
-
-    def cached(self, name: str) -> Live | None:
-        """A deployment, if it is known without asking the store."""
-        return self._known.get(name)
+        super().__init__(store, "deployment_changes", _live, MOST_DEPLOYMENTS)
+        self._reading = threading.Lock()
 
     def get(self, name: str) -> Live:
-        """A deployment; after a change one caller reads it, and the others share what it found."""
-        with self._lock:
-            live = self._known.get(name)
-            return live if live is not None else self.fetch(name)
-
-    def fetch(self, name: str) -> Live:
-        """A deployment from the store."""
-        changes = self._changes
-        with self._store.read() as session:
-            live = _live(session, name)
-        if changes == self._changes:
-            self._known[name] = live
-        return live
-
-    def forget(self) -> None:
-        """Read everything again when it is next asked for."""
-        self._changes += 1
-        self._known = {}
-
-    def refresh(self) -> None:
-        """Forget everything where another process has changed a deployment."""
-        counted = self._store.value("deployment_changes")
-        if counted != self._counted:
-            self._counted = counted
-            self.forget()
+        """A deployment as it is now; a crowd that waits for one after a change reads it once."""
+        with self._reading:
+            self.refresh()
+            return self.cached(name) or self.fetch(name)
 
 
 def _live(session: Session, name: str) -> Live:
     row = find(session, name)
-    request, ends = row.request, None
-    if request.until is not None:
-        ends = datetime.fromisoformat(request.until).replace(tzinfo=UTC) + timedelta(days=1)
+    request = row.request
     if request.kind == "anchors":
-        version = solved_round(session, row.id)
+        version, outputs, table = solved_round(session, row.id), request.outputs, None
         users = frozenset(served_users(session, row.id, version))
-        outputs, table = request.outputs, None
     else:
-        version, users, ref = row.version, None, current_table(session, row)
-        stored = table_row(session, ref)
-        outputs, table = stored.outputs, stored.info.sha256
+        stored = current_table(session, row)
+        version, outputs, table, users = row.version, stored.outputs, stored.info.sha256, None
     return Live(
         id=row.id,
-        name=name,
-        kind=row.kind,
         open=row.open,
         version=version,
         outputs=frozenset(outputs),
         users=users,
         quota=Quota(1000 * request.period_s, request.reports_per_period),
         table=table,
-        ends=ends,
+        until=request.until,
     )
 
 
@@ -273,7 +231,7 @@ class Context:
         self.pool = Pool()
         self.room = Room(settings.reporters_bytes)
         self.supervisor = Supervisor(
-            store, key_path, self.live.forget, settings.poll_seconds, settings.retention_days
+            store, key_path, self.live.refresh, settings.poll_seconds, settings.retention_days
         )
         self._watch: asyncio.Task[None] | None = None
         self._checking = threading.Lock()
@@ -281,11 +239,15 @@ class Context:
 
     async def start(self) -> None:
         """Begin to write reports, run jobs and watch for changes."""
-        await run_in_threadpool(self.book.load)
-        await self.write(lambda session: sign_all(session, self.key))
+        await run_in_threadpool(self._prepare)
         self.writer.start()
         self.supervisor.start()
         self._watch = asyncio.create_task(self._watch_others())
+
+    def _prepare(self) -> None:
+        self.book.load()
+        with self.store.write() as session:
+            sign_all(session, self.key)
 
     async def stop(self) -> None:
         """Store what waits, end the workers."""
@@ -295,23 +257,10 @@ class Context:
             await run_in_threadpool(end)
         self.store.close()
 
-    async def read(self, look: Callable[[Session], T]) -> T:
-        """What is found in one state of the database."""
-
-        def run() -> T:
-            with self.store.read() as session:
-                return look(session)
-
-        return await run_in_threadpool(run)
-
-    async def write(self, change: Callable[[Session], T]) -> T:
-        """What a change returns, once it is durable."""
-
-        def run() -> T:
-            with self.store.write() as session:
-                return change(session)
-
-        return await run_in_threadpool(run)
+    def notice_changes(self) -> None:
+        """See to what a request has changed, at once and not only at the next turn."""
+        self.supervisor.wake()
+        self.live.refresh()
 
     def ready(self) -> bool:
         """Whether reports can be stored now: the writer runs, and the database reads and writes."""
@@ -326,18 +275,14 @@ class Context:
             return False
         return self.writer.running
 
-    async def deployment(self, name: str) -> Live:
-        """A deployment as reports see it."""
-        live = self.live.cached(name)
-        return live if live is not None else await run_in_threadpool(self.live.get, name)
-
-    async def file(self, ref: TableRef) -> bytes:
+    def file(self, ref: TableRef) -> bytes:
         """A table's file."""
-        key = f"table/{ref.name}/{ref.version}"
-        cached = self.files.peek(key)
-        if cached is not None:
-            return cached
-        return self.files.put(key, await self.read(lambda session: table_row(session, ref).file))
+
+        def read() -> bytes:
+            with self.store.read() as session:
+                return table_row(session, ref).file
+
+        return self.files.get(f"table/{ref.name}/{ref.version}", read)
 
     async def _watch_others(self) -> None:
         """Notice within a second what other servers and commands have changed."""

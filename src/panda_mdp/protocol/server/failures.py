@@ -9,15 +9,24 @@ anchor set and no output that somebody sent.
 from __future__ import annotations
 
 import json
+import logging
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
 from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
 
+from panda_mdp.errors import PandaError
 from panda_mdp.protocol.messages.types import ErrorCode
 
 T = TypeVar("T")
+_log = logging.getLogger("panda_mdp.server")
+JSON = "application/json"
 STATUS: Mapping[ErrorCode, int] = {
     "unauthorised": 401,
     "token_expired": 401,
@@ -68,6 +77,11 @@ class Failure(Exception):
         message, remedy = self.message[:LONGEST], self.remedy[:LONGEST]
         detail = {"code": self.code, "message": message, "remedy": remedy}
         return json.dumps({"error": detail}, separators=(",", ":")).encode()
+
+    @property
+    def response(self) -> Response:
+        """What is sent."""
+        return Response(self.body, self.status, self.headers, JSON)
 
 
 def unavailable(message: str, remedy: str = "try again", seconds: int = 1) -> Failure:
@@ -139,6 +153,30 @@ _LIMITS = (
     "expected",
     "expected_tags",
 )
+
+
+def failure_of(error: Exception) -> Failure:
+    """What is answered to an error. What it was is for the log alone, if nobody expected it."""
+    match error:
+        case Failure():
+            return error
+        case RequestValidationError():
+            return invalid(error.errors())
+        case PandaError():
+            # The library's messages name public inputs only: an operator's domain, table, options.
+            return Failure("invalid", str(error), "change the request accordingly")
+        case HTTPException(status_code=405):
+            return Failure("method_not_allowed", "the path takes other methods", "", error.headers)
+        case HTTPException(status_code=404):
+            return Failure("not_found", "there is no such path", "see /v1/openapi.json")
+        case HTTPException():
+            return Failure("invalid", "the request cannot be understood", "", error.headers)
+        case OperationalError() | PoolTimeoutError():
+            _log.error("the database does not answer: %s", type(error).__name__)
+            return unavailable("the database does not answer", seconds=2)
+    _log.error("unhandled %s\n%s", type(error).__name__, stack_of(error))
+    remedy = "try again; the operator finds it in the server's log"
+    return Failure("internal", "the server made a mistake", remedy)
 
 
 def stack_of(error: BaseException) -> str:

@@ -13,30 +13,25 @@ import json
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any
 
+from cachetools import LRUCache
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from panda_mdp.protocol.server.auth import Token, TokenBook, parse, unauthorised
 from panda_mdp.protocol.server.context import Settings
-from panda_mdp.protocol.server.failures import Failure, stack_of, unavailable
+from panda_mdp.protocol.server.failures import Failure, failure_of
 from panda_mdp.protocol.server.writer import ReportWriter
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 access_log = logging.getLogger("panda_mdp.access")
-server_log = logging.getLogger("panda_mdp.server")
 
 MOST_BUCKETS = 100_000
 ENROL = "/v1/enrol"
@@ -67,8 +62,7 @@ class Buckets:
     def __init__(self, rate: float, burst: float, most: int = MOST_BUCKETS) -> None:
         self.rate = rate
         self.burst = burst
-        self.most = most
-        self._left: dict[str, tuple[float, float]] = {}
+        self._left: LRUCache[str, tuple[float, float]] = LRUCache(most)
 
     def __len__(self) -> int:
         return len(self._left)
@@ -77,27 +71,28 @@ class Buckets:
         """0 and so many requests less, or the seconds until there are as many."""
         left, since = self._left.get(key, (self.burst, now))
         left = min(self.burst, left + (now - since) * self.rate)
-        if left < cost:
-            self._left[key] = (left, now)
-            return (cost - left) / self.rate
-        if len(self._left) >= self.most:
-            self._forget(now)
-        self._left[key] = (left - cost, now)
-        return 0.0
+        missing = max(0.0, cost - left)
+        self._left[key] = (left if missing else left - cost, now)
+        return missing / self.rate
 
-    def _forget(self, now: float) -> None:
-        """Drop those that are full again; if all are in use, all start afresh."""
-        full = self.burst / self.rate
-        self._left = {key: entry for key, entry in self._left.items() if now - entry[1] < full}
-        if len(self._left) >= self.most:
-            self._left.clear()
+    def check(self, key: str, cost: float = 1.0) -> None:
+        """Take some now, or refuse a request that comes too early."""
+        wait = self.take(key, time.monotonic(), min(cost, self.burst))
+        if wait > 0:
+            seconds = max(1, math.ceil(wait))
+            raise Failure(
+                "rate_limited",
+                "there were too many requests in a short time",
+                f"wait {seconds} s",
+                {"retry-after": str(seconds)},
+            )
 
 
 class Gate:
     """Everything that happens before a route and after it."""
 
     def __init__(
-        self, app: App, book: TokenBook, settings: Settings, metrics: Metrics | None = None
+        self, app: ASGIApp, book: TokenBook, settings: Settings, metrics: Metrics | None = None
     ) -> None:
         self.app = app
         self.book = book
@@ -110,16 +105,13 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1000})
-                return
             await self.app(scope, receive, send)
             return
         began = time.perf_counter()
         status = 0
         state = scope.setdefault("state", {})
 
-        async def answer(message: MutableMapping[str, Any]) -> None:
+        async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -127,63 +119,57 @@ class Gate:
             await send(message)
 
         try:
-            await self._serve(scope, receive, answer)
+            # Probes are asked by machines all the time, from where others' requests may come too.
+            if scope["path"] not in PROBES:
+                await self._admit(scope)
+            await self.app(scope, receive, answer)
         except (ClientDisconnect, asyncio.CancelledError):
             status = 499
         except Exception as error:
-            failure = failure_of(error)
-            state["code"] = failure.code
+            # What was answered already, the application has seen to.
             if status == 0:
-                await refuse(failure, answer)
+                failure = failure_of(error)
+                state["code"] = failure.code
+                await failure.response(scope, receive, answer)
         finally:
             if "room" in state:
                 state["room"].give_back(state["taken"])
             self._note(scope, status, time.perf_counter() - began)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in PROBES:
-            # Asked by machines all the time, from where everybody's requests may come too.
-            await self.app(scope, receive, send)
-            return
-        token, failure = await self._who(scope)
-        self._count(scope, token)
-        state = scope["state"]
-        state["token"], state["refusal"] = token, failure
-        if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
-            if token is None and scope["path"] != ENROL:
+    async def _admit(self, scope: Scope) -> None:
+        """Find out who asks, and refuse whoever asks too much."""
+        headers, state = Headers(scope=scope), scope["state"]
+        token, refusal = await self._who(scope, headers.getlist("authorization"))
+        state["token"], state["refusal"] = token, refusal
+        changes = scope["method"] not in ("GET", "HEAD", "OPTIONS")
+        if token is None:
+            self._addresses.check(_address(scope))
+            if changes and scope["path"] != ENROL:
                 # Nobody without a token, or an invitation to one, changes anything.
-                raise failure or NO_TOKEN
-            length = _length(scope)
-            if token is not None and length > PAGE and token.role == "reporter":
-                # A long body counts as many short ones.
-                more = min(length / PAGE, self.settings.token_burst - 1)
-                _limit(self._tokens.take(token.id, time.monotonic(), more))
-        await self.app(scope, receive, send)
+                raise refusal or NO_TOKEN
+            return
+        length = headers.get("content-length", "")
+        pages = int(length[:12]) / PAGE if length.isascii() and length.isdigit() else 0.0
+        # A long body counts as many short ones.
+        long = changes and token.role == "reporter" and pages > 1
+        self._tokens.check(token.id, 1 + pages if long else 1)
 
-    async def _who(self, scope: Scope) -> tuple[Token | None, Failure | None]:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
+    async def _who(self, scope: Scope, given: list[str]) -> tuple[Token | None, Failure | None]:
         if not given:
             return None, NO_TOKEN
-        parts = parse(given[0]) if len(given) == 1 else None
+        parts = parse(given[0].encode("latin-1")) if len(given) == 1 else None
         if parts is None:
             return None, _BAD_FORM
         token_id, secret = parts
         token = self.book.cached(token_id)
         if token is None:
             # Guessing costs the database a question each, so there are only so many.
-            _limit(self._lookups.take(_address(scope), time.monotonic()))
+            self._lookups.check(_address(scope))
             token = await run_in_threadpool(self.book.fetch, token_id)
         try:
             return self.book.check(token, secret), None
         except Failure as failure:
             return None, failure
-
-    def _count(self, scope: Scope, token: Token | None) -> None:
-        now = time.monotonic()
-        if token is not None:
-            _limit(self._tokens.take(token.id, now))
-        else:
-            _limit(self._addresses.take(_address(scope), now))
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a request and log it."""
@@ -196,58 +182,13 @@ class Gate:
             fields = {"method": method, "route": route, "status": status}
             fields["ms"] = round(1e3 * seconds, 1)
             address = f" {_address(scope)}" if self.settings.log_addresses else ""
-            access_log.info(
-                "%s %s %s %.1f ms%s",
-                *(method, route, status, 1e3 * seconds, address),
-                extra={"request": fields},
-            )
-
-
-def _length(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value[:12])
-    return 0
+            text = f"{method} {route} {status} {fields['ms']} ms{address}"
+            access_log.info("%s", text, extra={"request": fields})
 
 
 def _address(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
-
-
-def _limit(wait: float) -> None:
-    """Refuse a request that comes too early."""
-    if wait > 0:
-        seconds = max(1, math.ceil(wait))
-        raise Failure(
-            "rate_limited",
-            "there were too many requests in a short time",
-            f"wait {seconds} s",
-            {"retry-after": str(seconds)},
-        )
-
-
-def failure_of(error: Exception) -> Failure:
-    """What is answered to an error. What it was is for the log alone, if nobody expected it."""
-    if isinstance(error, Failure):
-        return error
-    if isinstance(error, OperationalError | PoolTimeoutError):
-        server_log.error("the database does not answer: %s", type(error).__name__)
-        return unavailable("the database does not answer", seconds=2)
-    server_log.error("unhandled %s\n%s", type(error).__name__, stack_of(error))
-    remedy = "try again; the operator finds it in the server's log"
-    return Failure("internal", "the server made a mistake", remedy)
-
-
-async def refuse(failure: Failure, send: Send) -> None:
-    """Send a refusal."""
-    headers = failure.headers | {
-        "content-type": "application/json",
-        "content-length": str(len(failure.body)),
-    }
-    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": failure.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": failure.body})
 
 
 class Metrics(Collector):
@@ -294,18 +235,15 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The queue of reports and what has become of it, read when somebody asks."""
-        writer = self._writer
-        for gauge, words, value in (
-            ("panda_mdp_reports_waiting", "Reports that wait for the disk.", writer.waiting),
-            ("panda_mdp_ready", "1 where the database reads and writes.", int(self._ready())),
+        writer, gauge, counter = self._writer, GaugeMetricFamily, CounterMetricFamily
+        for kind, name, words, value in (
+            (gauge, "reports_waiting", "Reports that wait for the disk.", writer.waiting),
+            (gauge, "ready", "1 where the database reads and writes.", int(self._ready())),
+            (counter, "reports_stored", "Reports stored since the start.", writer.stored),
+            (counter, "commits", "Transactions that stored reports.", writer.commits),
+            (counter, "batches_failed", "Batches that were not stored.", writer.failed),
         ):
-            yield GaugeMetricFamily(gauge, words, value)
-        for counter, words, value in (
-            ("panda_mdp_reports_stored", "Reports stored since the start.", writer.stored),
-            ("panda_mdp_commits", "Transactions that stored reports.", writer.commits),
-            ("panda_mdp_batches_failed", "Batches that were not stored.", writer.failed),
-        ):
-            yield CounterMetricFamily(counter, words, value)
+            yield kind(f"panda_mdp_{name}", words, value)
 
 
 class JsonLines(logging.Formatter):

@@ -22,51 +22,45 @@ def bounded(settings: Settings) -> type[HttpToolsProtocol]:
 
         _head = 0
         """Bytes of a header that is not complete yet."""
-        _reading = True
-        _waiting: TimerHandle | None = None
+        _timer: TimerHandle | None = None
+        """While a header is awaited."""
 
         def connection_made(self, transport: BaseTransport) -> None:
             super().connection_made(transport)  # type: ignore[arg-type]
+            self._await_header()
             if len(self.connections) > settings.connections:
                 self._refuse(b"503 Service Unavailable")
-                return
-            self._await_header()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            self._head += len(data) if self._reading else 0
             super().data_received(data)
-            if not self._reading:
-                self._stop_waiting()
-            elif self._waiting is None:
-                self._await_header()
-            if self._reading and self._head > settings.header_bytes:
+            self._head += len(data) if self._timer is not None else 0
+            if self._head > settings.header_bytes:
                 self._refuse(b"431 Request Header Fields Too Large")
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            self._reading = True
+            self._await_header()
 
         def on_headers_complete(self) -> None:
-            self._reading = False
-            self._head = 0
+            self._stop_waiting()
             super().on_headers_complete()
 
         def _await_header(self) -> None:
-            status = b"408 Request Timeout"
-            self._waiting = self.loop.call_later(settings.header_seconds, self._refuse, status)
+            if self._timer is None:
+                late = b"408 Request Timeout"
+                self._timer = self.loop.call_later(settings.header_seconds, self._refuse, late)
 
         def _stop_waiting(self) -> None:
-            if self._waiting is not None:
-                self._waiting.cancel()
-                self._waiting = None
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer, self._head = None, 0
 
         def _refuse(self, status: bytes) -> None:
-            self._reading = True
-            self._head = 0
+            self._stop_waiting()
             if not self.transport.is_closing():
                 self.transport.write(
                     b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -76,10 +70,12 @@ def bounded(settings: Settings) -> type[HttpToolsProtocol]:
     return Bounded
 
 
-def options(settings: Settings) -> dict[str, Any]:
-    """What uvicorn is configured with."""
+def options(settings: Settings, proxy: str = "") -> dict[str, Any]:
+    """What uvicorn is configured with; it believes what the proxies at some addresses forward."""
     return {
         "http": bounded(settings),
+        "proxy_headers": bool(proxy),
+        "forwarded_allow_ips": proxy or None,
         "access_log": False,
         "log_level": "warning",
         "log_config": None,

@@ -7,16 +7,16 @@ sets only, and the table depends on nothing else.
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import compress
 from multiprocessing.connection import wait
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,10 +26,10 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
 from panda_mdp.loss import distance_loss
-from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
+from panda_mdp.panda.anpo import relaxed_bound, solver_of
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.centres import BallLaw
-from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme
+from panda_mdp.panda.coins import CoinScheme
 from panda_mdp.panda.law import surrogates
 from panda_mdp.panda.selection import PandaOptions, mean_loss
 from panda_mdp.panda.users import Screen, distance_screen, median_screen
@@ -39,7 +39,7 @@ from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, pa
 from panda_mdp.protocol.messages.signing import rows_digest
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
 from panda_mdp.protocol.server.store.catalogue import DomainParts, domain_of
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.domain import Domain
 from panda_mdp.table.decode import decode
 from panda_mdp.table.mechanism import Mechanism
 
@@ -58,43 +58,32 @@ class Pool:
 
     def __init__(self, processes: int = 2) -> None:
         self._processes = processes
-        self._executor: ProcessPoolExecutor | None = None
-        self._lock = threading.Lock()
+        self._executor = self._start()
 
-    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a function of the library, computed elsewhere; its errors are raised."""
-        executor = self._running()
+        executor = self._executor
         try:
-            return await asyncio.wrap_future(executor.submit(work, *args, **kwargs))
+            return executor.submit(work, *args, **kwargs).result()
         except BrokenProcessPool:
-            with self._lock:
-                if self._executor is executor:
-                    self._executor = None
+            if self._executor is executor:
+                self._executor = self._start()
             msg = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
             raise unavailable(msg, "try again; see the server's log") from None
 
     def close(self) -> None:
         """End the processes; what they work on is lost."""
-        with self._lock:
-            executor, self._executor = self._executor, None
-        if executor is None:
-            return
-        workers = list((executor._processes or {}).values())
-        executor.shutdown(wait=False, cancel_futures=True)
+        workers = list((self._executor._processes or {}).values())
+        self._executor.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.terminate()
         for worker in workers:
             worker.join(5)
 
-    def _running(self) -> ProcessPoolExecutor:
-        with self._lock:
-            if self._executor is None:
-                # Not forked: a fork of a process with threads may hang.
-                context = multiprocessing.get_context("spawn")
-                self._executor = ProcessPoolExecutor(
-                    self._processes, mp_context=context, initializer=follow_parent
-                )
-            return self._executor
+    def _start(self) -> ProcessPoolExecutor:
+        # Not forked: a fork of a process with threads may hang.
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._processes, mp_context=context, initializer=follow_parent)
 
 
 def follow_parent() -> None:
@@ -187,68 +176,35 @@ def _ball_law(balls: BallTable) -> BallLaw:
 # Anchors
 
 
-@dataclass(frozen=True, eq=False)
-class AnchorsTask:
-    """An anchors deployment as a problem with its Phase I."""
-
-    problem: Problem
-    selection: BernoulliAnchors
-    delta: float
-    options: PandaOptions
-    screen: Screen | None
-
-    @classmethod
-    def of(cls, request: AnchorsDeploymentRequest, domain: Domain) -> AnchorsTask:
-        """The task of a request; raises where its parts do not fit each other."""
-        selected = request.selection
-        candidates = None
-        if selected.candidates is not None:
-            candidates = check_indices(
-                selected.candidates, domain.size, "selection.candidates", MethodError
-            )
-        selection = BernoulliAnchors(
-            selected.decay,
-            selected.alpha,
-            selected.rate,
-            selected.radius,
-            selected.tail,
-            candidates,
-            selected.neighbours,
-        )
-        losses = loss_table(domain, request.outputs, request.loss)
-        return cls(
-            problem=Problem(domain, np.array(request.outputs), losses, request.epsilon),
-            selection=selection,
-            delta=request.delta,
-            options=PandaOptions(
-                delta_selection=selected.delta_selection,
-                gap=ROUND_GAP,
-                time_limit=SOLVE_SECONDS,
-            ),
-            screen=_screen(request),
-        )
-
-    def scheme(self) -> CoinScheme:
-        """What can be proved before anybody uploads, for every set that anybody may draw."""
-        return self.selection.scheme(self.problem, self.delta, self.options)
-
-    def facts(self, scheme: CoinScheme) -> dict[str, Any]:
-        """The scheme in plain values: a guarantee, or the reasons why there is none."""
-        failure, cost = scheme.failure, scheme.selection_epsilon
-        promised = None if failure is not None else asdict(scheme.guarantee)
-        violation = min(1.0, scheme.account.violation) if scheme.affordable else None
-        return {
-            "guarantee": promised,
-            "reasons": [] if failure is None else [str(failure)[:LONGEST]],
-            "violation": violation,
-            "phase_one_epsilon": cost if np.isfinite(cost) else None,
-        }
+def anchors_scheme(request: AnchorsDeploymentRequest, domain: Domain) -> CoinScheme:
+    """What can be proved before anybody uploads, for every set that anybody may draw; raises where
+    the parts of a request do not fit each other."""
+    selected = request.selection
+    losses = loss_table(domain, request.outputs, request.loss)
+    problem = Problem(domain, np.array(request.outputs), losses, request.epsilon)
+    options = PandaOptions(
+        delta_selection=selected.delta_selection,
+        gap=ROUND_GAP,
+        time_limit=SOLVE_SECONDS,
+    )
+    return selected.law().scheme(problem, request.delta, options)
 
 
 def anchors_facts(request: AnchorsDeploymentRequest, domain: DomainParts) -> dict[str, Any]:
-    """What an anchors deployment can promise."""
-    task = AnchorsTask.of(request, domain_of(domain))
-    return task.facts(task.scheme())
+    """What an anchors deployment can promise. Runs in a worker process."""
+    _screen(request)
+    return scheme_facts(anchors_scheme(request, domain_of(domain)))
+
+
+def scheme_facts(scheme: CoinScheme) -> dict[str, Any]:
+    """A scheme in plain values: a guarantee, or the reasons why there is none."""
+    failure, cost = scheme.failure, scheme.selection_epsilon
+    return {
+        "guarantee": None if failure is not None else asdict(scheme.guarantee),
+        "reasons": [] if failure is None else [str(failure)[:LONGEST]],
+        "violation": min(1.0, scheme.account.violation) if scheme.affordable else None,
+        "phase_one_epsilon": cost if np.isfinite(cost) else None,
+    }
 
 
 def _screen(request: AnchorsDeploymentRequest) -> Screen | None:
@@ -293,35 +249,34 @@ class Solved:
 
 
 def solve_round(
-    task: AnchorsTask, sets: tuple[IntArray, ...], previous: Solution | None = None
+    request: AnchorsDeploymentRequest,
+    domain: Domain,
+    sets: Sequence[IntArray],
+    previous: Solution | None = None,
 ) -> Solved:
     """AnPO over the union of the sets that the screen lets through.
 
     Budgets depend on no upload, so whatever somebody uploads changes nobody else's guarantee. A
     user without anchors takes part without rows.
     """
+    screen = _screen(request)
     admitted = np.ones(len(sets), dtype=bool)
     filled = np.array([len(anchors) > 0 for anchors in sets], dtype=bool)
-    if task.screen is not None and filled.any():
-        some = tuple(anchors for anchors in sets if len(anchors))
-        admitted[filled] = task.screen(task.problem.domain, some)
-    entering = [anchors for anchors, keep in zip(sets, admitted & filled, strict=True) if keep]
+    if screen is not None and filled.any():
+        admitted[filled] = screen(domain, tuple(anchors for anchors in sets if len(anchors)))
+    entering = list(compress(sets, admitted & filled))
     if not entering:
         msg = "no anchors entered this round: nobody uploaded any, or the screen left all out"
         raise EmptyAnchorsError(msg, value=0.0, limit=1.0)
-    problem, scheme = task.problem, task.scheme()
+    scheme = anchors_scheme(request, domain)
     union = np.unique(np.concatenate(entering))
-    start = None if previous is None else lambda some: previous.start(problem.domain, some)
-    tables = scheme.solve((union,), start)
-    solver = solver_of("optimal", task.options.gap, task.options.time_limit)
-    facts = task.facts(scheme) | {
+    start = None if previous is None else lambda some: previous.start(domain, some)
+    [table] = scheme.solve((union,), start)
+    problem, solver = scheme.problem, solver_of("optimal", ROUND_GAP, SOLVE_SECONDS)
+    facts = scheme_facts(scheme) | {
         "anchors": len(union),
-        "loss": mean_loss(problem, tables[0], union),
+        "loss": mean_loss(problem, table, union),
         "lower_bound": relaxed_bound(problem, union, problem.prior[union], solver),
     }
-    return Solved(_solution(problem, tables[0]), admitted, facts)
-
-
-def _solution(problem: Problem, table: AnchorTable) -> Solution:
-    used = int(table.row.max()) + 1
-    return Solution(table.anchors, table.row, table.mechanism.weights[:used], problem.outputs)
+    weights = table.mechanism.weights[: int(table.row.max()) + 1]
+    return Solved(Solution(table.anchors, table.row, weights, problem.outputs), admitted, facts)

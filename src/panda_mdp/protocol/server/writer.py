@@ -12,8 +12,8 @@ import logging
 import queue
 import threading
 import time
-from asyncio import AbstractEventLoop, Future, get_running_loop
-from typing import NamedTuple
+from asyncio import wrap_future
+from concurrent.futures import Future
 
 from panda_mdp.protocol.server.failures import unavailable
 from panda_mdp.protocol.server.store.database import Store
@@ -27,11 +27,7 @@ IDLE_S = 0.001
 FEW = 32
 
 
-class _Waiting(NamedTuple):
-    report: Report
-    quota: Quota | None
-    loop: AbstractEventLoop
-    outcome: Future[Outcome]
+_Waiting = tuple[Report, Quota, Future[Outcome]]
 
 
 class ReportWriter:
@@ -67,14 +63,13 @@ class ReportWriter:
         """Whether what is given to `write` will be looked at."""
         return self._thread.is_alive()
 
-    async def write(self, report: Report, quota: Quota | None = None) -> Outcome:
+    async def write(self, report: Report, quota: Quota) -> Outcome:
         """Store a report; returns once it is durable, or says that it is not."""
         if self._queue.qsize() >= self._most:
             raise unavailable("too many reports wait for the disk")
-        loop = get_running_loop()
-        waiting = _Waiting(report, quota, loop, loop.create_future())
-        self._queue.put(waiting)
-        outcome = await waiting.outcome
+        told: Future[Outcome] = Future()
+        self._queue.put((report, quota, told))
+        outcome = await wrap_future(told)
         if outcome == "failed":
             remedy = "try again with the same id; it counts once"
             raise unavailable("the report could not be stored", remedy)
@@ -107,6 +102,8 @@ class ReportWriter:
         return batch, True
 
     def _serve(self, batch: list[_Waiting]) -> None:
+        # Whoever hung up is not told, and can be told no more from here on.
+        batch = [entry for entry in batch if entry[2].set_running_or_notify_cancel()]
         outcomes: list[Outcome]
         try:
             with self._store.reports() as session:
@@ -120,18 +117,5 @@ class ReportWriter:
             outcomes = ["failed"] * len(batch)
             self.failed += 1
             time.sleep(0.05)
-        for loop in {entry.loop for entry in batch}:
-            told = zip(batch, outcomes, strict=True)
-            results = [(entry.outcome, outcome) for entry, outcome in told if entry.loop is loop]
-            try:
-                loop.call_soon_threadsafe(_tell, results)
-            except RuntimeError:
-                # The loop has ended; nobody waits.
-                continue
-
-
-def _tell(results: list[tuple[Future[Outcome], Outcome]]) -> None:
-    for future, outcome in results:
-        # Whoever hung up waits no longer; the report is stored all the same.
-        if not future.done():
-            future.set_result(outcome)
+        for (_, _, told), outcome in zip(batch, outcomes, strict=True):
+            told.set_result(outcome)

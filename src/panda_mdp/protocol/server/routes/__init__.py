@@ -1,6 +1,9 @@
 """What the server answers, path by path, and what routes are made of: who may call them, what they
 take, how they answer.
 
+A route that does not wait for anything is a plain function of messages. It runs in a thread, with a
+session of the database where it asks for one, and what it changed is durable before anybody hears.
+
 Bodies are read after the caller's role is known, bounded in size, time and memory. What is larger
 than a page of text is parsed in another process: the parser holds the interpreter's lock, and
 everybody else would wait for it.
@@ -9,22 +12,25 @@ everybody else would wait for it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, get_type_hints
+from functools import wraps
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Request
-from fastapi.params import Depends as Dependency
 from fastapi.responses import Response
+from fastapi.security import HTTPBearer
 from pydantic import BaseModel, TypeAdapter
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.messages.service import ErrorBody
 from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.auth import Token
 from panda_mdp.protocol.server.context import Context
-from panda_mdp.protocol.server.failures import Failure, parse
+from panda_mdp.protocol.server.failures import JSON, Failure, parse
 from panda_mdp.protocol.server.gate import NO_TOKEN
 
-JSON = "application/json"
 OCTETS = "application/octet-stream"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DRAINED = 128 << 20
@@ -45,19 +51,22 @@ async def shared_context(request: Request) -> Context:
 
 
 Shared = Annotated[Context, Depends(shared_context)]
+Reading = Annotated[Session, "read"]
+Writing = Annotated[Session, "write"]
+"""What a plain route's `session` is: the name of the store's method that opens it."""
 
 
 # Who
 
 
-_ASKS_WHO: set[Any] = set()
-"""What makes a route one that needs a token."""
+_DESCRIBED = Depends(HTTPBearer(scheme_name="token", auto_error=False))
+"""For the API's description alone: the gate has read the token."""
 
 
 def _caller(*roles: Role) -> Any:
     names = " or ".join(roles)
 
-    async def check(request: Request) -> Token:
+    async def check(request: Request, described: Annotated[Any, _DESCRIBED]) -> Token:
         state = request.scope["state"]
         token: Token | None = state.get("token")
         if token is None:
@@ -70,7 +79,6 @@ def _caller(*roles: Role) -> Any:
             )
         return token
 
-    _ASKS_WHO.add(check)
     return Depends(check)
 
 
@@ -82,17 +90,21 @@ Monitor = Annotated[Token, _caller("monitor", "admin")]
 # Bodies
 
 
-MESSAGES: dict[str, TypeAdapter[Any]] = {}
-"""Bodies that routes take, by the name of their schema; the API's description has them."""
+MESSAGES: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = []
+"""Bodies that routes take, with the name of their schema; the API's description has them."""
 _CONTENT: dict[Any, dict[str, Any]] = {}
 """What readers of bodies take, as the description says it."""
+
+
+def _body(content: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": content}
 
 
 def body_of(kind: Any, limit: str = "small_bytes", name: str = "", read: bool = True) -> Any:
     """A body that is a message, bounded by a setting; its bytes where it is not to be `read`."""
     adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
     name = name or kind.__name__
-    MESSAGES[name] = adapter
+    MESSAGES.append((name, "validation", adapter))
 
     async def reader(request: Request) -> Any:
         context: Context = request.app.state.context
@@ -102,9 +114,9 @@ def body_of(kind: Any, limit: str = "small_bytes", name: str = "", read: bool = 
             return body
         if len(body) <= SHORT:
             return parse(adapter, body)
-        return await context.pool.run(parse, adapter, body)
+        return await run_in_threadpool(context.pool.run, parse, adapter, body)
 
-    _CONTENT[reader] = {JSON: {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    _CONTENT[reader] = _body({JSON: {"schema": {"$ref": f"#/components/schemas/{name}"}}})
     return Depends(reader)
 
 
@@ -112,7 +124,7 @@ async def _file(request: Request, context: Shared) -> bytes:
     return await read_body(request, context, context.settings.table_bytes)
 
 
-_CONTENT[_file] = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+_CONTENT[_file] = _body({OCTETS: {"schema": {"type": "string", "format": "binary"}}})
 File = Annotated[bytes, Depends(_file)]
 """A body of bytes."""
 
@@ -168,62 +180,83 @@ def answer(message: BaseModel | bytes, status: int = 200, cache: str = "no-store
     return Response(text, status, {"cache-control": cache}, JSON)
 
 
-_MEANING = {
-    401: "The token is missing, unknown, revoked or expired.",
-    403: "The token has another role.",
-    404: "There is no such thing.",
-    409: "It conflicts with what is there: another content, a closed round, another version.",
-    413: "The body is larger than this route takes.",
-    416: "Only whole files are served; a range may resume a download and nothing else.",
-    422: "A field breaks its rule.",
-    429: "Too many requests; Retry-After says when to come back.",
-    500: "A mistake of the server.",
-    503: "The server is busy; Retry-After says when to come back.",
+_REFUSALS: Responses = {
+    status: {"model": ErrorBody, "description": words}
+    for status, words in {
+        401: "The token is missing, unknown, revoked or expired.",
+        403: "The token has another role.",
+        404: "There is no such thing.",
+        409: "It conflicts with what is there: another content, a closed round, another version.",
+        413: "The body is larger than this route takes.",
+        416: "Only whole files are served; a range may resume a download and nothing else.",
+        422: "A field breaks its rule.",
+        429: "Too many requests; Retry-After says when to come back.",
+        500: "A mistake of the server.",
+        503: "The server is busy; Retry-After says when to come back.",
+    }.items()
 }
 _WORDS = {200: "As asked.", 201: "Made.", 202: "Taken; it is being worked on."}
 
 
 class Routes(APIRouter):
-    """Routes that describe themselves: what they take and refuse follows from their parameters."""
+    """Routes that describe themselves."""
 
-    def serves(
-        self, method: str, path: str, gives: Any, *statuses: int, also: int = 422
-    ) -> Callable[[T], T]:
-        """A route that answers with a message, or with what a table of responses says. `also` is a
-        status of refusals that does not follow from the route's path, method and parameters."""
-        answers: Responses = gives if isinstance(gives, dict) else {}
-        first = statuses[0] if statuses else next(iter(answers), 200)
-        if not answers:
-            said = statuses or (200,)
-            answers = {each: {"model": gives, "description": _WORDS[each]} for each in said}
+    def serves(self, method: str, path: str, gives: Any, *statuses: int) -> Callable[[T], T]:
+        """A route that answers with a message, or with what a table of responses says."""
+        said = statuses or (200,)
+        answers: Responses = {each: {"model": gives, "description": _WORDS[each]} for each in said}
+        if isinstance(gives, dict):
+            answers = gives
 
         def add(endpoint: T) -> T:
-            used = _dependencies(endpoint)
-            refusals = {also, 422, 429, 500, 503}
-            refusals |= {401, 403} if _ASKS_WHO & used else set()
-            refusals |= {404} if "{" in path else set()
-            refusals |= {409, 413} if method != "GET" else set()
-            failures: Responses = {
-                each: {"model": ErrorBody, "description": _MEANING[each]}
-                for each in sorted(refusals)
-            }
-            content = next((_CONTENT[each] for each in used if each in _CONTENT), None)
-            body = {"requestBody": {"required": True, "content": content}}
+            body = [
+                _CONTENT[mark.dependency]
+                for each in inspect.signature(endpoint, eval_str=True).parameters.values()
+                for mark in getattr(each.annotation, "__metadata__", ())
+                if getattr(mark, "dependency", None) in _CONTENT
+            ]
             self.add_api_route(
                 path,
-                endpoint,
+                _plain(endpoint, said[0], method != "GET"),
                 methods=[method],
-                status_code=int(first),
-                responses=answers | failures,
+                status_code=int(next(iter(answers))),
+                responses=answers | _REFUSALS,
                 response_class=Response,
-                openapi_extra=None if content is None else body,
+                openapi_extra={"requestBody": body[0]} if body else None,
             )
             return endpoint
 
         return add
 
 
-def _dependencies(endpoint: Callable[..., Any]) -> set[Any]:
-    hints = get_type_hints(endpoint, include_extras=True).values()
-    marks = [mark for hint in hints for mark in getattr(hint, "__metadata__", ())]
-    return {mark.dependency for mark in marks if isinstance(mark, Dependency)}
+def _plain(endpoint: Callable[..., Any], status: int, changes: bool) -> Callable[..., Any]:
+    """A plain function as the framework takes it. One that returns a message and False has done
+    what was done before: 200."""
+    if inspect.iscoroutinefunction(endpoint):
+        return endpoint
+    signature = inspect.signature(endpoint, eval_str=True)
+    shown = {name: each for name, each in signature.parameters.items() if name != "session"}
+    session = signature.parameters.get("session")
+
+    @wraps(endpoint)
+    def run(served: Request, **given: Any) -> Response:
+        context: Context = served.app.state.context
+        if session is None:
+            made = endpoint(**given)
+        else:
+            # Not a dependency of the framework: what waits for the database in other threads could
+            # leave none for whoever holds it.
+            with getattr(context.store, session.annotation.__metadata__[0])() as given["session"]:
+                made = endpoint(**given)
+        if changes:
+            context.notice_changes()
+        if isinstance(made, Response):
+            return made
+        message, new = made if isinstance(made, tuple) else (made, True)
+        return answer(message, status if new else 200)
+
+    request = inspect.Parameter("served", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
+    named = [each.replace(kind=request.kind) for each in shown.values()]
+    route: Any = run
+    route.__signature__ = signature.replace(parameters=[*named, request])
+    return run

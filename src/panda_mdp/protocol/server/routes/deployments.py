@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages.catalogue import TableRef
@@ -20,59 +19,53 @@ from panda_mdp.protocol.messages.deployments import (
 )
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.routes import Admin, NamePath, Routes, Shared, answer, body_of
+from panda_mdp.protocol.server.routes import Admin, NamePath, Reading, Routes, Shared, body_of
 from panda_mdp.protocol.server.solving import BallTable, anchors_facts
 from panda_mdp.protocol.server.store import deployments as stored
-from panda_mdp.protocol.server.store.catalogue import domain_parts, domain_row, table_row
+from panda_mdp.protocol.server.store.catalogue import domain_parts, table_row
 from panda_mdp.protocol.server.store.log import record_action
-from panda_mdp.protocol.server.store.schema import TableRow
+from panda_mdp.protocol.server.store.schema import DeploymentRow
 
 router = Routes()
 
 
-@router.serves("POST", "/v1/deployments", Deployment, 201, 200, also=404)
-async def post_deployment(
+@router.serves("POST", "/v1/deployments", Deployment, 201, 200)
+def post_deployment(
     context: Shared,
     operator: Admin,
     request: Annotated[
         Any, body_of(deployment_request, "document_bytes", name="DeploymentRequest")
     ],
-) -> Response:
+) -> tuple[AnyDeployment, bool]:
     """Open a deployment of kind table, ball, panda or anchors.
 
     An anchors deployment for which no guarantee can be certified is refused, unless
     `accept_no_guarantee` says that this is known; every answer about it then says so too.
     """
-    facts = await _facts(context, request)
-
-    def store(session: Session) -> tuple[AnyDeployment, bool]:
+    if request.kind == "anchors":
+        facts = _anchors_facts(context, request)
+    else:
+        facts = _table_facts(context, request, request.table)
+    with context.store.write() as session:
         row, new = stored.store_deployment(session, request, facts)
-        stored.sign_deployment(session, context.key, row)
         if new:
             record_action(session, operator.id, "open deployment", row.name, row.kind)
-        context.store.count_change(session, "deployment_changes")
-        return stored.describe(session, row), new
-
-    described, new = await context.write(store)
-    context.live.forget()
-    return answer(described, 201 if new else 200)
+        return _signed(context, session, row), new
 
 
-async def _facts(context: Context, request: AnyRequest) -> dict[str, Any]:
+def _signed(context: Context, session: Session, row: DeploymentRow) -> AnyDeployment:
+    """What is said about a deployment that was changed."""
+    stored.sign_deployment(session, context.key, row)
+    context.store.count_change(session, "deployment_changes")
+    return stored.describe(session, row)
+
+
+def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> dict[str, Any]:
     """What the deployment can promise; raises where its parts do not exist or do not fit."""
-    if request.kind == "anchors":
-        return await _anchors_facts(context, request)
-    return await _table_facts(context, request, request.table)
-
-
-async def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> dict[str, Any]:
-    def look(session: Session) -> TableRow:
-        row = table_row(session, ref)
+    with context.store.read() as session:
+        table = table_row(session, ref)
         if request.kind == "ball":
-            stored.domain_id_of(session, row.info.domain)
-        return row
-
-    table = await context.read(look)
+            stored.domain_id_of(session, table.info.domain)
     if (table.kind == "panda") != (request.kind == "panda"):
         raise Failure(
             "invalid",
@@ -88,18 +81,19 @@ async def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> 
     if table.kind == "everywhere":
         msg = "table: one for every point of an area, which has no balls"
         raise Failure("invalid", msg, "use kind table")
-    return await context.pool.run(BallTable.facts, await ball_table(context, request, ref))
+    return context.pool.run(ball_table(context, request, ref).facts)
 
 
-async def ball_table(context: Context, request: BallDeploymentRequest, ref: TableRef) -> BallTable:
+def ball_table(context: Context, request: BallDeploymentRequest, ref: TableRef) -> BallTable:
     """The table of a ball deployment."""
     candidates = None if request.candidates is None else tuple(request.candidates)
-    return BallTable(await context.file(ref), request.epsilon_1, request.delta, candidates)
+    return BallTable(context.file(ref), request.epsilon_1, request.delta, candidates)
 
 
-async def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> dict[str, Any]:
-    domain = await context.read(lambda session: domain_parts(domain_row(session, request.domain)))
-    facts = await context.pool.run(anchors_facts, request, domain)
+def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> dict[str, Any]:
+    with context.store.read() as session:
+        domain = domain_parts(session, request.domain)
+    facts = context.pool.run(anchors_facts, request, domain)
     if facts["guarantee"] is None and not request.accept_no_guarantee:
         raise Failure(
             "invalid",
@@ -112,62 +106,51 @@ async def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) ->
 
 
 @router.serves("GET", "/v1/deployments", DeploymentList)
-def get_deployments(context: Shared) -> Response:
+def get_deployments(session: Reading) -> DeploymentList:
     """All deployments, in the order in which they were made."""
-    with context.store.read() as session:
-        rows = stored.all_deployments(session)
-        described = [stored.describe(session, row) for row in rows]
-    return answer(DeploymentList(deployments=described))
+    rows = stored.all_deployments(session)
+    return DeploymentList(deployments=[stored.describe(session, row) for row in rows])
 
 
 @router.serves("GET", "/v1/deployments/{name}", Deployment)
-def get_deployment(context: Shared, name: NamePath) -> Response:
+def get_deployment(session: Reading, name: NamePath) -> AnyDeployment:
     """Everything that a client needs to draw, and to know what it costs."""
-    with context.store.read() as session:
-        return answer(stored.describe(session, stored.find(session, name)))
+    return stored.describe(session, stored.find(session, name))
 
 
 @router.serves("PATCH", "/v1/deployments/{name}", Deployment)
-async def patch_deployment(
+def patch_deployment(
     context: Shared,
     operator: Admin,
     name: NamePath,
     patch: Annotated[DeploymentPatch, body_of(DeploymentPatch)],
-) -> Response:
+) -> AnyDeployment:
     """Put another table or other limits into force, or stop and start taking reports."""
-    request = await context.read(lambda session: stored.find(session, name).request)
-    facts: dict[str, Any] = {}
-    if patch.table is not None:
-        if request.kind == "anchors":
-            raise Failure(
-                "invalid",
-                "table: an anchors deployment has no table; its rounds make them",
-                "POST .../rounds opens the next one",
-            )
-        facts = await _table_facts(context, request, patch.table)
-
-    def change(session: Session) -> AnyDeployment:
+    with context.store.read() as session:
+        request = stored.find(session, name).request
+    limits = patch.model_dump(include={"reports_per_period", "until"}, exclude_none=True)
+    if request.kind == "anchors" and (patch.table or limits):
+        raise Failure(
+            "invalid",
+            "an anchors deployment has no table, its rounds make them; and its limits are signed "
+            "once and do not change",
+            "POST .../rounds opens the next round; for other limits make a new deployment",
+        )
+    facts = None if patch.table is None else _table_facts(context, request, patch.table)
+    with context.store.write() as session:
         row = stored.find(session, name)
-        if patch.table is not None:
-            _check_same_outputs(session, stored.current_table(session, row), patch.table)
-            stored.set_table(session, row, patch.table, facts)
-        limits = patch.model_dump(include={"reports_per_period", "until"}, exclude_none=True)
-        if limits:
-            stored.set_limits(session, row, limits)
+        if patch.table or limits:
+            table = patch.table or row.tables[-1]
+            _check_same_records(session, row.tables[-1], table)
+            stored.set_terms(row, table, facts or row.facts, limits)
         if patch.open is not None:
             row.open = patch.open
         changes = patch.model_dump_json(exclude_none=True)
         record_action(session, operator.id, "change deployment", name, changes)
-        stored.sign_deployment(session, context.key, row)
-        context.store.count_change(session, "deployment_changes")
-        return stored.describe(session, row)
-
-    described = await context.write(change)
-    context.live.forget()
-    return answer(described)
+        return _signed(context, session, row)
 
 
-def _check_same_outputs(session: Session, before: TableRef, after: TableRef) -> None:
+def _check_same_records(session: Session, before: TableRef, after: TableRef) -> None:
     """Another table of a deployment is about the same records, or counts would not add up."""
     if table_row(session, before).info.domain != table_row(session, after).info.domain:
         raise Failure(

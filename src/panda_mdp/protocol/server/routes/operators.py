@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 from fastapi.responses import Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.messages.catalogue import JobInfo, JobList, JobRequest
 from panda_mdp.protocol.messages.service import (
@@ -21,7 +20,16 @@ from panda_mdp.protocol.messages.service import (
 )
 from panda_mdp.protocol.server.failures import unavailable
 from panda_mdp.protocol.server.gate import ENROL, Metrics
-from panda_mdp.protocol.server.routes import Admin, Monitor, Routes, Shared, answer, body_of
+from panda_mdp.protocol.server.routes import (
+    Admin,
+    Monitor,
+    Reading,
+    Routes,
+    Shared,
+    Writing,
+    answer,
+    body_of,
+)
 from panda_mdp.protocol.server.store.catalogue import (
     all_jobs,
     cancel_job,
@@ -46,20 +54,20 @@ JobPath = Annotated[
 @router.serves("POST", "/v1/tokens", TokensMade, 201)
 def post_tokens(
     context: Shared, operator: Admin, message: Annotated[TokenRequest, body_of(TokenRequest)]
-) -> Response:
+) -> TokensMade:
     """Make tokens. This answer is the only place where their secrets appear."""
     made = context.book.make(
         message.role, message.label, message.expires_in_s, message.count, by=operator.id
     )
-    return answer(TokensMade(tokens=made), 201)
+    return TokensMade(tokens=made)
 
 
-@router.serves("POST", ENROL, TokenMade, 201, also=403)
+@router.serves("POST", ENROL, TokenMade, 201)
 def post_enrol(
     context: Shared, message: Annotated[EnrolRequest, body_of(EnrolRequest)]
-) -> Response:
+) -> TokenMade:
     """Exchange an invitation for a reporter's token, without one. It is shown this once."""
-    return answer(context.book.make("reporter", code=message.code)[0], 201)
+    return context.book.make("reporter", code=message.code)[0]
 
 
 @router.serves("GET", "/v1/tokens", TokenList)
@@ -68,9 +76,9 @@ def get_tokens(
     operator: Admin,
     after: Annotated[str, Query(pattern=r"^[0-9a-f]{0,12}$")] = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
-) -> Response:
+) -> TokenList:
     """Tokens that are not revoked, without secrets, by their ids; `after` pages on."""
-    return answer(TokenList(tokens=context.book.list(after, limit), total=context.book.count()))
+    return TokenList(tokens=context.book.list(after, limit), total=context.book.count())
 
 
 @router.serves("DELETE", "/v1/tokens/{token_id}", {204: {"description": "Revoked."}})
@@ -84,58 +92,49 @@ def delete_token(
 
 @router.serves("GET", "/v1/actions", ActionList)
 def get_actions(
-    context: Shared,
+    session: Reading,
     operator: Admin,
     before: Annotated[int, Query(ge=1, lt=2**53)] = 2**53 - 1,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
-) -> Response:
+) -> ActionList:
     """What operators did, the latest first; `before` pages on."""
-    with context.store.read() as session:
-        return answer(ActionList(actions=latest_actions(session, before, limit)))
+    return ActionList(actions=latest_actions(session, before, limit))
 
 
 # Jobs
 
 
-@router.serves("POST", "/v1/jobs", JobInfo, 202, 200, also=404)
+@router.serves("POST", "/v1/jobs", JobInfo, 202, 200)
 def post_job(
-    context: Shared,
+    session: Writing,
     operator: Admin,
     message: Annotated[JobRequest, body_of(JobRequest, "document_bytes")],
-) -> Response:
+) -> tuple[JobInfo, bool]:
     """Solve a table for a domain, in a process of its own, and publish it under a name."""
-    with context.store.write() as session:
-        domain_row(session, message.domain)
-        new = queue_job(session, JobRow(id=message.id, kind="table", request=message))
-        if new:
-            record_action(session, operator.id, "solve table", message.table, message.id)
-        info = job_info(find_job(session, message.id))
-    context.supervisor.wake()
-    return answer(info, 202 if new else 200)
+    domain_row(session, message.domain)
+    new = queue_job(session, JobRow(id=message.id, kind="table", request=message))
+    if new:
+        record_action(session, operator.id, "solve table", message.table, message.id)
+    return job_info(find_job(session, message.id)), new
 
 
 @router.serves("GET", "/v1/jobs", JobList)
-def get_jobs(context: Shared, operator: Admin) -> Response:
+def get_jobs(session: Reading, operator: Admin) -> JobList:
     """All jobs."""
-    with context.store.read() as session:
-        return answer(JobList(jobs=all_jobs(session)))
+    return JobList(jobs=all_jobs(session))
 
 
 @router.serves("GET", "/v1/jobs/{job_id}", JobInfo)
-def get_job(context: Shared, operator: Admin, job_id: JobPath) -> Response:
+def get_job(session: Reading, operator: Admin, job_id: JobPath) -> JobInfo:
     """How a job stands: its loss, its bound and the gap between them."""
-    with context.store.read() as session:
-        return answer(job_info(find_job(session, job_id)))
+    return job_info(find_job(session, job_id))
 
 
 @router.serves("POST", "/v1/jobs/{job_id}/cancel", JobInfo)
-def post_cancel(context: Shared, operator: Admin, job_id: JobPath) -> Response:
+def post_cancel(session: Writing, operator: Admin, job_id: JobPath) -> JobInfo:
     """Cancel a job. One that has ended stays as it is."""
-    with context.store.write() as session:
-        info = job_info(cancel_job(session, job_id))
-        record_action(session, operator.id, "cancel job", job_id)
-    context.supervisor.wake()
-    return answer(info)
+    record_action(session, operator.id, "cancel job", job_id)
+    return job_info(cancel_job(session, job_id))
 
 
 # Is it alive, is it ready, what does it do
@@ -148,11 +147,11 @@ async def healthz() -> Response:
 
 
 @router.serves("GET", "/readyz", Health)
-async def readyz(context: Shared) -> Response:
+def readyz(context: Shared) -> Health:
     """Whether reports can be stored: the database reads and writes, and the writer runs."""
-    if not await run_in_threadpool(context.ready):
+    if not context.ready():
         raise unavailable("reports cannot be stored now", seconds=2)
-    return answer(Health())
+    return Health()
 
 
 @router.get("/metrics", include_in_schema=False)

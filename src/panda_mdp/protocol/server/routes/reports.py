@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import Query
 from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.messages.deployments import (
@@ -20,11 +18,12 @@ from panda_mdp.protocol.messages.deployments import (
     ReportRequest,
 )
 from panda_mdp.protocol.server.context import Context
-from panda_mdp.protocol.server.estimate import AnchorsInputs, TableInputs, compute, gather, span
+from panda_mdp.protocol.server.estimate import compute, gather, span
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import (
     Admin,
     NamePath,
+    Reading,
     Reporter,
     Responses,
     Routes,
@@ -33,7 +32,7 @@ from panda_mdp.protocol.server.routes import (
     body_of,
 )
 from panda_mdp.protocol.server.store.deployments import find
-from panda_mdp.protocol.server.store.reports import Report, count_reports, export_page
+from panda_mdp.protocol.server.store.reports import Report, count_reports
 from panda_mdp.protocol.server.store.schema import ReportRow
 
 router = Routes()
@@ -55,16 +54,16 @@ async def post_report(
     message: Annotated[ReportRequest, body_of(ReportRequest)],
 ) -> Response:
     """Take one report: an output that was drawn. The answer comes after it is on the disk."""
-    live = await context.deployment(name)
-    refusal = live.problem(message, reporter.id)
-    if refusal is not None:
+    live = context.live.cached(name)
+    refusal = None if live is None else live.problem(message, reporter.id)
+    if live is None or refusal is not None:
         # A worker may have put a round into force a moment ago.
-        live = await run_in_threadpool(context.live.fetch, name)
+        live = await run_in_threadpool(context.live.get, name)
         refusal = live.problem(message, reporter.id)
     made = bytes.fromhex(message.id.replace("-", ""))
     report = Report(live.id, made, reporter.id, live.version, message.output)
     outcome = "conflict" if refusal else await context.writer.write(report, live.quota)
-    if outcome == "conflict" and await context.read(lambda session: _accepted(session, report)):
+    if outcome == "conflict" and await run_in_threadpool(_accepted, context, report):
         # A repeat of what was accepted stays accepted, whatever has changed since.
         outcome = "known"
     elif refusal is not None:
@@ -76,30 +75,31 @@ async def post_report(
     return answer(ReportAccepted(id=message.id), 201 if outcome == "new" else 200)
 
 
-def _accepted(session: Session, report: Report) -> bool:
+def _accepted(context: Context, report: Report) -> bool:
     """Whether a report of this id and content is there, of whichever version."""
-    row = session.scalar(select(ReportRow).filter_by(deployment=report.deployment, id=report.id))
+    mine = select(ReportRow).filter_by(deployment=report.deployment, id=report.id)
+    with context.store.read() as session:
+        row = session.scalar(mine)
     return row is not None and (row.token, row.output) == (report.token, report.output)
 
 
 @router.serves("GET", "/v1/deployments/{name}/reports", _EXPORT)
-async def get_reports(
+def get_reports(
     context: Shared,
     operator: Admin,
     name: NamePath,
     after: Annotated[int, Query(ge=0, lt=2**53)] = 0,
 ) -> Response:
     """Export all reports, or those after a `seq`, as NDJSON."""
-    live = await context.deployment(name)
-    headers = {"cache-control": "no-store"}
-    return StreamingResponse(_lines(context, live.id, after), 200, headers, media_type=NDJSON)
+    lines = _lines(context, context.live.get(name).id, after)
+    return StreamingResponse(lines, 200, {"cache-control": "no-store"}, media_type=NDJSON)
 
 
-async def _lines(context: Context, deployment: int, after: int) -> AsyncIterator[bytes]:
+def _lines(context: Context, deployment: int, after: int) -> Iterator[bytes]:
+    mine = select(ReportRow).filter_by(deployment=deployment).order_by(ReportRow.seq).limit(PAGE)
     while True:
-        rows = await context.read(
-            partial(export_page, deployment=deployment, after=after, limit=PAGE)
-        )
+        with context.store.read() as session:
+            rows = session.scalars(mine.where(ReportRow.seq > after)).all()
         if not rows:
             return
         yield b"".join(_line(row) for row in rows)
@@ -114,27 +114,25 @@ def _line(row: ReportRow) -> bytes:
 
 
 @router.serves("GET", "/v1/deployments/{name}/counts", Counts)
-async def get_counts(context: Shared, operator: Admin, name: NamePath) -> Response:
+def get_counts(context: Shared, session: Reading, operator: Admin, name: NamePath) -> Counts:
     """How often each output was reported, and how many reports came in each hour."""
-    live = await context.deployment(name)
-    return answer(await context.read(lambda session: count_reports(session, live.id, live.outputs)))
+    live = context.live.get(name)
+    return count_reports(session, live.id, live.outputs)
 
 
 @router.serves("GET", "/v1/deployments/{name}/estimate", Estimate)
-async def get_estimate(context: Shared, operator: Admin, name: NamePath) -> Response:
+def get_estimate(context: Shared, operator: Admin, name: NamePath) -> Response:
     """The share of people at each record, by the iterative Bayesian update on the audited tables.
 
     `low` and `high` are pointwise 95 % limits of a bootstrap over users.
     """
-
-    def look(session: Session) -> tuple[str, bytes | TableInputs | AnchorsInputs]:
+    with context.store.read() as session:
         row = find(session, name)
         key = f"estimate/{row.id}/{row.version}/{span(session, row.id)}"
-        inputs = context.files.peek(key)
-        return key, inputs if inputs is not None else gather(session, row)
 
-    key, inputs = await context.read(look)
-    if isinstance(inputs, bytes):
-        return answer(inputs)
-    message = await context.pool.run(compute, inputs)
-    return answer(context.files.put(key, message.model_dump_json().encode()))
+    def make() -> bytes:
+        with context.store.read() as session:
+            inputs = gather(session, row)
+        return context.pool.run(compute, *inputs).model_dump_json().encode()
+
+    return answer(context.files.get(key, make))

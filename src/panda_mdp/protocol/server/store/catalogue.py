@@ -16,8 +16,8 @@ import io
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,6 @@ from sqlalchemy.orm import Session
 from panda_mdp.errors import FileFormatError
 from panda_mdp.panda.file import decode
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages.catalogue import (
     DomainDetail,
     DomainInfo,
@@ -42,11 +41,11 @@ from panda_mdp.protocol.messages.catalogue import (
     TableInfo,
     TableRef,
 )
-from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes
+from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.failures import LONGEST, Failure
 from panda_mdp.protocol.server.store.database import found
 from panda_mdp.protocol.server.store.log import append
-from panda_mdp.protocol.server.store.schema import DomainRow, JobRow, TableRow, now
+from panda_mdp.protocol.server.store.schema import DomainRow, JobRow, RoundRow, TableRow, now
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.decode import look, restore_domain
 from panda_mdp.table.encode import encode
@@ -54,12 +53,8 @@ from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism, Release
 from panda_mdp.table.thin import compact
 
-MICRODEGREES = 1e6
 _NAMES = TypeAdapter(list[PlaceName])
 Arrays = dict[str, npt.NDArray[Any]]
-TableKind = Literal["plain", "everywhere", "panda"]
-Lane = Literal["table", "round"]
-LANES: tuple[Lane, ...] = ("table", "round")
 
 
 def pack(arrays: Mapping[str, npt.ArrayLike]) -> bytes:
@@ -78,59 +73,43 @@ def unpack(data: bytes) -> Arrays:
 # Domains
 
 
-@dataclass(frozen=True)
-class CheckedDomain:
-    """A domain that is one, ready to be stored."""
-
-    name: str
-    kind: str
-    unit: str
-    records: int
-    fingerprint: str
-    arrays: bytes
-    streets: bool
-    street_arrays: bytes | None
-
-
-def check_domain(request: DomainRequest) -> CheckedDomain:
-    """Build the domain of a request, triangle inequality included. Runs in a worker process."""
-    domain = request.domain()
-    return CheckedDomain(
+def check_domain(request: DomainRequest) -> DomainRow:
+    """The domain of a request, triangle inequality included, ready to be stored. Runs in a worker
+    process."""
+    domain, streets = request.domain(), request.streets
+    return DomainRow(
+        id=secrets.token_hex(8),
         name=request.name,
         kind=domain.metric.kind,
         unit=domain.unit,
         records=domain.size,
         fingerprint=domain.fingerprint,
         arrays=pack(domain.metric.arrays()),
-        streets=request.streets is not None,
-        street_arrays=None if request.streets is None else _streets(request.streets),
+        streets=streets is not None,
+        street_arrays=None if streets is None else _pack_streets(streets),
     )
 
 
-def _streets(given: StreetsUpload) -> bytes:
-    return pack(
-        {
-            "lat": np.rint(np.array(given.lat) * MICRODEGREES).astype(np.int64),
-            "lon": np.rint(np.array(given.lon) * MICRODEGREES).astype(np.int64),
-            "u": np.array(given.u, dtype=np.int64),
-            "v": np.array(given.v, dtype=np.int64),
-            "names": np.frombuffer(_NAMES.dump_json(given.names), dtype=np.uint8),
-        }
-    )
+def _pack_streets(given: StreetsUpload) -> bytes:
+    """Degrees as integers over 1e6, names as their JSON."""
+    degrees = {"lat": given.lat, "lon": given.lon}
+    arrays = {axis: np.rint(np.array(degrees[axis]) * 1e6).astype(np.int64) for axis in degrees}
+    names = np.frombuffer(_NAMES.dump_json(given.names), dtype=np.uint8)
+    ends = {"u": np.array(given.u, dtype=np.int64), "v": np.array(given.v, dtype=np.int64)}
+    return pack(arrays | ends | {"names": names})
 
 
-def store_domain(session: Session, domain: CheckedDomain) -> tuple[DomainRow, bool]:
+def store_domain(session: Session, domain: DomainRow) -> tuple[DomainRow, bool]:
     """Keep a domain; and whether it is new. A name stands for the same records for ever."""
     before = session.scalar(select(DomainRow).filter_by(name=domain.name))
-    if before is not None:
-        if (before.fingerprint, before.street_arrays) == (domain.fingerprint, domain.street_arrays):
-            return before, False
+    if before is None:
+        session.add(domain)
+        session.flush()
+        return domain, True
+    if (before.fingerprint, before.street_arrays) != (domain.fingerprint, domain.street_arrays):
         msg = "another domain has this name; domains do not change"
         raise Failure("conflict", msg, "choose another name")
-    row = DomainRow(id=secrets.token_hex(8), **asdict(domain))
-    session.add(row)
-    session.flush()
-    return row, True
+    return before, False
 
 
 def domain_row(session: Session, domain_id: str) -> DomainRow:
@@ -139,19 +118,20 @@ def domain_row(session: Session, domain_id: str) -> DomainRow:
     return found(session.scalar(query), "domain of this id", "GET /v1/domains lists them")
 
 
-DomainParts = tuple[dict[str, str], bytes]
+DomainParts = tuple[str, str, bytes]
+"""Metric, unit and arrays: what another process makes a stored domain of."""
 
 
-def domain_parts(row: DomainRow) -> DomainParts:
-    """What another process makes a stored domain of."""
-    claims = {"kind": row.kind, "unit": row.unit, "fingerprint": row.fingerprint}
-    return claims, row.arrays
+def domain_parts(session: Session, domain_id: str) -> DomainParts:
+    """The parts of a stored domain."""
+    row = domain_row(session, domain_id)
+    return row.kind, row.unit, row.arrays
 
 
 def domain_of(parts: DomainParts) -> Domain:
     """A stored domain; its matrix was checked when it came."""
-    claims, arrays = parts
-    return restore_domain(claims["kind"], claims["unit"], unpack(arrays))
+    kind, unit, arrays = parts
+    return restore_domain(kind, unit, unpack(arrays))
 
 
 def domain_info(row: DomainRow) -> DomainInfo:
@@ -177,20 +157,7 @@ def streets_of(row: DomainRow) -> Streets:
 # Tables
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A table that passed its audit and is ready to be stored and signed."""
-
-    facts: dict[str, Any]
-    kind: TableKind
-    metric: str
-    outputs: list[int]
-    promise: dict[str, Any]
-    """What a deployment of the table guarantees, and how a table of PAnDA selects."""
-    data: bytes
-
-
-def examine(data: bytes) -> Candidate:
+def examine(data: bytes) -> TableRow:
     """Read a published file, audit it over all pairs, and give it its compact form.
 
     Runs in a worker process. Raises `FileFormatError` where the file is none or breaks its claim.
@@ -209,13 +176,13 @@ def examine(data: bytes) -> Candidate:
     return _plain(table, data)
 
 
-def compacted(table: Mechanism) -> Candidate:
+def compacted(table: Mechanism) -> TableRow:
     """The compact form of a table, ready to be stored; clients need no losses."""
     short = compact(table)
     return _plain(short, encode(short, losses=False))
 
 
-def _plain(table: Mechanism, data: bytes) -> Candidate:
+def _plain(table: Mechanism, data: bytes) -> TableRow:
     price = table.details.get("compact", {}).get("loss_cost", 0.0)
     facts = {"audited_epsilon": table.audit.epsilon, "loss_cost": price, **_losses(table)}
     return _candidate(table, facts, "plain", data)
@@ -223,90 +190,61 @@ def _plain(table: Mechanism, data: bytes) -> Candidate:
 
 def _losses(table: Mechanism) -> dict[str, Any]:
     """Loss and bound: computed, or as stated in a file that left the losses out."""
-    details = table.details
-    if "stated_loss" not in details:
-        bound, gap = table.lower_bound, table.gap
-        return {"loss": table.loss, "lower_bound": _finite(bound), "gap": _finite(gap)}
-    loss, bound = details["stated_loss"], details["stated_bound"]
+    loss, bound = table.loss, table.lower_bound
+    if "stated_loss" in table.details:
+        loss, bound = table.details["stated_loss"], table.details["stated_bound"]
     if loss is None:
         msg = "the file holds neither losses nor their mean; publish one that was saved with losses"
         raise FileFormatError(msg)
-    gap = None if bound is None or bound <= 0 else max(0.0, loss / bound - 1)
+    if bound is None or not math.isfinite(bound):
+        return {"loss": loss, "lower_bound": None, "gap": None}
+    gap = max(0.0, loss / bound - 1) if bound > 0 else None
     return {"loss": loss, "lower_bound": bound, "gap": gap}
 
 
 def _candidate(
     table: Release,
-    facts: Mapping[str, Any],
-    kind: TableKind,
+    facts: dict[str, Any],
+    kind: str,
     data: bytes,
     told: Mapping[str, Any] | None = None,
-) -> Candidate:
-    """What is said about a table that was audited, and what its deployments promise."""
-    problem, promised = table.problem, table.guarantee
-    domain = problem.domain
-    every = {
-        "domain": domain.fingerprint,
-        "unit": domain.unit,
-        "records": domain.size,
-        "epsilon": problem.epsilon,
-        "audited_epsilon": problem.epsilon,
-        "loss_cost": 0.0,
-        **facts,
-    }
-    promise = {"guarantee": asdict(promised), **(told or {})}
-    return Candidate(every, kind, domain.metric.kind, _outputs(problem), promise, data)
-
-
-def _outputs(problem: Problem) -> list[int]:
+) -> TableRow:
+    """A table that was audited, with what is said about it and what its deployments promise."""
+    problem, domain = table.problem, table.problem.domain
     if problem.reports.kind != "records":
         msg = f"outputs are {problem.reports.kind}; reports of this service are records"
         raise FileFormatError(msg)
-    return [int(output) for output in problem.outputs]
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    every: dict[str, Any] = {
+        "domain": domain.fingerprint,
+        "unit": domain.unit,
+        "records": domain.size,
+        "outputs": len(problem.outputs),
+        "epsilon": problem.epsilon,
+        "audited_epsilon": problem.epsilon,
+        "loss_cost": 0.0,
+        "size_bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    return TableRow(
+        info=TableInfo.model_construct(**every | facts),
+        kind=kind,
+        metric=domain.metric.kind,
+        outputs=problem.outputs.tolist(),
+        promise={"guarantee": asdict(table.guarantee), **(told or {})},
+        file=data,
+    )
 
 
 def store_table(
-    session: Session,
-    key: SigningKey,
-    name: str,
-    candidate: Candidate,
-    streets: str | None = None,
+    session: Session, key: SigningKey, name: str, row: TableRow, streets: str | None = None
 ) -> TableInfo:
     """Sign a table and keep it as the next version of its name."""
     query = select(func.max(TableRow.version)).where(TableRow.name == name)
-    version = (session.scalar(query) or 0) + 1
-    facts, data = candidate.facts, candidate.data
-    digest = hashlib.sha256(data).hexdigest()
-    signed = signed_bytes(
-        "table", name, version, digest, len(data), facts["domain"], facts["epsilon"]
-    )
-    append(session, key, signed)
-    info = TableInfo(
-        name=name,
-        version=version,
-        outputs=len(candidate.outputs),
-        size_bytes=len(data),
-        sha256=digest,
-        signature=key.sign(signed),
-        key_id=key.id,
-        created=now(),
-        streets=streets,
-        **facts,
-    )
-    row = TableRow(
-        name=name,
-        version=version,
-        info=info,
-        kind=candidate.kind,
-        metric=candidate.metric,
-        outputs=candidate.outputs,
-        promise=candidate.promise,
-        file=data,
-    )
+    row.name, row.version = name, (session.scalar(query) or 0) + 1
+    named = {"name": name, "version": row.version, "streets": streets}
+    facts = dict(row.info) | named | {"key_id": key.id, "created": now()}
+    row.info = info = TableInfo.by(key, **facts)
+    append(session, key, info.signed)
     session.add(row)
     return info
 
@@ -341,9 +279,8 @@ def queue_job(session: Session, job: JobRow) -> bool:
 
 def find_job(session: Session, job_id: str) -> JobRow:
     """A job of an operator."""
-    row = session.get(JobRow, job_id)
-    asked = row is not None and row.kind == "table"
-    return found(row if asked else None, "job of this id", "GET /v1/jobs lists them")
+    row = session.scalar(select(JobRow).filter_by(id=job_id, kind="table"))
+    return found(row, "job of this id", "GET /v1/jobs lists them")
 
 
 def job_info(row: JobRow) -> JobInfo:
@@ -371,8 +308,7 @@ def all_jobs(session: Session) -> list[JobInfo]:
 def cancel_job(session: Session, job_id: str) -> JobRow:
     """Cancel a job; one that runs is ended by the supervisor. One that has ended stays as it is."""
     row = find_job(session, job_id)
-    if row.state in ("queued", "running"):
-        row.cancel = True
+    row.cancel = row.cancel or row.state in ("queued", "running")
     if row.state == "queued":
         row.state = "cancelled"
     return row
@@ -384,6 +320,10 @@ def running_job(session: Session, job_id: str, attempt: int) -> JobRow | None:
     return row if (row.state, row.attempt) == ("running", attempt) else None
 
 
+class GivenUpError(Exception):
+    """The job is no longer this run's."""
+
+
 def end_job(
     session: Session,
     job_id: str,
@@ -391,11 +331,14 @@ def end_job(
     state: JobState,
     *,
     result: TableRef | None = None,
-    error: str | None = None,
-) -> JobRow | None:
-    """Say how a run of a job ended; None where it is no longer this run's to say."""
+    error: str = "",
+) -> None:
+    """Say how a run of a job ended, and of which round a table is missing then; raises
+    `GivenUpError` where it is no longer this run's to say."""
     row = running_job(session, job_id, attempt)
-    if row is not None:
-        row.state, row.result = state, result
-        row.error = None if error is None else error[:LONGEST]
-    return row
+    if row is None:
+        raise GivenUpError
+    row.state, row.result, row.error = state, result, error[:LONGEST] or None
+    if error and row.kind == "round":
+        failed = session.get_one(RoundRow, (row.deployment, row.round))
+        failed.state, failed.error = "failed", row.error

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
+from cachetools import LRUCache
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, text
 from sqlalchemy.engine import URL, make_url
@@ -36,7 +36,7 @@ _POSTGRES_OPTIONS = (
 )
 """A server that freezes in the middle of a change must not hold the others up for long, and a plan
 that was made for an empty table must not read all of a full one."""
-Counter = Literal["token_changes", "deployment_changes"]
+Changes = Literal["token_changes", "deployment_changes"]
 
 
 def found(row: T | None, what: str, remedy: str) -> T:
@@ -69,20 +69,11 @@ class Store:
     def create(cls, database: str) -> Self:
         """A new database, or the one that is there already."""
         store = cls(database)
-        if store.path is not None and not store.path.exists():
+        if store.path is not None:
             store.path.parent.mkdir(parents=True, exist_ok=True)
             # What users sent is nobody else's business: SQLite gives its other files this mode too.
             os.close(os.open(store.path, os.O_CREAT | os.O_WRONLY, 0o600))
-        try:
-            with store.write() as session:
-                if not inspect(session.connection()).has_table(SettingRow.__tablename__):
-                    Base.metadata.create_all(session.connection())
-                    first = {"layout": LAYOUT, "token_changes": "0", "deployment_changes": "0"}
-                    session.add_all(SettingRow(key=k, value=value) for k, value in first.items())
-        except DBAPIError as error:
-            raise store._unusable(error) from None
-        store._check_layout()
-        return store
+        return store._checked(make=True)
 
     @classmethod
     def open(cls, database: str) -> Self:
@@ -91,21 +82,43 @@ class Store:
         if store.path is not None and not store.path.exists():
             msg = f"{store.path}: there is no database here; `panda-mdp serve --init` makes one"
             raise FileFormatError(msg)
-        store._check_layout()
-        return store
+        return store._checked()
+
+    def _checked(self, make: bool = False) -> Self:
+        """This, where it can be used; with its tables, where they are to be made."""
+        try:
+            if make:
+                with self.write() as session:
+                    self._make_tables(session)
+            layout = self.value("layout")
+        except DBAPIError as error:
+            reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
+            said = f"cannot be used: {reason}; `panda-mdp serve --init` makes a new database"
+        else:
+            if layout == LAYOUT:
+                return self
+            said = (
+                f"has layout {layout!r} and this version needs {LAYOUT!r}; use the version of "
+                "panda-mdp that made it, or another database"
+            )
+        self.close()
+        msg = f"{self.url!r} {said}"
+        raise FileFormatError(msg)
+
+    def _make_tables(self, session: Session) -> None:
+        connection = session.connection()
+        if not inspect(connection).has_table(SettingRow.__tablename__):
+            Base.metadata.create_all(connection)
+            first = {"layout": LAYOUT, "token_changes": "0", "deployment_changes": "0"}
+            session.add_all(SettingRow(key=key, value=value) for key, value in first.items())
 
     def __repr__(self) -> str:
-        return f"Store({self.url.render_as_string(hide_password=True)})"
+        return f"Store({self.url!r})"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -168,7 +181,7 @@ class Store:
             session.merge(SettingRow(key=key, value=value))
 
     @staticmethod
-    def count_change(session: Session, key: Counter) -> None:
+    def count_change(session: Session, key: Changes) -> None:
         """Add one to a counter, so that other processes notice a change."""
         row = session.get_one(SettingRow, key)
         row.value = str(int(row.value) + 1)
@@ -228,26 +241,51 @@ class Store:
         """Give all connections back."""
         self.engine.dispose()
 
-    def _check_layout(self) -> None:
-        try:
-            layout = self.value("layout")
-        except DBAPIError as error:
-            raise self._unusable(error) from None
-        if layout != LAYOUT:
-            self.close()
-            shown = self.url.render_as_string(hide_password=True)
-            msg = (
-                f"{shown} has layout {layout!r} and this version needs {LAYOUT!r}; use the version "
-                "of panda-mdp that made it, or another database"
-            )
-            raise FileFormatError(msg)
 
-    def _unusable(self, error: DBAPIError) -> FileFormatError:
-        self.close()
-        shown = self.url.render_as_string(hide_password=True)
-        reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
-        msg = f"{shown} cannot be used: {reason}; `panda-mdp serve --init` makes a new database"
-        return FileFormatError(msg)
+class Remembered(Generic[T]):
+    """What was read from a store, by its key, until a counter there says that something changed.
+
+    Changes by other processes are noticed by whoever calls `refresh` every second. `lookup` reads
+    one from the store; None is not kept.
+    """
+
+    def __init__(
+        self, store: Store, changes: Changes, lookup: Callable[[Session, str], T], most: int
+    ) -> None:
+        self._store = store
+        self._lookup = lookup
+        self._known: LRUCache[str, T] = LRUCache(most)
+        self._counter: Changes = changes
+        self._counted = store.value(changes)
+        self._lock = threading.Lock()
+
+    def cached(self, key: str) -> T | None:
+        """What is known without asking the store."""
+        with self._lock:
+            return self._known.get(key)
+
+    def fetch(self, key: str) -> T:
+        """What the store says."""
+        counted = self._counted
+        with self._store.read() as session:
+            entry = self._lookup(session, key)
+        if entry is not None:
+            self._keep([(key, entry)], counted)
+        return entry
+
+    def refresh(self) -> None:
+        """Forget everything where something has changed."""
+        counted = self._store.value(self._counter)
+        with self._lock:
+            if counted != self._counted:
+                self._counted = counted
+                self._known.clear()
+
+    def _keep(self, entries: Iterable[tuple[str, T]], counted: str | None) -> None:
+        """Keep some in memory, if nothing has changed since the store was asked."""
+        with self._lock:
+            if counted == self._counted:
+                self._known.update(entries)
 
 
 def _url(database: str) -> URL:

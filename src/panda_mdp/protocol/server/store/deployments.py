@@ -29,9 +29,7 @@ from panda_mdp.protocol.server.store.schema import (
     DeploymentRow,
     DomainRow,
     RoundRow,
-    StatementRow,
     TableRow,
-    VersionRow,
     now_ms,
 )
 
@@ -80,57 +78,26 @@ def store_deployment(
         remedy = "choose another name, or PATCH the one that is there"
         raise Failure("conflict", "another deployment has this name", remedy)
     row = DeploymentRow(name=request.name, kind=request.kind, request=request, facts=facts)
+    row.tables = [] if request.kind == "anchors" else [request.table]
     session.add(row)
     session.flush()
-    if request.kind != "anchors":
-        _store_version(session, row, request.table)
     return row, True
 
 
-def set_table(session: Session, row: DeploymentRow, ref: TableRef, facts: dict[str, Any]) -> None:
-    """Put another version of the table into force; earlier reports stay with theirs."""
-    if current_table(session, row) == ref:
-        return
-    row.version, row.facts = row.version + 1, facts
-    _store_version(session, row, ref)
+def set_terms(
+    row: DeploymentRow, table: TableRef, facts: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    """Put another table or other limits into force, signed under the next version; earlier reports
+    stay with their table."""
+    request = row.request.model_copy(update=limits)
+    if (table, request) != (row.tables[-1], row.request):
+        row.version, row.tables = row.version + 1, [*row.tables, table]
+        row.request, row.facts = request, facts
 
 
-def set_limits(session: Session, row: DeploymentRow, limits: dict[str, Any]) -> None:
-    """Other limits of a deployment: signed anew, under another version, with the table in force."""
-    if row.request.kind == "anchors":
-        raise Failure(
-            "invalid",
-            "the limits of an anchors deployment are signed once and do not change",
-            "close it, and make a new deployment",
-        )
-    changed = row.request.model_copy(update=limits)
-    if changed == row.request:
-        return
-    ref = current_table(session, row)
-    row.version, row.request = row.version + 1, changed
-    _store_version(session, row, ref)
-
-
-def _store_version(session: Session, row: DeploymentRow, ref: TableRef) -> None:
-    session.add(
-        VersionRow(
-            deployment=row.id,
-            version=row.version,
-            table_name=ref.name,
-            table_version=ref.version,
-        )
-    )
-    session.flush()
-
-
-def current_table(session: Session, row: DeploymentRow) -> TableRef:
+def current_table(session: Session, row: DeploymentRow) -> TableRow:
     """The table in force."""
-    return table_of_version(session, row.id, row.version)
-
-
-def table_of_version(session: Session, key: int, version: int) -> TableRef:
-    """The table that was in force in a version of a deployment."""
-    return session.get_one(VersionRow, (key, version)).table
+    return table_row(session, row.tables[-1])
 
 
 def solved_round(session: Session, deployment: int) -> int:
@@ -152,11 +119,10 @@ _MODELS: dict[str, type[AnyDeployment]] = {
 
 def describe(session: Session, row: DeploymentRow) -> AnyDeployment:
     """Everything that a client needs to draw, and to know what it costs."""
-    signed = latest(session, StatementRow, StatementRow.seq, name=row.name)
-    if signed is None:
+    if not row.statement:
         msg = "the operator has not signed this deployment yet"
         raise unavailable(msg, "ask again in a moment")
-    said = _fields(session, row) | {"statement": signed.text, "signature": signed.signature}
+    said = _fields(session, row) | {"statement": row.statement, "signature": row.signature}
     return _MODELS[row.kind](**said)
 
 
@@ -173,7 +139,7 @@ def _fields(session: Session, row: DeploymentRow) -> dict[str, Any]:
         is_open = select(RoundRow.number).filter_by(deployment=row.id, state="open")
         said["round"] = session.scalar(is_open)
         return said | {"version": max(1, in_force), "in_force": in_force or None}
-    said["table"] = table_row(session, current_table(session, row)).info
+    said["table"] = current_table(session, row).info
     if request.kind == "ball":
         said["domain"] = domain_id_of(session, said["table"].domain)
     return said
@@ -183,28 +149,25 @@ def _fields(session: Session, row: DeploymentRow) -> dict[str, Any]:
 
 
 def sign_deployment(session: Session, key: SigningKey, row: DeploymentRow) -> None:
-    """Sign what a deployment says now, unless the latest statement says the same."""
-    stated = _statement(session, row)
-    before = latest(session, StatementRow, StatementRow.seq, name=row.name)
-    text = stated.model_dump_json()
-    if before and Statement.model_validate_json(before.text).content == stated.content:
-        if key.signed(statement_bytes(row.name, before.text), before.signature):
-            return
+    """Sign what a deployment says now, unless it is signed already."""
+    stated, before = _statement(session, row), row.statement
+    if before and Statement.model_validate_json(before).content == stated.content:
         # Another key signs the same words.
-        text = before.text
+        text = before
+    else:
+        text = stated.model_dump_json()
     signed = statement_bytes(row.name, text)
-    append(session, key, signed)
-    session.add(StatementRow(name=row.name, text=text, signature=key.sign(signed)))
-    session.flush()
+    if text != before or not key.signed(signed, row.signature):
+        append(session, key, signed)
+        row.statement, row.signature = text, key.sign(signed)
 
 
 def sign_all(session: Session, key: SigningKey) -> None:
     """Sign what this key has not signed, but one that it replaces."""
     for row in session.scalars(select(TableRow)):
-        info = row.info
-        if not key.signed(info.signed, info.signature):
-            again = {"signature": key.sign(info.signed), "key_id": key.id}
-            row.info = info.model_copy(update=again)
+        if not key.signed(row.info.signed, row.info.signature):
+            again = {"signature": key.sign(row.info.signed), "key_id": key.id}
+            row.info = row.info.model_copy(update=again)
     for deployment in all_deployments(session):
         sign_deployment(session, key, deployment)
     sign_head(session, key)
@@ -217,6 +180,5 @@ def _statement(session: Session, row: DeploymentRow) -> Statement:
         domain = domain_row(session, row.request.domain)
         stated |= {"metric": domain.kind, "unit": domain.unit, "domain": domain.fingerprint}
     else:
-        ref = current_table(session, row)
-        stated |= {"metric": table_row(session, ref).metric, "table": ref}
+        stated |= {"metric": current_table(session, row).metric, "table": row.tables[-1]}
     return Statement(**stated)

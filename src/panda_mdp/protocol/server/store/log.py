@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 from panda_mdp.protocol.messages import log as tree
 from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead, LogProof
 from panda_mdp.protocol.messages.service import ActionInfo
-from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes
+from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.database import latest
-from panda_mdp.protocol.server.store.schema import ActionRow, EntryRow, HeadRow, now_ms
+from panda_mdp.protocol.server.store.database import found, latest
+from panda_mdp.protocol.server.store.schema import ActionRow, EntryRow, now_ms
 
 
 def append(session: Session, key: SigningKey, entry: bytes) -> None:
@@ -21,50 +21,47 @@ def append(session: Session, key: SigningKey, entry: bytes) -> None:
     if session.scalar(select(EntryRow).filter_by(leaf=leaf.hex())):
         return
     leaves = [*_leaves(session), leaf]
-    session.add(EntryRow(number=len(leaves) - 1, entry=entry.decode(), leaf=leaf.hex()))
-    head = HeadRow(size=len(leaves), root=tree.root_of(leaves).hex(), at=now_ms())
-    head.signature = key.sign(signed_bytes("log", head.size, head.root, head.at))
-    session.add(head)
+    root = tree.root_of(leaves).hex()
+    head = LogHead.by(key, size=len(leaves), root=root, at=now_ms())
+    session.add(EntryRow(entry=entry.decode(), leaf=leaf.hex(), **dict(head)))
     session.flush()
 
 
 def sign_head(session: Session, key: SigningKey) -> None:
     """Sign the latest head with this key, unless it has."""
-    head = latest(session, HeadRow, HeadRow.size)
+    head = latest(session, EntryRow, EntryRow.size)
     if head is not None:
-        signed = signed_bytes("log", head.size, head.root, head.at)
+        signed = LogHead.model_validate(head, from_attributes=True).signed
         if not key.signed(signed, head.signature):
             head.signature = key.sign(signed)
 
 
 def whole_log(session: Session) -> Log:
     """The latest head, and all leaves."""
-    head = latest(session, HeadRow, HeadRow.size)
-    if head is None:
-        raise Failure("not_found", "nothing is published yet", "publish a table first")
+    head = found(latest(session, EntryRow, EntryRow.size), "log yet", "publish a table first")
     shown = LogHead.model_validate(head, from_attributes=True)
-    return Log(head=shown, leaves=[leaf.hex() for leaf in _leaves(session, head.size)])
+    return Log(head=shown, leaves=[leaf.hex() for leaf in _leaves(session)])
 
 
 def entries(session: Session, first: int, limit: int) -> LogEntries:
     """Some entries."""
-    query = select(EntryRow.entry).where(EntryRow.number >= first)
-    rows = session.scalars(query.order_by(EntryRow.number).limit(limit))
+    query = select(EntryRow.entry).where(EntryRow.size > first)
+    rows = session.scalars(query.order_by(EntryRow.size).limit(limit))
     return LogEntries(first=first, entries=list(rows))
 
 
 def proof(session: Session, first: int, size: int, inclusion: bool) -> LogProof:
     """A proof about the first `size` entries: that one is there, or that fewer are a beginning."""
-    leaves = _leaves(session, size)
+    leaves = _leaves(session)[:size]
     if len(leaves) < size or not (0 <= first < size if inclusion else 1 <= first <= size):
         raise Failure("invalid", "the log has no such entries", "GET /v1/log says how many")
     made = tree.inclusion(leaves, first) if inclusion else tree.consistency(leaves, first)
     return LogProof(first=first, size=size, proof=[part.hex() for part in made])
 
 
-def _leaves(session: Session, size: int = 2**31 - 1) -> list[bytes]:
-    query = select(EntryRow.leaf).where(EntryRow.number < size).order_by(EntryRow.number)
-    return [bytes.fromhex(leaf) for leaf in session.scalars(query)]
+def _leaves(session: Session) -> list[bytes]:
+    leaves = session.scalars(select(EntryRow.leaf).order_by(EntryRow.size))
+    return [bytes.fromhex(leaf) for leaf in leaves]
 
 
 def record_action(

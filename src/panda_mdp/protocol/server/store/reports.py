@@ -9,8 +9,9 @@ at every moment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import delete, exists, func, insert, select, tuple_
@@ -24,7 +25,6 @@ from panda_mdp.protocol.server.store.deployments import all_deployments, solved_
 from panda_mdp.protocol.server.store.schema import (
     BallRow,
     CountRow,
-    DeploymentRow,
     QuotaRow,
     ReportRow,
     UploadRow,
@@ -33,6 +33,8 @@ from panda_mdp.protocol.server.store.schema import (
 )
 
 Outcome = Literal["new", "known", "conflict", "spent", "failed"]
+Period = tuple[int, str, int]
+"""A deployment, a token of it, and the number of a period since 1970."""
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 MOST_HOURS = 24 * 366
@@ -46,14 +48,6 @@ class Report(NamedTuple):
     token: str
     version: int
     output: int
-
-
-class Period(NamedTuple):
-    """A token's reports to a deployment in the period of a number."""
-
-    deployment: int
-    token: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,41 +69,40 @@ class Quota:
 
 
 def store_reports(
-    session: Session, batch: Sequence[tuple[Report, Quota | None]], at: int
+    session: Session, batch: Sequence[tuple[Report, Quota]], at: int
 ) -> list[Outcome]:
     """Insert those that are new, in order, and count them; say what became of each."""
     stored = _stored(session, (report for report, _ in batch))
-    periods = [
-        None if quota is None else Period(report.deployment, report.token, at // quota.period_ms)
-        for report, quota in batch
-    ]
-    room = _room(session, {p: q for p, (_, q) in zip(periods, batch, strict=True) if p and q})
+    periods = [(report.deployment, report.token, at // q.period_ms) for report, q in batch]
+    used = _used(session, periods)
     outcomes: list[Outcome] = []
     fresh: list[Report] = []
     taken: Counter[Period] = Counter()
     spent: set[tuple[int, bytes]] = set()
-    for (report, _), period in zip(batch, periods, strict=True):
+    for (report, quota), period in zip(batch, periods, strict=True):
         key = report[:2]
         before = stored.get(key)
+        caught_up = max(0, quota.most - used[_before(period)])
         if before is not None:
             outcomes.append("known" if before == report else "conflict")
-        elif key in spent or (period is not None and room[period] <= taken[period]):
+        elif key in spent or used[period] + taken[period] >= quota.most + caught_up:
             # What repeats it in this batch repeats something that is not there.
             spent.add(key)
             outcomes.append("spent")
         else:
             stored[key] = report
             fresh.append(report)
-            if period is not None:
-                taken[period] += 1
+            taken[period] += 1
             outcomes.append("new")
     if fresh:
         rows = [report._asdict() | {"at": when(at)} for report in fresh]
         session.execute(insert(ReportRow), rows)
-        hour = at // HOUR_MS
-        sums = Counter((r.deployment, r.version, r.output, hour) for r in fresh)
-        _add(session, CountRow, ("deployment", "version", "output", "hour"), sums)
-        _add(session, QuotaRow, ("deployment", "token", "period"), taken)
+        _add(
+            session,
+            CountRow,
+            Counter((r.deployment, r.version, r.output, at // HOUR_MS) for r in fresh),
+        )
+        _add(session, QuotaRow, taken)
         there = _stored(session, fresh)
         if any(there.get(report[:2]) != report for report in fresh):
             # Raised inside the transaction, which then changes nothing.
@@ -120,68 +113,48 @@ def store_reports(
 
 def _stored(session: Session, batch: Iterable[Report]) -> dict[tuple[int, bytes], Report]:
     """The reports that are there under the ids of others."""
-    ids = [report[:2] for report in batch]
-    query = select(
-        ReportRow.deployment, ReportRow.id, ReportRow.token, ReportRow.version, ReportRow.output
-    ).where(tuple_(ReportRow.deployment, ReportRow.id).in_(ids))
-    rows = [Report(*row) for row in session.execute(query)]
-    return {row[:2]: row for row in rows}
+    columns = [getattr(ReportRow, name) for name in Report._fields]
+    query = select(*columns).where(tuple_(*columns[:2]).in_([report[:2] for report in batch]))
+    return {row[:2]: Report(*row) for row in session.execute(query)}
 
 
-def _room(session: Session, limits: Mapping[Period, Quota]) -> dict[Period, int]:
-    """How many reports tokens have left in their periods."""
-    if not limits:
-        return {}
-    asked = [*limits, *(_before(period) for period in limits)]
+def _used(session: Session, periods: Iterable[Period]) -> Counter[Period]:
+    """How many reports tokens have made in periods and those before."""
+    asked = {each for period in periods for each in (period, _before(period))}
     columns = (QuotaRow.deployment, QuotaRow.token, QuotaRow.period)
-    rows = session.execute(select(*columns, QuotaRow.count).where(tuple_(*columns).in_(asked)))
-    used = {Period(*row[:3]): int(row[3]) for row in rows}
-    return {
-        period: quota.most + max(0, quota.most - used.get(_before(period), 0)) - used.get(period, 0)
-        for period, quota in limits.items()
-    }
+    query = select(*columns, QuotaRow.count).where(tuple_(*columns).in_(asked))
+    return Counter({row[:3]: row[3] for row in session.execute(query)})
 
 
 def _before(period: Period) -> Period:
-    return period._replace(number=period.number - 1)
+    return (*period[:2], period[2] - 1)
 
 
-def _add(
-    session: Session,
-    table: type[CountRow | QuotaRow],
-    columns: Sequence[str],
-    counts: Counter[Any],
-) -> None:
-    """Add to counts, which begin at 0."""
-    if not counts:
-        return
+def _add(session: Session, table: type[CountRow | QuotaRow], counts: Counter[Any]) -> None:
+    """Add to counts, which begin at 0 and have the key of their table."""
+    keys = [column.name for column in table.__mapper__.primary_key]
     on_sqlite = session.get_bind().dialect.name == "sqlite"
     new = sqlite.insert(table) if on_sqlite else postgresql.insert(table)
     added = {"count": table.count + new.excluded.count}
-    statement = new.on_conflict_do_update(index_elements=columns, set_=added)
     session.connection().execute(
-        statement,
-        [dict(zip(columns, key, strict=True), count=n) for key, n in sorted(counts.items())],
+        new.on_conflict_do_update(index_elements=keys, set_=added),
+        [dict(zip(keys, key, strict=True), count=n) for key, n in sorted(counts.items())],
     )
 
 
 # What is left of them
 
 
-def export_page(session: Session, deployment: int, after: int, limit: int) -> list[ReportRow]:
-    """Some reports after one, in the order in which they came."""
-    mine = select(ReportRow).filter_by(deployment=deployment).where(ReportRow.seq > after)
-    return list(session.scalars(mine.order_by(ReportRow.seq).limit(limit)))
-
-
 def count_reports(session: Session, deployment: int, outputs: frozenset[int]) -> Counts:
     """How often each output was reported, and how many reports came in each hour."""
-    mine, total = CountRow.deployment == deployment, func.sum(CountRow.count)
-    by_output = select(CountRow.output, total).where(mine).group_by(CountRow.output)
-    reported = {int(output): int(count) for output, count in session.execute(by_output)}
+
+    def sums(column: Any) -> Any:
+        total = select(column, func.sum(CountRow.count)).where(CountRow.deployment == deployment)
+        return total.group_by(column).order_by(column.desc())
+
+    reported = {y: int(count) for y, count in session.execute(sums(CountRow.output))}
     shown = sorted(outputs | reported.keys())
-    hours = select(CountRow.hour, total).where(mine).group_by(CountRow.hour)
-    rows = session.execute(hours.order_by(CountRow.hour.desc()).limit(MOST_HOURS)).all()
+    rows = session.execute(sums(CountRow.hour).limit(MOST_HOURS)).all()
     return Counts(
         reports=sum(reported.values()),
         outputs=shown,
@@ -202,7 +175,10 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
     for row in rows:
         days = [d for d in (row.request.retention_days, most_days) if d is not None]
         if days:
-            removed += _remove_before(store, row, at // HOUR_MS - 24 * min(days))
+            hour = at // HOUR_MS - 24 * min(days)
+            while gone := _remove_hour(store, row.id, hour):
+                removed += gone
+            _remove_sent(store, row.id, when(hour * HOUR_MS))
         with store.write() as session:
             # Two periods are looked at, and no more.
             last = at // (1000 * row.request.period_s) - 1
@@ -211,43 +187,33 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
     return removed
 
 
-def _remove_before(store: Store, row: DeploymentRow, hour: int) -> int:
-    removed = 0
-    while True:
-        with store.write() as session:
-            oldest = select(func.min(CountRow.hour)).where(CountRow.deployment == row.id)
-            first = session.scalar(oldest)
-            if first is None or first >= hour:
-                break
-            removed += _remove_hour(session, row.id, first)
+def _remove_hour(store: Store, deployment: int, end: int) -> int:
+    """Delete the oldest hour of reports before one, with its counts; 0 where there is none."""
     with store.write() as session:
-        cutoff = when(hour * HOUR_MS)
-        session.execute(delete(BallRow).filter_by(deployment=row.id).where(BallRow.at < cutoff))
-        # Rows of a round are drawn from while it is in force, and estimates need a round's sets
-        # as long as they have reports of it.
+        counts = select(CountRow.hour, func.sum(CountRow.count)).group_by(CountRow.hour)
+        mine = counts.where(CountRow.deployment == deployment, CountRow.hour < end)
+        oldest = session.execute(mine.order_by(CountRow.hour).limit(1)).first()
+        if oldest is None:
+            return 0
+        hour, counted = oldest
+        session.execute(delete(CountRow).filter_by(deployment=deployment, hour=hour))
+        old = delete(ReportRow).filter_by(deployment=deployment)
+        cutoff = when((hour + 1) * HOUR_MS)
+        gone = session.connection().execute(old.where(ReportRow.at < cutoff)).rowcount
+        if gone != counted:
+            # Raised inside the transaction, which then changes nothing.
+            msg = f"{gone} reports of an hour are counted as {counted}"
+            raise RuntimeError(msg)
+        return gone
+
+
+def _remove_sent(store: Store, deployment: int, cutoff: datetime) -> None:
+    """Delete old centres, and anchor sets that nothing needs any more: rows of a round are drawn
+    from while it is in force, and estimates take its sets as long as it has reports."""
+    with store.write() as session:
+        session.execute(delete(BallRow).filter_by(deployment=deployment).where(BallRow.at < cutoff))
         used = exists().where(
             ReportRow.deployment == UploadRow.deployment, ReportRow.version == UploadRow.round
         )
-        session.execute(
-            delete(UploadRow).where(
-                UploadRow.deployment == row.id,
-                UploadRow.at < cutoff,
-                UploadRow.round < solved_round(session, row.id),
-                ~used,
-            )
-        )
-    return removed
-
-
-def _remove_hour(session: Session, deployment: int, hour: int) -> int:
-    mine = (CountRow.deployment == deployment) & (CountRow.hour == hour)
-    counted = int(session.scalar(select(func.sum(CountRow.count)).where(mine)) or 0)
-    session.execute(delete(CountRow).where(mine))
-    old = delete(ReportRow).filter_by(deployment=deployment)
-    cutoff = when((hour + 1) * HOUR_MS)
-    gone = session.connection().execute(old.where(ReportRow.at < cutoff)).rowcount
-    if gone != counted:
-        # Raised inside the transaction, which then changes nothing.
-        msg = f"{gone} reports of an hour are counted as {counted}"
-        raise RuntimeError(msg)
-    return counted
+        old = delete(UploadRow).filter_by(deployment=deployment).where(UploadRow.at < cutoff)
+        session.execute(old.where(UploadRow.round < solved_round(session, deployment), ~used))

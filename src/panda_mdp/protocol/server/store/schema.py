@@ -132,31 +132,30 @@ class SettingRow(Base):
     value: Mapped[str]
 
 
-class TokenRow(Base):
-    """A token, with the digest of its secret."""
+class Secret:
+    """What tokens and invitations have: an id, and the digest of what only their bearer knows."""
 
-    __tablename__ = "tokens"
     id: Mapped[Key]
     digest: Mapped[bytes]
-    role: Mapped[Role] = mapped_column(Text)
     label: Mapped[str]
     created: Mapped[Created]
     expires: Mapped[datetime | None]
     revoked: Mapped[datetime | None]
 
 
-class InvitationRow(Base):
+class TokenRow(Secret, Base):
+    """A token."""
+
+    __tablename__ = "tokens"
+    role: Mapped[Role] = mapped_column(Text)
+
+
+class InvitationRow(Secret, Base):
     """A code that people exchange for a token of their own."""
 
     __tablename__ = "invitations"
-    id: Mapped[Key]
-    digest: Mapped[bytes]
-    label: Mapped[str]
     places: Mapped[int]
     taken: Mapped[int] = mapped_column(default=0)
-    created: Mapped[Created]
-    expires: Mapped[datetime | None]
-    revoked: Mapped[datetime | None]
 
 
 class DomainRow(Base):
@@ -183,9 +182,11 @@ class TableRow(Base):
     version: Mapped[Number]
     info: Mapped[TableInfo] = _document(TableInfo)
     kind: Mapped[str]
+    """Plain, everywhere or panda."""
     metric: Mapped[MetricKind] = mapped_column(Text)
     outputs: Mapped[list[int]]
     promise: Mapped[dict[str, Any]]
+    """What a deployment of the table guarantees, and how a table of PAnDA selects."""
     file: Mapped[Blob]
 
 
@@ -211,7 +212,7 @@ class JobRow(Base):
 
 
 class DeploymentRow(Base):
-    """A deployment, as it was asked for, and what was computed then."""
+    """A deployment, as it was asked for, what was computed then, and what is signed about it."""
 
     __tablename__ = "deployments"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -220,26 +221,12 @@ class DeploymentRow(Base):
     request: Mapped[AnyRequest] = mapped_column(Document(deployment_request))
     facts: Mapped[dict[str, Any]]
     version: Mapped[int] = mapped_column(default=1)
+    tables: Mapped[list[TableRef]] = _document(list[TableRef])
+    """The table of each version; none where rounds make them."""
     open: Mapped[bool] = mapped_column(default=True)
+    statement: Mapped[str] = mapped_column(default="")
+    signature: Mapped[str] = mapped_column(default="")
     created: Mapped[Created]
-
-
-class VersionRow(Base):
-    """The table of a version of a deployment."""
-
-    __tablename__ = "deployment_versions"
-    deployment: Mapped[int] = mapped_column(ForeignKey("deployments.id"), primary_key=True)
-    version: Mapped[Number]
-    table_name: Mapped[str]
-    table_version: Mapped[int]
-    __table_args__ = (
-        ForeignKeyConstraint(["table_name", "table_version"], ["tables.name", "tables.version"]),
-    )
-
-    @property
-    def table(self) -> TableRef:
-        """The table."""
-        return TableRef(name=self.table_name, version=self.table_version)
 
 
 class RoundRow(Base):
@@ -325,18 +312,6 @@ class QuotaRow(Base):
     count: Mapped[int]
 
 
-class StatementRow(Base):
-    """What the operator has signed about a deployment, in the order of signing; never changed."""
-
-    __tablename__ = "statements"
-    seq: Mapped[Serial]
-    name: Mapped[str] = mapped_column(index=True)
-    text: Mapped[str]
-    signature: Mapped[str]
-    created: Mapped[Created]
-    __table_args__ = (_NEVER_AGAIN,)
-
-
 class ActionRow(Base):
     """What an operator did, written in the transaction that did it; never changed."""
 
@@ -351,19 +326,14 @@ class ActionRow(Base):
 
 
 class EntryRow(Base):
-    """Something that was signed for good: a leaf of the log's hash tree."""
+    """Something that was signed for good, a leaf of the log's hash tree, and what the operator
+    signed about the log that ends with it."""
 
     __tablename__ = "log"
-    number: Mapped[Number]
+    size: Mapped[Number]
+    """Of the log that ends here: its first entry has 1."""
     entry: Mapped[str]
     leaf: Mapped[str] = mapped_column(unique=True)
-
-
-class HeadRow(Base):
-    """What the operator signed about the log, at each of its lengths."""
-
-    __tablename__ = "heads"
-    size: Mapped[Number]
     root: Mapped[str]
     at: Mapped[int] = mapped_column(BigInteger)
     """Milliseconds since 1970, as they are signed."""
