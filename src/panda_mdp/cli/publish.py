@@ -10,7 +10,7 @@ import typer
 
 from panda_mdp.cli.client import Period, Plain, TokenFile, Url, read_token
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import Seed
+from panda_mdp.cli.options import Seed, described
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -24,29 +24,18 @@ MARGIN_DEGREES = 0.02
 """Around the records, so that the map does not end where they do."""
 
 
+@described
 def publish(
     url: Url,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table (.pmdp).")],
-    name: Annotated[str, typer.Option(metavar="NAME", help="Of table, records and survey.")],
-    city: Annotated[
-        str,
-        typer.Option("--map", metavar="MAP", help="Road map to draw below, or 'synthetic'."),
-    ] = "",
+    file: Path,
+    name: Annotated[str, typer.Option()],
+    city: Annotated[str, typer.Option("--map")] = "",
     seed: Seed = 0,
-    names: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Names of streets and landmarks (.csv, .graphml, .osm.pbf)."
-        ),
-    ] = None,
-    collector: Annotated[str, typer.Option(metavar="TEXT", help="Who collects; signed.")] = "",
-    purpose: Annotated[str, typer.Option(metavar="TEXT", help="What for; signed.")] = "",
-    until: Annotated[
-        str, typer.Option(metavar="DAY", help="Last day, as 2027-03-31 (UTC); signed.")
-    ] = "",
-    reports: Annotated[
-        int, typer.Option(min=1, metavar="COUNT", help="Reports of a token in a period.")
-    ] = 1,
+    names: Path | None = None,
+    collector: str = "",
+    purpose: str = "",
+    until: str = "",
+    reports: Annotated[int, typer.Option(min=1)] = 1,
     period: Period = 24.0,
     token_file: TokenFile = None,
     plain_http: Plain = False,
@@ -55,6 +44,16 @@ def publish(
 
     The token is an admin's. The server audits and signs the table; streets and names are for
     drawing and searching alone, on people's own devices.
+
+    Options:
+        file FILE: A table (.pmdp).
+        name NAME: Of table, records and survey.
+        city MAP: Road map to draw below, or 'synthetic'.
+        names FILE: Names of streets and landmarks (.csv, .graphml, .osm.pbf).
+        collector TEXT: Who collects; signed.
+        purpose TEXT: What for; signed.
+        until DAY: Last day, as 2027-03-31 (UTC); signed.
+        reports COUNT: Reports of a token in a period.
     """
     from pydantic import ValidationError
 

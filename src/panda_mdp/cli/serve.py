@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from panda_mdp.cli.options import comma_separated
+from panda_mdp.cli.options import FromOne, comma_separated, described, require
 from panda_mdp.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ Days = Annotated[
 
 
 def _short(text: str) -> str:
-    if len(text) > LABEL:
-        msg = f"a label has up to {LABEL} characters, this one {len(text)}"
-        raise typer.BadParameter(msg)
+    require(len(text) <= LABEL, f"a label has up to {LABEL} characters, this one {len(text)}")
     return text
 
 
@@ -51,77 +49,50 @@ Label = Annotated[
     str,
     typer.Option(metavar="TEXT", callback=_short, help="A note for the list; not a person's name."),
 ]
+Rate = Annotated[float, typer.Option(min=0.001)]
+Places = Annotated[int, typer.Option(min=1, max=10_000_000)]
 
 
+@described
 def serve(
     database: Database = DEFAULT,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(metavar="NUMBER", help="Port; 0 takes a free one.")] = 8321,
-    init: Annotated[
-        bool,
-        typer.Option(
-            "--init",
-            help="Make the database and the operator's key if missing, and a first admin token.",
-        ),
-    ] = False,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="The operator's key; beside a SQLite database by default."
-        ),
-    ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="What the offline key says; `signing certify` writes it."
-        ),
-    ] = None,
-    new_key: Annotated[
-        bool,
-        typer.Option("--new-key", help="Accept another key than before; clients will refuse it."),
-    ] = False,
-    token_rate: Annotated[
-        float,
-        typer.Option(min=0.001, metavar="NUMBER", help="Requests per second of one token."),
-    ] = 50.0,
-    address_rate: Annotated[
-        float,
-        typer.Option(
-            min=0.001, metavar="NUMBER", help="Requests per second of one address without a token."
-        ),
-    ] = 50.0,
-    proxy: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESSES", help="Proxies whose X-Forwarded-For is believed, by commas."
-        ),
-    ] = "",
-    cors: Annotated[
-        str, typer.Option(metavar="ORIGINS", help="Other origins that may call, by commas.")
-    ] = "",
-    retention_days: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="DAYS", help="Delete what users sent after so many days."),
-    ] = None,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], typer.Option(help="What is logged.")
-    ] = "info",
-    access_log: Annotated[
-        bool, typer.Option(help="Log each request: method, route, status, milliseconds.")
-    ] = True,
-    log_json: Annotated[
-        bool, typer.Option("--log-json", help="Log one JSON object per line.")
-    ] = False,
-    log_addresses: Annotated[
-        bool, typer.Option("--log-addresses", help="Put clients' addresses into the access log.")
-    ] = False,
+    host: str = "127.0.0.1",
+    port: int = 8321,
+    init: bool = False,
+    key: Path | None = None,
+    keys: Path | None = None,
+    new_key: bool = False,
+    token_rate: Rate = 50.0,
+    address_rate: Rate = 50.0,
+    proxy: str = "",
+    cors: str = "",
+    retention_days: FromOne = None,
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
+    access_log: bool = True,
+    log_json: bool = False,
+    log_addresses: bool = False,
 ) -> None:
     """Run the server: tables, deployments, rounds and reports under /v1, and the browser client.
 
     Prints one line with the address once it answers. TLS is the reverse proxy's business
     (docs/protocol.md). Ends cleanly on SIGTERM and Ctrl-C: what was accepted is stored.
+
+    Options:
+        host ADDRESS: Address to listen on.
+        port NUMBER: Port; 0 takes a free one.
+        init: Make the database and the operator's key if missing, and a first admin token.
+        key FILE: The operator's key; beside a SQLite database by default.
+        keys FILE: What the offline key says; `signing certify` writes it.
+        new_key: Accept another key than before; clients will refuse it.
+        token_rate NUMBER: Requests per second of one token.
+        address_rate NUMBER: Requests per second of one address without a token.
+        proxy ADDRESSES: Proxies whose X-Forwarded-For is believed, by commas.
+        cors ORIGINS: Other origins that may call, by commas.
+        retention_days DAYS: Delete what users sent after so many days.
+        log_level: What is logged.
+        access_log: Log each request: method, route, status, milliseconds.
+        log_json: Log one JSON object per line.
+        log_addresses: Put clients' addresses into the access log.
     """
     _check_installed()
     from panda_mdp.protocol.server.app import create_app
@@ -152,21 +123,22 @@ def serve(
         _run(create_app(store, key_path, settings, sheet), host, port, proxy, settings)
 
 
+@described
 def token(
-    role: Annotated[
-        Literal["reporter", "admin", "monitor"], typer.Option(help="What its bearer may do.")
-    ] = "reporter",
+    role: Literal["reporter", "admin", "monitor"] = "reporter",
     database: Database = DEFAULT,
     label: Label = "",
     days: Days = 0.0,
     count: Count = 1,
-    revoke: Annotated[
-        str, typer.Option(metavar="ID", help="Revoke the token of this id, and make none.")
-    ] = "",
+    revoke: str = "",
 ) -> None:
     """Make tokens on the server's machine, one per line, shown this once; or revoke one.
 
     Works beside a running server, which notices within a second.
+
+    Options:
+        role: What its bearer may do.
+        revoke ID: Revoke the token of this id, and make none.
     """
     _check_installed()
     from panda_mdp.protocol.server.auth import TokenBook
@@ -186,24 +158,22 @@ def token(
             typer.echo(made.token)
 
 
+@described
 def invite(
     database: Database = DEFAULT,
-    places: Annotated[
-        int,
-        typer.Option(
-            min=1, max=10_000_000, metavar="NUMBER", help="How many people may use one code."
-        ),
-    ] = 1,
+    places: Places = 1,
     count: Count = 1,
     label: Label = "",
     days: Days = 30.0,
-    revoke: Annotated[
-        str, typer.Option(metavar="ID", help="Make the code of this id worthless; make none.")
-    ] = "",
+    revoke: str = "",
 ) -> None:
     """Make invitations, one per line, shown this once: people exchange them for tokens themselves.
 
     `panda-mdp client enrol` does. One code for many tells who enrolled least.
+
+    Options:
+        places NUMBER: How many people may use one code.
+        revoke ID: Make the code of this id worthless; make none.
     """
     _check_installed()
     from panda_mdp.protocol.server.auth import invite as make
@@ -233,12 +203,10 @@ def _check_installed() -> None:
 
 
 def _key_path(store: Store, given: Path | None) -> Path:
-    if given is not None:
-        return given
-    if store.path is None:
+    if given is None and store.path is None:
         msg = "a PostgreSQL database has no folder for the operator's key; give --key FILE"
         raise InvalidInputError(msg)
-    return Path(f"{store.path}.key")
+    return given or Path(f"{store.path}.key")
 
 
 def _initialise(store: Store, key: Path, new_key: bool) -> None:

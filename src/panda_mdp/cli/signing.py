@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from panda_mdp.cli.options import described
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -43,17 +44,19 @@ def show(file: File) -> None:
 
 
 @signing_app.command("certify")
+@described
 def certify(
     file: File,
     public: Public,
     keys: Sheet,
-    days: Annotated[
-        float, typer.Option(min=0.01, max=400, metavar="NUMBER", help="Days that it may sign.")
-    ] = 30.0,
+    days: Annotated[float, typer.Option(min=0.01, max=400)] = 30.0,
 ) -> None:
     """Let a server's key sign for the operator's key in FILE, for some days.
 
     Earlier certificates stay in the sheet until they run out: that is the overlap.
+
+    Options:
+        days NUMBER: Days that it may sign.
     """
     from panda_mdp.protocol.messages.signing import certify as sign
 
