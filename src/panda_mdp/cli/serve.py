@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from panda_mdp.base.packages import need
 from panda_mdp.cli.options import FromOne, comma_separated, described, require
-from panda_mdp.errors import InvalidInputError, MissingDependencyError
+from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -94,7 +95,7 @@ def serve(
         log_json: Log one JSON object per line.
         log_addresses: Put clients' addresses into the access log.
     """
-    _check_installed()
+    need("fastapi", "a server", "server")
     from panda_mdp.protocol.server.app import create_app
     from panda_mdp.protocol.server.context import Settings
     from panda_mdp.protocol.server.store.database import Store
@@ -140,7 +141,7 @@ def token(
         role: What its bearer may do.
         revoke ID: Revoke the token of this id, and make none.
     """
-    _check_installed()
+    need("fastapi", "a server", "server")
     from panda_mdp.protocol.server.auth import TokenBook
     from panda_mdp.protocol.server.failures import Failure
     from panda_mdp.protocol.server.store.database import Store
@@ -175,7 +176,7 @@ def invite(
         places NUMBER: How many people may use one code.
         revoke ID: Make the code of this id worthless; make none.
     """
-    _check_installed()
+    need("fastapi", "a server", "server")
     from panda_mdp.protocol.server.auth import invite as make
     from panda_mdp.protocol.server.auth import revoke_invitation
     from panda_mdp.protocol.server.store.database import Store
@@ -190,16 +191,6 @@ def invite(
         codes = [make(session, places, label, days or None) for _ in range(count)]
     for code in codes:
         typer.echo(code)
-
-
-def _check_installed() -> None:
-    try:
-        import fastapi  # noqa: F401
-        import sqlalchemy  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        msg = f"{error.name} is not installed; pip install 'panda-mdp[server]'"
-        raise MissingDependencyError(msg) from None
 
 
 def _key_path(store: Store, given: Path | None) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cachetools import LRUCache
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
@@ -34,8 +35,7 @@ from panda_mdp.protocol.server.store.deployments import (
     solved_round,
 )
 from panda_mdp.protocol.server.store.reports import Quota
-from panda_mdp.protocol.server.store.rounds import served_users
-from panda_mdp.protocol.server.store.schema import now
+from panda_mdp.protocol.server.store.schema import UploadRow, now
 from panda_mdp.protocol.server.writer import ReportWriter
 
 _log = logging.getLogger("panda_mdp.server")
@@ -198,7 +198,8 @@ def _live(session: Session, name: str) -> Live:
     request = row.request
     if request.kind == "anchors":
         version, outputs, table = solved_round(session, row.id), request.outputs, None
-        users = frozenset(served_users(session, row.id, version))
+        served = {"deployment": row.id, "round": version, "state": "served"}
+        users = frozenset(session.scalars(select(UploadRow.token).filter_by(**served)))
     else:
         stored = current_table(session, row)
         version, outputs, table, users = row.version, stored.outputs, stored.info.sha256, None

@@ -39,7 +39,12 @@ from panda_mdp.protocol.server.store.catalogue import (
     domain_parts,
     table_row,
 )
-from panda_mdp.protocol.server.store.rounds import find_round, served_sets, solution_of
+from panda_mdp.protocol.server.store.rounds import (
+    anchors_of,
+    find_round,
+    solution_of,
+    uploads_of,
+)
 from panda_mdp.protocol.server.store.schema import DeploymentRow, ReportRow
 
 CONFIDENCE = 0.95
@@ -210,14 +215,12 @@ def gather(
     rows: Rows = [(*row,) for row in session.execute(query)]
     versions, request = sorted({row[1] for row in rows}), deployment.request
     if request.kind == "anchors":
-        rounds = [
-            (
-                number,
-                served_sets(session, deployment.id, number),
-                solution_of(find_round(session, deployment.id, number)),
-            )
-            for number in versions
-        ]
+        rounds = []
+        for number in versions:
+            uploads = uploads_of(session, deployment.id, number)
+            served = [(row.token, anchors_of(row)) for row in uploads if row.state == "served"]
+            solution = solution_of(find_round(session, deployment.id, number))
+            rounds.append((number, served, solution))
         domain = domain_parts(session, request.domain)
         return partial(_observe_anchors, request, domain, rounds), rows
     files = {

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -33,6 +33,7 @@ from panda_mdp.methods.certify import Progress as SolverProgress
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages.catalogue import JobRequest, Progress, TableRef
+from panda_mdp.protocol.messages.deployments import PlanInfo
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.failures import Failure, stack_of
 from panda_mdp.protocol.server.solving import follow_parent, loss_table, solve_round
@@ -43,13 +44,21 @@ from panda_mdp.protocol.server.store.catalogue import (
     domain_parts,
     domain_row,
     end_job,
+    pack,
     running_job,
     store_table,
 )
-from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.database import Store, latest
+from panda_mdp.protocol.server.store.deployments import anchors_request
 from panda_mdp.protocol.server.store.reports import remove_old
-from panda_mdp.protocol.server.store.rounds import close_round, store_solution, task_of_round
-from panda_mdp.protocol.server.store.schema import JobRow, RoundRow, now
+from panda_mdp.protocol.server.store.rounds import (
+    anchors_of,
+    close_round,
+    find_round,
+    solution_of,
+    uploads_of,
+)
+from panda_mdp.protocol.server.store.schema import DeploymentRow, JobRow, RoundRow, now
 
 _log = logging.getLogger("panda_mdp.server")
 Lane = Literal["table", "round"]
@@ -113,11 +122,6 @@ class Supervisor:
     def wake(self) -> None:
         """Look now, and not only at the next turn."""
         self._wake.set()
-
-    @property
-    def workers(self) -> dict[Lane, int | None]:
-        """The processes that work now, by what they solve."""
-        return {lane: running.process.pid for lane, running in self._running.items()}
 
     def _run(self) -> None:
         # Ctrl-C is the server's: workers inherit that they do not see it.
@@ -306,10 +310,20 @@ class Work:
 
     def _round(self, deployment: int, number: int) -> None:
         with self.store.read() as session:
-            work = task_of_round(session, deployment, number)
-        solved = solve_round(*work)
+            request = anchors_request(session.get_one(DeploymentRow, deployment))
+            domain = domain_of(domain_parts(session, request.domain))
+            sets = [anchors_of(row) for row in uploads_of(session, deployment, number)]
+            in_force = {"deployment": deployment, "state": "solved"}
+            before = latest(session, RoundRow, RoundRow.number, **in_force)
+            previous = None if before is None else solution_of(before)
+        solved = solve_round(request, domain, sets, previous)
         with self.store.write() as session:
-            store_solution(session, deployment, number, solved)
+            row = find_round(session, deployment, number)
+            row.state, row.plan = "solved", PlanInfo(**solved.plan)
+            row.solution = pack(asdict(solved.solution))
+            uploads = uploads_of(session, deployment, number)
+            for upload, admitted in zip(uploads, solved.admitted, strict=True):
+                upload.state = "served" if admitted else "filtered"
             self.store.count_change(session, "deployment_changes")
             end_job(session, self.job, self.attempt, "done")
 

@@ -141,20 +141,17 @@ def patch_deployment(
         row = stored.find(session, name)
         if patch.table or limits:
             table = patch.table or row.tables[-1]
-            _check_same_records(session, row.tables[-1], table)
+            before = stored.current_table(session, row)
+            if before.info.domain != table_row(session, table).info.domain:
+                # Counts of one deployment are about the same records, or would not add up.
+                raise Failure(
+                    "conflict",
+                    "the table has other records than the one in force",
+                    "make a new deployment for other records",
+                )
             stored.set_terms(row, table, facts or row.facts, limits)
         if patch.open is not None:
             row.open = patch.open
         changes = patch.model_dump_json(exclude_none=True)
         record_action(session, operator.id, "change deployment", name, changes)
         return _signed(context, session, row)
-
-
-def _check_same_records(session: Session, before: TableRef, after: TableRef) -> None:
-    """Another table of a deployment is about the same records, or counts would not add up."""
-    if table_row(session, before).info.domain != table_row(session, after).info.domain:
-        raise Failure(
-            "conflict",
-            "the table has other records than the one in force",
-            "make a new deployment for other records",
-        )

@@ -7,9 +7,11 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 from fastapi.responses import Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from sqlalchemy import select
 
 from panda_mdp.protocol.messages.catalogue import JobInfo, JobList, JobRequest
 from panda_mdp.protocol.messages.service import (
+    ActionInfo,
     ActionList,
     EnrolRequest,
     Health,
@@ -38,8 +40,8 @@ from panda_mdp.protocol.server.store.catalogue import (
     job_info,
     queue_job,
 )
-from panda_mdp.protocol.server.store.log import latest_actions, record_action
-from panda_mdp.protocol.server.store.schema import JobRow
+from panda_mdp.protocol.server.store.log import record_action
+from panda_mdp.protocol.server.store.schema import ActionRow, JobRow
 
 router = Routes()
 JobPath = Annotated[
@@ -98,7 +100,9 @@ def get_actions(
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> ActionList:
     """What operators did, the latest first; `before` pages on."""
-    return ActionList(actions=latest_actions(session, before, limit))
+    acts = select(ActionRow).where(ActionRow.seq < before).order_by(ActionRow.seq.desc())
+    rows = session.scalars(acts.limit(limit))
+    return ActionList(actions=[ActionInfo.model_validate(r, from_attributes=True) for r in rows])
 
 
 # Jobs

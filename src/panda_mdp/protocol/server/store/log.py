@@ -8,7 +8,6 @@ from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages import log as tree
 from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead, LogProof
-from panda_mdp.protocol.messages.service import ActionInfo
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import found, latest
@@ -69,10 +68,3 @@ def record_action(
 ) -> None:
     """Note an act of the operator with this admin token; no secret belongs into `detail`."""
     session.add(ActionRow(by=token, action=action, target=target, detail=detail))
-
-
-def latest_actions(session: Session, before: int, limit: int) -> list[ActionInfo]:
-    """Acts, the latest first; those before one."""
-    query = select(ActionRow).where(ActionRow.seq < before).order_by(ActionRow.seq.desc())
-    rows = session.scalars(query.limit(limit))
-    return [ActionInfo.model_validate(row, from_attributes=True) for row in rows]

@@ -13,26 +13,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import numpy as np
 from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, PlanInfo, RoundInfo
-from panda_mdp.protocol.server.solving import Solution, Solved
-from panda_mdp.protocol.server.store.catalogue import (
-    domain_of,
-    domain_parts,
-    pack,
-    queue_job,
-    unpack,
-)
-from panda_mdp.protocol.server.store.database import found, latest
-from panda_mdp.protocol.server.store.deployments import anchors_request
-from panda_mdp.protocol.server.store.schema import DeploymentRow, JobRow, RoundRow, UploadRow
-from panda_mdp.space.domain import Domain
+from panda_mdp.protocol.messages.deployments import RoundInfo
+from panda_mdp.protocol.server.solving import Solution
+from panda_mdp.protocol.server.store.catalogue import queue_job, unpack
+from panda_mdp.protocol.server.store.database import found
+from panda_mdp.protocol.server.store.schema import JobRow, RoundRow, UploadRow
 
 
 def find_round(session: Session, deployment: int, number: int) -> RoundRow:
@@ -82,43 +73,6 @@ def uploads_of(session: Session, deployment: int, number: int) -> list[UploadRow
     """What was uploaded in a round, in order."""
     mine = select(UploadRow).filter_by(deployment=deployment, round=number)
     return list(session.scalars(mine.order_by(UploadRow.at, UploadRow.token)))
-
-
-def served_users(session: Session, deployment: int, number: int) -> list[str]:
-    """The users who have rows in a round."""
-    served = {"deployment": deployment, "round": number, "state": "served"}
-    return list(session.scalars(select(UploadRow.token).filter_by(**served)))
-
-
-def served_sets(session: Session, deployment: int, number: int) -> list[tuple[str, IntArray]]:
-    """The users who have rows in a round, with their anchors."""
-    rows = uploads_of(session, deployment, number)
-    return [(row.token, anchors_of(row)) for row in rows if row.state == "served"]
-
-
-# Solving
-
-
-def task_of_round(
-    session: Session, deployment: int, number: int
-) -> tuple[AnchorsDeploymentRequest, Domain, list[IntArray], Solution | None]:
-    """What was asked for, the domain, the sets that were uploaded, and the solution before."""
-    request = anchors_request(session.get_one(DeploymentRow, deployment))
-    solved = {"deployment": deployment, "state": "solved"}
-    before = latest(session, RoundRow, RoundRow.number, **solved)
-    domain = domain_of(domain_parts(session, request.domain))
-    sets = [anchors_of(row) for row in uploads_of(session, deployment, number)]
-    return request, domain, sets, None if before is None else solution_of(before)
-
-
-def store_solution(session: Session, deployment: int, number: int, solved: Solved) -> None:
-    """Put a round into force."""
-    row = find_round(session, deployment, number)
-    row.state, row.plan = "solved", PlanInfo(**solved.plan)
-    row.solution = pack(asdict(solved.solution))
-    uploads = uploads_of(session, deployment, number)
-    for upload, admitted in zip(uploads, solved.admitted, strict=True):
-        upload.state = "served" if admitted else "filtered"
 
 
 def solution_of(row: RoundRow) -> Solution:
