@@ -239,24 +239,23 @@ def _plain(endpoint: Callable[..., Any], status: int, changes: bool) -> Callable
     session = signature.parameters.get("session")
 
     @wraps(endpoint)
-    def run(served: Request, **given: Any) -> Response:
-        context: Context = served.app.state.context
+    def run(serving: Context, **given: Any) -> Response:
         if session is None:
             made = endpoint(**given)
         else:
             # Not a dependency of the framework: what waits for the database in other threads could
             # leave none for whoever holds it.
-            with getattr(context.store, session.annotation.__metadata__[0])() as given["session"]:
+            with getattr(serving.store, session.annotation.__metadata__[0])() as given["session"]:
                 made = endpoint(**given)
         if changes:
-            context.notice_changes()
+            serving.notice_changes()
         if isinstance(made, Response):
             return made
         message, new = made if isinstance(made, tuple) else (made, True)
         return answer(message, status if new else 200)
 
-    request = inspect.Parameter("served", inspect.Parameter.KEYWORD_ONLY, annotation=Request)
-    named = [each.replace(kind=request.kind) for each in shown.values()]
+    shared = inspect.Parameter("serving", inspect.Parameter.KEYWORD_ONLY, annotation=Shared)
+    named = [each.replace(kind=shared.kind) for each in shown.values()]
     route: Any = run
-    route.__signature__ = signature.replace(parameters=[*named, request])
+    route.__signature__ = signature.replace(parameters=[*named, shared])
     return run
