@@ -15,6 +15,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from panda_mdp.protocol.messages.signing import KeySheet
@@ -87,6 +88,9 @@ def create_app(
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        # Nobody is there to be answered.
+        raise error
     failure = failure_of(error)
     request.scope["state"]["code"] = failure.code
     return failure.response

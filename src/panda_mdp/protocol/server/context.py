@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache, cached
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -188,8 +186,8 @@ class LiveDeployments(Remembered[Live]):
 
     def get(self, name: str) -> Live:
         """A deployment as it is now; a crowd that waits for one after a change reads it once."""
+        self.refresh()
         with self._reading:
-            self.refresh()
             return self.cached(name) or self.fetch(name)
 
 
@@ -235,8 +233,9 @@ class Context:
             store, key_path, self.live.refresh, settings.poll_seconds, settings.retention_days
         )
         self._watch: asyncio.Task[None] | None = None
-        self._checking = threading.Lock()
-        self._written = -math.inf
+        # Anybody may ask, so a row that was written is good for a while.
+        once: TTLCache[object, None] = TTLCache(1, LOOK_SECONDS)
+        self._check_writable = cached(once, lock=threading.Lock())(store.check_writable)
 
     async def start(self) -> None:
         """Begin to write reports, run jobs and watch for changes."""
@@ -261,17 +260,14 @@ class Context:
     def notice_changes(self) -> None:
         """See to what a request has changed, at once and not only at the next turn."""
         self.supervisor.wake()
-        self.live.refresh()
+        with suppress(SQLAlchemyError):
+            self.live.refresh()
 
     def ready(self) -> bool:
         """Whether reports can be stored now: the writer runs, and the database reads and writes."""
         try:
             self.store.value("layout")
-            with self._checking:
-                if time.monotonic() - self._written >= LOOK_SECONDS:
-                    # Anybody may ask, so a row that was written is good for a while.
-                    self.store.check_writable()
-                    self._written = time.monotonic()
+            self._check_writable()
         except SQLAlchemyError:
             return False
         return self.writer.running

@@ -58,32 +58,37 @@ class Pool:
 
     def __init__(self, processes: int = 2) -> None:
         self._processes = processes
-        self._executor = self._start()
+        self._executor: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a function of the library, computed elsewhere; its errors are raised."""
-        executor = self._executor
+        with self._lock:
+            if self._executor is None:
+                # Not forked: a fork of a process with threads may hang.
+                self._executor = ProcessPoolExecutor(
+                    self._processes, multiprocessing.get_context("spawn"), follow_parent
+                )
+            executor = self._executor
         try:
             return executor.submit(work, *args, **kwargs).result()
         except BrokenProcessPool:
-            if self._executor is executor:
-                self._executor = self._start()
+            with self._lock:
+                if self._executor is executor:
+                    self._executor = None
             msg = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
             raise unavailable(msg, "try again; see the server's log") from None
 
     def close(self) -> None:
         """End the processes; what they work on is lost."""
+        if self._executor is None:
+            return
         workers = list((self._executor._processes or {}).values())
         self._executor.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.terminate()
         for worker in workers:
             worker.join(5)
-
-    def _start(self) -> ProcessPoolExecutor:
-        # Not forked: a fork of a process with threads may hang.
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._processes, mp_context=context, initializer=follow_parent)
 
 
 def follow_parent() -> None:

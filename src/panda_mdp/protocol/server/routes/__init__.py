@@ -108,7 +108,10 @@ def body_of(kind: Any, limit: str = "small_bytes", name: str = "", read: bool = 
 
     async def reader(request: Request) -> Any:
         context: Context = request.app.state.context
-        _check_kind(request)
+        given = request.headers.getlist("content-type")
+        if [each.split(";")[0].strip().lower() for each in given] not in ([], [JSON]):
+            msg = "content-type: it is not application/json"
+            raise Failure("invalid", msg, "send application/json")
         body = await read_body(request, context, getattr(context.settings, limit))
         if not read:
             return body
@@ -152,14 +155,6 @@ async def read_body(request: Request, context: Context, limit: int) -> bytes:
         msg = f"the body had not arrived after {seconds:g} s"
         raise Failure("invalid", msg, "send it at once", {"connection": "close"}) from None
     return b"".join(parts)
-
-
-def _check_kind(request: Request) -> None:
-    """Refuse a body that is said to be something else than JSON."""
-    kinds = request.headers.getlist("content-type")
-    if kinds and (len(kinds) > 1 or kinds[0].split(";")[0].strip().lower() != JSON):
-        msg = "content-type: it is not application/json"
-        raise Failure("invalid", msg, "send application/json")
 
 
 def _too_large(limit: int, close: bool = False) -> Failure:

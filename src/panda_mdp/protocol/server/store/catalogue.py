@@ -92,11 +92,11 @@ def check_domain(request: DomainRequest) -> DomainRow:
 
 def _pack_streets(given: StreetsUpload) -> bytes:
     """Degrees as integers over 1e6, names as their JSON."""
-    degrees = {"lat": given.lat, "lon": given.lon}
-    arrays = {axis: np.rint(np.array(degrees[axis]) * 1e6).astype(np.int64) for axis in degrees}
+    arrays = {end: np.array(getattr(given, end), dtype=np.int64) for end in ("u", "v")}
+    for axis in ("lat", "lon"):
+        arrays[axis] = np.rint(1e6 * np.array(getattr(given, axis))).astype(np.int64)
     names = np.frombuffer(_NAMES.dump_json(given.names), dtype=np.uint8)
-    ends = {"u": np.array(given.u, dtype=np.int64), "v": np.array(given.v, dtype=np.int64)}
-    return pack(arrays | ends | {"names": names})
+    return pack({**arrays, "names": names})
 
 
 def store_domain(session: Session, domain: DomainRow) -> tuple[DomainRow, bool]:
