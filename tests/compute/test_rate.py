@@ -14,9 +14,8 @@ from machines import dense, table, tiled, town
 from panda_mdp import Domain
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.cut import Cut
-from panda_mdp.compute.jax.closure import closure_for
+from panda_mdp.compute.jax.closure import closure_for, device_rate
 from panda_mdp.compute.jax.device import make_mesh
-from panda_mdp.compute.jax.lifted import device_rate
 from panda_mdp.compute.rate import (
     ARITHMETIC_ERROR,
     LOG_ERROR,
@@ -126,7 +125,7 @@ def test_devices_audit_alike_and_the_pair_attains_it(kind):
     assert there.rate(there.start(here.host(z), 1e-25)) == pytest.approx(here.rate(z), rel=1e-9)
     weights = quantise(here.host(z))
     logs = np.log(weights.astype(np.float64))
-    value, *pair = there.largest(logs, weights)
+    value, *pair = there.largest(weights, logs)
     expected, first, second = host_rate(domain, logs, weights, compiled=True)
     assert value == pytest.approx(expected, rel=1e-12)
     apart = domain.distance(*pair)
@@ -138,7 +137,7 @@ def test_devices_audit_alike_and_the_pair_attains_it(kind):
 def test_devices_never_audit_below_the_exact_value():
     domain = random_domain("haversine", 12, seed=7)
     weights = quantise(np.random.default_rng(2).dirichlet(np.full(3, 2.0), 12))
-    value, _, _ = dense("jax", domain, 3).largest(None, weights)
+    value, _, _ = dense("jax", domain, 3).largest(weights)
     exact = exact_epsilon(domain, weights)
     assert exact <= value <= exact * (1 + 1e-11)
 
@@ -257,10 +256,10 @@ def test_a_device_whose_memory_is_full_leaves_it_to_the_host(words, left_to_the_
     domain = random_domain("haversine", SIZE, seed=3)
     rows = sparse_rows(domain, 150, 4, 0.0)
     if left_to_the_host:
-        assert device_rate(domain, rows, Device()) is None
+        assert device_rate(domain, rows, closure=Device()) is None
         return
     with pytest.raises(RuntimeError, match="something else"):
-        device_rate(domain, rows, Device())
+        device_rate(domain, rows, closure=Device())
 
 
 def test_an_accelerator_audits_what_would_take_the_host_minutes(monkeypatch):

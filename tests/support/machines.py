@@ -15,7 +15,6 @@ from panda_mdp import Domain
 from panda_mdp.compute.closure import Closure, ClosureTuning
 from panda_mdp.compute.jax.closure import JaxClosure
 from panda_mdp.compute.jax.device import make_mesh
-from panda_mdp.compute.jax.lifted import JaxLiftedClosure
 from panda_mdp.space.tiles import TILE
 
 SIZE, OUTPUTS, WIDTH = 150, 12, 32
@@ -73,10 +72,8 @@ def tiled(machine: str, seed: int, epsilon: float = 6.0, size: int = 300, **tuni
     if machine == "numba":
         bare = Closure(domain, ClosureTuning(**tuning))
         return _on_host(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
-    blocks = JaxLiftedClosure(domain, jax.devices()[0], **tuning)
-    seen = blocks.seen(sees)
-    rows = blocks.gathered(seen, parts[sees], np.tile(np.arange(WIDTH), (len(columns), 1)))
-    return _on_device(*blocks.cut_for(columns, seen.mask, rows, floor, epsilon))
+    bare = JaxClosure(domain, make_mesh(jax.devices()[:1]), **tuning)
+    return _on_device(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
 
 
 def _on_host(closure: Closure, z: np.ndarray) -> Tiled:
@@ -92,15 +89,16 @@ def _on_host(closure: Closure, z: np.ndarray) -> Tiled:
     return Tiled(closure, z, whole, np.asarray, lambda count: np.arange(size) < count)
 
 
-def _on_device(closure: JaxLiftedClosure, z: Any) -> Tiled:
+def _on_device(closure: JaxClosure, z: Any) -> Tiled:
     cut, starts = closure.cut, closure.tiles.starts
 
     def whole(z: Any) -> np.ndarray:
         out, rows = np.tile(cut.floor, (closure.domain.size, 1)), np.asarray(z)
-        group, tile = np.nonzero(cut.layout.number < cut.layout.size - 1)
+        number = np.asarray(cut.blocks.number)
+        group, tile = np.nonzero(number >= 0)
         for g, t in zip(group.tolist(), tile.tolist(), strict=True):
             used = cut.columns[g] >= 0
-            block = rows[cut.layout.number[g, t], : starts[t + 1] - starts[t]]
+            block = rows[number[g, t], : starts[t + 1] - starts[t]]
             out[starts[t] : starts[t + 1], cut.columns[g][used]] = block[:, used]
         return out
 

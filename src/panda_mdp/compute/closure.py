@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -74,9 +74,9 @@ class ClosureTuning:
 class Closure:
     """Closes tables over all pairs of one domain, of dense ones or of those on a cut."""
 
-    patience: ClassVar[int] = 8
+    patience: int = 8
     """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
-    centres_near: ClassVar[bool] = False
+    centres_near: bool = False
     """Whether near pairs that do not come to rest from above are closed from both sides before all
     pairs are. Where rows remember their sources all pairs cost less."""
 
@@ -95,7 +95,7 @@ class Closure:
         """The share of epsilon that rounds may leave rows at rest by."""
         return self.tuning.rest
 
-    def over(self, cut: Any) -> Closure:
+    def over(self, cut: Any) -> Self:
         """The same for tables on the nodes of a cut."""
         self.near  # noqa: B018 - computed once for all cuts
         other = copy(self)
@@ -110,24 +110,12 @@ class Closure:
 
     def near_tiles(self, radius: float) -> TilePairs:
         """Pairs of tiles within a radius, or a little more; kept for the next one that asks."""
-        known = self._known_tiles(radius)
+        fit = (p for far, p in self._near_tiles if radius <= far <= WIDER**2 * radius)
+        known = next(fit, None)
         if known is None:
             known = self.tiles.pairs(WIDER * radius)
             self._near_tiles[:] = [(WIDER * radius, known), *self._near_tiles[:2]]
         return known
-
-    def later_tiles(self, radius: float) -> Iterator[Pairs]:
-        """Pairs of tiles a < b within a radius, or a little more, and their distance at least."""
-        known = self._known_tiles(radius)
-        if known is None:
-            yield from self.tiles.later(radius)
-        else:
-            later = known.first < known.second
-            yield known.first[later], known.second[later], known.between[later]
-
-    def _known_tiles(self, radius: float) -> TilePairs | None:
-        fit = (p for far, p in self._near_tiles if radius <= far <= WIDER**2 * radius)
-        return next(fit, None)
 
     def _near_parts(self, cut: Cut, radius: float) -> TilePairs:
         tiles = self.near_tiles(radius)

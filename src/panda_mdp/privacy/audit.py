@@ -157,7 +157,7 @@ def _floored(
 ) -> tuple[float, int, int]:
     chosen = floored_backend(weights.stored, backend)
     if chosen == "jax":
-        from panda_mdp.compute.jax.lifted import device_rate
+        from panda_mdp.compute.jax.closure import device_rate
 
         measured = device_rate(domain, weights)
         if measured is not None:
@@ -176,28 +176,13 @@ def largest_rate(
     """
     chosen = default_backend() if backend is None else backend
     if chosen == "jax":
+        from panda_mdp.compute.jax.closure import device_rate
+
         # A metric that the devices cannot measure goes to the host.
-        measured = _device_rate(domain, logs, weights)
+        measured = device_rate(domain, weights, logs)
         if measured is not None:
             return measured
     if logs is None:
         logs = np.log(np.maximum(weights, 1).astype(np.float64))
     compiled = None if backend is None and chosen == "numba" else chosen == "numba"
     return host_rate(domain, logs, weights, compiled=compiled)
-
-
-def _device_rate(
-    domain: Domain, logs: FloatArray | None, weights: IntArray
-) -> tuple[float, int, int] | None:
-    import jax
-
-    from panda_mdp.compute.jax.closure import closure_for
-    from panda_mdp.compute.jax.device import make_mesh, measures
-
-    if not measures(domain.metric):
-        return None
-    # This process's own: others may have nothing to audit, and would be waited for.
-    mesh = make_mesh(jax.local_devices())
-    rate, i, j = closure_for(domain, mesh, weights.shape[1]).largest(logs, weights)
-    # Equal rows count as 0 on the host; devices give them the error of their logarithms.
-    return None if np.array_equal(weights[i], weights[j]) else (rate, i, j)

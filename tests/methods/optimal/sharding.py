@@ -56,13 +56,16 @@ def over_devices() -> dict[str, object]:
     here, there = CpuSolver(problem, graph, start), JaxSolver(problem, graph, start, mesh)
     garbage = np.random.default_rng(0).uniform(-1, 1, here._u.shape).astype(np.float32)
     here._u = garbage
-    full = np.zeros((len(there._u[0]), 2, OUTPUTS), np.float32)
+    full = np.zeros((there.room, 2, OUTPUTS), np.float32)
     full[: graph.count] = garbage
     with precise():
-        there._u = tuple(there._on.sharded(full[:, side], 0.0) for side in range(2))
+        u = tuple(there._on.sharded(full[:, side], 0.0) for side in range(2))
+        there._point = (*there._point[:2], u)
     bounds = [here.bound(), there.bound()]
     there.advance(40)
-    padded = [np.asarray(a)[..., OUTPUTS:] for a in (there._x, *there._u)]
+    x, _, u = there._point
+    padded = [np.asarray(a)[..., OUTPUTS:] for a in (x, *u)]
+    cost = np.asarray(there._costs[1])
 
     here, there_ = Closure(problem.domain), JaxClosure(problem.domain, mesh, OUTPUTS)
     matrix = np.random.default_rng(1).dirichlet(np.full(OUTPUTS, 0.3), SIZE)
@@ -71,7 +74,7 @@ def over_devices() -> dict[str, object]:
     )
     weights = quantise(closed)
     logs = np.log(np.maximum(weights, 1).astype(np.float64))
-    worst = there_.largest(logs, weights)
+    worst = there_.largest(weights, logs)
     from panda_mdp.privacy.audit import largest_rate
 
     expected = largest_rate(problem.domain, logs, weights)
@@ -84,13 +87,13 @@ def over_devices() -> dict[str, object]:
     ]
     return {
         "devices": len(jax.devices()),
-        "shards": sorted({shard.data.shape[-1] for shard in there._u[0].addressable_shards}),
+        "shards": sorted({shard.data.shape[-1] for shard in u[0].addressable_shards}),
         "one": summary(optimal(problem, GAP, backend=JaxEngine(jax.devices()[:1]))),
         "all": summary(optimal(problem, GAP, backend="jax")),
         "garbage": bounds,
         "padded_entries": [float(np.abs(a).max()) for a in padded],
-        "padded_cost": float(np.asarray(there._cost)[:, OUTPUTS:].min()),
-        "largest_cost": float(np.asarray(there._cost)[:, :OUTPUTS].max()),
+        "padded_cost": float(cost[:, OUTPUTS:].min()),
+        "largest_cost": float(cost[:, :OUTPUTS].max()),
         "closure_error": float(np.abs(also / closed - 1).max()),
         "audit": [worst[0], sorted(worst[1:])],
         "audit_here": [expected[0], sorted(expected[1:])],

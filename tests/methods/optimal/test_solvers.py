@@ -239,10 +239,11 @@ def give(solver, u: np.ndarray) -> None:
     if isinstance(solver, CpuSolver):
         solver._u = u
         return
-    full = np.zeros((len(solver._u[0]), *u.shape[1:]), np.float32)
+    full = np.zeros((solver.room, *u.shape[1:]), np.float32)
     full[: len(u)] = u
     with precise():
-        solver._u = tuple(solver._on.sharded(full[:, side], 0.0) for side in range(2))
+        sides = tuple(solver._on.sharded(full[:, side], 0.0) for side in range(2))
+        solver._point = (*solver._point[:2], sides)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -527,8 +528,7 @@ def test_what_is_needed_is_not_understated():
     graph = constraint_graph(problem.domain, problem.epsilon)
     solver = make("jax", problem, graph, uniform(problem))
     solver.advance(CHECK)
-    held = [solver._x, solver._x0, *solver._u, *solver._u0, solver._cost, solver._cost64]
-    held += [solver._scale, solver._inverse]
+    held = jax.tree.leaves([solver._point, solver._anchored, solver._costs, solver._scale])
     needed = bytes_needed(solver.nodes.size, solver.room, problem.outputs_count)
     assert sum(array.nbytes for array in held) < needed
 
@@ -556,11 +556,14 @@ def test_sums_over_edges_in_a_kernel_are_those_of_xla():
     ends = np.concatenate([ends, np.full((padded - count, 2), nodes - 1)]).astype(np.int32)
     ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
     by_second = np.argsort(ends[:, 1], kind="stable")
-    lists = {"first": ends[:, 0], "by_second": by_second, "sorted_second": ends[by_second, 1]}
-    lists = {name: jnp.asarray(part) for name, part in lists.items()}
+    starts, later = (
+        np.searchsorted(side, np.append(np.arange(nodes), nodes - 1)).astype(np.int32)
+        for side in (ends[:, 0], ends[by_second, 1])
+    )
+    first, second, by_second = (jnp.asarray(part) for part in (*ends.T, by_second))
+    lists = pdhg.Edges(first, second, None, by_second, None, None, None, starts, later)
     u = [rng.normal(size=(padded, 32)).astype(np.float32) for _ in range(2)]
     for side in u:
         side[count:] = 0
-    starts, later = (pdhg.starts(lists[name], nodes) for name in ("first", "sorted_second"))
-    sums = triton.summed(*u, starts, later, lists["by_second"], interpret=True)
+    sums = triton.summed(*u, starts, later, by_second, interpret=True)
     np.testing.assert_allclose(sums, pdhg.by_node(*u, lists, nodes), atol=1e-5)

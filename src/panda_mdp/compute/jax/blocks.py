@@ -1,224 +1,289 @@
-"""Tables in blocks on one accelerator: a group of outputs times a tile of records.
+"""Loops over pairs of blocks on accelerators, compiled by JAX, float64 unless said otherwise.
 
-A block holds the rows of one tile (64 records) in one group of outputs; what no block holds is at
-the group's floor. Pairs of blocks of one group are listed on the device, those out of reach left
-out, and gone through in chunks; distances of tile pairs are computed once. float64 throughout.
+A block is a group of outputs times a tile of 64 records; what no block holds is at the group's
+floor, which all records share. A dense table is one group with a block in every tile, over no
+floor. Tables are (blocks, 64, width) arrays, their last axis split over the devices of a mesh;
+whatever else there is lies whole on each.
 
-Arrays are padded to a ladder of sizes: the last block is of no tile, its group of no output. Rows
-that are no records are infinitely far from all, and outputs that do not exist are 1 in every row.
+Tiles that are near each other are listed in pairs, P of them: number g P + p stands for the blocks
+of group g in the tiles of pair p, and loops go through lists of such numbers in chunks. Rows that
+are no records are infinitely far from all, and outputs that do not exist are 1 in every row.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.base.floored import Int32Array
+from panda_mdp.compute.closure import UNUSED
 from panda_mdp.compute.jax import triton
-from panda_mdp.compute.jax.device import Array, TileGrid, ladder
+from panda_mdp.compute.jax.device import AXIS, OUTPUTS, ROWS, TABLE, WHOLE, Array, mapped, summed
 from panda_mdp.compute.rate import LOG_ERROR
-from panda_mdp.errors import MethodError
-from panda_mdp.space.tiles import TILE, Tiles
+from panda_mdp.space.tiles import TILE
 
 Kernels = Literal["xla", "triton", "interpret"]
 """What closes: XLA, kernels of our own (compute/jax/triton.py), or these step by step in tests."""
-CHUNK = 8192
-"""Pairs of blocks that are gone through together."""
 GAIN_UNITS = 2.0**40
 """Of a row's mass: gains are added up as whole numbers, in whatever order."""
-MOST_DISTANCES = 1 << 20
-"""Pairs of tiles whose distances are held, 32 KB for each."""
+REACHES_AT_ONCE = 1 << 17
+"""Pairs of blocks whose reach is computed at once."""
+LENDERS = 3
+"""Sources of an entry that are remembered: the best each time that all were compared."""
+AT_ONCE = 8
+"""Outputs, or sources, that loops over them take at once."""
+SLOT_BITS = 32
+"""What a source lends stands before its place in one integer: a maximum finds both."""
+MOST_SCALINGS = 40
+"""They end as soon as all rows stand still: a row that is off moves when it is quantised."""
 
 
-@dataclass(frozen=True)
-class Distances:
-    """Distances between the records of tiles that are near each other, on the device."""
-
-    reach: float
-    """Tiles that are this far from each other, or farther, are left out."""
-    pair: Array
-    """(T, T): the number of a pair of tiles in `table`; -1 where it is left out."""
-    table: Array
-    """(pairs, 64, 64); inf where a row is no record."""
-
-    @classmethod
-    def build(cls, grid: TileGrid, tiles: Tiles, reach: float, device: Any, most: int) -> Distances:
-        """Of all pairs of tiles that may hold records nearer than `reach`."""
-        first, second = np.nonzero(tiles.between < reach)
-        if len(first) > MOST_DISTANCES:
-            msg = (
-                f"{len(first):,} pairs of tiles within reach do not fit the accelerator; "
-                "use fewer records, a larger epsilon or backend='cpu'"
-            )
-            raise MethodError(msg)
-        number = np.full(tiles.between.shape, -1, dtype=np.int32)
-        number[first, second] = np.arange(len(first))
-        chunk, size = chunks_for(len(first), most)
-        if size > chunk:
-            # Distances take room: whole chunks of them, four to eight sizes to a doubling.
-            chunks = -(-len(first) // chunk)
-            step = 1 << max(0, chunks.bit_length() - 3)
-            size = -(-chunks // step) * step * chunk
-        pad = size - len(first)
-        listed = [np.pad(side, (0, pad), mode="edge").astype(np.int32) for side in (first, second)]
-        run = _compiled_distances(grid.distances, chunk)
-        table = run(grid.tables, grid.real, *(jax.device_put(side, device) for side in listed))
-        return cls(reach, jax.device_put(number, device), table)
-
-
-@cache
-def _compiled_distances(distances: Any, chunk: int) -> Any:
-    def fill(tables: Any, real: Array, first: Array, second: Array) -> Array:
-        def body(pair: Any) -> Array:
-            a, b = pair
-            there = real[a][:, :, None] & real[b][:, None, :]
-            return jnp.where(there, distances(tables, a, b), jnp.inf)
-
-        parts = (first.reshape(-1, chunk), second.reshape(-1, chunk))
-        return jax.lax.map(body, parts).reshape(-1, TILE, TILE)
-
-    return jax.jit(fill)
-
-
-@dataclass(frozen=True)
-class Layout:
+class Blocks(NamedTuple):
     """Which groups have a block in which tiles."""
 
-    count: int
-    number: Int32Array
-    """(groups, T): the block of a group and a tile; the last one, which is empty, where none is."""
-    arrays: dict[str, Array]
-    """On the device: `group` and `tile` of every block, `of_group` (groups + 1, most) and `of_tile`
-    (T, most) their blocks, padded with the last one."""
-
-    @classmethod
-    def build(cls, mask: BoolArray, device: Any) -> Layout:
-        """Blocks where `mask` (groups, T) is true, group by group."""
-        group, tile = np.nonzero(mask)
-        count = len(group)
-        size = ladder(count + 1)
-        number: Int32Array = np.full(mask.shape, size - 1, dtype=np.int32)
-        number[group, tile] = np.arange(count)
-        # The group that no output belongs to is the last one.
-        padded = np.full(size, len(mask), dtype=np.int32)
-        padded[:count] = group
-        tiles = np.zeros(size, dtype=np.int32)
-        tiles[:count] = tile
-        arrays = {
-            "group": padded,
-            "tile": tiles,
-            "of_group": lists_of(group, np.arange(count), len(mask) + 1, size - 1),
-            "of_tile": lists_of(tile, np.arange(count), mask.shape[1], size - 1),
-            "number": np.concatenate([number, np.full((1, mask.shape[1]), size - 1, np.int32)]),
-        }
-        return cls(count, number, {name: jax.device_put(a, device) for name, a in arrays.items()})
+    group: Array
+    """Of every block; of padding the last one, which no output belongs to."""
+    tile: Array
+    number: Array
+    """(groups + 1, T): the block of a group and a tile, -1 where there is none."""
+    of_tile: Array
+    """(T, most): the blocks of every tile, padded with the last block, which is padding then."""
+    real: Array
+    """(T, 64): whether a row is a record."""
+    exists: Array
+    """(groups + 1, width): whether a column is an output."""
+    floors: Array | None
+    """(groups + 1, width), 1 in columns that do not exist; None of a dense table."""
 
     @property
-    def size(self) -> int:
-        """Blocks with their padding."""
-        return int(self.arrays["group"].shape[0])
+    def there(self) -> Array:
+        """(blocks, 64, 1): whether a row is one of a record."""
+        used = self.group < len(self.number) - 1
+        return (self.real[self.tile] & used[:, None])[:, :, None]
+
+    def spread(self, rows: Array) -> Array:
+        """Rows of groups, for every block: (blocks, 1, width)."""
+        return rows[self.group][:, None, :]
+
+    def by_record(self, part: Array) -> Array:
+        """Sums over all blocks of a tile and their columns, (T, 64)."""
+        return jnp.sum(jnp.sum(part, axis=2)[self.of_tile], axis=1)
+
+    def of_record(self, numbers: Array) -> Array:
+        """Numbers of records (T, 64), for every block: (blocks, 64, 1)."""
+        return numbers[self.tile][:, :, None]
 
 
-def lists_of(owner: IntArray, what: IntArray, owners: int, fill: int) -> Int32Array:
-    """What belongs to every owner, in order, padded to a common length."""
-    counts = np.bincount(owner, minlength=owners)
-    along = np.argsort(owner, kind="stable")
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    lists = np.full((owners, _width(int(counts.max(initial=1)))), fill, dtype=np.int32)
-    lists[owner[along], place] = what[along]
-    return lists
+class Near(NamedTuple):
+    """Pairs of tiles that are near each other, sorted by the first one; padded."""
 
-
-def _width(most: int) -> int:
-    return ladder(most) if most > TILE else 1 << max(2, (most - 1).bit_length())
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of blocks of one group, by number, and of their tiles; padded with the last block."""
-
-    near: Distances
     first: Array
     second: Array
-    tiles: Array
-    """The number of their tiles' distances."""
-    gap: Array
+    between: Array
     """Lower bounds on the distance of their records; inf in padding."""
-    chunk: int
+    table: Array | None
+    """(pairs, 64, 64) distances, where they are kept."""
+    measure: Callable[[Array, Array], Array]
+    rough: Callable[[Array, Array], Array]
+    """Distances of tiles a (n,) and b (n,), and the same to single precision: (n, 64, 64)."""
 
-    @classmethod
-    def build(cls, layout: Layout, near: Distances, between: Array, both: bool, most: int) -> Pairs:
-        """All pairs whose tiles have distances, in both orders or with first <= second."""
-        wanted, count = _pair_mask(layout.arrays, near.pair, both)
-        chunk, size = chunks_for(int(count), most)
-        first, second, tiles, gap = _pair_lists(layout.arrays, near.pair, between, wanted, size)
-        return cls(near, first, second, tiles, gap, chunk)
+    def apart(self, p: Array, real: Array) -> Array:
+        """Distances of the records of pairs; inf where a row is no record."""
+        if self.table is not None:
+            return self.table[p]
+        a, b = self.first[p], self.second[p]
+        there = real[a][:, :, None] & real[b][:, None, :]
+        return jnp.where(there, self.measure(a, b), jnp.inf)
+
+
+class Pairs(NamedTuple):
+    """Pairs of blocks of one group: their numbers, ascending and padded."""
+
+    blocks: Blocks
+    near: Near
+    at: Array
 
     @property
-    def lists(self) -> tuple[Array, Array, Array, Array]:
-        """As the compiled loops take them."""
-        return self.first, self.second, self.tiles, self.gap
+    def end(self) -> int:
+        """Behind the largest number; padding."""
+        return (len(self.blocks.number) - 1) * len(self.near.first)
+
+    def ends(self, at: Array) -> tuple[Array, Array, Array]:
+        """The first and the second block of numbers, and the pairs of their tiles."""
+        group, p = at // len(self.near.first), at % len(self.near.first)
+        number = self.blocks.number
+        return number[group, self.near.first[p]], number[group, self.near.second[p]], p
+
+    def rows(self, at: Array, table: Array, under: Array | None) -> tuple[Array, Array]:
+        """The rows of the two blocks in a table; `under` of the group where it has no block."""
+        first, second, _ = self.ends(at)
+        if under is None:
+            return table[first], table[second]
+        floor = under[at // len(self.near.first)][:, None, :]
+        one, other = (
+            jnp.where((block < 0)[:, None, None], floor, table[block]) for block in (first, second)
+        )
+        return one, other
 
 
-def chunks_for(count: int, most: int) -> tuple[int, int]:
-    """The length of a chunk, `most` or less, of a list of so many, and of the padded list."""
-    size = power(count)
-    return min(size, most), size
+BLOCKS = Blocks(WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, ROWS, ROWS)
+PAIRS = Pairs(BLOCKS, WHOLE, WHOLE)
 
 
-def power(count: int) -> int:
-    """The next power of two: lists are long or short, and few lengths are compiled for."""
-    return 1 << max(3, (max(1, count) - 1).bit_length())
+# Dense tables in and out.
 
 
-@partial(jax.jit, static_argnames="both")
-def _pair_mask(c: Any, pair: Array, both: bool) -> Any:
-    a, b = c["of_group"][:, :, None], c["of_group"][:, None, :]
-    last = len(c["group"]) - 1
-    wanted = (a != last) & (b != last) & (pair[c["tile"][a], c["tile"][b]] >= 0)
-    if not both:
-        wanted &= a <= b
-    return wanted, jnp.sum(wanted)
+@mapped((ROWS, WHOLE, BLOCKS, OUTPUTS), TABLE)
+def start(table: Array, rows: Array, c: Blocks, floor: Array) -> Array:
+    """Rows of a table in their tiles, summing to 1 over a floor; it alone where it is `UNUSED`."""
+    z = jnp.where(floor > UNUSED, jnp.maximum(table[rows].astype(jnp.float64), 0.0), 0.0)
+    sums = summed(jnp.sum(z, axis=2, keepdims=True))
+    z = (1 - summed(jnp.sum(floor))) * z / jnp.where(sums > 0, sums, 1.0) + floor
+    z /= summed(jnp.sum(z * c.exists[0], axis=2, keepdims=True))
+    return jnp.where(c.there & c.exists[0], z, 1.0)
+
+
+@mapped((TABLE, WHOLE), ROWS)
+def by_slot(z: Array, slots: Array) -> Array:
+    """Blocks back as rows."""
+    return _flat(z)[slots]
+
+
+@mapped((ROWS, WHOLE, BLOCKS), TABLE)
+def tiled(table: Array, rows: Array, c: Blocks) -> Array:
+    """Rows in their tiles as they are, padding 0."""
+    return jnp.where(c.there, table[rows], 0)
+
+
+@mapped((ROWS, WHOLE, BLOCKS, TABLE), (OUTPUTS, WHOLE))
+def survey(table: Array, rows: Array, c: Blocks, weighted: Array) -> tuple[Array, Array]:
+    """The largest entry of every column and the expected loss of the rows scaled to sum 1."""
+    z = jnp.where(c.there, table[rows].astype(jnp.float64), 0.0)
+    sums, loss = (summed(jnp.sum(part, axis=2)) for part in (z, z * weighted))
+    return jnp.max(z, axis=(0, 1)), jnp.sum(loss / jnp.where(sums > 0, sums, 1.0))
+
+
+@mapped((TABLE, TABLE), WHOLE)
+def expected(z: Array, weighted: Array) -> Array:
+    """sum p c z; the weights of padding are 0."""
+    return summed(jnp.sum(z * weighted))
+
+
+def _flat(z: Array) -> Array:
+    return z.reshape(-1, z.shape[2])
+
+
+# Which pairs matter.
+
+
+def _extremes(z: Array, c: Blocks) -> tuple[Array, Array]:
+    """The largest and the least entry of every block and output: (blocks, 1, width)."""
+    high = jnp.max(jnp.where(c.there, z, -jnp.inf), axis=1, keepdims=True)
+    return high, jnp.min(jnp.where(c.there, z, jnp.inf), axis=1, keepdims=True)
+
+
+@mapped((TABLE, ROWS, BLOCKS), WHOLE)
+def span(logs: Array, under: Array | None, c: Blocks) -> Array:
+    """The largest log ratio within an output."""
+    groups = len(c.number) - 1
+    high, low = (part[:, 0] for part in _extremes(logs, c))
+    high = jax.ops.segment_max(high, c.group, groups)
+    low = jax.ops.segment_min(low, c.group, groups)
+    if under is not None:
+        high, low = jnp.maximum(high, under[:groups]), jnp.minimum(low, under[:groups])
+    return jax.lax.pmax(jnp.max(high - low), AXIS)
+
+
+def _reach(high: Array, low: Array, under: Array | None, pairs: Pairs) -> Array:
+    """Upper bounds on what the second block's logarithms exceed the first one's by."""
+
+    def part(at: Array) -> Array:
+        least, largest = pairs.rows(at, low, under)[0], pairs.rows(at, high, under)[1]
+        return jnp.max(largest - least, axis=(1, 2))
+
+    parts = pairs.at.reshape(-1, min(len(pairs.at), REACHES_AT_ONCE))
+    return jax.lax.pmax(jax.lax.map(part, parts).ravel(), AXIS)
+
+
+def _acting(z: Array, pairs: Pairs, epsilon: Any, nats: Any) -> Array:
+    """Which pairs may raise an entry, those within `nats`."""
+    high, low = _extremes(z, pairs.blocks)
+    gap = epsilon * pairs.near.between[pairs.ends(pairs.at)[2]]
+    reach = _reach(jnp.log(high), jnp.log(low), None, pairs)
+    return (reach > gap) & (gap < nats) & (pairs.at < pairs.end)
+
+
+def _fold(at: Array, wanted: Array, chunk: int, body: Any, state: Any) -> Any:
+    """Fold `body(numbers, fresh, state)` over what is wanted of a list, in chunks; behind the last
+    of it, where it is not `fresh`, stands the first of the list again and again."""
+    chunk = min(chunk, len(at))
+    count, size = jnp.sum(wanted), len(at) + -len(at) % chunk
+    chosen = at[jnp.nonzero(wanted, size=size, fill_value=0)[0]]
+
+    def part(k: Array, state: Any) -> Any:
+        fresh = k * chunk + jnp.arange(chunk) < count
+        return body(jax.lax.dynamic_slice_in_dim(chosen, k * chunk, chunk), fresh, state)
+
+    return jax.lax.fori_loop(0, (count + chunk - 1) // chunk, part, state)
+
+
+@partial(jax.jit, static_argnames="wanted")
+def pair_mask(c: Blocks, near: Near, wanted: Literal["both", "later"]) -> tuple[Array, Array]:
+    """(groups, P): which groups have blocks in both tiles of a pair, or in one of a pair that is
+    listed once; and how many that are."""
+    first, second = (c.number[:-1, side] >= 0 for side in (near.first, near.second))
+    mask = first & second if wanted == "both" else (first | second) & (near.first <= near.second)
+    mask &= jnp.isfinite(near.between)
+    return mask, jnp.sum(mask)
 
 
 @partial(jax.jit, static_argnames="size")
-def _pair_lists(c: Any, pair: Array, between: Array, wanted: Array, size: int) -> Any:
-    most = wanted.shape[1]
-    at = jnp.nonzero(wanted.reshape(-1), size=size, fill_value=-1)[0]
-    lost = at < 0
-    at = jnp.maximum(at, 0)
-    group, row = at // (most * most), at % (most * most)
-    first = c["of_group"][group, row // most]
-    second = c["of_group"][group, row % most]
-    a, b = c["tile"][first], c["tile"][second]
-    last = len(c["group"]) - 1
-    return (
-        jnp.where(lost, last, first),
-        jnp.where(lost, last, second),
-        jnp.where(lost, 0, pair[a, b]),
-        jnp.where(lost, jnp.inf, between[a, b]),
-    )
+def places(mask: Array, size: int) -> Array:
+    """The places of a mask, and padding behind them."""
+    return jnp.nonzero(mask.reshape(-1), size=size, fill_value=mask.size)[0]
 
 
-def _extremes(z: Array, c: Any, real: Array) -> tuple[Array, Array]:
-    """The highest and lowest entry of every block and output, over records."""
-    there = real[c["tile"]][:, :, None]
-    high = jnp.max(jnp.where(there, z, -jnp.inf), axis=1)
-    return high, jnp.min(jnp.where(there, z, jnp.inf), axis=1)
+@partial(jax.jit, static_argnames="chunk")
+def distances(near: Near, real: Array, chunk: int) -> Array:
+    """The table of all pairs."""
+    every = jnp.arange(len(near.first))
+    return jax.lax.map(lambda p: near.apart(p[None], real)[0], every, batch_size=chunk)
 
 
-def _chosen(wanted: Array, chunk: int) -> tuple[Array, Array, Array]:
-    """The numbers of what is wanted of a list, in order, how many these are and how many chunks
-    they take; behind them stands the last of the list again and again."""
-    count = jnp.sum(wanted)
-    at = jnp.nonzero(wanted, size=len(wanted), fill_value=len(wanted) - 1)[0]
-    return at, count, (count + chunk - 1) // chunk
+# Closing.
+
+
+def _factors(distance: Array, epsilon: Any, nats: Any) -> Array:
+    exponent = epsilon * distance
+    return jnp.where(exponent < nats, jnp.exp(-exponent), 0.0)
+
+
+@mapped((TABLE, PAIRS, WHOLE, WHOLE, WHOLE), TABLE)
+def close(
+    z: Array, pairs: Pairs, active: Array, epsilon: Any, nats: Any, chunk: int, kernels: Kernels
+) -> Array:
+    """max over the blocks of a row's group of z_jy exp(-epsilon d(i, j)), for the rows of `active`
+    (T, 64); of pairs of records within `nats`."""
+    near, rows = pairs.near, active[pairs.blocks.tile]
+    first, second, p = pairs.ends(pairs.at)
+    wanted = _acting(z, pairs, epsilon, nats) & jnp.any(active, axis=1)[near.first[p]]
+    if kernels != "xla":
+        # By the source's rows; the list is sorted by the blocks that are raised.
+        factors = jnp.swapaxes(_factors(near.table, epsilon, nats), 1, 2)
+        ranges = _ranges(first % len(z), wanted, len(z))
+        at = jnp.nonzero(wanted, size=len(wanted), fill_value=0)[0]
+        return triton.raised(z, factors, *ranges, second[at], p[at], rows, kernels == "interpret")
+
+    def body(at: Array, _: Array, out: Array) -> Array:
+        a, b, p = pairs.ends(at)
+        factor = _factors(near.apart(p, pairs.blocks.real), epsilon, nats)
+        best = jnp.max(factor[:, :, :, None] * z[b][:, None, :, :], axis=2)
+        return out.at[a].max(jnp.where(rows[a][:, :, None], best, 0.0))
+
+    return _fold(pairs.at, wanted, chunk, body, z)
 
 
 def _ranges(sorted_: Array, wanted: Array, count: int) -> tuple[Array, Array]:
@@ -229,209 +294,200 @@ def _ranges(sorted_: Array, wanted: Array, count: int) -> tuple[Array, Array]:
     return begin[:-1], begin[1:]
 
 
-def _factors(distance: Array, epsilon: Any, nats: Any) -> Array:
-    exponent = epsilon * distance
-    return jnp.where(exponent < nats, jnp.exp(-exponent), 0.0)
-
-
-def _slice(array: Array, k: Array, chunk: int) -> Array:
-    return jax.lax.dynamic_slice_in_dim(array, k * chunk, chunk)
-
-
-@partial(jax.jit, static_argnames=("chunk", "kernels"))
-def close(
-    z: Array, c: Any, real: Array, table: Array, pairs: Any, active: Array, epsilon: Any, nats: Any,
-    chunk: int, kernels: Kernels,
-) -> Array:  # fmt: skip
-    """max over the blocks of a row's group of z_jy exp(-epsilon d(i, j)), for the rows of `active`
-    (T, 64); of pairs of records within `nats`."""
-    first, second, tiles, gap = pairs
-    high, low = _extremes(z, c, real)
-    reach = jnp.log(jnp.max(high[second] / low[first], axis=1))
-    wanted = (reach > epsilon * gap) & (epsilon * gap < nats)
-    wanted &= jnp.any(active, axis=1)[c["tile"][first]]
-    at, _, chunks = _chosen(wanted, chunk)
-    if kernels != "xla":
-        # By the source's rows; the list is sorted by the blocks that are raised.
-        factors = jnp.swapaxes(_factors(table, epsilon, nats), 1, 2)
-        low, high = _ranges(first, wanted, len(z))
-        rows = active[c["tile"]]
-        return triton.raised(
-            z, factors, low, high, second[at], tiles[at], rows, kernels == "interpret"
-        )
-
-    def body(k: Array, out: Array) -> Array:
-        here = _slice(at, k, chunk)
-        a, b = first[here], second[here]
-        factor = _factors(table[tiles[here]], epsilon, nats)
-        best = jnp.max(factor[:, :, :, None] * z[b][:, None, :, :], axis=2)
-        return out.at[a].max(jnp.where(active[c["tile"][a]][:, :, None], best, 0.0))
-
-    return jax.lax.fori_loop(0, chunks, body, z)
-
-
-@partial(jax.jit, static_argnames="scalings")
-def scale(
-    z: Array, c: Any, real: Array, floors: Array, exists: Array, total: Any, scalings: int
-) -> tuple[Array, Array]:
+@mapped((TABLE, BLOCKS, WHOLE), (TABLE, WHOLE))
+def scale(z: Array, c: Blocks, total: Any) -> tuple[Array, Array]:
     """max(s z, floor) with one s for every record such that its row sums to 1, and what the rows
-    summed to before, (T, 64)."""
-    floor = floors[c["group"]][:, None, :]
-    there = exists[c["group"]][:, None, :]
-
-    def by_record(part: Array) -> Array:
-        # The last block, of no output, stands for padding.
-        return jnp.sum(part[c["of_tile"]], axis=1)
-
-    sums = by_record(jnp.sum(jnp.where(there, z - floor, 0.0), axis=2)) + total
+    summed to before, (T, 64); `total` is the sum of the floor."""
+    floor, used = c.spread(c.floors), c.spread(c.exists)
+    sums = c.by_record(jnp.where(used, z - floor, 0.0)) + total
 
     def body(state: Any) -> Any:
         factor, _, count = state
-        stays = there & (z * factor[c["tile"]][:, :, None] > floor)
-        mass = by_record(jnp.sum(jnp.where(stays, z, 0.0), axis=2))
-        freed = by_record(jnp.sum(jnp.where(stays, floor, 0.0), axis=2))
+        stays = used & (z * c.of_record(factor) > floor)
+        mass, freed = (c.by_record(jnp.where(stays, part, 0.0)) for part in (z, floor))
         new = (1 - total + freed) / jnp.where(mass > 0, mass, 1.0)
-        still = jnp.all(jnp.where(real, jnp.abs(new / factor - 1), 0.0) < 1e-14)
+        still = jnp.all(jnp.where(c.real, jnp.abs(new / factor - 1), 0.0) < 1e-14)
         return new, still, count + 1
 
     factor, _, _ = jax.lax.while_loop(
-        lambda state: ~state[1] & (state[2] < scalings),
+        lambda state: ~state[1] & (state[2] < MOST_SCALINGS),
         body,
-        (jnp.ones(real.shape), jnp.bool_(False), 0),
+        (jnp.ones(c.real.shape), jnp.bool_(False), 0),
     )
-    out = jnp.maximum(z * factor[c["tile"]][:, :, None], floor)
-    out = jnp.where(there & real[c["tile"]][:, :, None], out, floor)
-    return out, jnp.where(real, sums, 1.0)
+    out = jnp.where(used & c.there, jnp.maximum(z * c.of_record(factor), floor), floor)
+    return out, jnp.where(c.real, sums, 1.0)
 
 
-@partial(jax.jit, static_argnames=("chunk", "kernels"))
-def gains(
-    z: Array, c: Any, real: Array, table: Array, pairs: Any, epsilon: Any, nats: Any, least: Any,
-    chunk: int, kernels: Kernels,
-) -> Array:  # fmt: skip
-    """For every pair of records of near tiles the mass by which the first misses the constraint of
-    the second, sum_y max(0, z_jy exp(-epsilon d) - z_iy), over the groups where that exceeds
-    `least`; in whole units."""
-    first, second, tiles, gap = pairs
-    high, low = _extremes(z, c, real)
-    reach = jnp.log(jnp.max(high[second] / low[first], axis=1))
-    wanted = (reach > epsilon * gap) & (epsilon * gap < nats)
-    # Outputs first: reductions over the last axis are slow.
-    across = jnp.swapaxes(z, 1, 2)
-    if kernels != "xla":
-        number = jnp.where(wanted, tiles, len(table))
-        order = jnp.argsort(number, stable=True)
-        low, high = _ranges(number[order], wanted[order], len(table))
-        sums = triton.missed(
-            across, _factors(table, epsilon, nats), low, high, first[order], second[order], least,
-            kernels == "interpret",
-        )  # fmt: skip
-        return (sums * GAIN_UNITS).astype(jnp.int64)
-    at, count, chunks = _chosen(wanted, chunk)
-    itself = jnp.eye(TILE, dtype=bool)
+@mapped((TABLE, PAIRS, WHOLE, WHOLE), (TABLE, TABLE))
+def lenders(
+    z: Array, pairs: Pairs, tiles: Array, limits: Any, chunk: int, inverse: bool
+) -> tuple[Array, Array]:
+    """For every entry of a dense table, or of its `inverse`, the slot of the record that lends it
+    most, and what share of its own entry that is: exp(-epsilon d), to single precision. Where
+    nobody lends more, and in other tiles than `tiles`, itself. `limits` are epsilon and nats."""
+    c, near, (epsilon, nats) = pairs.blocks, pairs.near, limits
+    z = 1 / z if inverse else z
+    wanted = _acting(z, pairs, epsilon, nats) & tiles[near.first[pairs.ends(pairs.at)[2]]]
+    # Over their largest, entries of any column are in the range of single precision.
+    peaks = jnp.max(jnp.where(c.there, z, 0.0), axis=(0, 1))
+    own = jnp.where(c.there, z / peaks, 0.0).astype(jnp.float32)
+    slots = jnp.arange(c.real.size).reshape(*c.real.shape, 1)
 
-    def body(k: Array, sums: Array) -> Array:
-        here = _slice(at, k, chunk)
-        fresh = k * chunk + jnp.arange(chunk) < count
-        a, b = first[here], second[here]
-        factor = _factors(table[tiles[here]], epsilon, nats)
-        own, other = across[a][:, :, :, None], across[b][:, :, None, :]
-        gain = jnp.sum(jnp.maximum(factor[:, None, :, :] * other - own, 0.0), axis=1)
-        counts = (gain > least) & fresh[:, None, None] & ~((a == b)[:, None, None] & itself)
-        units = jnp.where(counts, gain * GAIN_UNITS, 0.0).astype(jnp.int64)
-        return sums.at[tiles[here]].add(units)
+    def keyed(lent: Array, slot: Array) -> Array:
+        # The bits of floats that are not negative are ordered as they are.
+        bits = jax.lax.bitcast_convert_type(lent, jnp.int32).astype(jnp.int64)
+        return (bits << SLOT_BITS) | slot
 
-    return jax.lax.fori_loop(0, chunks, body, jnp.zeros(table.shape, jnp.int64))
+    def body(at: Array, _: Array, keys: Array) -> Array:
+        a, b, _ = pairs.ends(at)
+        exponent = (epsilon * near.rough(a, b)).astype(jnp.float32)
+        factor = jnp.where(c.real[b][:, None, :] & (exponent < nats), jnp.exp(-exponent), 0)
+        lent, which = _best_of(factor, own[b])
+        return keys.at[a].max(keyed(lent, b[:, None, None] * TILE + which))
+
+    keys = _flat(_fold(pairs.at, wanted, chunk, body, keyed(own, slots)))
+    slot = keys & ((1 << SLOT_BITS) - 1)
+    best = jax.lax.bitcast_convert_type((keys >> SLOT_BITS).astype(jnp.int32), jnp.float32)
+    share = jnp.where(best > 0, best / jnp.take_along_axis(_flat(own), slot, axis=0), 1)
+    return slot.astype(jnp.int32).reshape(own.shape), share.reshape(own.shape)
 
 
-@partial(jax.jit, static_argnames="chunk")
-def worst(
-    logs: Array, c: Any, real: Array, table: Array, pairs: Any, shrink: Any, least: Any, chunk: int
-) -> Any:
-    """max over pairs of records and outputs of (|log ratio| + error) / (shrink d), where it exceeds
-    `least`: the value, the two blocks, and their two rows, -1 where none does."""
-    first, second, tiles, gap = pairs
-    high, low = _extremes(logs, c, real)
-    up = jnp.max(high[first] - low[second], axis=1)
-    reach = jnp.maximum(up, jnp.max(high[second] - low[first], axis=1))
-    later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
-    across = jnp.swapaxes(logs, 1, 2)
+def _best_of(factor: Array, source: Array) -> tuple[Array, Array]:
+    """max_j factor[p, i, j] source[p, j, y] and its j, a few sources at a time."""
+    weights, rows = jnp.moveaxis(factor, 2, 0), jnp.moveaxis(source, 1, 0)
 
-    def scan(turn: Array, state: Any) -> Any:
-        # Near blocks hold the worst pair as a rule, and then spare the far ones.
-        far = (gap > 0) & (reach + LOG_ERROR > state[0] * gap * shrink)
-        at, _, chunks = _chosen(jnp.where(turn == 0, gap == 0, far), chunk)
+    def body(j: Array, state: Any) -> Any:
+        best, which = state
+        lent = weights[j][:, :, None] * rows[j][:, None, :]
+        more = lent > best
+        return jnp.where(more, lent, best), jnp.where(more, j.astype(jnp.int32), which)
 
-        def body(k: Array, state: Any) -> Any:
-            best, one, other, rows = state
-            here = _slice(at, k, chunk)
-            a, b = first[here], second[here]
-            ratio = jnp.max(jnp.abs(across[a][:, :, :, None] - across[b][:, :, None, :]), axis=1)
-            rate = (ratio + LOG_ERROR) / (table[tiles[here]] * shrink)
-            counts = (a != b)[:, None, None] | later
-            rate = jnp.where(counts, rate, 0.0).reshape(chunk, -1)
-            top = jnp.max(rate, axis=1)
-            which = jnp.argmax(top)
-            better = top[which] > best
-            return (
-                jnp.where(better, top[which], best),
-                jnp.where(better, a[which], one),
-                jnp.where(better, b[which], other),
-                jnp.where(better, jnp.argmax(rate[which]), rows),
-            )
-
-        return jax.lax.fori_loop(0, chunks, body, state)
-
-    none = jnp.zeros((), first.dtype)
-    state = (jnp.float64(least), none, none, jnp.int64(-1))
-    return jax.lax.fori_loop(0, 2, scan, state)
+    nothing = jnp.zeros((len(factor), TILE, source.shape[2]), factor.dtype)
+    state = (nothing, nothing.astype(jnp.int32))
+    return jax.lax.fori_loop(0, TILE, body, state, unroll=AT_ONCE)
 
 
-@cache
-def compiled_fringe(distances: Any, chunk: int) -> Any:
-    """The same between rows of blocks, by their log ratio to the floor, and the records of tiles
-    that have no block in their group; rows at the floor have a ratio of -1."""
+@mapped((TABLE, TABLE, (WHOLE, WHOLE), BLOCKS, WHOLE, WHOLE), (TABLE, WHOLE))
+def raise_and_scale(
+    z: Array, known: Any, nearest: Any, c: Blocks, active: Array, limits: Any
+) -> tuple[Array, Array]:
+    """Rounds that raise every entry of a dense table to what its lenders and the nearest records
+    lend it, and divide rows by their sums; until their excess is small enough.
 
-    def fringe(
-        lifts: Array, c: Any, tables: Any, real: Array, at: Array, chunks: Array, shrink: Any,
-        least: Any,
-    ) -> Any:  # fmt: skip
-        tiles = len(real)
+    `known` are pairs of slots and shares for z, and as many for 1 / z where entries are raised from
+    below and lowered from above. Only rows of `active` (T, 64) move. `limits` are epsilon, the most
+    rounds and the excess that is enough. Returns the table and the sums of the last round, 1 of
+    rows that stay.
+    """
+    (near, distance), (epsilon, most, enough) = nearest, limits
+    moves = c.real & active
+    factor = jnp.exp(-epsilon * distance)
 
-        def body(k: Array, state: Any) -> Any:
-            best, pair, rows = state
-            here = _slice(at, k, chunk)
-            a, t = here // tiles, here % tiles
-            away = distances(tables, c["tile"][a], t)
-            lift = lifts[a][:, :, None]
-            counts = (lift >= 0) & real[c["tile"][a]][:, :, None] & real[t][:, None, :]
-            rate = jnp.where(counts, (lift + LOG_ERROR) / (away * shrink), 0.0).reshape(chunk, -1)
-            top = jnp.max(rate, axis=1)
-            which = jnp.argmax(top)
-            better = top[which] > best
-            return (
-                jnp.where(better, top[which], best),
-                jnp.where(better, here[which], pair),
-                jnp.where(better, jnp.argmax(rate[which]), rows),
-            )
+    def raised(z: Array, known: Any) -> Array:
+        flat = out = _flat(z)
+        for slot, share in known:
+            lent = _flat(share) * jnp.take_along_axis(flat, _flat(slot), axis=0)
+            out = jnp.maximum(out, lent)
+        for k in range(near.shape[1]):
+            out = jnp.maximum(out, factor[:, k, None] * flat[near[:, k]])
+        return out.reshape(z.shape)
 
-        return jax.lax.fori_loop(0, chunks, body, (jnp.float64(least), jnp.int64(-1), jnp.int64(0)))
+    def body(state: Any) -> Any:
+        z, _, _, count = state
+        closed = raised(z, known[0])
+        if len(known) > 1:
+            closed = jnp.sqrt(closed / raised(1 / z, known[1]))
+        sums = summed(jnp.sum(closed * c.exists[0], axis=2))
+        sums = jnp.where(moves, sums, 1.0)
+        z = jnp.where(c.exists[0] & moves[:, :, None], closed / sums[:, :, None], z)
+        return z, sums, excess(sums, nearest), count + 1
 
-    return jax.jit(fringe)
+    return jax.lax.while_loop(
+        lambda state: (state[3] < most) & (state[2] > enough),
+        body,
+        (z, jnp.ones(c.real.shape), jnp.float64(jnp.inf), jnp.int32(0)),
+    )[:2]
 
 
 @jax.jit
-def fringe_mask(
-    lifts: Array, c: Any, real: Array, between: Array, shrink: Any, least: Any
-) -> tuple[Array, Array]:
-    """Which rows of blocks (size, T) may have a larger rate than `least` to a tile without one, and
-    how many these are."""
-    highest = jnp.max(jnp.where(real[c["tile"]], lifts, -1.0), axis=1)[:, None]
-    none = c["number"][c["group"]] == len(c["group"]) - 1
-    near = highest + LOG_ERROR > least * between[c["tile"]] * shrink
-    exists = jnp.arange(len(c["group"])) < len(c["group"]) - 1
-    mask = none & near & (highest >= 0) & exists[:, None]
-    return mask, jnp.sum(mask)
+def excess(sums: Array, nearest: Any) -> Array:
+    """The largest rate between a row's sum and those of the records near it."""
+    logs, (near, distance) = jnp.log(sums).ravel(), nearest
+    return jnp.max(jnp.abs(logs[:, None] - logs[near]) / distance)
+
+
+# What a table is worth.
+
+
+@mapped((TABLE, ROWS, PAIRS, WHOLE), (WHOLE, WHOLE, WHOLE))
+def worst(logs: Array, under: Array | None, pairs: Pairs, limits: Any, chunk: int) -> Any:
+    """max over pairs of records and outputs of (|log ratio| + error) / (shrink d), where it exceeds
+    `least`: the value, the number of the pair, -1 where none does, and its rows. `under` are the
+    logarithms of floors; `limits` are `shrink`, `least` and whether tiles that touch are passed
+    over, and not all others."""
+    near, (shrink, least, far) = pairs.near, limits
+    gap = near.between[pairs.ends(pairs.at)[2]]
+    high, low = _extremes(logs, pairs.blocks)
+    reach = jnp.maximum(
+        _reach(high, low, under, pairs),
+        _reach(-low, -high, jax.tree.map(jnp.negative, under), pairs),
+    )
+    beyond = (gap > 0) & (reach + LOG_ERROR > least * gap * shrink)
+    wanted = (pairs.at < pairs.end) & jnp.where(far, beyond, gap == 0)
+    later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
+
+    def body(at: Array, _: Array, state: Any) -> Any:
+        p = pairs.ends(at)[2]
+        ratio = _fold_outputs(
+            lambda widest, own, other: jnp.maximum(widest, jnp.abs(own - other)),
+            *pairs.rows(at, logs, under),
+        )
+        ratio = jax.lax.pmax(ratio, AXIS)
+        rate = (ratio + LOG_ERROR) / (near.apart(p, pairs.blocks.real) * shrink)
+        counts = (near.first[p] != near.second[p])[:, None, None] | later
+        rate = jnp.where(counts, rate, 0.0).reshape(len(at), -1)
+        top = jnp.max(rate, axis=1)
+        which = jnp.argmax(top)
+        new = (top[which], at[which], jnp.argmax(rate[which]))
+        return jax.tree.map(partial(jnp.where, top[which] > state[0]), new, state)
+
+    return _fold(pairs.at, wanted, chunk, body, (least, jnp.int64(-1), jnp.int64(0)))
+
+
+def _fold_outputs(combine: Any, first: Array, second: Array) -> Array:
+    """Fold `combine(found, first[p, i, y], second[p, j, y])` over y into found (P, 64, 64).
+
+    A few outputs at a time: one reduction over all of them takes compilers minutes.
+    """
+    own, other = jnp.moveaxis(first, 2, 0), jnp.moveaxis(second, 2, 0)
+
+    def body(y: Array, found: Array) -> Array:
+        return combine(found, own[y][:, :, None], other[y][:, None, :])
+
+    nothing = jnp.zeros((len(first), TILE, TILE))
+    return jax.lax.fori_loop(0, len(own), body, nothing, unroll=AT_ONCE)
+
+
+@mapped((TABLE, PAIRS, WHOLE, WHOLE), WHOLE)
+def gains(z: Array, pairs: Pairs, rank: Array, limits: Any, size: int, chunk: int) -> Array:
+    """For every pair of records the mass by which the first misses the constraint of the second,
+    sum_y max(0, z_jy exp(-epsilon d) - z_iy), over the groups where that exceeds `least`, in whole
+    units: (size, 64, 64), pairs of tiles by their `rank` (P,) among those within `nats`. `limits`
+    are epsilon, nats and `least`."""
+    epsilon, nats, least = limits
+
+    def body(at: Array, fresh: Array, sums: Array) -> Array:
+        a, b, p = pairs.ends(at)
+        factor = _factors(pairs.near.apart(p, pairs.blocks.real), epsilon, nats)
+        gain = _fold_outputs(
+            lambda sum_, own, other: sum_ + jnp.maximum(factor * other - own, 0.0), z[a], z[b]
+        )
+        gain = summed(gain)
+        units = jnp.where((gain > least) & fresh[:, None, None], gain * GAIN_UNITS, 0.0)
+        return sums.at[rank[p]].add(units.astype(jnp.int64))
+
+    nothing = jnp.zeros((size, TILE, TILE), jnp.int64)
+    return _fold(pairs.at, _acting(z, pairs, epsilon, nats), chunk, body, nothing)
 
 
 @partial(jax.jit, static_argnames="most")
@@ -443,7 +499,7 @@ def largest_of_rows(numbers: Array, lists: Array, most: int) -> tuple[Array, Arr
     """
 
     def of_tile(pairs: Array) -> Any:
-        block = jnp.where((pairs >= 0)[:, None, None], numbers[jnp.maximum(pairs, 0)], 0)
+        block = jnp.where((pairs >= 0)[:, None, None], numbers[pairs], 0)
         rows = jnp.moveaxis(block, 0, 1).reshape(TILE, -1)
 
         def largest(rows: Array, _: None) -> Any:
@@ -458,42 +514,149 @@ def largest_of_rows(numbers: Array, lists: Array, most: int) -> tuple[Array, Arr
     return jax.lax.map(of_tile, lists, batch_size=16)
 
 
-@partial(jax.jit, static_argnames="size")
-def nonzero(mask: Array, size: int) -> Array:
-    """The places of a mask, the last one again and again behind them."""
-    return jnp.nonzero(mask.reshape(-1), size=size, fill_value=mask.size - 1)[0]
+# Tables over a floor in and out.
 
 
-@partial(jax.jit, static_argnames="chunk")
-def covered(
-    lifts: Array, c: Any, table: Array, pair: Array, listed: Array, chunks: Array, epsilon: Any,
-    mask: Array, chunk: int,
-) -> Array:  # fmt: skip
-    """`mask` (groups + 1, T) and the tiles of which some record is raised above the floor by a row
-    of a listed block: one within its `lifts` (size, 64) nats. The list numbers (block, tile)."""
-    tiles = len(pair)
-
-    def body(k: Array, mask: Array) -> Array:
-        here = _slice(listed, k, chunk)
-        a, t = here // tiles, here % tiles
-        exponent = epsilon * table[pair[c["tile"][a], t]]
-        raised = jnp.any(exponent < lifts[a][:, :, None], axis=(1, 2))
-        return mask.at[c["group"][a], t].max(raised)
-
-    return jax.lax.fori_loop(0, chunks, body, mask)
+@mapped((TABLE, BLOCKS), (WHOLE, WHOLE))
+def lifts(z: Array, c: Blocks) -> tuple[Array, Array]:
+    """The largest log z / floor of every row of every block, (blocks, 64), of what is no record or
+    output -inf; and the largest of them, or 0."""
+    ratio = jnp.log(z / c.spread(c.floors))
+    lifts = jnp.max(jnp.where(c.there & c.spread(c.exists), ratio, -jnp.inf), axis=2)
+    return lifts, jnp.maximum(jnp.max(lifts), 0.0)
 
 
 @jax.jit
-def cover_mask(
-    lifts: Array, c: Any, pair: Array, between: Array, epsilon: Any
-) -> tuple[Array, Array]:
-    """Which tiles (size, T) may hold a record that a block raises above the floor, and how many."""
-    highest = jnp.max(lifts, axis=1)[:, None]
-    mask = (highest > epsilon * between[c["tile"]]) & (pair[c["tile"]] >= 0)
+def cover_mask(lifts: Array, c: Blocks, near: Near, epsilon: Any) -> tuple[Array, Array]:
+    """(groups, P): whether the first tile's block may raise a record of the second above the floor,
+    and how many that are."""
+    number = c.number[:-1, near.first]
+    mask = (number >= 0) & (jnp.max(lifts, axis=1)[number] > epsilon * near.between)
     return mask, jnp.sum(mask)
 
 
-def row_lifts(z: Array, floors: FloatArray | Array, exists: Array, c: Any) -> Array:
-    """The largest log z / floor of every row of every block, over outputs that exist."""
-    there = exists[c["group"]][:, None, :]
-    return jnp.max(jnp.where(there, jnp.log(z / floors[c["group"]][:, None, :]), -jnp.inf), axis=2)
+@partial(jax.jit, static_argnames="chunk")
+def covered(lifts: Array, pairs: Pairs, epsilon: Any, chunk: int) -> Array:
+    """(groups, T): the tiles of which some record is raised above the floor by a row of the first
+    of a pair of blocks: one within its `lifts` nats."""
+    number, near = pairs.blocks.number, pairs.near
+
+    def body(at: Array, _: Array, mask: Array) -> Array:
+        a, _, p = pairs.ends(at)
+        exponent = epsilon * near.apart(p, pairs.blocks.real)
+        raised = jnp.any(exponent < lifts[a][:, :, None], axis=(1, 2))
+        return mask.at[at // len(near.first), near.second[p]].max(raised)
+
+    nothing = jnp.zeros((len(number) - 1, number.shape[1]), bool)
+    return _fold(pairs.at, pairs.at < pairs.end, chunk, body, nothing)
+
+
+@mapped((ROWS, (WHOLE, WHOLE)), TABLE)
+def gathered(z: Array, at: Any, blocks: int) -> Array:
+    """Nodes (n, width) in blocks of 0; `at` are their blocks and rows."""
+    block, row = (part[: len(z)] for part in at)
+    out = jnp.zeros((blocks, TILE, z.shape[1]))
+    return out.at[block, row].set(z[: len(block)].astype(jnp.float64), mode="drop")
+
+
+@mapped((TABLE, WHOLE, BLOCKS), TABLE)
+def raised(rows: Array, at: Array, c: Blocks) -> Array:
+    """The floor of every block, raised to the rows of the blocks at `at`."""
+    begun = jnp.broadcast_to(c.spread(c.floors), (len(c.group), *rows.shape[1:]))
+    return jnp.where(c.spread(c.exists), begun.at[at].max(rows), 1.0)
+
+
+@jax.jit
+def stored(z: Array, c: Blocks) -> tuple[Array, Array]:
+    """What lies above the floor, and how many that are."""
+    above = c.there & c.spread(c.exists) & (z > c.spread(c.floors))
+    return above, jnp.sum(above)
+
+
+@partial(jax.jit, static_argnames=("shape", "size"))
+def entries(
+    z: Array, stored: Array, c: Blocks, names: Any, shape: tuple[int, int], size: int
+) -> tuple[Array, Array, Array]:
+    """What is stored, by record and column: where the records' entries start, columns and values;
+    behind it what is not. `names` are the records of (T, 64) and the outputs of groups, `shape`
+    says how many there are."""
+    records, columns = names
+    at = jnp.nonzero(stored.reshape(-1), size=size, fill_value=-1)[0]
+    block, row, k = jnp.unravel_index(at, z.shape)
+    key = records[c.tile[block], row].astype(jnp.int64) * shape[1] + columns[c.group[block], k]
+    key = jnp.where(at < 0, jnp.iinfo(jnp.int64).max, key)
+    key, value = jax.lax.sort((key, z.reshape(-1)[at]), num_keys=1)
+    starts = jnp.searchsorted(key, jnp.arange(shape[0] + 1) * shape[1])
+    return starts, (key % shape[1]).astype(jnp.int32), value
+
+
+@jax.jit
+def whole(z: Array, stored: Array, under: Array, c: Blocks, room: Array, slack: Any) -> Array:
+    """Whole numbers of at least `under` for what is stored, in proportion to z, so that a row fills
+    `room` and what lies under its entries; what is left goes to its largest entry."""
+    z = jnp.where(stored, z, 0.0)
+    least = jnp.where(stored, c.spread(under), 0)
+    mass = c.by_record(z)
+    share = z / c.of_record(jnp.where(mass > 0, mass, 1.0))
+    room = room + c.by_record(least)
+    whole = jnp.zeros(z.shape, jnp.int64)
+    for _ in range(2):
+        # Twice a little less than the whole, so that what is missing is never negative.
+        missing = c.of_record((room - c.by_record(whole)) * (1 - slack))
+        whole += jnp.floor(share * missing).astype(jnp.int64)
+    whole = jnp.maximum(whole, least)
+    missing = room - c.by_record(whole)
+    highest = jnp.max(whole, axis=2)[c.of_tile]
+    block = jnp.take_along_axis(c.of_tile, jnp.argmax(highest, axis=1), axis=1)
+    row = jnp.broadcast_to(jnp.arange(TILE), block.shape)
+    column = jnp.argmax(whole[block, row], axis=2)
+    return whole.at[block, row, column].add(missing)
+
+
+@partial(jax.jit, static_argnames=("outputs", "tiles", "width"))
+def places_of_entries(
+    slot: Array, count: Array, entries: Any, outputs: int, tiles: int, width: int
+) -> Any:
+    """The slot of every entry, of padding the last one again; the place of every output, such that
+    those whose largest weights lie near each other go together; and which groups of places have an
+    entry in which tiles. `slot` and `count` are of records, `entries` columns and values."""
+    column, value = entries
+    slot = jnp.repeat(slot, count, total_repeat_length=len(column))
+    highest = jnp.zeros(outputs, jnp.int64).at[column].max(value)
+    none = jnp.iinfo(jnp.int32).max
+    first = jnp.where(value == highest[column], slot, none)
+    peaks = jnp.full(outputs, none, jnp.int32).at[column].min(first)
+    ranks = jnp.arange(outputs, dtype=jnp.int32)
+    place = jnp.zeros_like(ranks).at[jnp.argsort(peaks, stable=True)].set(ranks)
+    mask = jnp.zeros((-(-outputs // width), tiles), bool)
+    return slot, place, mask.at[place[column] // width, slot // TILE].set(True)
+
+
+@mapped((WHOLE, WHOLE, WHOLE, BLOCKS), TABLE)
+def filled(slot: Array, place: Array, entries: Any, c: Blocks) -> Array:
+    """Blocks of weights: the floor, and entries where they are stored."""
+    (column, value), width = entries, c.exists.shape[1]
+    begun = jnp.broadcast_to(c.spread(c.floors), (len(c.group), TILE, width))
+    group, k = place[column] // width, place[column] % width
+    # A column that is 0 in all rows tells nothing.
+    return begun.at[c.number[group, slot // TILE], slot % TILE, k].set(jnp.maximum(value, 1))
+
+
+@jax.jit
+def names(c: Blocks, records: Array, columns: Array) -> tuple[Array, Array]:
+    """The record of every row of every block, (n,), and its outputs (n, width); given are those of
+    the tiles and of the groups."""
+    return records[c.tile].reshape(-1), jnp.repeat(columns[c.group], TILE, axis=0)
+
+
+@jax.jit
+def loss_above(z: Array, c: Blocks, costs: Array) -> Array:
+    """The loss of what lies above the floor; `costs` are p c of all rows."""
+    part = (z - c.spread(c.floors)) * costs.reshape(z.shape)
+    return jnp.sum(jnp.where(c.spread(c.exists), part, 0.0))
+
+
+@jax.jit
+def logs_of(weights: Any) -> Any:
+    """Logarithms of arrays of whole numbers, of at least 1."""
+    return jax.tree.map(lambda w: jnp.log(jnp.maximum(w, 1).astype(jnp.float64)), weights)

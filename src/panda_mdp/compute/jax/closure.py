@@ -1,363 +1,545 @@
-"""Closure, audit and violated pairs on accelerators: all pairs of tiles within reach, in JAX.
+"""Closure, audit and broken pairs on accelerators: all pairs of blocks within reach, in JAX.
 
-float64 throughout. Tables stay on the devices; the host makes the lists of tile pairs, from a list
-of the near ones (space/tiles.py) and bounds that come back for those alone. Pairs out of reach cost
+Tables stay on the devices, in the blocks of compute/jax/blocks.py; a dense one has one group of all
+outputs. A cut over a floor holds whole tiles: rows of theirs that nothing raises stay at the floor.
+The host lists the pairs of tiles that are near each other (space/tiles.py): pairs out of reach cost
 nothing, and no object grows with the square of the records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from typing import Any, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from jax.tree_util import Partial
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.closure import (
-    AGREED,
-    FLOOR,
-    UNUSED,
-    Closure,
-    floor_row,
+from panda_mdp.base.floored import FlooredRows, Int32Array
+from panda_mdp.compute.backend import MEMORY_FULL
+from panda_mdp.compute.closure import AGREED, FLOOR, ROOM, SETTLED, Closure, floor_row
+from panda_mdp.compute.jax import blocks, triton
+from panda_mdp.compute.jax.blocks import Blocks, Kernels, Near, Pairs
+from panda_mdp.compute.jax.device import (
+    Array,
+    Placement,
+    TileGrid,
+    distance_error,
+    ladder,
+    make_mesh,
+    measures,
+    precise,
 )
-from panda_mdp.compute.jax import loops
-from panda_mdp.compute.jax.device import Array, Placement, TileGrid, distance_error, precise
-from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
+from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR, WIDTH
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.tiles import TILE, TilePairs
+from panda_mdp.space.tiles import TILE
 
-CHUNK_BYTES = 1 << 28
-"""Temporaries of one chunk of tile pairs."""
-TURN = 256
-"""Tile pairs of a turn, where there are so many tiles."""
-SHORTEST = 256
-"""Turns, or chunks of pairs, that lists have room for: for how many is compiled."""
+CHUNK = 512
+"""Pairs of blocks that are gone through together."""
+SPARE = 1.02
+"""Of the reach: pairs are listed a little farther than they are asked for, and not again."""
+MOST_DISTANCES = 1 << 20
+"""Pairs of tiles whose distances are held, 32 KB for each; of more they are computed as needed."""
 BETWEEN_ROUNDS = 40
 """Most rounds between two over all sources."""
+TOUCHING = float(np.finfo(np.float64).tiny)
+"""A reach within which only tiles are that may touch."""
+NOWHERE = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Tile pairs in turns: turn k joins tile target[k, c] with source[k, c], for all c at once.
+class BlockCut:
+    """Groups of outputs and the blocks that each has."""
 
-    The targets of a turn differ, so nothing is written twice; those beyond the tiles stand for
-    none.
-    """
-
-    target: Array
-    source: Array
-    count: int
-    """Turns in use; the others are padding."""
+    columns: IntArray
+    """(groups, width) outputs; -1 where a group has fewer."""
+    floor: FloatArray
+    """(m,), 0 of a dense table."""
+    blocks: Blocks
+    reach: float = np.inf
+    """Beyond which nothing raises anything above the floor."""
 
 
 class JaxClosure(Closure):
-    """`Closure` on the devices of a mesh. Tables are (T, 64, m) arrays there, padded; sums of rows
-    are (T, 64)."""
+    """`Closure` on the devices of a mesh. Tables are (blocks, 64, width) arrays there, padded; sums
+    of rows are (T, 64)."""
 
+    cut: Any
     # Forty rounds that are not counted follow each that is.
     patience = 2
     centres_near = True
     rest = 0.0
 
-    def __init__(self, domain: Domain, mesh: Mesh, outputs: int) -> None:
+    def __init__(
+        self, domain: Domain, mesh: Mesh, outputs: int = WIDTH, chunk: int = CHUNK
+    ) -> None:
         super().__init__(domain)
-        self._on = Placement(mesh, outputs)
+        self._on, self._chunk = Placement(mesh, outputs), chunk
         with precise():
-            self._grid = TileGrid.build(domain.metric, self.tiles, self._on)
-            self._outputs = self._on.whole(np.arange(self._on.width) < outputs)
-            members = self._grid.members
-            self._slots = np.flatnonzero(members.ravel() >= 0)
-            slots = np.empty(domain.size, dtype=np.int32)
-            slots[self.order] = self._slots
-            self._positions = self._on.whole(np.maximum(members, 0).astype(np.int32))
-            self._records = self._on.whole(self.order[np.maximum(members, 0)].astype(np.int32))
-            self._slots_of_records = self._on.whole(slots)
+            grid = self.grid = TileGrid.build(domain.metric, self.tiles, self._on)
+            self.slot = np.flatnonzero(grid.members.ravel() >= 0)
+            """Of every position: its place among the rows of all tiles."""
+            self._positions = self._on.whole(np.maximum(grid.members, 0).astype(np.int32))
+            self.records = self._on.whole(self.order[np.maximum(grid.members, 0)].astype(np.int32))
+            """Of every row of every tile; of what is none any."""
+            self.kernels: Kernels = "triton" if triton.available(mesh.local_devices[0]) else "xla"
+            tiles = np.ones((1, self.tiles.count), dtype=np.bool_)
+            dense = self._blocks(tiles, np.arange(outputs)[None], None)
+        self.cut = BlockCut(np.arange(outputs)[None], np.zeros(outputs), dense)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
-        # A turn holds (64, 64) factors and (64, m) results for each of its pairs.
-        each = 8 * TILE * (2 * TILE + 2 * self._on.width)
-        # No more of them than there are tiles: what a turn does not need it computes all the same.
-        tiles = 1 << (self.tiles.count - 1).bit_length()
-        self._width = min(tiles, max(8, min(TURN, CHUNK_BYTES // each)))
-        self._last_placed: tuple[TilePairs, tuple[Array, Array]] | None = None
+        self._lists: list[tuple[float, Near]] = []
+        self._pairs: Pairs | None = None
         self._weighted: tuple[FloatArray, Array] | None = None
+        self._seen: tuple[BoolArray, BoolArray, tuple[Array, Array]] | None = None
+
+    @property
+    def _mesh(self) -> Mesh:
+        return self._on.mesh
+
+    def over(self, cut: Any) -> Self:
+        """The same for tables on the blocks of a cut."""
+        self._nearest  # noqa: B018 - computed once for all cuts
+        other = super().over(cut)
+        other._pairs, other.patience, other.centres_near = None, Closure.patience, False
+        return other
+
+    def _blocks(self, mask: BoolArray, columns: IntArray, floor: FloatArray | None) -> Blocks:
+        """Blocks where `mask` (groups, T) is true, group by group; over a floor padded."""
+        (groups, tiles), (group, tile) = mask.shape, np.nonzero(mask)
+        count = len(group)
+        pad = (0, 0 if floor is None else ladder(count + 1) - count)
+        number = np.full((groups + 1, tiles), -1, dtype=np.int32)
+        number[group, tile] = np.arange(count)
+        lists = lists_of(tile, np.arange(count), tiles, count + pad[1] - 1)
+        # The group that no output belongs to is the last one.
+        exists = np.concatenate([columns >= 0, np.zeros((1, columns.shape[1]), bool)])
+        floors = None
+        if floor is not None:
+            floors = np.ones(exists.shape, floor.dtype)
+            floors[exists] = floor[columns[columns >= 0]]
+            floors = self._on.sharded(floors, 1)
+        put = self._on.whole
+        return Blocks(
+            put(np.pad(group, pad, constant_values=groups).astype(np.int32)),
+            put(np.pad(tile, pad).astype(np.int32)),
+            put(number),
+            put(lists),
+            self.grid.real,
+            self._on.sharded(exists, False),
+            floors,
+        )
+
+    # Pairs.
+
+    def _near(self, reach: float) -> Near:
+        """Pairs of tiles within `reach` of each other, at least; kept until more are asked for.
+        With their distances, where tables of many groups read them again and again."""
+        if not self._lists or self._lists[0][0] < reach:
+            # The old ones make room first.
+            self._lists.clear()
+            pairs = self.tiles.pairs(SPARE * reach)
+            pad, put = (0, ladder(len(pairs.second)) - len(pairs.second)), self._on.whole
+            near = Near(
+                put(np.pad(pairs.first, pad).astype(np.int32)),
+                put(np.pad(pairs.second, pad).astype(np.int32)),
+                put(np.pad(pairs.between, pad, constant_values=np.inf)),
+                None,
+                *(Partial(f, self.grid.tables) for f in (self.grid.distances, self.grid.rough)),
+            )
+            self._lists.append((SPARE * reach, near))
+        reach, near = self._lists[0]
+        many = self.cut.blocks.floors is not None and len(near.first) <= MOST_DISTANCES
+        if many and near.table is None:
+            near = near._replace(table=blocks.distances(near, self.grid.real, self._chunk))
+            self._lists[:] = [(reach, near)]
+        return near
+
+    def _numbered(self, c: Blocks, near: Near, mask: Array, count: Array) -> Pairs:
+        return Pairs(c, near, blocks.places(mask, power(int(count))))
+
+    def _acting(self, z: Array, epsilon: float, nats: float) -> Pairs:
+        """Pairs of blocks that may raise each other: those within `nats`, and within what log
+        ratios allow."""
+        reach = self.cut.reach
+        if np.isinf(reach):
+            reach = float(blocks.span(self._mesh, jnp.log(z), None, self.cut.blocks)) / epsilon
+        near = self._near(max(TOUCHING, min(reach, nats / epsilon)))
+        if self._pairs is None or self._pairs.near is not near:
+            c = self.cut.blocks
+            self._pairs = self._numbered(c, near, *blocks.pair_mask(c, near, "both"))
+        return self._pairs
+
+    # Tables in and out.
 
     def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> Any:
         """The table on the devices; `matrix` may lie there already, along the order in space."""
-        row = floor_row(floor, self._on.outputs)
         with precise():
-            table, rows = self._rows(matrix)
-            used = self._on.sharded(row > UNUSED, False)
-            return loops.compiled_start(self._on.mesh)(
-                table, rows, used, self._outputs, self._grid.real, self._on.sharded(row, 0.0)
-            )
+            row = self._on.sharded(floor_row(floor, self._on.outputs), 0.0)
+            return blocks.start(self._mesh, *self._rows(matrix), self.cut.blocks, row)
 
-    def _rows(self, matrix: FloatArray) -> tuple[Array, Array]:
+    def _rows(self, matrix: Any) -> tuple[Array, Array]:
         """A table on the devices and where it has the rows of the tiles."""
         if isinstance(matrix, np.ndarray):
-            return self._on.sharded(matrix, 0.0), self._records
+            return self._on.sharded(matrix, 0), self.records
         return matrix, self._positions
+
+    def _tiled(self, matrix: Any) -> Array:
+        return blocks.tiled(self._mesh, *self._rows(matrix), self.cut.blocks)
 
     def host(self, z: Any) -> FloatArray:
         with precise():
-            return self._on.host(loops.compiled_rows(self._on.mesh)(z, self._slots_of_records))
+            return self._on.host(blocks.by_slot(self._mesh, z, self.slot[self.place]))
 
     def survey(self, matrix: FloatArray, weighted: FloatArray) -> tuple[FloatArray, float]:
         with precise():
-            peaks, loss = loops.compiled_survey(self._on.mesh)(
-                *self._rows(matrix), self._grid.real, self._weights(weighted)
+            peaks, loss = blocks.survey(
+                self._mesh, *self._rows(matrix), self.cut.blocks, self._weights(weighted)
             )
-            return np.asarray(peaks)[: self._on.outputs], float(loss)
+            return self._on.host(peaks), float(loss)
 
     def expected(self, z: Any, weighted: FloatArray) -> float:
         with precise():
-            return float(loops.compiled_expected(self._on.mesh)(z, self._weights(weighted)))
+            return float(blocks.expected(self._mesh, z, self._weights(weighted)))
 
     def _weights(self, weighted: FloatArray) -> Array:
         if self._weighted is None or self._weighted[0] is not weighted:
-            spread = loops.compiled_spread(self._on.mesh)(
-                self._on.sharded(weighted, 0.0), self._records, self._grid.real
-            )
-            self._weighted = (weighted, spread)
+            self._weighted = (weighted, self._tiled(weighted))
         return self._weighted[1]
 
-    def _extremes(self, logs: Any) -> tuple[Array, Array]:
-        run = loops.compiled_extremes(self._on.mesh)
-        return run(logs, self._grid.real)
+    def cut_for(
+        self, columns: IntArray, sees: BoolArray, z: Any, floor: FloatArray, epsilon: float
+    ) -> tuple[Closure, Any]:
+        """As `Closure.cut_for`, of whole tiles; `z` may be longer than there are nodes."""
+        with precise():
+            mask, at = self._nodes(sees)
+            first = self._blocks(mask, columns, floor)
+            rows = blocks.gathered(self._mesh, z, at, blocks=len(first.group))
+            lifts, highest = blocks.lifts(self._mesh, rows, first)
+            room = ROOM * epsilon
+            reach = float(highest) / room * (1 + 1e-9)
+            given = self.over(BlockCut(columns, floor, first, reach))
+            near = given._near(reach)
+            pairs = self._numbered(first, near, *blocks.cover_mask(lifts, first, near, room))
+            # A block that nothing rises from is not needed.
+            inside = np.asarray(blocks.covered(lifts, pairs, room, self._chunk))
+            c = self._blocks(inside, columns, floor)
+            closure = self.over(BlockCut(columns, floor, c, reach))
+            place = np.full(len(first.group), -1, dtype=np.int32)
+            place[: mask.sum()] = np.asarray(c.number)[:-1][mask]
+            begun = blocks.raised(self._mesh, rows, place, c)
+        return closure, closure.scaled(begun)[0]
 
-    def _reach(self, extremes: tuple[Array, Array], first: Array, second: Array) -> FloatArray:
-        return np.asarray(loops.compiled_reach(self._on.mesh)(*extremes, first, second))
+    def _nodes(self, sees: BoolArray) -> tuple[BoolArray, tuple[Array, Array]]:
+        """Which blocks hold the nodes `sees` (groups, K, by position), and the nodes' blocks and
+        rows, padded as the table of a solver; what is no node lies in no block."""
+        if self._seen is None or self._seen[0] is not sees:
+            group, position = np.nonzero(sees)
+            tile, row = np.divmod(self.slot[position], TILE)
+            mask = np.zeros((len(sees), self.tiles.count), dtype=np.bool_)
+            mask[group, tile] = True
+            number = np.cumsum(mask.ravel()).reshape(mask.shape) - 1
+            pad = (0, ladder(len(group) + 1) - len(group))
+            block, row = (
+                self._on.whole(np.pad(part.astype(np.int32), pad, constant_values=NOWHERE))
+                for part in (number[group, tile], row)
+            )
+            self._seen = (sees, mask, (block, row))
+        return self._seen[1:]
 
-    def _padded(self, first: IntArray, second: IntArray) -> tuple[Array, Array]:
-        """Pairs on the devices, padded with the first tile's own to a size on a coarse ladder."""
-        pad = (0, _coarse(-(-len(first) // loops.PAIRS_AT_ONCE)) * loops.PAIRS_AT_ONCE - len(first))
-        return (
-            self._on.whole(np.pad(first, pad).astype(np.int32)),
-            self._on.whole(np.pad(second, pad).astype(np.int32)),
+    def rows(self, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
+        with precise():
+            return self._entries(z, *blocks.stored(z, self.cut.blocks))
+
+    def whole_rows(self, z: Array, total: int, slack: float) -> tuple[Any, ...]:
+        """Whole numbers in place of probabilities, every row summing to `total`: the floor, starts,
+        columns and numbers. As `quantise_floored` rounds."""
+        cut = self.cut
+        least = np.floor(cut.floor * total).astype(np.int64)
+        listed = np.where(cut.columns >= 0, least[cut.columns], 0)
+        with precise():
+            stored, count = blocks.stored(z, cut.blocks)
+            room = np.int64(total - int(least.sum()))
+            whole = blocks.whole(
+                z, stored, np.pad(listed, ((0, 1), (0, 0))), cut.blocks, room, slack
+            )
+            return least, *self._entries(whole, stored, count)
+
+    def _entries(self, z: Array, stored: Array, count: Array) -> tuple[IntArray, Int32Array, Any]:
+        """The entries that are stored, by record: starts, columns and values."""
+        names = (self.records, np.pad(self.cut.columns, ((0, 1), (0, 0))))
+        shape = (self.domain.size, len(self.cut.floor))
+        starts, *listed = blocks.entries(
+            z, stored, self.cut.blocks, names, shape, ladder(int(count))
         )
+        column, value = (np.asarray(part)[: int(count)] for part in listed)
+        return np.asarray(starts), column, value
 
-    def _placed(self, pairs: TilePairs) -> tuple[Array, Array]:
-        """A list of `near_tiles` on the devices."""
-        if self._last_placed is None or self._last_placed[0] is not pairs:
-            self._last_placed = (pairs, self._padded(pairs.first, pairs.second))
-        return self._last_placed[1]
+    # Closing and scaling.
 
-    def _listed(
+    def scaled(self, closed: Array, active: Any = None) -> tuple[Array, Array, Any]:
+        """Rows scaled to sum to 1 over the floor, and their sums before."""
+        total = np.float64(self.cut.floor.sum())
+        with precise():
+            return *blocks.scale(self._mesh, closed, self.cut.blocks, total), None
+
+    def close(
         self,
-        z: Any,
+        z: Array,
         epsilon: float,
-        nats: float,
-        active: BoolArray | None = None,
-    ) -> Turns:
-        """Which tiles may raise the active ones: those within `nats`, and within what log ratios
-        allow."""
-        extremes = self._extremes(jnp.log(z))
-        span = float(loops.compiled_span(self._on.mesh)(*extremes))
-        pairs = self.near_tiles(min(nats, max(span, 0.0)) / epsilon)
-        between = epsilon * pairs.between
-        reach = self._reach(extremes, *self._placed(pairs))[: len(between)]
-        wanted = (reach > between) & (between < nats)
-        if active is not None:
-            wanted &= active[pairs.first]
-        return self._in_turns(pairs.first[wanted], pairs.second[wanted])
-
-    def _in_turns(self, first: IntArray, second: IntArray) -> Turns:
-        """Pairs, sorted by the first tile, so that no turn joins two to the same tile: the n-th
-        partners of a row of tiles, those with the most partners first."""
-        tiles, width = self.tiles.count, self._width
-        partners = np.bincount(first, minlength=tiles)
-        by_partners = np.argsort(-partners, kind="stable")
-        place = np.empty(tiles, dtype=np.int64)
-        place[by_partners] = np.arange(tiles)
-        # As many turns for a row of tiles as its first one has partners.
-        needed = partners[by_partners[::width]]
-        begin = np.cumsum(needed) - needed
-        count = int(needed.sum())
-        rank = np.arange(len(first)) - (np.cumsum(partners) - partners)[first]
-        turn, column = begin[place[first] // width] + rank, place[first] % width
-        size = _coarse(max(SHORTEST, count))
-        target = np.tile(np.arange(tiles, tiles + width, dtype=np.int32), (size, 1))
-        source = np.zeros((size, width), dtype=np.int32)
-        target[turn, column], source[turn, column] = first, second
-        return Turns(self._on.whole(target), self._on.whole(source), count)
-
-    def _along(self, turns: Turns) -> tuple[Any, ...]:
-        """What loops along turns take."""
-        grid = self._grid
-        return grid.tables, grid.real, turns.target, turns.source, np.int32(turns.count)
+        active: Any = None,
+        nats: float = np.inf,
+        sources: Any = None,
+    ) -> Array:
+        """`Closure.close` block by block; `active` (T, 64)."""
+        with precise():
+            pairs = self._acting(z, epsilon, nats)
+            rows = self._every if active is None else active
+            run = partial(
+                blocks.close, self._mesh, z, pairs, rows, np.float64(epsilon), np.float64(nats),
+                chunk=self._chunk,
+            )  # fmt: skip
+            if self.kernels != "xla" and pairs.near.table is not None:
+                try:
+                    return run(kernels=self.kernels)
+                except Exception:
+                    # Not for this size.
+                    self.kernels = "xla"
+            return run(kernels="xla")
 
     def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Iterator[tuple[Any, Any]]:
-        """As `Closure.rounds`, though each is followed by a few that it does not count: entries are
-        raised by the sources that lent them most and by the nearest records alone.
+        """As `Closure.rounds`, though each of a dense table is followed by a few that it does not
+        count: entries are raised by the sources that lent them most and by the nearest records
+        alone. Sources are compared in single precision; what a near one lends is computed in
+        double."""
+        if self.cut.blocks.floors is None:
+            yield from self._lent_rounds(z, epsilon, nats, centred=False)
+        active = None
+        while True:
+            z, sums, _ = self.scaled(self.close(z, epsilon, active, nats))
+            with precise():
+                active = sums > 1 + SETTLED
+            yield z, sums
 
-        Sources are compared in single precision; what a near one lends is computed in double.
-        """
-        yield from self._rounds(z, epsilon, nats, centred=False)
+    def centre(self, z: Array, epsilon: float, nats: float = np.inf, active: Any = None) -> Array:
+        """`Closure.centre` in blocks: for rows that records next to them hold above 1."""
+        with precise():
+            inverse = 1 / z
+        above, below = (self.close(side, epsilon, active, nats) for side in (z, inverse))
+        with precise():
+            return jnp.sqrt(above / below)
 
     def centred_rounds(
         self, z: Any, epsilon: float, nats: float = np.inf, sums: Any = None
     ) -> Iterator[tuple[Any, Any]]:
-        """As `Closure.centred_rounds`, in the way of `rounds`."""
-        yield from self._rounds(z, epsilon, nats, centred=True, sums=sums)
-
-    def _rounds(
-        self, z: Any, epsilon: float, nats: float, *, centred: bool, sums: Any = None
-    ) -> Iterator[tuple[Any, Any]]:
-        known: list[list[tuple[Array, Array]]] = [[], []] if centred else [[]]
-        active, tiles = np.ones(self._grid.members.shape, dtype=np.bool_), None
+        """As `Closure.centred_rounds`, of dense tables in the way of `rounds`, of others for all
+        rows."""
+        if self.cut.blocks.floors is None:
+            yield from self._lent_rounds(z, epsilon, nats, centred=True, sums=sums)
         while True:
-            with precise():
-                if centred and sums is not None:
-                    active = self._disagreeing(np.asarray(sums), epsilon)
-                    tiles = np.asarray(active.any(axis=1))
-                for k, side in enumerate((z, 1 / z) if centred else (z,)):
-                    new = [self._lenders(side, epsilon, nats, tiles), *known[k]][: loops.LENDERS]
-                    # The first one several times at first: the number of them is compiled for.
-                    known[k] = new + new[-1:] * (loops.LENDERS - len(new))
-                moving = self._on.whole(active)
-                z, sums = self._raise(z, known, moving, epsilon, 1)
+            z, sums, _ = self.scaled(self.centre(z, epsilon, nats))
             yield z, sums
+
+    def _lent_rounds(
+        self, z: Any, epsilon: float, nats: float, centred: bool, sums: Any = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """Rounds by lenders of z, and of 1 / z where `centred`."""
+        known: dict[bool, Any] = {}
+        limits, enough = (np.float64(epsilon), np.float64(nats)), np.float64(AGREED * epsilon)
+        active = np.ones(self.grid.members.shape, dtype=np.bool_)
+        while True:
+            if centred and sums is not None:
+                off = self._excesses(np.asarray(sums).ravel()[self.slot]) > AGREED * epsilon
+                active = np.zeros_like(active)
+                active.ravel()[self.slot] = self._around(off)
             with precise():
-                z, sums = self._raise(z, known, moving, epsilon, BETWEEN_ROUNDS)
-
-    def _disagreeing(self, sums: FloatArray, epsilon: float) -> BoolArray:
-        """Where in the tiles (T, 64) sums do not agree with those of near records, and around."""
-        some = self._around(self._excesses(sums.ravel()[self._slots]) > AGREED * epsilon)
-        out = np.zeros(self._grid.members.size, dtype=np.bool_)
-        out[self._slots] = some
-        return out.reshape(self._grid.members.shape)
-
-    def _lenders(
-        self, z: Any, epsilon: float, nats: float, tiles: BoolArray | None = None
-    ) -> tuple[Array, Array]:
-        """Who lends every entry, of the rows of `tiles`, most, of all records within `nats`."""
-        turns = self._listed(z, epsilon, nats, tiles)
-        run = loops.compiled_sources(self._on.mesh, self._grid.rough)
-        return run(z, *self._along(turns), np.float64(epsilon), np.float64(nats))
-
-    def _raise(
-        self,
-        z: Any,
-        lenders: list[list[tuple[Array, Array]]],
-        moving: Array,
-        epsilon: float,
-        most: int,
-    ) -> tuple[Any, Any]:
-        """Up to `most` rounds with the same lenders, fewer where sums agree well enough."""
-        run = loops.compiled_rounds(self._on.mesh, len(lenders) == 2)
-        z, sums, _ = run(
-            z,
-            tuple(tuple(side) for side in lenders),
-            *self._near_slots,
-            self._outputs,
-            self._grid.real,
-            moving,
-            np.float64(epsilon),
-            np.int32(most),
-            np.float64(AGREED * epsilon),
-        )
-        return z, sums
+                pairs = self._acting(z, epsilon, nats)
+                for inverse in (False, True)[: 1 + centred]:
+                    new = blocks.lenders(
+                        self._mesh, z, pairs, active.any(axis=1), limits, chunk=self._chunk,
+                        inverse=inverse,
+                    )  # fmt: skip
+                    # The first ones several times at first: the number of them is compiled for.
+                    known[inverse] = (new, *known.get(inverse, (new, new)))[: blocks.LENDERS]
+            for most in (1, BETWEEN_ROUNDS):
+                with precise():
+                    z, sums = blocks.raise_and_scale(
+                        self._mesh, z, tuple(known.values()), self._nearest, self.cut.blocks,
+                        active, (limits[0], np.int32(most), enough),
+                    )  # fmt: skip
+                if most == 1:
+                    yield z, sums
 
     def excess(self, sums: Any) -> float:
         with precise():
-            return float(loops.compiled_excess(self._on.mesh)(sums, *self._near_slots))
+            return float(blocks.excess(sums, self._nearest))
 
     @cached_property
-    def _near_slots(self) -> tuple[Array, Array]:
+    def _every(self) -> Array:
+        return self._on.whole(np.ones(self.grid.members.shape, dtype=np.bool_))
+
+    @cached_property
+    def _nearest(self) -> tuple[Array, Array]:
         """`near` by slots of the tiles; what is padding has itself, infinitely far."""
         near, distance = self.near
-        size = self._grid.members.size
+        size = self.grid.members.size
         slots = np.repeat(np.arange(size, dtype=np.int32)[:, None], near.shape[1], axis=1)
         away = np.full(slots.shape, np.inf)
-        slots[self._slots], away[self._slots] = self._slots[near], distance
-        return self._on.whole(slots), self._on.whole(away)
-
-    def rate(self, z: Any) -> float:
+        slots[self.slot], away[self.slot] = self.slot[near], distance
         with precise():
-            return self._largest(jnp.log(z))[0]
+            return self._on.whole(slots), self._on.whole(away)
 
     def mixed(self, z: Any, share: float) -> tuple[Closure, Any]:
+        cut, c, total = self.cut, self.cut.blocks, float(self.cut.floor.sum())
         with precise():
-            return self, (1 - share) * z + share / z.shape[-1]
+            if c.floors is None:
+                return self, (1 - share) * z + share / z.shape[-1]
+            rise = (1 - share) + share / total
+            table = (1 - share) * z + share / total * c.spread(c.floors)
+            table = jnp.where(c.spread(c.exists), table, 1.0)
+            c = c._replace(floors=jnp.where(c.exists, rise * c.floors, 1.0))
+        return self.over(replace(cut, floor=cut.floor * rise, blocks=c)), table
 
-    def largest(self, logs: FloatArray | None, weights: IntArray) -> tuple[float, int, int]:
-        """The audit's value and pair of records for a table in the domain's order. Without `logs`
-        they are those of the weights.
+    # What a table is worth.
+
+    def rate(self, z: Any) -> float:
+        floors = self.cut.blocks.floors
+        with precise():
+            return self._largest(jnp.log(z), None if floors is None else jnp.log(floors))[0]
+
+    def _largest(self, logs: Array, under: Array | None) -> tuple[float, int, int]:
+        """The largest rate over all pairs of records, and the positions of the pair; `under` are
+        the logarithms of the floors.
 
         Equal rows count as well here, with the error of their logarithms.
         """
-        with precise():
-            # The devices' own logarithm errs by 1 ulp on CUDA; elsewhere the host's is known.
-            if logs is None and self._on.mesh.devices.flat[0].platform != "gpu":
-                logs = np.log(np.maximum(weights, 1).astype(np.float64))
-            values = self._on.sharded(weights, 1) if logs is None else self._on.sharded(logs, 0.0)
-            spread = loops.compiled_logs(self._on.mesh)(
-                values, self._records, self._grid.real, self._outputs
+        c, members = self.cut.blocks, self.grid.members
+        best, where, reach = 0.0, (0, 1), TOUCHING
+        widest = float(blocks.span(self._mesh, logs, under, c)) + LOG_ERROR
+        # Tiles that touch give a rate that far ones must exceed to be looked at.
+        for far in (False, True):
+            near = self._near(reach)
+            pairs = self._numbered(c, near, *blocks.pair_mask(c, near, "later"))
+            limits = (np.float64(self._shrink), np.float64(best), np.bool_(far))
+            value, pair, rows = blocks.worst(
+                self._mesh, logs, under, pairs, limits, chunk=self._chunk
             )
-            value, i, j = self._largest(spread)
+            if int(pair) >= 0:
+                best, p = float(value), int(pair) % len(near.first)
+                i, j = divmod(int(rows), TILE)
+                first, second = (np.asarray(side)[p] for side in near[:2])
+                where = (int(members[first, i]), int(members[second, j]))
+            reach = widest / (best * self._shrink) * (1 + 1e-9) if best > 0 else np.inf
+        return best, *where
+
+    def largest(
+        self, rows: IntArray | FlooredRows, logs: FloatArray | None = None
+    ) -> tuple[float, int, int]:
+        """The audit's value and pair of records for whole numbers in the domain's order; `logs` are
+        their logarithms where they are given."""
+        with precise():
+            if isinstance(rows, FlooredRows):
+                closure, values = self._filled(rows)
+            else:
+                closure, values = self, (self._tiled(rows if logs is None else logs), None)
+            if logs is None and self._mesh.devices.flat[0].platform == "gpu":
+                values = blocks.logs_of(values)
+            elif logs is None:
+                # A device's own logarithm is known to err by 1 ulp on CUDA alone.
+                host = jax.tree.map(np.asarray, values)
+                values = jax.tree.map(lambda w: np.log(np.maximum(w, 1).astype(float)), host)
+            value, i, j = closure._largest(*values)
         return value, int(self.order[i]), int(self.order[j])
 
-    def _largest(self, logs: Any) -> tuple[float, int, int]:
-        tiles = self.tiles
-        members = self._grid.members
-        run = loops.compiled_worst(self._on.mesh, self._grid.distances, self._width)
-        best, where = 0.0, (0, 0)
-
-        def scan(first: IntArray, second: IntArray) -> None:
-            nonlocal best, where
-            if not len(first):
-                return
-            chunks = -(-len(first) // self._width)
-            # Padding repeats the last pair: nothing that it finds is new.
-            pad = (0, _coarse(max(SHORTEST, chunks)) * self._width - len(first))
-            value, pair, at = run(
-                logs,
-                self._grid.tables,
-                self._grid.real,
-                self._on.whole(np.pad(first, pad, mode="edge").astype(np.int32)),
-                self._on.whole(np.pad(second, pad, mode="edge").astype(np.int32)),
-                np.int32(chunks),
-                np.float64(self._shrink),
-            )
-            if float(value) > best:
-                best = float(value)
-                i, j = divmod(int(at), TILE)
-                where = (int(members[first[int(pair)], i]), int(members[second[int(pair)], j]))
-
-        scan(np.arange(tiles.count), np.arange(tiles.count))
-        extremes = self._extremes(logs)
-        span = float(loops.compiled_span(self._on.mesh)(*extremes)) + LOG_ERROR
-        radius = span / (best * self._shrink) if best > 0 else np.inf
-        for first, second, between in self.later_tiles(radius):
-            up, down = self._padded(first, second)
-            reach = np.maximum(self._reach(extremes, up, down), self._reach(extremes, down, up))
-            open_ = reach[: len(first)] + LOG_ERROR > best * between * self._shrink
-            scan(first[open_], second[open_])
-        return best, *where
+    def _filled(self, rows: FlooredRows) -> tuple[Self, tuple[Array, Any]]:
+        """The closure over the blocks that hold all stored entries, the weights in them and the
+        floors under them."""
+        (size, outputs), put = rows.shape, self._on.whole
+        slot = np.empty(size, dtype=np.int32)
+        slot[self.order] = self.slot
+        pad = (0, ladder(rows.stored) - rows.stored)
+        # Padded here: on the device every number of entries would be compiled for.
+        listed = tuple(put(np.pad(a, pad, mode="edge")) for a in (rows.columns, rows.values))
+        slots, place, mask = blocks.places_of_entries(
+            put(slot), put(np.diff(rows.starts)), listed, outputs, self.tiles.count, WIDTH
+        )
+        columns = np.full((len(mask), WIDTH), -1)
+        columns.ravel()[np.asarray(place)] = np.arange(outputs)
+        floor = np.maximum(rows.floor, 1)
+        c = self._blocks(np.asarray(mask), columns, floor)
+        closure = self.over(BlockCut(columns, floor, c))
+        return closure, (blocks.filled(self._mesh, slots, place, listed, c), c.floors)
 
     def broken(
         self, z: Any, epsilon: float, nats: float, gains: tuple[float, float], most: int
     ) -> tuple[IntArray, FloatArray]:
+        limits = tuple(map(np.float64, (epsilon, nats, gains[0])))
         with precise():
-            turns = self._listed(z, epsilon, nats)
-            run = loops.compiled_violated(self._on.mesh, self._grid.distances, most)
-            keys = run(z, *self._along(turns), np.float64(epsilon))
-            ranked = np.asarray(keys).reshape(-1, most)[self._slots]
-        mass = (ranked >> loops.KEY_BITS) / loops.GAIN_UNITS
-        position, k = np.nonzero(mass > gains[1])
-        slot = ranked[position, k] & ((1 << loops.KEY_BITS) - 1)
-        return np.stack([position, self._grid.members.ravel()[slot]], axis=1), mass[position, k]
+            pairs = self._acting(z, epsilon, nats)
+            first, second, between = (np.asarray(part) for part in pairs.near[:3])
+            within = np.flatnonzero((epsilon * between < nats) & np.isfinite(between))
+            rank = np.zeros(len(first), dtype=np.int32)
+            rank[within] = np.arange(len(within))
+            lists = lists_of(first[within], np.arange(len(within)), self.tiles.count, -1)
+            units = blocks.gains(
+                self._mesh, z, pairs, rank, limits, size=ladder(len(within)), chunk=self._chunk
+            )
+            found = blocks.largest_of_rows(units, lists, most)
+            units, column = (np.asarray(part) for part in found)
+        mass = units / blocks.GAIN_UNITS
+        tile, row, k = np.nonzero(mass > gains[1])
+        at, starts = column[tile, row, k], self.tiles.starts
+        other = second[within[lists[tile, at // TILE]]]
+        ends = np.stack([starts[tile] + row, starts[other] + at % TILE], axis=1)
+        return ends, mass[tile, row, k]
+
+
+def lists_of(owner: IntArray, what: IntArray, owners: int, fill: int) -> Int32Array:
+    """What belongs to every owner, in order, padded to a common length."""
+    counts = np.bincount(owner, minlength=owners)
+    along = np.argsort(owner, kind="stable")
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    lists: Int32Array = np.full((owners, ladder(int(counts.max()))), fill, dtype=np.int32)
+    lists[owner[along], place] = what[along]
+    return lists
+
+
+def power(count: int) -> int:
+    """The next power of two: lists are long or short, and few lengths are compiled for."""
+    return 1 << max(3, (max(1, count) - 1).bit_length())
 
 
 @lru_cache(maxsize=2)
-def closure_for(domain: Domain, mesh: Mesh, outputs: int) -> JaxClosure:
+def closure_for(domain: Domain, mesh: Mesh, outputs: int = WIDTH) -> JaxClosure:
     """The closure of a domain, kept: audits of one domain follow each other."""
     return JaxClosure(domain, mesh, outputs)
 
 
-def _coarse(size: int) -> int:
-    """The next power of 4: lists come in few sizes, since every size is compiled for."""
-    return 4 ** -(-(size - 1).bit_length() // 2)
+def device_rate(
+    domain: Domain,
+    rows: IntArray | FlooredRows,
+    logs: FloatArray | None = None,
+    closure: Any = None,
+) -> tuple[float, int, int] | None:
+    """The largest rate and its pair of records; None where the host has to do it: the metric is not
+    measured here, the device's memory does not suffice, or the rows of the pair are alike."""
+    floored = isinstance(rows, FlooredRows)
+    if not measures(domain.metric) or (isinstance(rows, FlooredRows) and rows.stored == 0):
+        return None
+    try:
+        if closure is None:
+            # This process's own: others may have nothing to audit, and would be waited for.
+            local = jax.local_devices()
+            mesh = make_mesh(local[:1] if floored else local)
+            closure = closure_for(domain, mesh, WIDTH if floored else rows.shape[1])
+        value, i, j = closure.largest(rows, logs)
+    except RuntimeError as error:
+        if MEMORY_FULL not in str(error):
+            raise
+        return None
+    # Equal rows count as 0 on the host; here they have the error of the logarithms.
+    return None if np.array_equal(rows[i], rows[j]) else (value, i, j)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import Partial
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
@@ -41,10 +42,38 @@ from panda_mdp.space.tiles import TILE, Tiles
 
 AXIS = "outputs"
 FEW = 1 << 14
-BATCH = 8
-"""Tiles of outputs whose losses are gone through together, each against all records."""
 Array: TypeAlias = Any
 Distances: TypeAlias = Callable[[Any, Array, Array], Array]
+
+
+WHOLE = PartitionSpec()
+OUTPUTS = PartitionSpec(AXIS)
+ROWS = PartitionSpec(None, AXIS)
+TABLE = PartitionSpec(None, None, AXIS)
+
+
+def mapped(inputs: Any, outputs: Any) -> Any:
+    """Compiles a function for the devices of a mesh, which callers name first; what is compiled for
+    they name by keyword."""
+
+    def over(function: Any) -> Any:
+        @cache
+        def compiled(mesh: Mesh, fixed: Any) -> Any:
+            part = partial(function, **dict(fixed))
+            specs = {"mesh": mesh, "in_specs": inputs, "out_specs": outputs}
+            return jax.jit(jax.shard_map(part, **specs, check_vma=False))
+
+        def run(mesh: Mesh, *arrays: Any, **fixed: Any) -> Any:
+            return compiled(mesh, tuple(fixed.items()))(*arrays)
+
+        return run
+
+    return over
+
+
+def summed(part: Array) -> Array:
+    """The sum over all devices of a mapped function."""
+    return jax.lax.psum(part, AXIS)
 
 
 def precise() -> Any:
@@ -142,11 +171,6 @@ class Placement:
             return jax.device_put(array, sharding)
         # Every process holds the same array: each places its own part, nothing is sent around.
         return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
-
-    def rows(self, arrays: Any) -> Any:
-        """Arrays of one device, their last axis outputs, as `sharded` names where they are: what is
-        named otherwise is compiled for again."""
-        return jax.device_put(arrays, NamedSharding(self.mesh, PartitionSpec(None, AXIS)))
 
     def host(self, array: Array) -> npt.NDArray[Any]:
         """A sharded array in full as NumPy, without the padding, on every process."""
@@ -260,7 +284,8 @@ def laid_out(metric: Metric, records: IntArray) -> tuple[Distances, Any]:
     raise MethodError(msg)
 
 
-def _haversine(tables: Any, a: Array, b: Array) -> Array:
+def _haversine(tables: Any, a: Array, b: Array, kind: Any = jnp.float64) -> Array:
+    """Differences are exact before they are rounded: near places keep their digits."""
     lat, lon, cosine = tables
     half = jnp.pi / 360
     rise = (lat[a][:, :, None] - lat[b][:, None, :]) * half
@@ -268,30 +293,16 @@ def _haversine(tables: Any, a: Array, b: Array) -> Array:
     gap = jnp.abs(first - second)
     # Across the date line the two distances to it are exact, their sum is not small by rounding.
     around = (180 - jnp.maximum(first, second)) + (180 + jnp.minimum(first, second))
-    turn = jnp.where(gap > 180, around, gap) * half
-    cosines = cosine[a][:, :, None] * cosine[b][:, None, :]
-    near = jnp.sin(rise) ** 2 + cosines * jnp.sin(turn) ** 2
-    middle = (lat[a][:, :, None] + lat[b][:, None, :]) * half
+    turn = (jnp.where(gap > 180, around, gap) * half).astype(kind)
+    cosines = cosine.astype(kind)[a][:, :, None] * cosine.astype(kind)[b][:, None, :]
+    near = jnp.sin(rise.astype(kind)) ** 2 + cosines * jnp.sin(turn) ** 2
+    middle = ((lat[a][:, :, None] + lat[b][:, None, :]) * half).astype(kind)
     far = jnp.sin(middle) ** 2 + cosines * jnp.cos(turn) ** 2
-    angle = jnp.where(
-        near <= 0.5,
-        2 * jnp.arcsin(jnp.sqrt(jnp.minimum(near, 1.0))),
-        jnp.pi - 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(far, 1.0))),
-    )
-    return EARTH_RADIUS_KM * angle
+    angle = 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(jnp.where(near <= 0.5, near, far), kind(1))))
+    return kind(EARTH_RADIUS_KM) * jnp.where(near <= 0.5, angle, kind(jnp.pi) - angle)
 
 
-def _rough_haversine(tables: Any, a: Array, b: Array) -> Array:
-    """Differences are exact before they are rounded: near places keep their digits."""
-    lat, lon, cosine = tables
-    half = jnp.pi / 360
-    single = jnp.float32
-    rise = ((lat[a][:, :, None] - lat[b][:, None, :]) * half).astype(single)
-    gap = jnp.abs(lon[a][:, :, None] - lon[b][:, None, :])
-    turn = (jnp.minimum(gap, 360 - gap) * half).astype(single)
-    cosines = cosine.astype(single)[a][:, :, None] * cosine.astype(single)[b][:, None, :]
-    near = jnp.sin(rise) ** 2 + cosines * jnp.sin(turn) ** 2
-    return single(2 * EARTH_RADIUS_KM) * jnp.arcsin(jnp.sqrt(jnp.minimum(near, single(1))))
+_rough_haversine = partial(_haversine, kind=jnp.float32)
 
 
 def _euclidean(vectors: Array, a: Array, b: Array) -> Array:
@@ -312,44 +323,50 @@ def _matrix(tables: Any, a: Array, b: Array) -> Array:
     return distances[records[a][:, :, None], records[b][:, None, :]]
 
 
+# Losses d(x, y)^power.
+
+
 @lru_cache(maxsize=1)
-def tables_of(domain: Domain) -> tuple[Distances, Any, Any]:
-    """What computes the distances of a domain's records; what it reads for records one by one, and
-    for tiles of 64 of them as they are numbered, the last record filling up the last tile."""
-    last = domain.size - 1
-    tiles = np.minimum(np.arange(-(-domain.size // TILE) * TILE), last).reshape(-1, TILE)
+def _measure(domain: Domain) -> Any:
+    """What computes the distances of a domain's records one by one."""
     with precise():
-        distances, single = laid_out(domain.metric, np.arange(domain.size)[:, None])
-        _, wide = laid_out(domain.metric, tiles)
+        distances, tables = laid_out(domain.metric, np.arange(domain.size)[:, None])
         put = partial(jax.device_put, device=jax.local_devices()[0])
-        return distances, jax.tree.map(put, single), jax.tree.map(put, wide)
+        return Partial(distances, jax.tree.map(put, tables))
+
+
+@partial(jax.jit, static_argnames="power")
+def _losses(measure: Any, records: Array, outputs: Array, power: float) -> Array:
+    """Of records and of the records that outputs are, broadcast against each other."""
+    first, second = jnp.broadcast_arrays(records, outputs)
+    return measure(first.reshape(-1), second.reshape(-1)).reshape(first.shape) ** power
+
+
+def losses(domain: Domain, outputs: Array, power: float, records: Array, columns: Array) -> Array:
+    """Of records (n,) and columns (n, width), on the device."""
+    return _of_columns(_measure(domain), outputs, records, columns, power)
+
+
+@partial(jax.jit, static_argnames="power")
+def _of_columns(
+    measure: Any, outputs: Array, records: Array, columns: Array, power: float
+) -> Array:
+    return _losses(measure, records[:, None], outputs[columns], power)
 
 
 def weighted_sums(
     domain: Domain, outputs: IntArray, power: float, weights: FloatArray
 ) -> FloatArray:
     """sum_x weights[w, x] loss(x, y), (w, m)."""
-    distances, _, wide = tables_of(domain)
-    pad = -domain.size % TILE
-    given = np.pad(weights, ((0, 0), (0, pad))).reshape(len(weights), -1, TILE)
+    groups, every = _grouped(outputs), np.arange(domain.size)[:, None]
     with precise():
-        sums = _compiled_sums(distances, power)(wide, jnp.asarray(given))
-        # Of all records, in tiles; outputs are some of these.
-        return np.asarray(sums).transpose(1, 0, 2).reshape(len(weights), -1)[:, outputs]
+        sums = np.asarray(_sums(_measure(domain), every, groups, weights, power))
+        return sums.transpose(1, 0, 2).reshape(len(weights), -1)[:, : len(outputs)]
 
 
-@cache
-def _compiled_sums(distances: Distances, power: float) -> Any:
-    def sums(wide: Any, weights: Array) -> Array:
-        every = jnp.arange(weights.shape[1])
-
-        def of_tile(tile: Array) -> Array:
-            loss = distances(wide, every, jnp.full_like(every, tile)) ** power
-            return jnp.sum(weights[:, :, :, None] * loss, axis=(1, 2))
-
-        return jax.lax.map(of_tile, every, batch_size=BATCH)
-
-    return jax.jit(sums)
+@partial(jax.jit, static_argnames="power")
+def _sums(measure: Any, every: Array, groups: Array, weights: Array, power: float) -> Array:
+    return jax.lax.map(lambda some: weights @ _losses(measure, every, some, power), groups)
 
 
 def seen_by_groups(
@@ -359,77 +376,45 @@ def seen_by_groups(
     (groups, K), and the least loss of every record over the groups where none does.
 
     `groups` (n, width) are the records that outputs are, all of them."""
-    distances, single, _ = tables_of(domain)
+    every = np.arange(domain.size)[:, None]
     with precise():
-        least = _compiled_least(distances, power)(single, jnp.asarray(groups), domain.size)
-        sees, outside = _seen(least, np.float64(margin))
+        sees, outside = _seen(_measure(domain), every, groups, np.float64(margin), power)
         return np.asarray(sees), np.asarray(outside)
 
 
 def least_losses(domain: Domain, outputs: IntArray, power: float) -> FloatArray:
-    """The least loss of every record over all outputs."""
-    groups = np.resize(outputs, (-(-len(outputs) // TILE), TILE))
-    distances, single, _ = tables_of(domain)
-    with precise():
-        least = _compiled_least(distances, power)(single, jnp.asarray(groups), domain.size)
-        return np.asarray(jnp.min(least, axis=0))
+    """The least loss of every record over all outputs, of which none is seen by a margin."""
+    return seen_by_groups(domain, _grouped(outputs), power, -np.inf)[1]
 
 
-@cache
-def _compiled_least(distances: Distances, power: float) -> Any:
-    def least(single: Any, groups: Array, size: int) -> Array:
-        records = jnp.arange(size)
-
-        def of_group(group: Array) -> Array:
-            def of_output(output: Array) -> Array:
-                return distances(single, records, jnp.full_like(records, output))[:, 0, 0]
-
-            return jnp.min(jax.lax.map(of_output, group, batch_size=len(group)), axis=0) ** power
-
-        return jax.lax.map(of_group, groups, batch_size=BATCH)
-
-    return jax.jit(least, static_argnames="size")
-
-
-@jax.jit
-def _seen(least: Array, margin: Array) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnames="power")
+def _seen(
+    measure: Any, every: Array, groups: Array, margin: Array, power: float
+) -> tuple[Array, Array]:
+    least = jax.lax.map(lambda some: jnp.min(_losses(measure, every, some, power), axis=1), groups)
     inside = least <= jnp.min(least, axis=0) + margin
     return inside, jnp.min(jnp.where(inside, jnp.inf, least), axis=0)
 
 
-def losses(domain: Domain, outputs: Array, power: float, records: Array, columns: Array) -> Array:
-    """Of records (n,) and columns (n, width), on the device."""
-    distances, single, _ = tables_of(domain)
-    return _compiled_losses(distances, power)(single, outputs, records, columns)
-
-
-@cache
-def _compiled_losses(distances: Distances, power: float) -> Any:
-    def losses(single: Any, outputs: Array, records: Array, columns: Array) -> Array:
-        first = jnp.broadcast_to(records[:, None], columns.shape).reshape(-1)
-        second = outputs[columns].reshape(-1)
-        return distances(single, first, second)[:, 0, 0].reshape(columns.shape) ** power
-
-    return jax.jit(losses)
+def _grouped(outputs: IntArray) -> IntArray:
+    """Outputs in groups of a tile's size, the last one filled up."""
+    return np.resize(outputs, (-(-len(outputs) // TILE), TILE))
 
 
 def losses_above(domain: Domain, outputs: IntArray, power: float, rows: FlooredRows) -> FloatArray:
     """sum over what row x stores of (value - floor) loss(x, column), of every record."""
-    distances, single, _ = tables_of(domain)
     with precise():
         put = partial(jax.device_put, device=jax.local_devices()[0])
         listed = (outputs, rows.floor, np.diff(rows.starts), rows.columns, rows.values)
-        return np.asarray(_compiled_above(distances, power)(single, *map(put, listed)))
+        return np.asarray(_above(_measure(domain), *map(put, listed), power))
 
 
-@cache
-def _compiled_above(distances: Distances, power: float) -> Any:
-    def above(
-        single: Any, outputs: Array, floor: Array, count: Array, columns: Array, values: Array
-    ) -> Array:
-        own = jnp.repeat(jnp.arange(len(count)), count, total_repeat_length=len(columns))
-        loss = distances(single, own, outputs[columns])[:, 0, 0] ** power
-        part = (values - floor[columns]).astype(jnp.float64) * loss
-        return jax.ops.segment_sum(part, own, num_segments=len(count), indices_are_sorted=True)
-
-    return jax.jit(above)
+@partial(jax.jit, static_argnames="power")
+def _above(
+    measure: Any, outputs: Array, floor: Array, count: Array, columns: Array, values: Array,
+    power: float,
+) -> Array:  # fmt: skip
+    own = jnp.repeat(jnp.arange(len(count)), count, total_repeat_length=len(columns))
+    above = (values - floor[columns]).astype(jnp.float64)
+    part = above * _losses(measure, own, outputs[columns], power)
+    return jax.ops.segment_sum(part, own, num_segments=len(count), indices_are_sorted=True)

@@ -1,5 +1,5 @@
-"""The two loops of compute/jax/blocks.py that a repair spends its time in, as kernels of their own,
-and the sums over edges of an iteration on nodes.
+"""The loop of compute/jax/blocks.py that a repair spends its time in, as a kernel of its own, and
+the sums over edges of an iteration on nodes.
 
 A block is raised by all its sources in registers and written once; chunks of pairs in XLA read and
 write it for each of them. Sums over edges in XLA add every edge to memory. Nothing that is
@@ -145,60 +145,3 @@ def raised(
         **_options(interpret),
     )
     return run(z, factors, low, high, source, pair, z, active)
-
-
-@partial(jax.jit, static_argnames="interpret")
-def missed(
-    across: Array,
-    factors: Array,
-    low: Array,
-    high: Array,
-    first: Array,
-    second: Array,
-    least: Any,
-    interpret: bool = False,
-) -> Array:
-    """For every pair p of tiles, the sum over k in [low[p], high[p]) of
-
-        sum_y max(0, factors[p, i, j] z[second[k], j, y] - z[first[k], i, y])
-
-    where that exceeds `least`; `across` is z with outputs before rows."""
-    width = across.shape[1]
-
-    def kernel(
-        all_ref: Any,
-        factors_ref: Any,
-        low_ref: Any,
-        high_ref: Any,
-        first_ref: Any,
-        second_ref: Any,
-        least_ref: Any,
-        out_ref: Any,
-    ) -> None:
-        pair = pl.program_id(0)
-        factor = factors_ref[0]
-
-        def one(k: Array, total: Array) -> Array:
-            a, b = first_ref[k], second_ref[k]
-
-            def output(y: Array, gain: Array) -> Array:
-                own, other = all_ref[a, y, :], all_ref[b, y, :]
-                return gain + jnp.maximum(factor * other[None, :] - own[:, None], 0.0)
-
-            gain = jax.lax.fori_loop(0, width, output, jnp.zeros_like(factor))
-            return total + jnp.where(gain > least_ref[0], gain, 0.0)
-
-        nothing = jnp.zeros_like(factor)
-        out_ref[0] = jax.lax.fori_loop(low_ref[pair], high_ref[pair], one, nothing)
-
-    anywhere = pl.BlockSpec(memory_space=pl.ANY)
-    square = pl.BlockSpec((1, TILE, TILE), lambda pair: (pair, 0, 0))
-    run = pl.pallas_call(
-        kernel,
-        grid=(len(factors),),
-        out_shape=jax.ShapeDtypeStruct(factors.shape, factors.dtype),
-        in_specs=[anywhere, square, *[anywhere] * 5],
-        out_specs=square,
-        **_options(interpret),
-    )
-    return run(across, factors, low, high, first, second, jnp.full(1, least))

@@ -50,7 +50,9 @@ class SparseFinish:
 
     def candidate(self, solver: Any) -> Candidate:
         """The solver's table over a floor, rows summing to 1."""
-        raise NotImplementedError
+        sees, z, loss = solver.grouped()
+        columns, epsilon = solver.tiling.columns, self.problem.epsilon
+        return Candidate(*self.closure.cut_for(columns, sees, z, self._floor(loss), epsilon))
 
     def _floor(self, loss: float) -> FloatArray:
         each = FLOOR_COST * loss / self.problem.outputs_count
@@ -107,11 +109,6 @@ class HostFinish(SparseFinish):
 
     def __init__(self, problem: Problem, backend: Backend) -> None:
         super().__init__(problem, backend, Closure(problem.domain))
-
-    def candidate(self, solver: Any) -> Candidate:
-        sees, z, loss = solver.grouped()
-        columns, epsilon = solver.tiling.columns, self.problem.epsilon
-        return Candidate(*self.closure.cut_for(columns, sees, z, self._floor(loss), epsilon))
 
     def loss(self, table: Candidate) -> float:
         cut, z = table.closure.cut, table.z
