@@ -275,7 +275,8 @@ def close(
         factors = jnp.swapaxes(_factors(near.table, epsilon, nats), 1, 2)
         ranges = _ranges(first % len(z), wanted, len(z))
         at = jnp.nonzero(wanted, size=len(wanted), fill_value=0)[0]
-        return triton.raised(z, factors, *ranges, second[at], p[at], rows, kernels == "interpret")
+        sources = second[at], p[at].astype(jnp.int32)
+        return triton.raised(z, factors, *ranges, *sources, rows, kernels == "interpret")
 
     def body(at: Array, _: Array, out: Array) -> Array:
         a, b, p = pairs.ends(at)
