@@ -216,7 +216,7 @@ def _acting(z: Array, pairs: Pairs, epsilon: Any, nats: Any) -> Array:
     return (reach > gap) & (gap < nats) & (pairs.at < pairs.end)
 
 
-def _fold(at: Array, wanted: Array, chunk: int, body: Any, state: Any) -> Any:
+def fold(at: Array, wanted: Array, chunk: int, body: Any, state: Any) -> Any:
     """Fold `body(numbers, fresh, state)` over what is wanted of a list, in chunks; behind the last
     of it, where it is not `fresh`, stands the first of the list again and again."""
     chunk = min(chunk, len(at))
@@ -284,7 +284,7 @@ def close(
         best = jnp.max(factor[:, :, :, None] * z[b][:, None, :, :], axis=2)
         return out.at[a].max(jnp.where(rows[a][:, :, None], best, 0.0))
 
-    return _fold(pairs.at, wanted, chunk, body, z)
+    return fold(pairs.at, wanted, chunk, body, z)
 
 
 def _ranges(sorted_: Array, wanted: Array, count: int) -> tuple[Array, Array]:
@@ -346,7 +346,7 @@ def lenders(
         lent, which = _best_of(factor, own[b])
         return keys.at[a].max(keyed(lent, b[:, None, None] * TILE + which))
 
-    keys = _flat(_fold(pairs.at, wanted, chunk, body, keyed(own, slots)))
+    keys = _flat(fold(pairs.at, wanted, chunk, body, keyed(own, slots)))
     slot = keys & ((1 << SLOT_BITS) - 1)
     best = jax.lax.bitcast_convert_type((keys >> SLOT_BITS).astype(jnp.int32), jnp.float32)
     share = jnp.where(best > 0, best / jnp.take_along_axis(_flat(own), slot, axis=0), 1)
@@ -452,7 +452,7 @@ def worst(logs: Array, under: Array | None, pairs: Pairs, limits: Any, chunk: in
         new = (top[which], at[which], jnp.argmax(rate[which]))
         return jax.tree.map(partial(jnp.where, top[which] > state[0]), new, state)
 
-    return _fold(pairs.at, wanted, chunk, body, (least, jnp.int64(-1), jnp.int64(0)))
+    return fold(pairs.at, wanted, chunk, body, (least, jnp.int64(-1), jnp.int64(0)))
 
 
 def _fold_outputs(combine: Any, first: Array, second: Array) -> Array:
@@ -488,7 +488,7 @@ def gains(z: Array, pairs: Pairs, rank: Array, limits: Any, size: int, chunk: in
         return sums.at[rank[p]].add(units.astype(jnp.int64))
 
     nothing = jnp.zeros((size, TILE, TILE), jnp.int64)
-    return _fold(pairs.at, _acting(z, pairs, epsilon, nats), chunk, body, nothing)
+    return fold(pairs.at, _acting(z, pairs, epsilon, nats), chunk, body, nothing)
 
 
 @partial(jax.jit, static_argnames="most")
@@ -513,151 +513,3 @@ def largest_of_rows(numbers: Array, lists: Array, most: int) -> tuple[Array, Arr
         return values.T, columns.T
 
     return jax.lax.map(of_tile, lists, batch_size=16)
-
-
-# Tables over a floor in and out.
-
-
-@mapped((TABLE, BLOCKS), (WHOLE, WHOLE))
-def lifts(z: Array, c: Blocks) -> tuple[Array, Array]:
-    """The largest log z / floor of every row of every block, (blocks, 64), of what is no record or
-    output -inf; and the largest of them, or 0."""
-    ratio = jnp.log(z / c.spread(c.floors))
-    lifts = jnp.max(jnp.where(c.there & c.spread(c.exists), ratio, -jnp.inf), axis=2)
-    return lifts, jnp.maximum(jnp.max(lifts), 0.0)
-
-
-@jax.jit
-def cover_mask(lifts: Array, c: Blocks, near: Near, epsilon: Any) -> tuple[Array, Array]:
-    """(groups, P): whether the first tile's block may raise a record of the second above the floor,
-    and how many that are."""
-    number = c.number[:-1, near.first]
-    mask = (number >= 0) & (jnp.max(lifts, axis=1)[number] > epsilon * near.between)
-    return mask, jnp.sum(mask)
-
-
-@partial(jax.jit, static_argnames="chunk")
-def covered(lifts: Array, pairs: Pairs, epsilon: Any, chunk: int) -> Array:
-    """(groups, T): the tiles of which some record is raised above the floor by a row of the first
-    of a pair of blocks: one within its `lifts` nats."""
-    number, near = pairs.blocks.number, pairs.near
-
-    def body(at: Array, _: Array, mask: Array) -> Array:
-        a, _, p = pairs.ends(at)
-        exponent = epsilon * near.apart(p, pairs.blocks.real)
-        raised = jnp.any(exponent < lifts[a][:, :, None], axis=(1, 2))
-        return mask.at[at // len(near.first), near.second[p]].max(raised)
-
-    nothing = jnp.zeros((len(number) - 1, number.shape[1]), bool)
-    return _fold(pairs.at, pairs.at < pairs.end, chunk, body, nothing)
-
-
-@mapped((ROWS, (WHOLE, WHOLE)), TABLE)
-def gathered(z: Array, at: Any, blocks: int) -> Array:
-    """Nodes (n, width) in blocks of 0; `at` are their blocks and rows."""
-    block, row = (part[: len(z)] for part in at)
-    out = jnp.zeros((blocks, TILE, z.shape[1]))
-    return out.at[block, row].set(z[: len(block)].astype(jnp.float64), mode="drop")
-
-
-@mapped((TABLE, WHOLE, BLOCKS), TABLE)
-def raised(rows: Array, at: Array, c: Blocks) -> Array:
-    """The floor of every block, raised to the rows of the blocks at `at`."""
-    begun = jnp.broadcast_to(c.spread(c.floors), (len(c.group), *rows.shape[1:]))
-    return jnp.where(c.spread(c.exists), begun.at[at].max(rows), 1.0)
-
-
-@jax.jit
-def stored(z: Array, c: Blocks) -> tuple[Array, Array]:
-    """What lies above the floor, and how many that are."""
-    above = c.there & c.spread(c.exists) & (z > c.spread(c.floors))
-    return above, jnp.sum(above)
-
-
-@partial(jax.jit, static_argnames=("shape", "size"))
-def entries(
-    z: Array, stored: Array, c: Blocks, names: Any, shape: tuple[int, int], size: int
-) -> tuple[Array, Array, Array]:
-    """What is stored, by record and column: where the records' entries start, columns and values;
-    behind it what is not. `names` are the records of (T, 64) and the outputs of groups, `shape`
-    says how many there are."""
-    records, columns = names
-    at = jnp.nonzero(stored.reshape(-1), size=size, fill_value=-1)[0]
-    block, row, k = jnp.unravel_index(at, z.shape)
-    key = records[c.tile[block], row].astype(jnp.int64) * shape[1] + columns[c.group[block], k]
-    key = jnp.where(at < 0, jnp.iinfo(jnp.int64).max, key)
-    key, value = jax.lax.sort((key, z.reshape(-1)[at]), num_keys=1)
-    starts = jnp.searchsorted(key, jnp.arange(shape[0] + 1) * shape[1])
-    return starts, (key % shape[1]).astype(jnp.int32), value
-
-
-@jax.jit
-def whole(z: Array, stored: Array, under: Array, c: Blocks, room: Array, slack: Any) -> Array:
-    """Whole numbers of at least `under` for what is stored, in proportion to z, so that a row fills
-    `room` and what lies under its entries; what is left goes to its largest entry."""
-    z = jnp.where(stored, z, 0.0)
-    least = jnp.where(stored, c.spread(under), 0)
-    mass = c.by_record(z)
-    share = z / c.of_record(jnp.where(mass > 0, mass, 1.0))
-    room = room + c.by_record(least)
-    whole = jnp.zeros(z.shape, jnp.int64)
-    for _ in range(2):
-        # Twice a little less than the whole, so that what is missing is never negative.
-        missing = c.of_record((room - c.by_record(whole)) * (1 - slack))
-        whole += jnp.floor(share * missing).astype(jnp.int64)
-    whole = jnp.maximum(whole, least)
-    missing = room - c.by_record(whole)
-    highest = jnp.max(whole, axis=2)[c.of_tile]
-    block = jnp.take_along_axis(c.of_tile, jnp.argmax(highest, axis=1), axis=1)
-    row = jnp.broadcast_to(jnp.arange(TILE), block.shape)
-    column = jnp.argmax(whole[block, row], axis=2)
-    return whole.at[block, row, column].add(missing)
-
-
-@partial(jax.jit, static_argnames=("outputs", "tiles", "width"))
-def places_of_entries(
-    slot: Array, count: Array, entries: Any, outputs: int, tiles: int, width: int
-) -> Any:
-    """The slot of every entry, of padding the last one again; the place of every output, such that
-    those whose largest weights lie near each other go together; and which groups of places have an
-    entry in which tiles. `slot` and `count` are of records, `entries` columns and values."""
-    column, value = entries
-    slot = jnp.repeat(slot, count, total_repeat_length=len(column))
-    highest = jnp.zeros(outputs, jnp.int64).at[column].max(value)
-    none = jnp.iinfo(jnp.int32).max
-    first = jnp.where(value == highest[column], slot, none)
-    peaks = jnp.full(outputs, none, jnp.int32).at[column].min(first)
-    ranks = jnp.arange(outputs, dtype=jnp.int32)
-    place = jnp.zeros_like(ranks).at[jnp.argsort(peaks, stable=True)].set(ranks)
-    mask = jnp.zeros((-(-outputs // width), tiles), bool)
-    return slot, place, mask.at[place[column] // width, slot // TILE].set(True)
-
-
-@mapped((WHOLE, WHOLE, WHOLE, BLOCKS), TABLE)
-def filled(slot: Array, place: Array, entries: Any, c: Blocks) -> Array:
-    """Blocks of weights: the floor, and entries where they are stored."""
-    (column, value), width = entries, c.exists.shape[1]
-    begun = jnp.broadcast_to(c.spread(c.floors), (len(c.group), TILE, width))
-    group, k = place[column] // width, place[column] % width
-    # A column that is 0 in all rows tells nothing.
-    return begun.at[c.number[group, slot // TILE], slot % TILE, k].set(jnp.maximum(value, 1))
-
-
-@jax.jit
-def names(c: Blocks, records: Array, columns: Array) -> tuple[Array, Array]:
-    """The record of every row of every block, (n,), and its outputs (n, width); given are those of
-    the tiles and of the groups."""
-    return records[c.tile].reshape(-1), jnp.repeat(columns[c.group], TILE, axis=0)
-
-
-@jax.jit
-def loss_above(z: Array, c: Blocks, costs: Array) -> Array:
-    """The loss of what lies above the floor; `costs` are p c of all rows."""
-    part = (z - c.spread(c.floors)) * costs.reshape(z.shape)
-    return jnp.sum(jnp.where(c.spread(c.exists), part, 0.0))
-
-
-@jax.jit
-def logs_of(weights: Any) -> Any:
-    """Logarithms of arrays of whole numbers, of at least 1."""
-    return jax.tree.map(lambda w: jnp.log(jnp.maximum(w, 1).astype(jnp.float64)), weights)

@@ -23,7 +23,7 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows, Int32Array
 from panda_mdp.compute.backend import MEMORY_FULL
 from panda_mdp.compute.closure import AGREED, FLOOR, ROOM, SETTLED, Closure, floor_row
-from panda_mdp.compute.jax import blocks, triton
+from panda_mdp.compute.jax import blocks, floored, triton
 from panda_mdp.compute.jax.blocks import Blocks, Kernels, Near, Pairs
 from panda_mdp.compute.jax.device import (
     Array,
@@ -218,20 +218,20 @@ class JaxClosure(Closure):
         with precise():
             mask, at = self._nodes(sees)
             first = self._blocks(mask, columns, floor)
-            rows = blocks.gathered(self._mesh, z, at, blocks=len(first.group))
-            lifts, highest = blocks.lifts(self._mesh, rows, first)
+            rows = floored.gathered(self._mesh, z, at, blocks=len(first.group))
+            lifts, highest = floored.lifts(self._mesh, rows, first)
             room = ROOM * epsilon
             reach = float(highest) / room * (1 + 1e-9)
             given = self.over(BlockCut(columns, floor, first, reach))
             near = given._near(reach)
-            pairs = self._numbered(first, near, *blocks.cover_mask(lifts, first, near, room))
+            pairs = self._numbered(first, near, *floored.cover_mask(lifts, first, near, room))
             # A block that nothing rises from is not needed.
-            inside = np.asarray(blocks.covered(lifts, pairs, room, self._chunk))
+            inside = np.asarray(floored.covered(lifts, pairs, room, self._chunk))
             c = self._blocks(inside, columns, floor)
             closure = self.over(BlockCut(columns, floor, c, reach))
             place = np.full(len(first.group), -1, dtype=np.int32)
             place[: mask.sum()] = np.asarray(c.number)[:-1][mask]
-            begun = blocks.raised(self._mesh, rows, place, c)
+            begun = floored.raised(self._mesh, rows, place, c)
         return closure, closure.scaled(begun)[0]
 
     def _nodes(self, sees: BoolArray) -> tuple[BoolArray, tuple[Array, Array]]:
@@ -253,7 +253,7 @@ class JaxClosure(Closure):
 
     def rows(self, z: Array) -> tuple[IntArray, Int32Array, FloatArray]:
         with precise():
-            return self._entries(z, *blocks.stored(z, self.cut.blocks))
+            return self._entries(z, *floored.stored(z, self.cut.blocks))
 
     def whole_rows(self, z: Array, total: int, slack: float) -> tuple[Any, ...]:
         """Whole numbers in place of probabilities, every row summing to `total`: the floor, starts,
@@ -262,9 +262,9 @@ class JaxClosure(Closure):
         least = np.floor(cut.floor * total).astype(np.int64)
         listed = np.where(cut.columns >= 0, least[cut.columns], 0)
         with precise():
-            stored, count = blocks.stored(z, cut.blocks)
+            stored, count = floored.stored(z, cut.blocks)
             room = np.int64(total - int(least.sum()))
-            whole = blocks.whole(
+            whole = floored.whole(
                 z, stored, np.pad(listed, ((0, 1), (0, 0))), cut.blocks, room, slack
             )
             return least, *self._entries(whole, stored, count)
@@ -273,7 +273,7 @@ class JaxClosure(Closure):
         """The entries that are stored, by record: starts, columns and values."""
         names = (self.records, np.pad(self.cut.columns, ((0, 1), (0, 0))))
         shape = (self.domain.size, len(self.cut.floor))
-        starts, *listed = blocks.entries(
+        starts, *listed = floored.entries(
             z, stored, self.cut.blocks, names, shape, ladder(int(count))
         )
         column, value = (np.asarray(part)[: int(count)] for part in listed)
@@ -447,7 +447,7 @@ class JaxClosure(Closure):
             else:
                 closure, values = self, (self._tiled(rows if logs is None else logs), None)
             if logs is None and self._mesh.devices.flat[0].platform == "gpu":
-                values = blocks.logs_of(values)
+                values = floored.logs_of(values)
             elif logs is None:
                 # A device's own logarithm is known to err by 1 ulp on CUDA alone.
                 host = jax.tree.map(np.asarray, values)
@@ -464,7 +464,7 @@ class JaxClosure(Closure):
         pad = (0, ladder(rows.stored) - rows.stored)
         # Padded here: on the device every number of entries would be compiled for.
         listed = tuple(put(np.pad(a, pad, mode="edge")) for a in (rows.columns, rows.values))
-        slots, place, mask = blocks.places_of_entries(
+        slots, place, mask = floored.places_of_entries(
             put(slot), put(np.diff(rows.starts)), listed, outputs, self.tiles.count, WIDTH
         )
         columns = np.full((len(mask), WIDTH), -1)
@@ -472,7 +472,7 @@ class JaxClosure(Closure):
         floor = np.maximum(rows.floor, 1)
         c = self._blocks(np.asarray(mask), columns, floor)
         closure = self.over(BlockCut(columns, floor, c))
-        return closure, (blocks.filled(self._mesh, slots, place, listed, c), c.floors)
+        return closure, (floored.filled(self._mesh, slots, place, listed, c), c.floors)
 
     def broken(
         self, z: Any, epsilon: float, nats: float, gains: tuple[float, float], most: int
@@ -527,15 +527,15 @@ def device_rate(
 ) -> tuple[float, int, int] | None:
     """The largest rate and its pair of records; None where the host has to do it: the metric is not
     measured here, the device's memory does not suffice, or the rows of the pair are alike."""
-    floored = isinstance(rows, FlooredRows)
+    sparse = isinstance(rows, FlooredRows)
     if not measures(domain.metric) or (isinstance(rows, FlooredRows) and rows.stored == 0):
         return None
     try:
         if closure is None:
             # This process's own: others may have nothing to audit, and would be waited for.
             local = jax.local_devices()
-            mesh = make_mesh(local[:1] if floored else local)
-            closure = closure_for(domain, mesh, WIDTH if floored else rows.shape[1])
+            mesh = make_mesh(local[:1] if sparse else local)
+            closure = closure_for(domain, mesh, WIDTH if sparse else rows.shape[1])
         value, i, j = closure.largest(rows, logs)
     except RuntimeError as error:
         if MEMORY_FULL not in str(error):

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.jax import blocks, device, pdhg, triton
+from panda_mdp.compute.jax import device, floored, pdhg, triton
 from panda_mdp.compute.jax.closure import closure_for, lists_of, power
 from panda_mdp.compute.jax.device import (
     Array,
@@ -317,9 +317,9 @@ class DeviceFinish(SparseFinish):
         cut, closure = table.closure.cut, table.closure
         with precise():
             columns = np.pad(np.maximum(cut.columns, 0), ((0, 1), (0, 0))).astype(np.int32)
-            named = blocks.names(cut.blocks, closure.records, columns)
+            named = floored.names(cut.blocks, closure.records, columns)
             costs = self._losses.weighted(*named)
-            above = float(blocks.loss_above(table.z, cut.blocks, costs))
+            above = float(floored.loss_above(table.z, cut.blocks, costs))
         return above + float(self.problem.mean_loss @ cut.floor)
 
     def _quantised(self, closure: Any, z: Array) -> FlooredRows:
