@@ -26,7 +26,7 @@ from panda_mdp.compute.backend import host_backend
 from panda_mdp.compute.cut import Cut
 from panda_mdp.compute.rate import largest_rate, lifts_of
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.tiles import Pairs, TilePairs
+from panda_mdp.space.tiles import TilePairs
 
 if TYPE_CHECKING:
     from panda_mdp.compute.numba.closure import Sources
