@@ -25,7 +25,7 @@ DATA = Path(os.environ.get("PANDA_MDP_DATA", Path(__file__).resolve().parents[2]
 
 def measure(name: str, city: pm.City, records: int | None, outputs: int, seconds: float) -> None:
     start = time.process_time()
-    by_road = pm.Domain.from_graph(city, records, seed=0)
+    by_road = city.road_domain(records, seed=0)
     table = by_road.distances()
     formed = time.process_time() - start
     nodes = by_road.nodes

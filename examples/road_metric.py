@@ -28,7 +28,7 @@ IntArray = npt.NDArray[np.int64]
 def main(out: Path = Path("out/examples"), records: int = 500, seconds: float = 30) -> Path:
     city = pm.synthetic_city(nodes=3 * records, seed=7)
     nodes = city.sample_nodes(records, seed=0)
-    by_road = pm.Domain.from_graph(city, nodes)
+    by_road = city.road_domain(nodes)
     as_the_crow_flies = pm.Domain.from_points(city.lat[nodes], city.lon[nodes]).with_nodes(nodes)
     rng = np.random.default_rng(1)
     outputs = rng.choice(records, 50, replace=False)

@@ -163,11 +163,6 @@ class DistanceLoss(Rebuilt):
             from panda_mdp.compute.jax.device import weighted_sums
 
             out = weighted_sums(self.domain, self.outputs, self.power, rows)
-        elif host_backend() == "numba":
-            from panda_mdp.compute.numba.distance import loss_sums
-
-            given = np.ascontiguousarray(rows)
-            loss_sums(self._along(self.outputs), *self.shape, self.power, given, out)
         else:
             for part, block in self._blocks():
                 out += rows[:, part] @ block

@@ -231,7 +231,7 @@ def test_repaired_tables_are_exactly_private(machine):
 
 def test_repairing_a_solved_table_costs_next_to_nothing():
     city = pm.synthetic_city(600, seed=7)
-    domain = pm.Domain.from_graph(city, 200, seed=0)
+    domain = city.road_domain(200, seed=0)
     rng = np.random.default_rng(1)
     outputs, tasks = rng.choice(200, 20, replace=False), rng.choice(200, 1)
     problem = pm.Problem(domain, outputs, pm.travel_loss(city, domain, outputs, tasks), 5.0)

@@ -86,7 +86,7 @@ def test_unbounded_epsilons_are_marked() -> None:
 
 
 def test_road_domains_are_drawn_with_their_city(city: City) -> None:
-    domain = Domain.from_graph(city, 60)
+    domain = city.road_domain(60)
     outputs = np.arange(0, 60, 6)
     table = exponential(Problem(domain, outputs, distance_loss(domain, outputs), 3.0))
     assert "true place" in words(draw_record(table, 3, city=city))

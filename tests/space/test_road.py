@@ -38,7 +38,7 @@ def city() -> City:
 
 @pytest.mark.parametrize("by", ["length", "time"])
 def test_blocks_pairs_and_table_are_road_distances(city: City, by: str) -> None:
-    domain = Domain.from_graph(city, 60, seed=1, by=by)
+    domain = city.road_domain(60, seed=1, by=by)
     assert domain.unit == {"length": "km", "time": "min"}[by]
     expected = travel(city, domain.nodes, domain.nodes, by=by)
     rows, cols = np.array([5, 3, 5, 59]), np.array([7, 3, 0])
@@ -54,7 +54,7 @@ def test_blocks_pairs_and_table_are_road_distances(city: City, by: str) -> None:
 
 
 def test_table_is_a_metric_to_the_last_bit(city: City) -> None:
-    table = road(Domain.from_graph(city, 80)).distances
+    table = road(city.road_domain(80)).distances
     steps = np.rint(table * 1e9)
     detour = (steps[:, :, None] + steps[None]).min(axis=1)
     assert np.array_equal(np.minimum(detour, steps), steps)
@@ -64,13 +64,13 @@ def test_table_is_a_metric_to_the_last_bit(city: City) -> None:
 
 def test_rows_are_computed_in_parts(city: City, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("panda_mdp.space.road.BLOCK_ENTRIES", 2000)
-    domain = Domain.from_graph(city, 50)
+    domain = city.road_domain(50)
     whole = domain.distances()
     np.testing.assert_allclose(whole, travel(city, domain.nodes, domain.nodes), atol=1e-7)
 
 
 def test_embedding_never_exceeds_the_metric(city: City) -> None:
-    domain = Domain.from_graph(city, 80)
+    domain = city.road_domain(80)
     points = domain.metric.embedding
     chords = np.linalg.norm(points[:, None] - points, axis=2)
     assert (chords <= domain.distances() * (1 + 1e-12) + 1e-15).all()
@@ -80,7 +80,7 @@ def test_embedding_never_exceeds_the_metric(city: City) -> None:
 
 @pytest.mark.parametrize("records", [None, 40, 150])
 def test_generating_pairs_imply_all_pairs(city: City, records: int | None) -> None:
-    domain = Domain.from_graph(city, records, seed=2)
+    domain = city.road_domain(records, seed=2)
     pairs = road(domain).generating_pairs
     weights = domain.metric.pairs(pairs[:, 0], pairs[:, 1])
     size = domain.size
@@ -97,7 +97,7 @@ def test_generating_pairs_imply_all_pairs(city: City, records: int | None) -> No
 
 
 def test_subdomains_keep_nodes_and_distances(city: City) -> None:
-    domain = Domain.from_graph(city, 40)
+    domain = city.road_domain(40)
     part = domain.take([7, 3, 9])
     assert part.nodes is not None and domain.nodes is not None
     assert part.nodes.tolist() == domain.nodes[[7, 3, 9]].tolist()
@@ -107,7 +107,7 @@ def test_subdomains_keep_nodes_and_distances(city: City) -> None:
 def test_methods_audit_and_files_work_with_road_distance(
     city: City, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    domain = Domain.from_graph(city, 80)
+    domain = city.road_domain(80)
     outputs = np.arange(0, 80, 8)
     problem = Problem(domain, outputs, travel_loss(city, domain, outputs, [5]), 2.0)
     best = optimal(problem, gap=0.05, time_limit=20)
@@ -121,15 +121,15 @@ def test_methods_audit_and_files_work_with_road_distance(
 def test_bad_roads_are_refused() -> None:
     apart = City([0, 0, 1, 1], [0, 1, 0, 1], [0, 2], [1, 3], [1.0, 1.0])
     with pytest.raises(DomainError, match=r"records 0 and 2 .*largest_component"):
-        Domain.from_graph(apart)
+        apart.road_domain()
     together = City([0, 0, 0], [0, 0.1, 1], [0, 1], [1, 2], [0.0, 400.0])
     with pytest.raises(DomainError, match="records 0 and 1 are joined by a street of no length"):
-        Domain.from_graph(together)
-    assert Domain.from_graph(together, np.array([0, 2])).distance(0, 1) == 0.4
+        together.road_domain()
+    assert together.road_domain(np.array([0, 2])).distance(0, 1) == 0.4
     with pytest.raises(CityError, match="twice"):
-        Domain.from_graph(together, np.array([0, 0]))
+        together.road_domain(np.array([0, 0]))
     with pytest.raises(CityError, match=r"records\[0\] is 3"):
-        Domain.from_graph(together, np.array([3, 0]))
+        together.road_domain(np.array([3, 0]))
 
 
 def test_too_many_records_are_refused_where_a_table_is_needed() -> None:
@@ -148,7 +148,7 @@ def test_optimum_on_a_part_of_rome(road_maps: Callable[[str], City]) -> None:
     rome = road_maps("rome")
     centre = (np.abs(rome.lat - 41.90) < 0.004) & (np.abs(rome.lon - 12.485) < 0.005)
     part = rome.take(np.flatnonzero(centre)).largest_component()
-    domain = Domain.from_graph(part)
+    domain = part.road_domain()
     assert 80 < domain.size < 300
     outputs = np.arange(0, domain.size, 8)
     problem = Problem(domain, outputs, travel_loss(part, domain, outputs, [3]), 20.0)

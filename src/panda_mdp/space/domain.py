@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -52,14 +52,6 @@ if TYPE_CHECKING:
     from panda_mdp.space.nearest import Grid
 
 Label = str | int | float
-
-
-class RoadNetwork(Protocol):
-    """What has streets: a `City`."""
-
-    def road_domain(
-        self, records: int | npt.ArrayLike | None, *, seed: int, by: Literal["length", "time"]
-    ) -> Domain: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,21 +212,6 @@ class Domain(Rebuilt):
         mesh = mesh_over(area, spacing, epsilon)
         lat, lon = mesh.places
         return cls(Haversine(lat, lon), mesh=mesh)
-
-    @classmethod
-    def from_graph(
-        cls,
-        city: RoadNetwork,
-        records: int | IntArray | None = None,
-        *,
-        seed: int = 0,
-        by: Literal["length", "time"] = "length",
-    ) -> Domain:
-        """Nodes of a city under road distance in km, or travel time in minutes by `time`.
-
-        The same as `city.road_domain(records, seed=seed, by=by)`.
-        """
-        return city.road_domain(records, seed=seed, by=by)
 
     def __len__(self) -> int:
         return self.metric.size

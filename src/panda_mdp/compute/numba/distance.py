@@ -168,19 +168,6 @@ def loss_pairs(places, records, first, second, power, out):
 
 
 @njit(cache=True, parallel=True)
-def loss_sums(places, records, outputs, power, weights, out):
-    """out[w, y] = sum_x weights[w, x] loss(x, y), record by record."""
-    for y in prange(outputs):
-        row = np.empty(records)
-        fill(places, records + y, 0, records, row)
-        for w in range(len(weights)):
-            total = 0.0
-            for x in range(records):
-                total += weights[w, x] * (row[x] if power == 1.0 else row[x] ** power)
-            out[w, y] = total
-
-
-@njit(cache=True, parallel=True)
 def least_losses(places, first, last, records, starts, power, out):
     """out[x - first, g] = least loss of record x over the outputs starts[g] to starts[g + 1]."""
     count = starts[-1]

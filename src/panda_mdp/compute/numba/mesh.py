@@ -83,6 +83,17 @@ def project(a, b, c, shape):
     return low, low, growth * low
 
 
+@njit(inline="always", error_model="numpy")
+def _beyond(a, b, c, shape):
+    """What the nearest point of the cone leaves of three numbers, in any order."""
+    low, high = min(a, b, c), max(a, b, c)
+    least, between, most = project(low, max(min(a, b), min(max(a, b), c)), high, shape)
+    near_a = least if a == low else (most if a == high else between)
+    near_b = least if b == low else (most if b == high else between)
+    near_c = least if c == low else (most if c == high else between)
+    return a - near_a, b - near_b, c - near_c
+
+
 @njit(cache=True, parallel=True, error_model="numpy")
 def run(
     steps, done, now, anchor, mid, cost, scale, corners, start, slot, shape, weight, row_pull,
@@ -92,8 +103,9 @@ def run(
 
     The point is updated in place: x, the table over `scale`, mu, the prices of the row sums, and u,
     the multipliers of triangles, (T, 3, outputs). `corners` (T, 3) are rows, `start` and `slot` the
-    slots 3 t + corner by row. A triangle's copy is scale x over the largest of its three scales.
-    `moved` (3,) receives the squared, step-weighted movement in the last iteration.
+    slots 3 t + corner by row. A triangle's copy is scale x over the largest of its three scales;
+    `mid` receives scale x ahead of the point. `moved` (3,) receives the squared, step-weighted
+    movement in the last iteration.
     """
     x, mu, u = now
     x0, mu0, u0 = anchor
@@ -101,6 +113,12 @@ def run(
     triangles = len(corners)
     chunks = (triangles + CHUNK - 1) // CHUNK
     move_x, move_mu, move_u = np.zeros(records), np.zeros(records), np.zeros(chunks)
+    largest = np.empty((triangles, outputs), np.float32)
+    for t in prange(triangles):
+        for y in range(outputs):
+            largest[t, y] = max(
+                scale[corners[t, 0], y], scale[corners[t, 1], y], scale[corners[t, 2], y]
+            )
     for step in range(steps):
         keep = F((done + step + 1.0) / (done + step + 2.0))
         pull = F(1) - keep
@@ -110,61 +128,44 @@ def run(
             stiff = weight * F(start[i + 1] - start[i])
             grad = np.empty(outputs, np.float32)
             for y in range(outputs):
-                grad[y] = scale[i, y] * (cost[i, y] - price)
+                grad[y] = cost[i, y] - price
             for k in range(start[i], start[i + 1]):
                 t, corner = slot[k] // 3, slot[k] % 3
                 for y in range(outputs):
-                    largest = max(
-                        scale[corners[t, 0], y], scale[corners[t, 1], y], scale[corners[t, 2], y]
-                    )
-                    grad[y] += scale[i, y] / largest * u[t, corner, y]
+                    grad[y] += u[t, corner, y] / largest[t, y]
             total = F(0)
             square = F(0)
             for y in range(outputs):
                 pulled = stiff + row_pull * scale[i, y]
-                mid[i, y] = F(2) * max(F(0), x[i, y] - grad[y] / pulled) - x[i, y]
-                total += scale[i, y] * mid[i, y]
-                change = mid[i, y] - x[i, y]
-                square += change * change * pulled
-                x[i, y] = keep * mid[i, y] + pull * x0[i, y]
+                ahead = F(2) * max(F(0), x[i, y] - scale[i, y] * grad[y] / pulled) - x[i, y]
+                mid[i, y] = scale[i, y] * ahead
+                total += mid[i, y]
+                square += (ahead - x[i, y]) * (ahead - x[i, y]) * pulled
+                x[i, y] = keep * ahead + pull * x0[i, y]
+            short = F(1) - total
             if measure:
                 move_x[i] = 0.25 * square
-                move_mu[i] = row_step[i] * (F(1) - total) * (F(1) - total)
-            raised = price + row_step[i] * (F(1) - total)
+                move_mu[i] = row_step[i] * short * short
+            raised = price + row_step[i] * short
             mu[i] = keep * (F(2) * raised - price) + pull * mu0[i]
         for chunk in prange(chunks):
             square_u = 0.0
             for t in range(chunk * CHUNK, min(triangles, (chunk + 1) * CHUNK)):
                 i, j, k = corners[t, 0], corners[t, 1], corners[t, 2]
                 for y in range(outputs):
-                    part = weight / max(scale[i, y], scale[j, y], scale[k, y])
-                    a = u[t, 0, y] + part * scale[i, y] * mid[i, y]
-                    b = u[t, 1, y] + part * scale[j, y] * mid[j, y]
-                    c = u[t, 2, y] + part * scale[k, y] * mid[k, y]
-                    # In ascending order, and back.
-                    if a <= b:
-                        if b <= c:
-                            pa, pb, pc = project(a, b, c, shape)
-                        elif a <= c:
-                            pa, pc, pb = project(a, c, b, shape)
-                        else:
-                            pc, pa, pb = project(c, a, b, shape)
-                    elif a <= c:
-                        pb, pa, pc = project(b, a, c, shape)
-                    elif b <= c:
-                        pb, pc, pa = project(b, c, a, shape)
-                    else:
-                        pc, pb, pa = project(c, b, a, shape)
-                    a -= pa
-                    b -= pb
-                    c -= pc
-                    if measure:
-                        square_u += (
-                            (a - u[t, 0, y]) ** 2 + (b - u[t, 1, y]) ** 2 + (c - u[t, 2, y]) ** 2
+                    part = weight / largest[t, y]
+                    new = _beyond(
+                        u[t, 0, y] + part * mid[i, y],
+                        u[t, 1, y] + part * mid[j, y],
+                        u[t, 2, y] + part * mid[k, y],
+                        shape,
+                    )
+                    for corner in range(3):
+                        old = u[t, corner, y]
+                        square_u += (new[corner] - old) ** 2
+                        u[t, corner, y] = (
+                            keep * (F(2) * new[corner] - old) + pull * u0[t, corner, y]
                         )
-                    u[t, 0, y] = keep * (F(2) * a - u[t, 0, y]) + pull * u0[t, 0, y]
-                    u[t, 1, y] = keep * (F(2) * b - u[t, 1, y]) + pull * u0[t, 1, y]
-                    u[t, 2, y] = keep * (F(2) * c - u[t, 2, y]) + pull * u0[t, 2, y]
             move_u[chunk] = square_u / weight
     moved[0], moved[1], moved[2] = move_x.sum(), move_mu.sum(), move_u.sum()
 
