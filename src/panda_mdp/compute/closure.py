@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import Int32Array
@@ -178,13 +179,12 @@ class Closure:
     def rows(self, z: FloatArray) -> tuple[IntArray, Int32Array, FloatArray]:
         """What lies above the floor, by record: starts, columns and values."""
         cut = self._cut_for(z)
-        columns = cut.columns[cut.group]
         node, k = np.nonzero(cut.exists[cut.group] & (z > cut.floors[cut.group]))
-        record, column = cut.record[node], columns[node, k]
-        along = np.argsort(record * len(cut.floor) + column, kind="stable")
-        count = np.bincount(record, minlength=self.domain.size)
-        starts = np.concatenate([[0], np.cumsum(count)])
-        return starts, column[along].astype(np.int32), z[node, k][along]
+        places = cut.record[node], cut.columns[cut.group[node], k]
+        shape = self.domain.size, len(cut.floor)
+        table = scipy.sparse.coo_array((z[node, k], places), shape).tocsr()
+        table.sort_indices()
+        return table.indptr.astype(np.int64), table.indices.astype(np.int32), table.data
 
     def survey(self, matrix: FloatArray, weighted: FloatArray) -> tuple[FloatArray, float]:
         """The largest entry of every column, and sum p c z over the rows scaled to sum 1, from
@@ -416,20 +416,20 @@ class Closure:
         """Pairs of positions, (n, 2), and the mass by which the first misses the constraint of the
         second, over all groups: where it exceeds the first of `gains` in a group, the second in
         all; the `most` worst of every position."""
-        cut = self._cut_for(z)
+        cut, size = self._cut_for(z), self.domain.size
         each, least = gains
         named = most if cut.dense else PER_NODE
         partner, gain = self.violated(z, epsilon, named, each, nats)
         node, k = np.nonzero(partner >= 0)
-        keys = cut.position[node] * self.domain.size + cut.position[partner[node, k]]
-        pairs, inverse = np.unique(keys, return_inverse=True)
-        mass = np.bincount(inverse.reshape(-1), gain[node, k], len(pairs))
-        large = mass > least
-        ends, mass = np.stack(np.divmod(pairs[large], self.domain.size), axis=1), mass[large]
-        along = np.lexsort((-mass, ends[:, 0]))
-        first = np.searchsorted(ends[:, 0][along], np.arange(self.domain.size))
-        worst = along[np.arange(len(along)) - first[ends[:, 0][along]] < most]
-        return ends[worst], np.asarray(mass[worst], np.float64)
+        places = cut.position[node], cut.position[partner[node, k]]
+        # Groups are added up on the way to rows.
+        missed = scipy.sparse.coo_array((gain[node, k], places), (size, size)).tocsr().tocoo()
+        large = np.flatnonzero(missed.data > least)
+        along = large[np.lexsort((-missed.data[large], missed.row[large]))]
+        row = missed.row[along]
+        worst = along[np.arange(len(along)) - np.searchsorted(row, row) < most]
+        ends = np.stack([missed.row[worst], missed.col[worst]], axis=1)
+        return ends.astype(np.int64), missed.data[worst]
 
 
 def _cut_of(domain: Domain, columns: IntArray, sees: BoolArray, floor: FloatArray) -> Cut:
@@ -439,9 +439,8 @@ def _cut_of(domain: Domain, columns: IntArray, sees: BoolArray, floor: FloatArra
 
 def _span(cut: Cut, top: FloatArray, z: FloatArray) -> float:
     """The largest log ratio within an output, of what blocks are at most to what rows are."""
-    begin = cut.runs[:-1][np.diff(cut.runs) > 0]
-    high = np.maximum.reduceat(top, cut.blocks.blocks[begin], axis=0)
-    low = np.minimum.reduceat(z, cut.starts[begin], axis=0)
+    high = np.maximum.reduceat(top, cut.blocks.blocks[cut.leading], axis=0)
+    low = np.minimum.reduceat(z, cut.starts[cut.leading], axis=0)
     return float(np.log((high / low).max()))
 
 

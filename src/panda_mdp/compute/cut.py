@@ -131,6 +131,11 @@ class Cut:
         """Where the parts of every group begin, and where the last ends."""
         return np.searchsorted(self.starts, self.groups)
 
+    @property
+    def leading(self) -> IntArray:
+        """The first part of every group that has one."""
+        return self.runs[:-1][np.diff(self.runs) > 0]
+
     @cached_property
     def parts(self) -> IntArray:
         """(groups, tiles): the part of a group and a tile, -1 where it has none."""

@@ -159,9 +159,8 @@ def largest_rate(
     parts = np.arange(len(high))
     best = scan(cut, rows, (parts, parts, np.zeros(len(parts))), LOG_ERROR, best)
     # No log ratio is larger than the span of any output's logarithms.
-    begin = cut.runs[:-1][np.diff(cut.runs) > 0]
-    span = np.maximum.reduceat(high, begin, axis=0) - np.minimum.reduceat(low, begin, axis=0)
-    open_span = float(span.max()) + LOG_ERROR
+    spans = np.maximum.reduceat(high, cut.leading) - np.minimum.reduceat(low, cut.leading)
+    open_span = float(spans.max()) + LOG_ERROR
     radius = open_span / (best[0] * shrink) if best[0] > 0 else np.inf
     for pairs in cut.later_pairs(radius):
         best = scan(cut, rows, pairs, LOG_ERROR, best)

@@ -40,29 +40,30 @@ def read_area(area: Any) -> Area:
         area = area.__geo_interface__
     if isinstance(area, Mapping):
         return Area(_geojson(area))
-    if hasattr(area, "chunks"):
-        return Area((_covered([(fixes.lat, fixes.lon) for fixes in area.chunks()]),), places=True)
-    if hasattr(area, "lat") and hasattr(area, "lon"):
-        return Area((_covered([(area.lat, area.lon)]),), places=True)
+    if hasattr(area, "chunks") or hasattr(area, "lat"):
+        fixes = area.chunks() if hasattr(area, "chunks") else [area]
+        return Area((_covered([(part.lat, part.lon) for part in fixes]),), places=True)
     try:
         numbers = [np.asarray(part, dtype=np.float64) for part in area]
     except (TypeError, ValueError) as error:
         msg = f"the area is a {type(area).__name__} that holds no numbers; {FORMS}"
         raise DomainError(msg) from error
-    if len(numbers) == 4 and all(part.ndim == 0 for part in numbers):
+    shapes = [part.shape for part in numbers]
+    if shapes == [()] * 4:
         return Area((_box(*(float(part) for part in numbers)),))
-    if numbers and all(part.shape == (2,) for part in numbers):
+    if shapes and set(shapes) == {(2,)}:
         return Area((_ring(np.stack(numbers), 0),))
-    if numbers and all(part.ndim == 2 and part.shape[1] == 2 for part in numbers):
+    if shapes and all(len(shape) == 2 and shape[1] == 2 for shape in shapes):
         return Area(tuple(_ring(part, k) for k, part in enumerate(numbers)))
-    msg = f"the area has {len(numbers)} parts of shapes {[p.shape for p in numbers[:4]]}; {FORMS}"
+    msg = f"the area has {len(numbers)} parts of shapes {shapes[:4]}; {FORMS}"
     raise DomainError(msg)
 
 
 def _covered(parts: list[tuple[Any, Any]]) -> FloatArray:
-    none = np.empty(0)
-    lat = np.concatenate([none, *(np.atleast_1d(np.asarray(a, np.float64)) for a, _ in parts)])
-    lon = np.concatenate([none, *(np.atleast_1d(np.asarray(b, np.float64)) for _, b in parts)])
+    lat, lon = (
+        np.concatenate([[], *(np.atleast_1d(np.asarray(part[k], np.float64)) for part in parts)])
+        for k in (0, 1)
+    )
     if len(lat) != len(lon) or not len(lat):
         msg = f"{len(lat)} latitudes and {len(lon)} longitudes to cover; give one of each per place"
         raise DomainError(msg)
@@ -71,16 +72,17 @@ def _covered(parts: list[tuple[Any, Any]]) -> FloatArray:
 
 
 def _box(south: float, west: float, north: float, east: float) -> FloatArray:
-    box = (south, west, north, east)
-    corners = np.array([[south, west], [north, east]])
-    check_places(corners[:, 0], corners[:, 1])
-    width = east - west if east >= west else east - west + 360
+    check_places(np.array([south, north]), np.array([west, east]))
+    width = east - west + 360 * (east < west)
     if not (north > south and width > 0):
-        msg = f"the box {box} is empty; it is (south, west, north, east) in degrees"
+        msg = (
+            f"the box {(south, west, north, east)} is empty; it is (south, west, north, east) in "
+            "degrees"
+        )
         raise DomainError(msg)
     along = np.linspace(0, 1, SIDE_POINTS)
-    lat = np.concatenate([np.full(SIDE_POINTS, south), np.full(SIDE_POINTS, north)])
     lon = west + width * np.concatenate([along, along[::-1]])
+    lat = np.repeat([south, north], SIDE_POINTS)
     return np.stack([lat, np.where(lon > 180, lon - 360, lon)], axis=1)
 
 

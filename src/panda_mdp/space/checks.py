@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,29 +17,34 @@ matrix that was computed. Whoever relies on the inequality allows for it (`trian
 SMALL_MATRIX = 128
 """Up to this many records NumPy is done before compiled threads have started."""
 SMALLEST_DEGREES = 1e-100
+FINITE = "be finite: repair or leave out the record"
 SMALLEST_COORDINATE, LARGEST_COORDINATE = 1e-120, 1e140
 SMALLEST_DISTANCE, LARGEST_DISTANCE = 1e-250, 1e250
 """Between these no square, product or quotient of distances leaves the range of float64."""
 
 
+def _refuse(bad: npt.NDArray[np.bool_], message: Callable[..., str]) -> None:
+    """`DomainError` with the message for the place of the first bad entry, and their number."""
+    places = np.argwhere(bad)
+    if len(places):
+        more = f" ({len(places)} such)" if len(places) > 1 else ""
+        raise DomainError(message(*places[0].tolist()) + more)
+
+
 def check_coordinates(table: FloatArray, any_size: bool) -> None:
     """Refuse coordinates that are not finite, or of a size whose squares leave float64."""
-    wrong = ~np.isfinite(table)
+
+    def refuse(bad: npt.NDArray[np.bool_], rule: str) -> None:
+        _refuse(bad, lambda i, j: f"coordinate {j} of record {i} is {table[i, j]}; it must {rule}")
+
+    refuse(~np.isfinite(table), FINITE)
+    size = np.abs(table)
     if not any_size:
-        size = np.abs(table)
-        wrong |= (size > LARGEST_COORDINATE) | ((size < SMALLEST_COORDINATE) & (table != 0))
-    bad = np.argwhere(wrong)
-    if len(bad):
-        i, j = bad[0]
-        more = f" ({len(bad)} such)" if len(bad) > 1 else ""
-        rule = (
+        refuse(
+            (size > LARGEST_COORDINATE) | ((size < SMALLEST_COORDINATE) & (size > 0)),
             f"be 0 or of a size from {SMALLEST_COORDINATE:g} to {LARGEST_COORDINATE:g}: "
-            "use another unit of length"
-            if np.isfinite(table[i, j])
-            else "be finite: repair or leave out the record"
+            "use another unit of length",
         )
-        msg = f"coordinate {j} of record {i} is {table[i, j]}; it must {rule}{more}"
-        raise DomainError(msg)
 
 
 def refuse_few(count: int) -> None:
@@ -52,17 +59,13 @@ def refuse_few(count: int) -> None:
 
 def refuse_bad(bad: npt.NDArray[np.bool_], values: FloatArray, what: str, rule: str) -> None:
     """Name the first bad value and its rule."""
-    wrong = np.flatnonzero(bad)
-    if len(wrong):
-        more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
-        msg = f"{what} of record {wrong[0]} is {values[wrong[0]]}; it must {rule}{more}"
-        raise DomainError(msg)
+    _refuse(bad, lambda k: f"{what} of record {k} is {values[k]}; it must {rule}")
 
 
 def check_places(lat: FloatArray, lon: FloatArray) -> None:
-    """Refuse degrees that are no places, and places that are named twice."""
-    for column, name in ((lat, "lat"), (lon, "lon")):
-        refuse_bad(~np.isfinite(column), column, name, "be finite: repair or leave out the record")
+    """Refuse degrees that are no places."""
+    refuse_bad(~np.isfinite(lat), lat, "lat", FINITE)
+    refuse_bad(~np.isfinite(lon), lon, "lon", FINITE)
     refuse_bad(np.abs(lat) > 90, lat, "latitude", "lie in [-90, 90] degrees (swapped?)")
     refuse_bad((lon < -180) | (lon > 360), lon, "longitude", "lie in [-180, 360] degrees")
 
@@ -75,28 +78,30 @@ def place_keys(lat: FloatArray, lon: FloatArray) -> FloatArray:
 def distinct(keys: FloatArray, merge: bool) -> tuple[IntArray, IntArray | None]:
     """Indices of distinct rows in order of first appearance, and the map onto them."""
     _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    if not merge:
-        if len(first) < len(keys):
-            repeats = np.flatnonzero(first[inverse] != np.arange(len(keys)))
-            again = int(repeats[0])
-            msg = (
-                f"record {again} repeats record {first[inverse[again]]} ({len(repeats)} repeats); "
-                "merge=True merges equal records and keeps the map"
-            )
-            raise DomainError(msg)
-        return np.arange(len(keys)), None
-    keep = np.sort(first)
-    refuse_few(len(keep))
-    return keep, frozen(np.searchsorted(keep, first[inverse]))
+    same = first[inverse.reshape(-1)]
+    if merge:
+        return _kept(same)
+    repeats = np.flatnonzero(same != np.arange(len(keys)))
+    if len(repeats):
+        msg = (
+            f"record {repeats[0]} repeats record {same[repeats[0]]} ({len(repeats)} repeats); "
+            "merge=True merges equal records and keeps the map"
+        )
+        raise DomainError(msg)
+    return np.arange(len(keys)), None
 
 
 def merge_zero_distances(table: FloatArray) -> tuple[IntArray, IntArray]:
     """The first of each group of records at distance 0, and the map onto them."""
     # At distance 0 the triangle inequality makes the relation transitive.
-    representative = (table == 0).argmax(axis=1)
-    keep = np.unique(representative)
-    return keep, frozen(np.searchsorted(keep, representative))
+    return _kept((table == 0).argmax(axis=1))
+
+
+def _kept(same: IntArray) -> tuple[IntArray, IntArray]:
+    """The records that stand for all, and the map onto them, from which one stands for each."""
+    keep = np.unique(same)
+    refuse_few(len(keep))
+    return keep, frozen(np.searchsorted(keep, same))
 
 
 def check_entries(table: FloatArray) -> None:
@@ -109,40 +114,36 @@ def check_entries(table: FloatArray) -> None:
             (table > LARGEST_DISTANCE) | ((table > 0) & (table < SMALLEST_DISTANCE)),
             f"be 0 or from {SMALLEST_DISTANCE:g} to {LARGEST_DISTANCE:g}: use another unit",
         ),
+        (
+            table != table.T,
+            "be symmetric: take (D + D.T) / 2 if the difference is rounding",
+        ),
     )
     for broken, rule in rules:
-        bad = np.argwhere(broken)
-        if len(bad):
-            i, j = bad[0]
-            msg = f"distance ({i}, {j}) is {table[i, j]}; distances must {rule}"
-            raise DomainError(msg)
-    bad = np.argwhere(np.triu(table != table.T))
-    if len(bad):
-        i, j = bad[0]
-        msg = (
-            f"distance ({i}, {j}) is {table[i, j]} but ({j}, {i}) is {table[j, i]}; "
-            "the matrix must be symmetric: take (D + D.T) / 2 if the difference is rounding"
+        _refuse(
+            broken,
+            lambda i, j, rule=rule: (
+                f"distance ({i}, {j}) is {table[i, j]} and ({j}, {i}) is {table[j, i]}; "
+                f"distances must {rule}"
+            ),
         )
-        raise DomainError(msg)
 
 
 def refuse_zero_distances(table: FloatArray) -> None:
     """Refuse distinct records at distance 0."""
-    zero = np.argwhere(np.triu(table == 0, k=1))
-    if len(zero):
-        i, j = zero[0]
-        msg = (
+    _refuse(
+        np.triu(table == 0, k=1),
+        lambda i, j: (
             f"records {i} and {j} are at distance 0; records must be distinct: "
             "merge=True merges them and keeps the map"
-        )
-        raise DomainError(msg)
+        ),
+    )
 
 
 def check_triangles(table: FloatArray) -> None:
     """Refuse a matrix that breaks the triangle inequality for any triple of records."""
-    triple = _broken_triangle(table)
-    if triple is not None:
-        i, j, k = triple
+    i, j, k = _broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
+    if i >= 0:
         msg = (
             f"the triangle inequality fails for records ({i}, {j}, {k}): "
             f"d({i}, {j}) = {table[i, j]:.12g} exceeds d({i}, {k}) + d({k}, {j}) = "
@@ -152,18 +153,16 @@ def check_triangles(table: FloatArray) -> None:
         raise DomainError(msg)
 
 
-def _broken_triangle(table: FloatArray) -> tuple[int, int, int] | None:
+def _broken_triangle(table: FloatArray, factor: float) -> tuple[int, int, int]:
+    """A triple (i, j, k) with d(i, j) > factor (d(i, k) + d(k, j)), or (-1, -1, -1)."""
     if len(table) > SMALL_MATRIX and not threads_lost():
         try:
             from panda_mdp.space.triangles import broken_triangle
         except ImportError:
             pass
         else:
-            i, j, k = broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
-            return None if i < 0 else (int(i), int(j), int(k))
+            return broken_triangle(table, factor)
     for k in range(len(table)):
-        detour = (table[:, k, None] + table[k]) * (1 + TRIANGLE_TOLERANCE)
-        bad = np.argwhere(table > detour)
-        if len(bad):
-            return int(bad[0][0]), int(bad[0][1]), k
-    return None
+        for i, j in np.argwhere(table > factor * (table[:, k, None] + table[k])).tolist():
+            return i, j, k
+    return -1, -1, -1
