@@ -121,22 +121,22 @@ def around(points: FloatArray, margin: float) -> FloatArray:
 
 def convex_hull(points: FloatArray) -> FloatArray:
     """Corners of the convex hull, counterclockwise (Andrew's chain); fewer than three if flat."""
-    ordered = np.unique(points, axis=0).tolist()
+    ordered = np.unique(points, axis=0) @ np.array([1, 1j])
     if len(ordered) < 3:
-        return np.array(ordered)
-    halves = []
-    for chain in (ordered, ordered[::-1]):
-        half: list[list[float]] = []
-        for x, y in chain:
-            while len(half) > 1 and _turn(half[-2], half[-1], x, y) <= 0:
+        return np.unique(points, axis=0)
+    hull: list[complex] = []
+    for chain in (ordered.tolist(), ordered[::-1].tolist()):
+        half: list[complex] = []
+        for point in chain:
+            while len(half) > 1 and _turn(half[-1] - half[-2], point - half[-2]) <= 0:
                 half.pop()
-            half.append([x, y])
-        halves += half[:-1]
-    return np.array(halves)
+            half.append(point)
+        hull += half[:-1]
+    return np.array(hull).view(np.float64).reshape(-1, 2)
 
 
-def _turn(first: list[float], second: list[float], x: float, y: float) -> float:
-    return (second[0] - first[0]) * (y - first[1]) - (second[1] - first[1]) * (x - first[0])
+def _turn(first: complex, second: complex) -> float:
+    return (first.conjugate() * second).imag
 
 
 def within(points: FloatArray, rings: tuple[FloatArray, ...]) -> BoolArray:

@@ -40,29 +40,11 @@ def fingerprint(sources: Iterable[Path]) -> str:
     return state.hexdigest()
 
 
-def njit(
-    *,
-    cache=True,
-    parallel=False,
-    nogil=False,
-    inline="never",
-    fastmath=False,
-    error_model="python",
-    sources=SHARED,
-):
+def njit(*, cache=True, sources=SHARED, **options):
     """`numba.njit` with a cache that is renewed when any of `sources` changes."""
-    options = {
-        "parallel": parallel,
-        "nogil": nogil,
-        "inline": inline,
-        "fastmath": fastmath,
-        "error_model": error_model,
-    }
 
     def decorate(function):
-        if not cache:
-            return numba.njit(**options)(function)
-        compiled = numba.njit(cache=True, **options)(function)
+        compiled = numba.njit(cache=cache, **options)(function)
         try:
             index = compiled._cache._cache_file
             index._source_stamp = (index._source_stamp, fingerprint(sources))
