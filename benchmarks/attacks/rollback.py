@@ -28,7 +28,7 @@ def main() -> None:
     with client(server, folder / "user") as user:
         plan = user.plan("table")
         user.report(plan, plan.record(1))
-        book = folder / "user" / "ledger.sqlite"
+        book = folder / "user" / "ledger.sealed"
         copy = book.read_bytes()
         user.report(plan, plan.record(2))
         server.version = 2

@@ -200,33 +200,27 @@ def meaning(mechanism: Any) -> list[tuple[str, object]]:
 
 def _optimised(details: Any, unit: str) -> str:
     """Which objectives a table of `optimal` was made for, and what is proved of the second."""
+    facts = details.get("second") or details.get("limited")
+    if facts is None:
+        return "the loss alone; --then also makes an attacker gain little (docs/lab.md)"
+    within = "" if facts.get("radius") is None else f" within {facts['radius']:g} km"
+    what = f"{facts['objective']}{within}"
+    value, before, bound, limit = (
+        f"{facts.get(name, 0):.4g} {facts.get('unit') or ''}".rstrip()
+        for name in ("value", "before", "bound", "limit")
+    )
     if "second" in details:
-        facts = details["second"]
-        value, before, bound = (_quantity(facts, facts[k]) for k in ("value", "before", "bound"))
         return (
-            f"the loss, then {_named(facts)} within {100 * facts['slack']:g} % of it: {value}, "
-            f"with the loss alone {before}; no private table of loss {facts['budget']:.4g} {unit} "
-            f"gets beyond {bound}"
+            f"the loss, then {what} within {100 * facts['slack']:g} % of it: {value}, with the "
+            f"loss alone {before}; no private table of loss {facts['budget']:.4g} {unit} gets "
+            f"beyond {bound}"
         )
-    if "limited" in details:
-        facts = details["limited"]
-        value, limit = (_quantity(facts, facts[k]) for k in ("value", "limit"))
-        side = "least" if facts["objective"] == "error" else "most"
-        return (
-            f"the loss, with {_named(facts)} at {side} {limit} (it is {value}); no private table "
-            f"within that limit has less than {facts['bound']:.4g} {unit}, and without it the loss "
-            f"is {facts['loss_without']:.4g} {unit}"
-        )
-    return "the loss alone; --then also makes an attacker gain little (docs/lab.md)"
-
-
-def _named(facts: Any) -> str:
-    where = "" if facts.get("radius") is None else f" within {facts['radius']:g} km"
-    return f"{facts['objective']}{where}"
-
-
-def _quantity(facts: Any, value: float) -> str:
-    return f"{value:.4g} {facts.get('unit') or ''}".rstrip()
+    side = "least" if facts["objective"] == "error" else "most"
+    return (
+        f"the loss, with {what} at {side} {limit} (it is {value}); no private table within that "
+        f"limit has less than {facts['bound']:.4g} {unit}, and without it the loss is "
+        f"{facts['loss_without']:.4g} {unit}"
+    )
 
 
 @described

@@ -49,6 +49,7 @@ from panda_mdp.protocol.client.plans import BallPlan, TablePlan
 from panda_mdp.protocol.client.rounds import AnchorsPlan
 from panda_mdp.protocol.client.wire import Network, Wire
 from panda_mdp.protocol.ledger.ledger import LEDGER, Ledger
+from panda_mdp.protocol.ledger.vault import Entry
 from panda_mdp.protocol.messages.deployments import DeploymentList, TableDeployment
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 
@@ -122,6 +123,11 @@ def answered_and_lost(server: Standin) -> Any:
         raise httpx.ReadTimeout("lost", request=request)
 
     return fault
+
+
+def charged(client: Client) -> list[Entry]:
+    with client.ledger.books() as books:
+        return books.all()
 
 
 # Tables
@@ -350,7 +356,7 @@ def test_a_new_version_is_a_new_draw_and_a_new_charge_unless_answered(server, cl
     with pytest.raises(ConnectionLostError):
         client.report(plan, plan.record(4))
     put_into_force(server, tmp_path)
-    with pytest.raises(ServerError, match="another table since"):
+    with pytest.raises(ServerError, match="wrong_version"):
         client.report(plan, plan.record(4))
     with pytest.raises(ProtocolError, match="version 1 is pinned"):
         client.plan("table")
@@ -374,7 +380,7 @@ def test_what_a_server_refuses_for_good_is_given_up_after_its_period(
     assert client.retry() == (0, 1)
     clock.now += DAY
     assert client.retry() == (0, 0)
-    assert [entry.state for entry in client.ledger.entries()] == ["given_up"]
+    assert [entry.state for entry in charged(client)] == ["given_up"]
 
 
 def test_a_charge_that_cannot_be_written_sends_nothing(server, client, monkeypatch, tmp_path):
@@ -413,7 +419,7 @@ def test_the_operators_key_is_pinned_at_first_use(server, tmp_path, clock):
     # The old key's versions are not those of the new one.
     with connect(server, tmp_path, clock) as client:
         client.trust.pin_key(server.key.public)
-        assert client.trust.pin("table") is None
+        assert client.trust.known().tables == {}
         client.plan("table")
 
 
@@ -549,31 +555,19 @@ def test_a_kept_file_that_was_damaged_is_fetched_again(server, client, tmp_path)
     assert paths(server).count("/tables/city/1/file") == 2
 
 
-def test_a_broken_download_is_resumed_where_it_broke(server, client, tmp_path):
+def test_a_broken_download_is_fetched_again_whole(server, client):
     data = server.path.read_bytes()
 
     class Broken(httpx.SyncByteStream):
-        def __init__(self, part: bytes) -> None:
-            self.part = part
-
         def __iter__(self):
-            yield self.part
+            yield data[:1000]
             raise httpx.ReadError("broken")
 
-    def first(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, stream=Broken(data[:1000]))
-
-    def second(request: httpx.Request) -> httpx.Response:
-        assert request.headers["Range"] == "bytes=1000-"
-        spread = f"bytes 1000-{len(data) - 1}/{len(data)}"
-        return httpx.Response(
-            206, stream=Broken(data[1000:5000]), headers={"Content-Range": spread}
-        )
-
-    server.faults = [lambda _: None] * 3 + [first, second]
+    broken = [lambda _: httpx.Response(200, stream=Broken())] * 2
+    server.faults = [lambda _: None] * 3 + broken
     client.plan("table")
-    ranges = [dict(sent.headers).get("Range") for sent in server.sent if sent.url.endswith("/file")]
-    assert ranges == [None, "bytes=1000-", "bytes=5000-"]
+    asked = [dict(sent.headers) for sent in server.sent if sent.url.endswith("/file")]
+    assert len(asked) == 3 and not any("Range" in headers for headers in asked)
 
 
 def test_a_download_that_never_ends_well_stops(server, client):
@@ -582,16 +576,6 @@ def test_a_download_that_never_ends_well_stops(server, client):
 
     server.faults = [lambda _: None] * 3 + [cut] * 50
     with pytest.raises(ConnectionLostError):
-        client.plan("table")
-
-
-def test_a_resumption_at_another_place_is_refused(server, client, tmp_path):
-    folder = tmp_path / "tables"
-    folder.mkdir()
-    (folder / f"{server.info().sha256}.part").write_bytes(server.path.read_bytes()[:100])
-    wrong = httpx.Response(206, content=b"x", headers={"Content-Range": "bytes 0-0/1"})
-    server.faults = [lambda _: None] * 3 + [lambda _: wrong]
-    with pytest.raises(ProtocolError, match="not at byte 100"):
         client.plan("table")
 
 
@@ -970,7 +954,7 @@ def test_tokens(server, tmp_path, clock):
         plan = client.plan("table")
         with pytest.raises(ProtocolError, match="need a token"):
             client.report(plan, plan.record(3))
-        assert client.ledger.entries() == []
+        assert charged(client) == []
     assert TOKEN not in repr(client)
 
 
@@ -1056,7 +1040,7 @@ def test_a_closed_deployment_is_refused_before_anything_is_drawn(server, client)
     plan = client.plan("table")
     with pytest.raises(ProtocolError, match="closed"):
         client.report(plan, plan.record(3))
-    assert client.ledger.entries() == []
+    assert charged(client) == []
 
 
 def test_names_are_safe_in_addresses(client):

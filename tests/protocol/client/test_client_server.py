@@ -6,7 +6,6 @@ import json
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from typer.testing import CliRunner, Result
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import BudgetError, ConnectionLostError, ProtocolError, ServerError
-from panda_mdp.protocol import Allowance, Client, Network, Plan
+from panda_mdp.protocol import Allowance, Client, Network
 
 LAT, LON = 41.9123457, 12.5123457
 """One of the records; its digits occur nowhere else."""
@@ -100,11 +99,6 @@ class Losing(httpx.HTTPTransport):
         if self.losing and request.url.path.endswith("/reports"):
             raise httpx.ReadTimeout("lost", request=request)
         return super().handle_request(request)
-
-
-def stale(plan: Plan) -> Plan:
-    """A plan that was made an hour ago."""
-    return replace(plan, made=plan.made - 3600)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +215,7 @@ def test_errors_of_the_server_have_their_codes(site):
 
 def test_a_new_version_in_force(site):
     with site.user() as user:
-        plan = stale(user.plan("table"))
+        plan = user.plan("table")
         site.publish(2.5)
         patched = site.running.admin.patch(
             "/v1/deployments/table", json={"table": {"name": "city", "version": 2}}
@@ -253,7 +247,7 @@ def test_other_limits_cost_nobody_a_draw(site):
             patched = site.running.admin.patch("/v1/deployments/table", json=patch)
             assert patched.is_success, patched.text
         assert user.retry() == (1, 0)
-        newer = stale(user.plan("table"))
+        newer = user.plan("table")
         assert newer.version == plan.version + 2
         # The same answer, at no further cost.
         assert user.report(newer, record).repeated

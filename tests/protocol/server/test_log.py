@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import copied
 import pytest
-from protocol_proofs import check_consistency, check_inclusion
 from protocol_servers import (
     Running,
     error_of,
@@ -25,8 +23,6 @@ from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import TableDeploymentRequest
 from panda_mdp.protocol.messages.log import (
     Log,
-    LogProof,
-    root_of,
 )
 from panda_mdp.protocol.messages.signing import Keyring, KeySheet, SigningKey
 from panda_mdp.protocol.server.store.catalogue import all_tables, examine, store_table
@@ -37,7 +33,7 @@ from panda_mdp.protocol.server.store.deployments import (
     sign_deployment,
     store_deployment,
 )
-from panda_mdp.protocol.server.store.log import entries, proof, whole_log
+from panda_mdp.protocol.server.store.log import entries, whole_log
 from panda_mdp.table.encode import encode
 
 KEY = SigningKey.generate()
@@ -76,21 +72,6 @@ def test_everything_signed_is_in_the_log_once_in_order(store: Store) -> None:
     found = shown(store)
     found.verify(Keyring(KEY.public, [KEY.public]))
     assert found.head.size == 4
-
-
-def test_proofs_are_of_the_log(store: Store) -> None:
-    leaves = [bytes.fromhex(leaf) for leaf in shown(store).leaves]
-    with store.read() as session:
-        for first, size in itertools.product(range(5), range(1, 5)):
-            root = root_of(leaves[:size])
-            if first < size:
-                made = proof(session, first, size, inclusion=True)
-                parts = [bytes.fromhex(part) for part in made.proof]
-                assert check_inclusion(leaves[first], first, size, parts, root)
-            if 1 <= first <= size:
-                made = proof(session, first, size, inclusion=False)
-                parts = [bytes.fromhex(part) for part in made.proof]
-                assert check_consistency(first, size, root_of(leaves[:first]), root, parts)
 
 
 def test_another_key_signs_the_same_words(store: Store) -> None:
@@ -141,11 +122,6 @@ def test_a_server_with_a_log_and_reports_by_table(
     assert (send(first["sha256"], key), send(first["sha256"])) == (200, 409)
     lines = admin.get(address).text
     assert lines.count('"version":1') == 1 and lines.count('"version":2') == 1
-    size = Log.model_validate_json(server.client().get("/v1/log").content).head.size
-    asked = server.client().get("/v1/log/consistency", params={"first": 2, "size": size})
-    assert LogProof.model_validate_json(asked.content).size == size
-    wrong = server.client().get("/v1/log/inclusion", params={"first": 9, "size": size})
-    assert error_of(wrong) == (422, "invalid")
 
 
 def run(*words: str | Path) -> str:

@@ -11,14 +11,12 @@ from helpers import save_compact
 from protocol_servers import small_domain, small_table
 
 import panda_mdp as pm
-from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
+from panda_mdp.errors import EmptyAnchorsError, MethodError
 from panda_mdp.panda.run import study_panda
-from panda_mdp.protocol.messages.catalogue import MatrixLoss
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
 from panda_mdp.protocol.server.solving import (
     BallTable,
     anchors_scheme,
-    loss_table,
     scheme_facts,
     solve_round,
 )
@@ -127,11 +125,6 @@ def test_the_next_round_starts_from_the_last() -> None:
     np.testing.assert_array_equal(start, weights)
     again = solve_round(work, DOMAIN, (np.array([0, 1, 2]), np.array([6, 7, 9])), first.solution)
     np.testing.assert_array_equal(again.solution.anchors, [0, 1, 2, 6, 7, 9])
-
-
-def test_losses_are_rectangular() -> None:
-    with pytest.raises(ProblemError, match="different lengths"):
-        loss_table(DOMAIN, [0, 1], MatrixLoss(values=[[1.0, 2.0], [1.0]]))
 
 
 def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from panda_mdp.errors import (
     BudgetError,
@@ -50,8 +50,6 @@ from panda_mdp.protocol.messages.signing import Keyring, VerifyKey
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.decode import Expected
 
-STALE_S = 60.0
-"""A plan that is older than this is compared with what is in force before something is sent."""
 LARGEST_FILE = 1 << 30
 PLANS: dict[str, Callable[[Any, Any], Plan]] = {
     "table": TablePlan.of,
@@ -75,7 +73,7 @@ class Answer:
     repeated: bool
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """A user of one server, with the books and the pinned keys of a folder.
 
     `key` is the operator's public key where the user knows it (base64 or `VerifyKey`); otherwise
@@ -100,9 +98,6 @@ class Client:
         self.trust = Trust(self.folder, self.server)
         self._given = VerifyKey.from_base64(key) if isinstance(key, str) else key
         self._key: Keyring | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -181,43 +176,39 @@ class Client:
             pin = Pin(table.name, table.version, table.sha256, place)
             self.trust.check_version(name, pin, version, accept_update)
         plan = PLANS[info.kind](self, info)
-        self._check_metric(plan.domain)
         check_domain(stated, plan.domain)
         if expected is not None:
             expected.check(plan.domain, plan.cost.epsilon)
-        self._check_cost(plan)
+        self._check_allowed(plan)
         self.trust.accept(stated, number, pin, log.head)
         return plan
 
     @contextmanager
-    def file(self, info: TableInfo, suffix: str) -> Iterator[Path]:
+    def file(self, info: TableInfo) -> Iterator[Path]:
         """The file of a table, from disk or from the server, by its digest.
 
         It counts as a table only after the audit that is made when it is read.
         """
-        folder = self.folder / "tables"
+        folder, what = self.folder / "tables", f"table {info.name} version {info.version}"
         folder.mkdir(parents=True, exist_ok=True)
-        path, part = folder / f"{info.sha256}{suffix}", folder / f"{info.sha256}.part"
+        path, part = folder / f"{info.sha256}.pmdp", folder / f"{info.sha256}.part"
         # Two processes that want the same table fetch it once.
         with file_lock(folder / f"{info.sha256}.lock", timeout_s=600.0):
             if not (path.exists() and digest_of_file(path) == info.sha256):
-                self._fetch(info, part)
+                if info.size_bytes > LARGEST_FILE:
+                    msg = f"{what} has {info.size_bytes} bytes; this client takes {LARGEST_FILE}"
+                    raise ProtocolError(msg)
+                address = ("tables", info.name, str(info.version), "file")
+                if not self.wire.download(part, info.size_bytes, info.sha256, *address):
+                    # A broken start must not spoil every later attempt.
+                    part.unlink()
+                    msg = (
+                        f"the file of {what} is not the one that was signed; it was damaged or "
+                        "changed on the way: fetch it again"
+                    )
+                    raise SignatureError(msg)
                 part.replace(path)
             yield path
-
-    def _fetch(self, info: TableInfo, part: Path) -> None:
-        if info.size_bytes > LARGEST_FILE:
-            msg = f"the table has {info.size_bytes} bytes; this client takes up to {LARGEST_FILE}"
-            raise ProtocolError(msg)
-        address = ("tables", info.name, str(info.version), "file")
-        if not self.wire.download(part, info.size_bytes, info.sha256, *address):
-            # A broken start must not spoil every later attempt.
-            part.unlink()
-            msg = (
-                f"the file of table {info.name} version {info.version} is not the one that was "
-                "signed; it was damaged or changed on the way: fetch it again"
-            )
-            raise SignatureError(msg)
 
     def domain(self, name: str) -> Domain:
         """A domain of the server, whole, checked as any other, with its fingerprint."""
@@ -232,20 +223,17 @@ class Client:
             raise ProtocolError(msg)
         return made
 
-    def _check_metric(self, domain: Domain) -> None:
-        kind, allowed = domain.metric.kind, self.ledger.allowance.metrics
-        if kind not in allowed:
+    def _check_allowed(self, plan: Plan) -> None:
+        """Raise where the user's own limits leave a plan out."""
+        kind, limits = plan.domain.metric.kind, self.ledger.allowance
+        if kind not in limits.metrics:
             msg = (
-                f"distances are of kind {kind!r} and only {', '.join(allowed)} is allowed: for "
-                "others the server says how far apart records are. Allow it if you trust that"
+                f"distances are of kind {kind!r} and only {', '.join(limits.metrics)} is allowed: "
+                "for others the server says how far apart records are. Allow it if you trust that"
             )
             raise BudgetError(msg)
-
-    def _check_cost(self, plan: Plan) -> None:
-        if plan.guarantee is None:
-            # Refused by `report` unless accepted there by name.
-            return
-        why = self.ledger.allowance.excess([], plan.cost)
+        # One without a guarantee is refused by `report`, unless it is accepted there by name.
+        why = None if plan.guarantee is None else limits.excess([], plan.cost)
         if why is not None:
             msg = f"{why}: choose another deployment or allow more"
             raise BudgetError(msg)
@@ -269,13 +257,10 @@ class Client:
         if plan.always_fresh or self.ledger.allowance.repeats == "fresh":
             # Whatever the record is now, so that a lost report does not tell whether it changed.
             self.retry()
-        begun = {pending.id for pending in self.ledger.pending(self.server)}
         entry = self._enter(plan, record, accept_no_guarantee)
         repeated = entry.state == "accepted"
         if not repeated:
             entry = plan.finish(self, record, entry, wait_s)
-            if entry.id in begun or time.monotonic() - plan.made > STALE_S:
-                self._confirm(entry)
             self._send(entry)
         cost = Guarantee(0.0, 0.0, plan.cost.unit) if repeated else entry.cost
         return Answer(plan.name, entry.output, plan.where(entry.output), cost, repeated)
@@ -299,7 +284,6 @@ class Client:
             ended = entry.period < running
             try:
                 if entry.drawn(Drawn).output is not None:
-                    self._confirm(entry)
                     self._send(entry)
                     accepted += 1
                     continue
@@ -342,18 +326,6 @@ class Client:
             plan.check_draw(books)
             return books.charge(charge, plan.draw(record), plan.box_bytes, memo)
 
-    def _confirm(self, entry: Entry) -> None:
-        """Raise where what was drawn from is not in force any more. The report does not name it;
-        for rounds of anchors, whoever has rows of the round in force may report."""
-        name = entry.charge.deployment
-        info: AnyDeployment = self.wire.get(Deployment, "deployments", name)
-        if entry.drawn(Drawn).table != info.stated().get("table_sha256"):
-            msg = (
-                f"deployment {name} uses another table since this report was drawn; it is not "
-                "sent, and its cost stands: report again with a new plan"
-            )
-            raise ServerError(msg, code="wrong_version", status=409)
-
     def _send(self, entry: Entry) -> None:
         drawn = entry.drawn(Drawn)
         message = ReportRequest(id=drawn.report, table=drawn.table, output=entry.output)
@@ -365,7 +337,7 @@ class Client:
         self.ledger.settle(entry, "accepted")
 
 
-def _memo(plan: Plan, record: Record, books: Books) -> bytes | None:
+def _memo(plan: Plan, record: Record, books: Books) -> str | None:
     """The keyed hash that a record's answer is found by, or None where each report draws anew."""
     fresh = plan.always_fresh or books.allowance.repeats == "fresh"
     if fresh and not plan.second_step:

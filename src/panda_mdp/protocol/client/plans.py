@@ -11,10 +11,9 @@ for it can depend on the record. Its `cost` is the client's own reckoning, not t
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -79,8 +78,6 @@ class Plan(ABC):
     """Of the table that reports are drawn from, as the log has it; None for rounds of anchors."""
     reasons: tuple[str, ...] = ()
     """Why there is no guarantee; empty where there is one."""
-    made: float = field(default_factory=time.monotonic)
-    """When, on this process's clock."""
 
     always_fresh: ClassVar[bool] = False
     """Whether every report draws and pays, whatever the ledger's rule for repeats is."""
@@ -200,7 +197,7 @@ class TablePlan(Plan):
     def of(client: Client, info: TableDeployment | PandaDeployment) -> TablePlan:
         """The plan of a file, every claim of which this client computed again."""
         claimed, shared = info.table, shared_fields(client, info)
-        with client.file(claimed, ".pmdp") as path:
+        with client.file(claimed) as path:
             table = load(path)
         problem, cost = table.problem, table.guarantee
         domain, epsilon = problem.domain, table.epsilon

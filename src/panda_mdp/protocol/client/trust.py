@@ -8,12 +8,10 @@ one version and two files of one version are refused. Nothing signed moves the u
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,7 +26,6 @@ from panda_mdp.space.domain import Domain
 
 FILE = "trust.json"
 LOCK = "trust.lock"
-_SERVERS = TypeAdapter(dict[str, dict[str, Any]])
 
 
 @dataclass(frozen=True)
@@ -47,6 +44,42 @@ class Pin:
         return f"{self.table} {self.version}"
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The latest statement about a deployment, and its place in the log."""
+
+    version: int
+    issued: int
+    content: str
+    number: int
+
+
+@dataclass
+class Known:
+    """What is remembered of a server."""
+
+    key: str | None = None
+    log: LogHead | None = None
+    statements: dict[str, Seen] = field(default_factory=dict)
+    tables: dict[str, Pin] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """The SHA-256 of every version of a table that was seen."""
+
+    def pin(self, key: VerifyKey, forget: bool) -> None:
+        """Trust a key; where it is another one, forget what the former signed, or keep it."""
+        if forget and self.key != key.base64:
+            vars(self).update(vars(Known()))
+        self.key = key.base64
+
+    def note_head(self, head: LogHead) -> None:
+        """Remember a head of the log, unless a later one is known."""
+        if self.log is None or self.log.size < head.size:
+            self.log = head
+
+
+_SERVERS = TypeAdapter(dict[str, Known])
+
+
 class Trust:
     """Keys and pins of one server of a user, in a file for all of them. None of it is secret."""
 
@@ -58,7 +91,7 @@ class Trust:
     @property
     def key(self) -> VerifyKey | None:
         """The pinned key of the server."""
-        text = self._known().get("key")
+        text = self.known().key
         return None if text is None else VerifyKey.from_base64(text)
 
     def keyring(self, info: ServiceInfo, given: VerifyKey | None) -> Keyring:
@@ -69,47 +102,32 @@ class Trust:
         """
         sheet = info.keys or KeySheet(operator=info.key.public)
         shown = VerifyKey.from_base64(sheet.operator)
-        pinned = given or self.key
-        if pinned is None:
-            # Another process may have pinned one since: the first stands.
-            with self._change() as known:
-                pinned = VerifyKey.from_base64(known.setdefault("key", shown.base64))
-        elif pinned != shown and follow(pinned, sheet.successions) == shown:
-            # Everything else that is known of the server stays.
-            with self._change() as known:
-                known["key"] = shown.base64
-            pinned, given = shown, None
-        if shown != pinned:
-            msg = (
-                f"{self._origin} shows key {shown.id}, and {pinned.id} is "
-                f"{'given' if given else 'pinned from before'}: another operator, or somebody in "
-                "between. Ask the operator by another way, then replace the pinned key "
-                "(`panda-mdp client trust --key`)"
-            )
-            raise SignatureError(msg)
-        if given is not None:
-            self.pin_key(given)
-        return Keyring.of(pinned, sheet.certificates)
+        # One change, so that of two processes at first use one pins.
+        with self._change() as known:
+            pinned = given or VerifyKey.from_base64(known.key or shown.base64)
+            if shown not in (pinned, follow(pinned, sheet.successions)):
+                msg = (
+                    f"{self._origin} shows key {shown.id}, and {pinned.id} is "
+                    f"{'given' if given else 'pinned from before'}: another operator, or somebody "
+                    "in between. Ask the operator by another way, then replace the pinned key "
+                    "(`panda-mdp client trust --key`)"
+                )
+                raise SignatureError(msg)
+            # What is known stays where the former key named its successor.
+            known.pin(shown, forget=given == shown)
+        return Keyring.of(shown, sheet.certificates)
 
     def pin_key(self, key: VerifyKey) -> None:
         """Trust a key from now on; versions that another key signed are not pinned any more."""
         with self._change() as known:
-            if known.get("key") != key.base64:
-                known.clear()
-                known["key"] = key.base64
-
-    def pin(self, deployment: str) -> Pin | None:
-        """The table that is pinned for a deployment."""
-        entry = self._known().get("tables", {}).get(deployment)
-        return None if entry is None else Pin(**entry)
+            known.pin(key, forget=True)
 
     def check_log(self, log: Log, keys: Keyring) -> None:
         """Refuse a log that is not what its head says, or not a continuation of the one before."""
         log.verify(keys)
-        entry = self._known().get("log")
-        if entry is None:
+        before = self.known().log
+        if before is None:
             return
-        before = LogHead(**entry)
         if log.head.size < before.size:
             msg = (
                 f"the server's log has {log.head.size} entries and had {before.size} before: an "
@@ -128,23 +146,23 @@ class Trust:
     def pin_log(self, head: LogHead) -> None:
         """Remember a head that passed its checks, unless a later one is known."""
         with self._change() as known:
-            _note_head(known, head)
+            known.note_head(head)
 
     def forget_log(self) -> None:
         """Forget the log, and with it which statements and tables were the latest."""
         with self._change() as known:
-            known.pop("log", None)
-            known.pop("statements", None)
-            for entry in known.get("tables", {}).values():
-                entry["number"] = 0
+            known.log = None
+            known.statements.clear()
+            for name, pin in known.tables.items():
+                known.tables[name] = replace(pin, number=0)
 
     def check_version(
         self, deployment: str, offered: Pin, version: int | None, accept_update: bool
     ) -> None:
         """Refuse another table than the pinned one unless it is asked for, and always another
         file under a name and version that were seen before."""
-        files = self._known().get("files", {})
-        if files.get(offered.label, offered.sha256) != offered.sha256:
+        known = self.known()
+        if known.files.get(offered.label, offered.sha256) != offered.sha256:
             msg = (
                 f"table {offered.table} version {offered.version} has another file than before; "
                 "versions never change, so the operator shows different tables: do not report"
@@ -155,7 +173,7 @@ class Trust:
                 f"table {offered.table} is at version {offered.version} and {version} is asked for"
             )
             raise ProtocolError(msg)
-        pinned = self.pin(deployment)
+        pinned = known.tables.get(deployment)
         if pinned is None or version is not None or accept_update:
             return
         if offered == replace(pinned, number=offered.number):
@@ -171,18 +189,18 @@ class Trust:
     def check_statement(self, stated: Statement, number: int) -> None:
         """Refuse a statement that is older than one seen before, or another one of its version.
         `number` is its place in the log."""
-        before = self._known().get("statements", {}).get(stated.name)
+        before = self.known().statements.get(stated.name)
         if before is None:
             return
-        older = (stated.version, stated.issued) < (before["version"], before["issued"])
-        if older or number < before["number"]:
+        older = (stated.version, stated.issued) < (before.version, before.issued)
+        if older or number < before.number:
             msg = (
                 f"the server shows version {stated.version} of deployment {stated.name}, which is "
-                f"older than version {before['version']}, seen before: operators do not go back, "
+                f"older than version {before.version}, seen before: operators do not go back, "
                 "so somebody shows you a past state; do not report"
             )
             raise SignatureError(msg)
-        if stated.version == before["version"] and stated.content != before["content"]:
+        if stated.version == before.version and stated.content != before.content:
             msg = (
                 f"the operator signed two different statements about version {stated.version} of "
                 f"deployment {stated.name}; do not report"
@@ -192,31 +210,27 @@ class Trust:
     def accept(self, stated: Statement, number: int, table: Pin | None, head: LogHead) -> None:
         """Remember a statement, its table and a head of the log that passed all checks."""
         with self._change() as known:
-            known.setdefault("statements", {})[stated.name] = {
-                "version": stated.version,
-                "issued": stated.issued,
-                "content": stated.content,
-                "number": number,
-            }
+            seen = Seen(stated.version, stated.issued, stated.content, number)
+            known.statements[stated.name] = seen
             if table is not None:
-                known.setdefault("tables", {})[stated.name] = asdict(table)
-                known.setdefault("files", {})[table.label] = table.sha256
-            _note_head(known, head)
+                known.tables[stated.name] = table
+                known.files[table.label] = table.sha256
+            known.note_head(head)
 
-    def _known(self) -> dict[str, Any]:
+    def known(self) -> Known:
         """What is known of the server."""
-        return self._read().get(self._origin, {})
+        return self._read().get(self._origin, Known())
 
     @contextmanager
-    def _change(self) -> Iterator[dict[str, Any]]:
+    def _change(self) -> Iterator[Known]:
         """What is known of the server, written when it was changed."""
         with file_lock(self._lock):
             everything = self._read()
-            yield everything.setdefault(self._origin, {})
+            yield everything.setdefault(self._origin, Known())
             with atomic_file(self._path) as stream:
-                stream.write(json.dumps(everything, indent=1, sort_keys=True).encode())
+                stream.write(_SERVERS.dump_json(everything, indent=1))
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read(self) -> dict[str, Known]:
         if not self._path.exists():
             return {}
         try:
@@ -227,11 +241,6 @@ class Trust:
                 "compare the keys with the operators again"
             )
             raise ProtocolError(msg) from None
-
-
-def _note_head(known: dict[str, Any], head: LogHead) -> None:
-    if known.get("log", {}).get("size", -1) < head.size:
-        known["log"] = head.model_dump(mode="json")
 
 
 def read_statement(info: AnyDeployment, key: Keyring) -> Statement:

@@ -2,7 +2,7 @@
 
 What is public is fetched without the token, over connections of its own, and without cookies, so
 that fetching links nobody to anything but an address. A token goes to the server that it is for
-and nowhere else. Files are fetched whole and resumed where they broke off.
+and nowhere else. Files are fetched whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -27,6 +27,7 @@ from panda_mdp.protocol.messages.types import Message
 from panda_mdp.version import __version__
 
 LOOPBACK = re.compile(r"^(localhost|127(\.\d{1,3}){3}|::1)$")
+T = TypeVar("T")
 PART = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 TOKEN = re.compile(r"^pmt_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$")
 
@@ -42,8 +43,6 @@ class Network:
     longest_pause_s: float = 10.0
     most_bytes: int = 256 << 20
     """The longest answer in JSON that is read."""
-    resumptions: int = 8
-    """Of one file."""
     transport: httpx.BaseTransport | None = None
     """In place of the network."""
     pause: Callable[[float], None] = time.sleep
@@ -64,31 +63,31 @@ class Wire:
         allow_plain_http: bool = False,
         network: Network | None = None,
     ) -> None:
-        self.origin, self._local = origin_of(url, allow_plain_http)
+        self.origin, local = origin_of(url, allow_plain_http)
         if token is not None and not TOKEN.match(token):
             msg = "the token is not of the form pmt_<id>_<secret>; ask the operator for one"
             raise ProtocolError(msg)
-        self._token = token
         self._network = network or Network()
-        self._public = self._make({})
-        self._own: httpx.Client | None = None
 
-    def _make(self, headers: dict[str, str]) -> httpx.Client:
-        shared = {"User-Agent": f"panda-mdp/{__version__}", "Accept": "application/json"}
-        return httpx.Client(
-            headers={**shared, **headers},
-            # No domain is allowed to set one.
-            cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
-            timeout=self._network.timeout_s,
-            follow_redirects=False,
-            trust_env=not self._local,
-            transport=self._network.transport,
-        )
+        def connect(**headers: str) -> httpx.Client:
+            shared = {"User-Agent": f"panda-mdp/{__version__}", "Accept": "application/json"}
+            return httpx.Client(
+                headers={**shared, **headers},
+                # No domain is allowed to set one.
+                cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
+                timeout=self._network.timeout_s,
+                follow_redirects=False,
+                trust_env=not local,
+                transport=self._network.transport,
+            )
+
+        self._public = connect()
+        self._own = None if token is None else connect(Authorization=f"Bearer {token}")
 
     @property
     def has_token(self) -> bool:
         """Whether requests of a reporter can be made."""
-        return self._token is not None
+        return self._own is not None
 
     def close(self) -> None:
         """Close all connections."""
@@ -101,8 +100,7 @@ class Wire:
 
     def get(self, answer: Any, *parts: str, own: bool = False) -> Any:
         """GET a public resource, or with `own` one of this token's."""
-        client = self._with_token() if own else self._public
-        return _parsed(answer, self._send(client, "GET", parts))
+        return _parsed(answer, self._send(self._as(own), "GET", parts, self._bounded))
 
     def post(self, answer: Any, message: Message, *parts: str, own: bool = True) -> Any:
         """POST a message with the token. Ids make it safe to send again what got lost."""
@@ -110,53 +108,35 @@ class Wire:
             msg = f"a {type(message).__name__} is no message; only messages.py travels"
             raise ProtocolError(msg)
         body = message.model_dump_json(exclude_none=True).encode()
-        client = self._with_token() if own else self._public
-        return _parsed(answer, self._send(client, "POST", parts, body))
+        return self._posted(answer, self._as(own), parts, body, "application/json")
 
     def upload(self, answer: Any, data: bytes, *parts: str) -> Any:
         """POST a file with the token, as it is; for operators."""
-        sent = self._send(self._with_token(), "POST", parts, data, "application/octet-stream")
+        return self._posted(answer, self._as(True), parts, data, "application/octet-stream")
+
+    def _posted(
+        self, answer: Any, client: httpx.Client, parts: tuple[str, ...], body: bytes, kind: str
+    ) -> Any:
+        headers = {"Content-Type": kind}
+        sent = self._send(client, "POST", parts, self._bounded, content=body, headers=headers)
         return _parsed(answer, sent)
 
     def download(self, part: Path, size: int, sha256: str, *parts: str) -> bool:
-        """Fetch a whole public file, without the token, into `part`, where what is there of an
-        earlier attempt is not fetched again; whether it is the file of that digest."""
-        for resumption in range(self._network.resumptions + 1):
-            start = part.stat().st_size if part.exists() else 0
-            if start >= size:
-                break
-            try:
-                self._append(part, start, size, sha256, parts)
-            except ConnectionLostError:
-                if resumption == self._network.resumptions:
-                    raise
-        return part.stat().st_size == size and digest_of_file(part) == sha256
+        """Fetch a whole public file, without the token; whether it is the one of that digest."""
 
-    def _append(
-        self, part: Path, start: int, size: int, sha256: str, parts: tuple[str, ...]
-    ) -> None:
-        headers = {"Accept": "application/octet-stream", "Accept-Encoding": "identity"}
-        if start:
-            headers |= {"Range": f"bytes={start}-", "If-Range": f'"{sha256}"'}
-        try:
-            with self._public.stream("GET", self.path(*parts), headers=headers) as response:
-                if response.status_code >= 300:
-                    raise _refusal(response.status_code, self._bounded(response))
-                if response.headers.get("Content-Encoding", "identity") != "identity":
-                    msg = "the server sent a table in another encoding than asked for"
-                    raise ProtocolError(msg)
-                resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
-                place = response.headers.get("Content-Range")
-                if resumed and place != f"bytes {start}-{size - 1}/{size}":
-                    msg = f"the server resumed with {place!r}, not at byte {start} of {size}"
-                    raise ProtocolError(msg)
-                with part.open("ab" if resumed else "wb") as target:
-                    for piece in response.iter_bytes():
-                        target.write(piece)
-                        if target.tell() > size:
-                            break
-        except httpx.HTTPError as error:
-            raise _lost(self.origin, error) from None
+        def keep(response: httpx.Response) -> None:
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                msg = "the server sent a table in another encoding than asked for"
+                raise ProtocolError(msg)
+            with part.open("wb") as target:
+                for piece in response.iter_bytes():
+                    target.write(piece)
+                    if target.tell() > size:
+                        break
+
+        plain = {"Accept": "application/octet-stream", "Accept-Encoding": "identity"}
+        self._send(self._public, "GET", parts, keep, headers=plain)
+        return part.stat().st_size == size and digest_of_file(part) == sha256
 
     def path(self, *parts: str) -> str:
         """The address of a resource, from names and numbers alone."""
@@ -166,38 +146,43 @@ class Wire:
                 raise ProtocolError(msg)
         return "/".join((self.origin, "v1", *parts))
 
-    def _with_token(self) -> httpx.Client:
-        if self._token is None:
+    def _as(self, own: bool) -> httpx.Client:
+        client = self._own if own else self._public
+        if client is None:
             msg = "this needs a token; give the client the one that the operator issued"
             raise ProtocolError(msg)
-        if self._own is None:
-            self._own = self._make({"Authorization": f"Bearer {self._token}"})
-        return self._own
+        return client
 
     def _send(
         self,
         client: httpx.Client,
         method: str,
         parts: tuple[str, ...],
-        body: bytes | None = None,
-        kind: str = "application/json",
-    ) -> bytes:
-        headers = {} if body is None else {"Content-Type": kind}
-        url, pause = self.path(*parts), self._network.first_pause_s
-        for attempt in range(1, self._network.attempts + 1):
+        read: Callable[[httpx.Response], T],
+        **request: Any,
+    ) -> T:
+        """What is read of the answer; tried again where it got lost or the server is busy."""
+        url, network = self.path(*parts), self._network
+        pause = network.first_pause_s
+        for attempt in range(1, network.attempts + 1):
             try:
-                with client.stream(method, url, content=body, headers=headers) as response:
-                    data = self._bounded(response)
-                if response.status_code < 300:
-                    return data
-                failed: ProtocolError = _refusal(response.status_code, data)
+                with client.stream(method, url, **request) as response:
+                    if response.status_code < 300:
+                        return read(response)
+                    failed: ProtocolError = _refusal(response.status_code, self._bounded(response))
                 if response.status_code not in (429, 503):
                     raise failed
-                pause = max(pause, _seconds(response.headers.get("Retry-After")))
+                wait = response.headers.get("Retry-After", "")
+                pause = max(pause, float(wait) if wait.isdecimal() else 0.0)
             except httpx.HTTPError as error:
-                failed = _lost(self.origin, error)
-            if attempt < self._network.attempts:
-                self._network.pause(min(pause, self._network.longest_pause_s))
+                # The library's error holds the request, and with it what is reported.
+                msg = (
+                    f"{self.origin} did not answer ({type(error).__name__}); what was charged is "
+                    "kept and sent again, unchanged, by the next attempt"
+                )
+                failed = ConnectionLostError(msg)
+            if attempt < network.attempts:
+                network.pause(min(pause, network.longest_pause_s))
                 pause *= 2
         raise failed from None
 
@@ -253,28 +238,12 @@ def _refusal(status: int, data: bytes) -> ServerError:
     try:
         detail = ErrorBody.model_validate_json(data).error
     except ValidationError:
-        msg = f"the server answered with status {status} and no reason"
-        return ServerError(msg, code="unavailable", status=status)
-    message, remedy = _printable(detail.message), _printable(detail.remedy)
-    text = f"the server refused ({detail.code}): {message}"
-    if remedy:
-        text = f"{text}; {remedy}"
-    return ServerError(text, code=detail.code, status=status, remedy=remedy)
-
-
-def _printable(text: str) -> str:
-    """A server's words without control characters, which could rewrite a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)[:500]
-
-
-def _lost(origin: str, error: httpx.HTTPError) -> ConnectionLostError:
-    # The library's error holds the request, and with it what is reported.
-    msg = (
-        f"{origin} did not answer ({type(error).__name__}); what was charged is kept and sent "
-        "again, unchanged, by the next attempt"
+        return ServerError(f"the server answered with status {status} and no reason", status=status)
+    # Without control characters, which could rewrite a terminal.
+    message, remedy = (
+        "".join(c if c.isprintable() else " " for c in text)[:500]
+        for text in (detail.message, detail.remedy)
     )
-    return ConnectionLostError(msg)
-
-
-def _seconds(header: str | None) -> float:
-    return float(header) if header and header.isascii() and header.isdigit() else 0.0
+    said = f"{message}; {remedy}" if remedy else message
+    text = f"the server refused ({detail.code}): {said}"
+    return ServerError(text, code=detail.code, status=status, remedy=remedy)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from panda_mdp.errors import InvalidInputError, LedgerError
+from panda_mdp.errors import InvalidInputError
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.messages.types import MetricKind
 from panda_mdp.space.domain import Domain
@@ -25,35 +24,21 @@ def _positive(value: float) -> bool:
     return math.isfinite(value) and value > 0
 
 
-def _probability(value: float) -> bool:
-    return 0 <= value < 1
-
-
 RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("epsilon", _positive, "it must be positive and finite"),
-    ("period_epsilon", _positive, "it must be positive and finite"),
-    ("delta", _probability, "it must be a probability below 1"),
-    ("period_delta", _probability, "it must be a probability below 1"),
+    ("epsilon period_epsilon", _positive, "it must be positive and finite"),
+    ("delta period_delta", lambda share: 0 <= share < 1, "it must be a probability below 1"),
     (
         "snap_km",
         lambda km: km >= LEAST_SNAP_KM,
         f"below {LEAST_SNAP_KM} km, silence would tell who is near a record: give more, or "
         "math.inf, which reports from anywhere",
     ),
-    (
-        "reports",
-        lambda count: count is None or count >= 1,
-        "it must be at least 1, or None for no limit",
-    ),
+    ("reports", lambda n: n is None or n >= 1, "it must be at least 1, or None for no limit"),
     ("period_s", lambda seconds: seconds >= 1, "a period is at least one second"),
     ("repeats", lambda rule: rule in ("same", "fresh"), "choose 'same' or 'fresh'"),
-    (
-        "metrics",
-        lambda kinds: bool(kinds) and set(kinds) <= set(KINDS),
-        f"choose from {', '.join(KINDS)}",
-    ),
+    ("metrics", lambda kinds: kinds and {*kinds} <= {*KINDS}, f"choose from {', '.join(KINDS)}"),
 )
-"""What each limit must be, and how the refusal says it."""
+"""What limits must be, and how the refusal says it."""
 
 
 @dataclass(frozen=True)
@@ -93,25 +78,12 @@ class Allowance:
     def __post_init__(self) -> None:
         if self.period_delta == AS_DELTA:
             object.__setattr__(self, "period_delta", self.delta)
-        for name, holds, rule in RULES:
-            value = getattr(self, name)
-            if not holds(value):
-                msg = f"{name} is {value!r}; {rule}"
-                raise InvalidInputError(msg)
-
-    def to_json(self) -> str:
-        """The allowance as text."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Allowance:
-        """The allowance of its text."""
-        try:
-            fields: dict[str, Any] = json.loads(text)
-            return cls(**{**fields, "metrics": tuple(fields["metrics"])})
-        except (ValueError, TypeError, KeyError):
-            msg = "the ledger's limits cannot be read; the ledger is damaged"
-            raise LedgerError(msg) from None
+        for names, holds, rule in RULES:
+            for name in names.split():
+                value = getattr(self, name)
+                if not holds(value):
+                    msg = f"{name} is {value!r}; {rule}"
+                    raise InvalidInputError(msg)
 
     def excess(self, spent: list[Guarantee], cost: Guarantee) -> str | None:
         """Why a release would be too much after those of this period, or None where it is not."""

@@ -1,11 +1,10 @@
 """What a ledger keeps of a release: what was drawn, encrypted by a key that stays on the device.
 
 Keys are derived from 32 random bytes in a file of mode 0600: memos are keyed hashes under one, and
-what was drawn is encrypted with another. Without that file a ledger shows when something was
-charged, to which deployment and what it cost, and how often the record changed within a period;
-with it, whoever has both can try all records of a domain and finds those that were used. So the key
-file is as secret as the record: it stays on the device, and backups keep the two files apart. The
-memos of ended periods are deleted.
+the ledger is encrypted with another. Without that file a ledger shows how many entries it has, by
+its length; with it, whoever has both can try all records of a domain and finds those that were used
+in the running period. So the key file is as secret as the record: it stays on the device, and
+backups keep the two files apart. The memos of ended periods are deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from filelock import FileLock, Timeout
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from panda_mdp.base.atomic import read_private
 from panda_mdp.errors import FileFormatError, LedgerError
@@ -32,8 +31,10 @@ from panda_mdp.protocol.messages.types import ClientId, Index, Message, Sha256, 
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
-OVERHEAD_BYTES = NONCE_BYTES + 16
-"""What nonce and tag add to the length of a box."""
+REMEDY = (
+    "restore the ledger and its key from a backup, or start over with Ledger.start_over or "
+    "`panda-mdp client forget --start-over`, which counts the running period as spent"
+)
 
 
 class Drawn(Message):
@@ -96,14 +97,17 @@ class Charge:
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge. `content` is what was drawn and must be sent; its repr shows the cost only."""
+    """One charge; its repr shows the cost only."""
 
     id: str
     period: int
     at: int
     charge: Charge
     state: State
-    content: Drawn | None
+    memo: str | None = None
+    """A keyed hash of the record, while the period lasts."""
+    box: str | None = None
+    """What was drawn and must be sent, with blanks: all of a deployment are as long."""
 
     @property
     def cost(self) -> Guarantee:
@@ -111,26 +115,20 @@ class Entry:
         return self.charge.cost
 
     @property
-    def facts(self) -> tuple[str | int | float, ...]:
-        """What is in clear: the columns of an entry from `id` to `unit`."""
-        paid, cost = self.charge, self.charge.cost
-        where = (paid.account, paid.server, paid.deployment)
-        return self.id, self.period, self.at, *where, cost.epsilon, cost.delta, cost.unit
-
-    @property
-    def label(self) -> str:
-        """What a box is bound to: nobody can move it to an entry that cost less."""
-        return canonical_json([repr(fact) for fact in self.facts]).decode()
+    def content(self) -> Drawn | None:
+        """What was drawn and must be sent."""
+        return None if self.box is None else _ANY_DRAWN.validate_json(self.box)
 
     def drawn(self, kind: type[D]) -> D:
         """What was drawn, of the kind that a deployment draws."""
-        if self.content is None:
-            msg = "what this entry released was erased from the ledger; it cannot be sent again"
+        content = self.content
+        if not isinstance(content, kind):
+            msg = (
+                "what this entry released was erased from the ledger, or is of another kind of "
+                "deployment; it cannot be sent again"
+            )
             raise LedgerError(msg)
-        if not isinstance(self.content, kind):
-            msg = "an entry of the ledger was drawn for another kind of deployment"
-            raise LedgerError(msg)
-        return self.content
+        return content
 
     @property
     def output(self) -> int:
@@ -146,21 +144,11 @@ class Entry:
 
 
 class Vault:
-    """Hashes and encrypts under a ledger's key. Its repr shows nothing.
-
-    >>> vault = Vault(bytes(32))
-    >>> drawn = Drawn(report="3f2b8c1e-9d4a-4c6b-8e2f-0a1b2c3d4e5f", version=1, output=7)
-    >>> box = vault.lock(drawn, "entry 1", size=256)
-    >>> vault.unlock(box, "entry 1") == drawn
-    True
-    """
+    """Hashes and encrypts under a ledger's key. Its repr shows nothing."""
 
     def __init__(self, key: bytes) -> None:
         self._memo = _derived(key, b"memo")
-        self._tally = _derived(key, b"tally")
         self._cipher = AESGCM(_derived(key, b"box"))
-        self.check = _derived(key, b"check").hex()
-        """A public word that tells whether a ledger and a key belong together."""
 
     @classmethod
     def load(cls, path: Path) -> Vault:
@@ -174,39 +162,27 @@ class Vault:
             raise LedgerError(msg)
         return cls(key)
 
-    def memo(self, index: int, context: dict[str, Any]) -> bytes:
+    def memo(self, index: int, context: dict[str, Any]) -> str:
         """A keyed hash of a record in its context (deployment, period): HMAC-SHA-256.
 
         The period is part of it, so that memos of two periods cannot be told to be of one record.
         """
         message = canonical_json({**context, "record": index})
-        return hmac.new(self._memo, message, hashlib.sha256).digest()
+        return hmac.new(self._memo, message, hashlib.sha256).hexdigest()
 
-    def tally(self, count: int, last: int) -> str:
-        """A seal over how many entries there are and which is the last: none goes unnoticed."""
-        text = f"{count} {last}"
-        seal = hmac.new(self._tally, text.encode(), hashlib.sha256).hexdigest()
-        return f"{text} {seal}"
-
-    def lock(self, drawn: Drawn, about: str, size: int) -> bytes:
-        """Encrypt, padded to `size` bytes so that the length tells nothing; bound to `about`."""
-        plain = drawn.model_dump_json().encode()
-        if len(plain) > size:
-            msg = f"an entry of {len(plain)} bytes does not fit into {size}; the plan is too small"
-            raise LedgerError(msg)
+    def lock(self, text: str, name: str) -> bytes:
+        """The text encrypted; bound to the name of its file."""
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, plain.ljust(size), about.encode())
+        return nonce + self._cipher.encrypt(nonce, text.encode(), name.encode())
 
-    def unlock(self, box: bytes, about: str) -> Drawn:
-        """Decrypt; raise `LedgerError` where box or entry were changed."""
+    def unlock(self, path: Path, name: str) -> bytes:
+        """What was locked in a file; `LedgerError` where another key did, or it was changed."""
+        box = path.read_bytes()
         try:
-            plain = self._cipher.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], about.encode())
-            return _ANY_DRAWN.validate_json(plain)
-        except (InvalidTag, ValidationError, ValueError):
-            # Outside, so that no frame of the error holds what was decrypted.
-            pass
-        msg = "an entry of the ledger does not match its seal; the ledger is damaged"
-        raise LedgerError(msg)
+            return self._cipher.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], name.encode())
+        except (InvalidTag, ValueError):
+            msg = f"{path}: it is damaged, or the key beside it is not this ledger's; {REMEDY}"
+            raise LedgerError(msg) from None
 
     def __repr__(self) -> str:
         return "Vault(<hidden>)"

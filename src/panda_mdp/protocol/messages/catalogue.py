@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from panda_mdp.errors import DomainError
 from panda_mdp.protocol.messages.signing import Signed, signed_bytes
 from panda_mdp.protocol.messages.types import (
-    MOST_LOSSES,
     MOST_NAMES,
     MOST_NODES,
     MOST_RECORDS,
@@ -21,7 +20,6 @@ from panda_mdp.protocol.messages.types import (
     Hex,
     Latitude,
     Longitude,
-    Losses,
     Message,
     MetricKind,
     Name,
@@ -213,37 +211,17 @@ class TableList(Message):
     tables: list[TableInfo]
 
 
-class DistanceLoss(Message):
-    """Loss: the distance from record to output."""
-
-    kind: Literal["distance"] = "distance"
-
-
-class MatrixLoss(Message):
-    """Loss: records x outputs, given."""
-
-    kind: Literal["matrix"] = "matrix"
-    values: Annotated[list[Losses], Field(max_length=MOST_RECORDS)]
-
-    @model_validator(mode="after")
-    def _size(self) -> MatrixLoss:
-        if sum(len(row) for row in self.values) > MOST_LOSSES:
-            msg = f"values has more than {MOST_LOSSES} entries"
-            raise ValueError(msg)
-        return self
-
-
-Loss = Annotated[DistanceLoss | MatrixLoss, Field(discriminator="kind")]
-
-
 class JobRequest(Message):
-    """POST /v1/jobs: solve a table for a domain and publish it under a name."""
+    """POST /v1/jobs: solve a table for a domain and publish it under a name.
+
+    The loss is the distance from record to output; a table for another one is made elsewhere, and
+    published as a file.
+    """
 
     id: ClientId
     table: Name
     domain: Name
     outputs: Outputs
-    loss: Loss = DistanceLoss()
     epsilon: Epsilon
     gap: Fraction = 0.01
     time_limit: Annotated[float, Field(gt=0, le=86_400)] | None = None

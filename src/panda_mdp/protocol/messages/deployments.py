@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import FileFormatError, ProtocolError
 from panda_mdp.panda.coins import BernoulliAnchors
-from panda_mdp.protocol.messages.catalogue import DistanceLoss, Loss, TableInfo, TableRef
+from panda_mdp.protocol.messages.catalogue import TableInfo, TableRef
 from panda_mdp.protocol.messages.signing import Signed, digest_of, statement_bytes
 from panda_mdp.protocol.messages.types import (
     MOST_OUTPUTS,
@@ -133,7 +133,6 @@ class AnchorsDeploymentRequest(Requested):
     kind: Literal["anchors"]
     domain: Name
     outputs: Outputs
-    loss: Loss = DistanceLoss()
     epsilon: Epsilon
     delta: Fraction
     selection: SelectionInfo

@@ -1,16 +1,9 @@
 """The log of everything that an operator signed for good: a hash tree (RFC 6962), and its messages.
 
-A hash tree over a list that only grows (section 2 of the RFC) has a root, and proofs about it.
-
     leaf   SHA-256(0x00 || entry)        node   SHA-256(0x01 || left || right)
 
-A tree of n > 1 leaves has the largest power of two below n on its left side. `inclusion` shows that
-a leaf is in a tree, `consistency` that a tree is the beginning of a longer one; both have at most
-about log2(n) hashes.
-
->>> leaves = [leaf_hash(bytes([k])) for k in range(5)]
->>> len(inclusion(leaves, 3)), len(consistency(leaves, 3))
-(3, 4)
+A tree of n > 1 leaves has the largest power of two below n on its left side. The whole list is
+published, so that whoever looks computes the roots of its beginnings.
 """
 
 from __future__ import annotations
@@ -33,39 +26,16 @@ def leaf_hash(entry: bytes) -> bytes:
     return hashlib.sha256(b"\x00" + entry).digest()
 
 
-def _split(size: int) -> int:
-    return 1 << ((size - 1).bit_length() - 1)
-
-
 def root_of(leaves: Sequence[bytes]) -> bytes:
-    """The root over leaves; of none, the hash of nothing."""
+    """The root over leaves; of none, the hash of nothing.
+
+    >>> root_of([leaf_hash(b"")]).hex()[:16]
+    '6e340b9cffb37a98'
+    """
     if len(leaves) < 2:
         return leaves[0] if leaves else hashlib.sha256().digest()
-    half = _split(len(leaves))
+    half = 1 << ((len(leaves) - 1).bit_length() - 1)
     return hashlib.sha256(b"\x01" + root_of(leaves[:half]) + root_of(leaves[half:])).digest()
-
-
-def inclusion(leaves: Sequence[bytes], number: int) -> list[bytes]:
-    """The hashes beside the way from leaf `number` to the root, from below."""
-    if len(leaves) < 2:
-        return []
-    half = _split(len(leaves))
-    if number < half:
-        return [*inclusion(leaves[:half], number), root_of(leaves[half:])]
-    return [*inclusion(leaves[half:], number - half), root_of(leaves[:half])]
-
-
-def consistency(leaves: Sequence[bytes], first: int, whole: bool = True) -> list[bytes]:
-    """The hashes that show that the first leaves, 1 .. len(leaves) of them, are a beginning.
-
-    Of a part that is not the `whole` tree, its root is one of them.
-    """
-    if first == len(leaves):
-        return [] if whole else [root_of(leaves)]
-    half = _split(len(leaves))
-    if first <= half:
-        return [*consistency(leaves[:half], first, whole), root_of(leaves[half:])]
-    return [*consistency(leaves[half:], first - half, False), root_of(leaves[:half])]
 
 
 class LogHead(Signed):
@@ -132,11 +102,3 @@ class LogEntries(Message):
 
     first: Count
     entries: Annotated[list[Annotated[str, Field(max_length=2_000)]], Field(max_length=1_000)]
-
-
-class LogProof(Message):
-    """GET /v1/log/inclusion and /v1/log/consistency, for those who watch a log."""
-
-    first: Count
-    size: Count
-    proof: Annotated[list[Sha256], Field(max_length=64)]

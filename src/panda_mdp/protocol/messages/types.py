@@ -9,8 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MOST_RECORDS = 1_000_000
 MOST_OUTPUTS = 65_536
-MOST_LOSSES = 4_000_000
-"""Entries of a matrix (losses, distances) that may travel as JSON."""
 MOST_NODES = 2_000_000
 MOST_NAMES = 200_000
 MOST_TOKENS = 10_000
@@ -55,7 +53,6 @@ Longitude = Annotated[float, Field(ge=-180, le=360)]
 Kilometres = Annotated[float, Field(gt=0, le=20_000)]
 Row = Annotated[list[Weight], Field(min_length=1, max_length=MOST_OUTPUTS)]
 Rows = Annotated[list[Row], Field(max_length=MOST_RECORDS)]
-Losses = Annotated[list[float], Field(max_length=MOST_OUTPUTS)]
 Unit = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[ -~]+$")]
 TokenId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 MetricKind = Literal["haversine", "euclidean", "angular", "matrix"]

@@ -29,6 +29,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from panda_mdp.errors import FileFormatError, PandaError
+from panda_mdp.loss import distance_loss
 from panda_mdp.methods.certify import Progress as SolverProgress
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.problem import Problem
@@ -36,7 +37,7 @@ from panda_mdp.protocol.messages.catalogue import JobRequest, Progress, TableRef
 from panda_mdp.protocol.messages.deployments import PlanInfo
 from panda_mdp.protocol.messages.signing import SigningKey
 from panda_mdp.protocol.server.failures import Failure, stack_of
-from panda_mdp.protocol.server.solving import follow_parent, loss_table, solve_round
+from panda_mdp.protocol.server.solving import follow_parent, solve_round
 from panda_mdp.protocol.server.store.catalogue import (
     GivenUpError,
     compacted,
@@ -286,7 +287,7 @@ class Work:
         with self.store.read() as session:
             streets = domain_row(session, request.domain).id
             domain = domain_of(domain_parts(session, request.domain))
-        losses = loss_table(domain, request.outputs, request.loss)
+        losses = distance_loss(domain, request.outputs)
         prior = None if request.prior is None else np.asarray(request.prior, dtype=np.float64)
         mechanism = optimal(
             Problem(domain, np.array(request.outputs), losses, request.epsilon, prior=prior),

@@ -24,7 +24,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.errors import EmptyAnchorsError, MethodError, ProblemError
+from panda_mdp.errors import EmptyAnchorsError, MethodError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.anpo import relaxed_bound, solver_of
 from panda_mdp.panda.balls import BallAnchors
@@ -34,7 +34,6 @@ from panda_mdp.panda.law import surrogates
 from panda_mdp.panda.selection import PandaOptions, mean_loss
 from panda_mdp.panda.users import Screen, distance_screen, median_screen
 from panda_mdp.problem import Problem
-from panda_mdp.protocol.messages.catalogue import Loss
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, pack_rows
 from panda_mdp.protocol.messages.signing import rows_digest
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
@@ -103,16 +102,6 @@ def follow_parent() -> None:
 def _end_with(sentinel: int) -> None:
     wait([sentinel])
     os._exit(1)
-
-
-def loss_table(domain: Domain, outputs: list[int], loss: Loss) -> FloatArray:
-    """Losses as a table, K x m."""
-    if loss.kind == "distance":
-        return np.asarray(distance_loss(domain, outputs))
-    if len({len(row) for row in loss.values}) > 1:
-        msg = "loss.values has rows of different lengths; give records x outputs"
-        raise ProblemError(msg)
-    return np.asarray(loss.values, dtype=np.float64)
 
 
 # Balls
@@ -185,7 +174,7 @@ def anchors_scheme(request: AnchorsDeploymentRequest, domain: Domain) -> CoinSch
     """What can be proved before anybody uploads, for every set that anybody may draw; raises where
     the parts of a request do not fit each other."""
     selected = request.selection
-    losses = loss_table(domain, request.outputs, request.loss)
+    losses = distance_loss(domain, request.outputs)
     problem = Problem(domain, np.array(request.outputs), losses, request.epsilon)
     options = PandaOptions(
         delta_selection=selected.delta_selection,

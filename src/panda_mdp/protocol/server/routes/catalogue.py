@@ -22,7 +22,7 @@ from panda_mdp.protocol.messages.catalogue import (
     TableList,
     TableRef,
 )
-from panda_mdp.protocol.messages.log import MOST_LEAVES, Log, LogEntries, LogProof
+from panda_mdp.protocol.messages.log import MOST_LEAVES, Log, LogEntries
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
 from panda_mdp.protocol.messages.types import Message
 from panda_mdp.protocol.server.context import Context
@@ -52,7 +52,7 @@ from panda_mdp.protocol.server.store.catalogue import (
     streets_of,
     table_row,
 )
-from panda_mdp.protocol.server.store.log import entries, proof, record_action, whole_log
+from panda_mdp.protocol.server.store.log import entries, record_action, whole_log
 from panda_mdp.protocol.server.store.schema import DomainRow
 from panda_mdp.version import __version__
 
@@ -234,15 +234,3 @@ def get_entries(
 ) -> LogEntries:
     """Entries as they were signed: tables and deployments, one after the other."""
     return entries(session, first, limit)
-
-
-@router.serves("GET", "/v1/log/inclusion", LogProof)
-def get_inclusion(session: Reading, first: Number, size: Number) -> LogProof:
-    """A proof that entry `first` is among the first `size`."""
-    return proof(session, first, size, inclusion=True)
-
-
-@router.serves("GET", "/v1/log/consistency", LogProof)
-def get_consistency(session: Reading, first: Number, size: Number) -> LogProof:
-    """A proof that the first `first` entries are the beginning of the first `size`."""
-    return proof(session, first, size, inclusion=False)

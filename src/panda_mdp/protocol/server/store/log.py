@@ -7,9 +7,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages import log as tree
-from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead, LogProof
+from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead
 from panda_mdp.protocol.messages.signing import SigningKey
-from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import found, latest
 from panda_mdp.protocol.server.store.schema import ActionRow, EntryRow, now_ms
 
@@ -47,15 +46,6 @@ def entries(session: Session, first: int, limit: int) -> LogEntries:
     query = select(EntryRow.entry).where(EntryRow.size > first)
     rows = session.scalars(query.order_by(EntryRow.size).limit(limit))
     return LogEntries(first=first, entries=list(rows))
-
-
-def proof(session: Session, first: int, size: int, inclusion: bool) -> LogProof:
-    """A proof about the first `size` entries: that one is there, or that fewer are a beginning."""
-    leaves = _leaves(session)[:size]
-    if len(leaves) < size or not (0 <= first < size if inclusion else 1 <= first <= size):
-        raise Failure("invalid", "the log has no such entries", "GET /v1/log says how many")
-    made = tree.inclusion(leaves, first) if inclusion else tree.consistency(leaves, first)
-    return LogProof(first=first, size=size, proof=[part.hex() for part in made])
 
 
 def _leaves(session: Session) -> list[bytes]:
