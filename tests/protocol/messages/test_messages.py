@@ -96,19 +96,14 @@ def test_reports_that_break_a_rule_are_refused_without_their_value(change):
 
 
 def test_numbers_must_be_finite():
-    body = {
-        "name": "a",
-        "kind": "euclidean",
-        "unit": "m",
-        "vectors": [[float("nan")], [1.0]],
-    }
+    body = {"name": "a", "lat": [float("nan"), 1.0], "lon": [1.0, 2.0]}
     with pytest.raises(ValidationError):
         DomainRequest.model_validate(body)
     with pytest.raises(ValidationError):
-        DomainRequest.model_validate_json('{"name":"a","kind":"euclidean","vectors":[[1e999]]}')
+        DomainRequest.model_validate_json('{"name":"a","lat":[1e999],"lon":[1.0]}')
 
 
-def test_a_domain_has_the_arrays_of_its_kind():
+def test_a_domain_is_places():
     good = {"name": "a", "kind": "haversine", "lat": [1.0, 2], "lon": [1.0, 2.0]}
     assert DomainRequest.model_validate(good).unit == "km"
     for change in (

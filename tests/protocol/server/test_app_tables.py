@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
 from helpers import save_compact
 from protocol_servers import Running, domain_body, error_of, publish, small_domain, small_table
@@ -45,23 +44,6 @@ def test_a_domain_comes_back_to_the_last_bit(server: Running) -> None:
     other = domain_body(small_domain(seed=2), "places")
     assert error_of(server.admin.post("/v1/domains", json=other)) == (409, "conflict")
     assert "places" in [entry["name"] for entry in public.get("/v1/domains").json()["domains"]]
-
-
-@pytest.mark.parametrize("kind", ["euclidean", "matrix"])
-def test_other_metrics(server: Running, kind: str) -> None:
-    rng = np.random.default_rng(3)
-    vectors = rng.random((12, 3))
-    domain = pm.Domain.from_vectors(vectors, unit="cm")
-    if kind == "matrix":
-        domain = pm.Domain.from_matrix(domain.distances(), unit="cm")
-        body = {"distances": domain.distances().tolist()}
-    else:
-        body = {"vectors": vectors.tolist()}
-    made = server.admin.post("/v1/domains", json={"name": kind, "kind": kind, "unit": "cm"} | body)
-    assert made.status_code == 201, made.text
-    assert made.json()["fingerprint"] == domain.fingerprint
-    back = server.client().get(f"/v1/domains/{kind}").json()
-    assert list(body) == [name for name in ("vectors", "distances") if back[name] is not None]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from panda_mdp.errors import DomainError
 from panda_mdp.protocol.messages.signing import Signed, signed_bytes
 from panda_mdp.protocol.messages.types import (
     MOST_NAMES,
@@ -21,7 +20,6 @@ from panda_mdp.protocol.messages.types import (
     Latitude,
     Longitude,
     Message,
-    MetricKind,
     Name,
     NonNegative,
     Outputs,
@@ -78,67 +76,28 @@ class Streets(Message):
     """In degrees as they are; a person may search them, on the own device."""
 
 
-Vectors = Annotated[
-    list[Annotated[list[float], Field(min_length=1, max_length=4096)]],
-    Field(max_length=MOST_RECORDS),
-]
-Distances = Annotated[
-    list[Annotated[list[float], Field(max_length=2_000)]], Field(max_length=2_000)
-]
-ARRAYS_OF_KIND = {
-    "haversine": ("lat", "lon"),
-    "euclidean": ("vectors",),
-    "matrix": ("distances",),
-}
-ARRAYS = ("lat", "lon", "vectors", "distances")
+class Places(Message):
+    """Records: places in degrees, whose great-circle distances in km everybody computes alike."""
 
-
-class DomainArrays(Message):
-    """Records with their metric; exactly the arrays of `kind` are given.
-
-    haversine: `lat`, `lon` in degrees, unit km. euclidean: `vectors`. matrix: `distances`.
-    """
-
-    kind: Literal["haversine", "euclidean", "matrix"]
-    unit: Unit = "km"
-    lat: Annotated[list[Latitude], Field(max_length=MOST_RECORDS)] | None = None
-    lon: Annotated[list[Longitude], Field(max_length=MOST_RECORDS)] | None = None
-    vectors: Vectors | None = None
-    distances: Distances | None = None
-
-    @model_validator(mode="after")
-    def _arrays_of_kind(self) -> DomainArrays:
-        needed = ARRAYS_OF_KIND[self.kind]
-        if needed != tuple(name for name in ARRAYS if getattr(self, name) is not None):
-            msg = f"kind {self.kind} needs exactly {' and '.join(needed)}"
-            raise ValueError(msg)
-        if self.kind == "haversine" and self.unit != "km":
-            msg = "places are in km"
-            raise ValueError(msg)
-        return self
+    kind: Literal["haversine"] = "haversine"
+    unit: Literal["km"] = "km"
+    lat: Annotated[list[Latitude], Field(max_length=MOST_RECORDS)]
+    lon: Annotated[list[Longitude], Field(max_length=MOST_RECORDS)]
 
     def domain(self) -> Domain:
-        """The records with their metric, checked as any others: `DomainError` where they cannot be
-        used, the triangle inequality included."""
-        if self.kind == "haversine":
-            return Domain.from_points(self.lat or [], self.lon or [])
-        rows = self.vectors or self.distances or []
-        if len({len(row) for row in rows}) > 1:
-            msg = "the rows of the table differ in length; give a rectangular one"
-            raise DomainError(msg)
-        make = Domain.from_vectors if self.kind == "euclidean" else Domain.from_matrix
-        return make(rows, unit=self.unit)
+        """The domain of these places; `DomainError` where they are none."""
+        return Domain.from_points(self.lat, self.lon)
 
 
-class DomainRequest(DomainArrays):
+class DomainRequest(Places):
     """POST /v1/domains."""
 
     name: Name
     streets: StreetsUpload | None = None
 
 
-class PublishedDomain(Message):
-    """What the server adds to a domain."""
+class DomainInfo(Message):
+    """One domain in GET /v1/domains, and the answer to its POST."""
 
     id: Name
     name: Name
@@ -146,16 +105,11 @@ class PublishedDomain(Message):
     fingerprint: Sha256
     streets: bool = False
     created: datetime
+    kind: Literal["haversine"] = "haversine"
+    unit: Literal["km"] = "km"
 
 
-class DomainInfo(PublishedDomain):
-    """One domain in GET /v1/domains, and the answer to its POST."""
-
-    kind: MetricKind
-    unit: Unit
-
-
-class DomainDetail(DomainArrays, PublishedDomain):
+class DomainDetail(Places, DomainInfo):
     """GET /v1/domains/{id}: the whole domain, always; never a part that depends on a place."""
 
 
