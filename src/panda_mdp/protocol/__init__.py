@@ -50,13 +50,13 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for; say which extra is missing where one is."""
     if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module(f"{__name__}.{_HOMES[name]}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("panda_mdp"):
             raise
-        msg = f"{error.name} is not installed; `pip install 'panda-mdp[client]'` brings it"
-        raise MissingDependencyError(msg) from error
+        raise MissingDependencyError(
+            f"{error.name} is not installed; `pip install 'panda-mdp[client]'` brings it"
+        ) from error
     return getattr(module, name)

@@ -160,8 +160,9 @@ class Client(AbstractContextManager["Client"]):
         key = self.key
         info: AnyDeployment = self.wire.get(Deployment, "deployments", name)
         if info.name != name:
-            msg = "the server described another deployment than the one that was asked for"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                "the server described another deployment than the one that was asked for"
+            )
         stated = read_statement(info, key)
         log = self.log()
         number = log.number_of(info.signed, f"deployment {name}")
@@ -196,17 +197,17 @@ class Client(AbstractContextManager["Client"]):
         with file_lock(folder / f"{info.sha256}.lock", timeout_s=600.0):
             if not (path.exists() and digest_of_file(path) == info.sha256):
                 if info.size_bytes > LARGEST_FILE:
-                    msg = f"{what} has {info.size_bytes} bytes; this client takes {LARGEST_FILE}"
-                    raise ProtocolError(msg)
+                    raise ProtocolError(
+                        f"{what} has {info.size_bytes} bytes; this client takes {LARGEST_FILE}"
+                    )
                 address = ("tables", info.name, str(info.version), "file")
                 if not self.wire.download(part, info.size_bytes, info.sha256, *address):
                     # A broken start must not spoil every later attempt.
                     part.unlink()
-                    msg = (
+                    raise SignatureError(
                         f"the file of {what} is not the one that was signed; it was damaged or "
                         "changed on the way: fetch it again"
                     )
-                    raise SignatureError(msg)
                 part.replace(path)
             yield path
 
@@ -216,27 +217,25 @@ class Client(AbstractContextManager["Client"]):
         try:
             made = detail.domain()
         except (DomainError, ValueError) as error:
-            msg = f"the server's domain cannot be used: {error}"
-            raise ProtocolError(msg) from None
+            raise ProtocolError(f"the server's domain cannot be used: {error}") from None
         if made.fingerprint != detail.fingerprint:
-            msg = "the server's domain is not the one of its fingerprint; fetch it again"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                "the server's domain is not the one of its fingerprint; fetch it again"
+            )
         return made
 
     def _check_allowed(self, plan: Plan) -> None:
         """Raise where the user's own limits leave a plan out."""
         kind, limits = plan.domain.metric.kind, self.ledger.allowance
         if kind not in limits.metrics:
-            msg = (
+            raise BudgetError(
                 f"distances are of kind {kind!r} and only {', '.join(limits.metrics)} is allowed: "
                 "for others the server says how far apart records are. Allow it if you trust that"
             )
-            raise BudgetError(msg)
         # One without a guarantee is refused by `report`, unless it is accepted there by name.
         why = None if plan.guarantee is None else limits.excess([], plan.cost)
         if why is not None:
-            msg = f"{why}: choose another deployment or allow more"
-            raise BudgetError(msg)
+            raise BudgetError(f"{why}: choose another deployment or allow more")
 
     def report(
         self,
@@ -298,21 +297,19 @@ class Client(AbstractContextManager["Client"]):
     def _enter(self, plan: Plan, record: Record, accept_no_guarantee: bool) -> Entry:
         """The entry of a record: found, or drawn and charged, in one exclusive transaction."""
         if plan.server != self.server:
-            msg = "the plan is of another server; make it with this client"
-            raise ProtocolError(msg)
+            raise ProtocolError("the plan is of another server; make it with this client")
         if not self.wire.has_token:
-            msg = "reports need a token; give the client the one that the operator issued"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                "reports need a token; give the client the one that the operator issued"
+            )
         if not plan.open:
-            msg = f"deployment {plan.name} is closed and takes no reports"
-            raise ProtocolError(msg)
+            raise ProtocolError(f"deployment {plan.name} is closed and takes no reports")
         if plan.guarantee is None and not accept_no_guarantee:
             why = "; ".join(plan.reasons) or "none could be proved"
-            msg = (
+            raise NotForReleaseError(
                 f"deployment {plan.name} has no guarantee ({why}); accept_no_guarantee=True "
                 "releases all the same, and spends everything that is left of the period"
             )
-            raise NotForReleaseError(msg)
         with self.ledger.books() as books:
             memo = _memo(plan, record, books)
             entry = None if memo is None else books.find(memo)
@@ -332,8 +329,7 @@ class Client(AbstractContextManager["Client"]):
         address = ("deployments", entry.charge.deployment, "reports")
         answer: ReportAccepted = self.wire.post(ReportAccepted, message, *address)
         if answer.id != message.id:
-            msg = "the server accepted another report than the one that was sent"
-            raise ProtocolError(msg)
+            raise ProtocolError("the server accepted another report than the one that was sent")
         self.ledger.settle(entry, "accepted")
 
 

@@ -205,15 +205,15 @@ class TablePlan(Plan):
         signed = (claimed.domain, claimed.epsilon, claimed.outputs, claimed.records)
         fits = problem.reports.records is not None and claims == signed
         if not fits or isinstance(table, PandaTable) != (info.kind == "panda"):
-            msg = (
+            raise ProtocolError(
                 f"table {claimed.name} version {claimed.version} is not what its description says: "
                 "other records, outputs or phases, or another epsilon; do not report, and tell the "
                 "operator"
             )
-            raise ProtocolError(msg)
         if (cost.epsilon, cost.delta) != (info.guarantee.epsilon, info.guarantee.delta):
-            msg = "the file costs something else than its operator signed; do not report"
-            raise SignatureError(msg)
+            raise SignatureError(
+                "the file costs something else than its operator signed; do not report"
+            )
         kind: type[TablePlan] = TablePlan
         if isinstance(table, EverywhereMechanism):
             kind, shared["snap_km"] = EverywherePlan, table.everywhere.resolution_km
@@ -304,8 +304,9 @@ class BallPlan(Plan):
         client.key.verify(signed_bytes("rows", self.name, rows.version, digest), rows.signature)
         # The limits of a deployment may have changed since, and its version with them.
         if rows.version not in (content.version, self.version):
-            msg = f"the server sent rows of version {rows.version}; make the plan again"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                f"the server sent rows of version {rows.version}; make the plan again"
+            )
         outputs = self.check(content.centre, rows, records, weights)
         return self._with_output(client, record, entry, records, weights, outputs)
 
@@ -317,19 +318,19 @@ class BallPlan(Plan):
         """
         ball = self.law.ball(int(np.argmax(self.law.centres == centre)))
         if rows.centre != centre or records != ball.tolist():
-            msg = "the server sent other records than those of the ball that was asked for"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                "the server sent other records than those of the ball that was asked for"
+            )
         outputs = check_outputs(rows.outputs, self.domain)
         if len(ball) > 1:
             verdict = audit_weights(self.domain.take(ball), outputs, weights, self.epsilon_2)
             slack = self.domain.metric.triangle_slack
             whole = self.law.mechanism.epsilon + 2 * verdict.epsilon * (1 + slack)
             if not verdict.holds or whole > self.cost.epsilon:
-                msg = (
+                raise ProtocolError(
                     f"the rows of the ball are {verdict.epsilon:g}-mDP and not {self.epsilon_2:g}; "
                     "nothing is reported from them"
                 )
-                raise ProtocolError(msg)
         return outputs
 
     def facts(self) -> Facts:
@@ -344,6 +345,5 @@ def check_outputs(outputs: list[int], domain: Domain) -> IntArray:
     """Outputs of a message as records of the domain."""
     records = np.array(outputs, dtype=np.int64)
     if len(np.unique(records)) != len(records) or records.max() >= domain.size:
-        msg = "the outputs are not distinct records of the domain"
-        raise ProtocolError(msg)
+        raise ProtocolError("the outputs are not distinct records of the domain")
     return frozen(records)

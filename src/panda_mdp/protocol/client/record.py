@@ -55,8 +55,9 @@ class Record:
     def unseal(self, domain: Domain, action: Callable[[int], T]) -> T:
         """Call `action(index)`, for draws alone; its errors come back without frames."""
         if domain.fingerprint != self.__domain:
-            msg = "the record belongs to another domain; make it with this deployment's plan"
-            raise MethodError(msg)
+            raise MethodError(
+                "the record belongs to another domain; make it with this deployment's plan"
+            )
         return _opened(self.__open, action)
 
     def __repr__(self) -> str:
@@ -74,12 +75,10 @@ class Record:
         return self
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        msg = "a record is kept in memory only and is not pickled"
-        raise TypeError(msg)
+        raise TypeError("a record is kept in memory only and is not pickled")
 
     def __init_subclass__(cls) -> NoReturn:
-        msg = "Record is sealed and has no subclasses"
-        raise TypeError(msg)
+        raise TypeError("Record is sealed and has no subclasses")
 
 
 @sealed
@@ -122,8 +121,9 @@ def draw_nearest(record: Record, domain: Domain, members: list[int], weights: In
     For a ball a member is its own nearest; for anchors this is the surrogate.
     """
     if not members:
-        msg = "no anchor was drawn, so there is no row to report from; take part in a later round"
-        raise EmptyAnchorsError(msg)
+        raise EmptyAnchorsError(
+            "no anchor was drawn, so there is no row to report from; take part in a later round"
+        )
     places = np.array(members)
     return record.unseal(
         domain, lambda index: draw_column(weights[surrogates(domain, places, np.array([index]))[0]])

@@ -68,8 +68,7 @@ class AnchorsPlan(Plan):
         try:
             selection = info.selection.law()
         except MethodError as error:
-            msg = f"the deployment's selection cannot be used: {error}"
-            raise ProtocolError(msg) from None
+            raise ProtocolError(f"the deployment's selection cannot be used: {error}") from None
         outputs = check_outputs(info.outputs, domain)
         # The guarantee does not depend on losses; any will do.
         problem = Problem(domain, outputs, distance_loss(domain, outputs), info.epsilon)
@@ -103,11 +102,10 @@ class AnchorsPlan(Plan):
         for entry in books.pending(self.server):
             waiting = getattr(entry.content, "round", None)
             if entry.charge.deployment == self.name and waiting == self.round is not None:
-                msg = (
+                raise ProtocolError(
                     f"another record's anchors are in round {waiting} already, and a round takes "
                     "one set of a user; finish that report or wait for the next round"
                 )
-                raise ProtocolError(msg)
 
     def draw(self, record: Record) -> AnchorsDrawn:
         """An anchor set by independent coins (Phase I of the paper)."""
@@ -145,16 +143,16 @@ class AnchorsPlan(Plan):
         address = (*self._address(number), "anchors")
         answer: AnchorsAccepted = client.wire.post(AnchorsAccepted, message, *address)
         if (answer.id, answer.round) != (message.id, number):
-            msg = "the server accepted another upload than the one that was sent"
-            raise ProtocolError(msg)
+            raise ProtocolError("the server accepted another upload than the one that was sent")
         return _amended(client, entry, uploaded=True, version=number)
 
     def _open_round(self, client: Client) -> int:
         info: AnchorsDeployment = client.wire.get(AnchorsDeployment, "deployments", self.name)
         number = info.round
         if number is None:
-            msg = f"no round of deployment {self.name} is open; wait until the operator opens one"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                f"no round of deployment {self.name} is open; wait until the operator opens one"
+            )
         if number != self.round:
             client.log().check_round(self.name, number)
         return number
@@ -169,17 +167,17 @@ class AnchorsPlan(Plan):
         state = self._wait(client, number, wait_s)
         if state.state == "failed":
             _amended(client, entry, uploaded=False, round=None)
-            msg = (
+            raise ProtocolError(
                 f"round {number} failed ({state.error or 'no reason given'}); report again when "
                 "another is open: the same anchors are used, nothing is drawn again"
             )
-            raise ProtocolError(msg)
         rows = self._rows(client, number, entry)
         digest = rows_digest("anchors", rows.anchors, rows.outputs, rows.weights)
         client.key.verify(signed_bytes("rows", self.name, rows.round, digest), rows.signature)
         if rows.round != number:
-            msg = f"the server sent rows of round {rows.round}; this user is in round {number}"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                f"the server sent rows of round {rows.round}; this user is in round {number}"
+            )
         weights = self.check(anchors, rows)
         return self._with_output(client, record, entry, anchors, weights, self.outputs)
 
@@ -191,11 +189,10 @@ class AnchorsPlan(Plan):
             if info.state in ("solved", "failed"):
                 return info
             if time.monotonic() + pause > deadline:
-                msg = (
+                raise ProtocolError(
                     f"round {number} is {info.state} and not solved after {wait_s:g} s; report "
                     "again later: the anchors are uploaded and nothing is drawn again"
                 )
-                raise ProtocolError(msg)
             time.sleep(pause)
             pause = min(1.5 * pause, LONGEST_POLL_S)
 
@@ -215,8 +212,9 @@ class AnchorsPlan(Plan):
     def check(self, anchors: list[int], rows: RoundRows) -> IntArray:
         """The weights of the user's anchors, where they are the right ones and keep the budgets."""
         if rows.anchors != anchors or rows.outputs != self.outputs.tolist():
-            msg = "the server sent rows of other anchors or outputs than those of this round"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                "the server sent rows of other anchors or outputs than those of this round"
+            )
         weights = parse_rows(rows.weights, len(anchors), len(self.outputs))
         if self.budgets is not None:
             at = np.searchsorted(self.candidates, np.array(anchors))
@@ -234,11 +232,10 @@ def _check_budgets(weights: IntArray, budgets: FloatArray) -> None:
         gaps[(weights == row).all(axis=1)] = -LOG_ERROR
         room = budget * (1 + BUDGET_ERROR) + BUDGET_ERROR
         if mixed or (gaps + LOG_ERROR > room).any():
-            msg = (
+            raise ProtocolError(
                 "the rows of this round differ by more than the budgets between anchors, so the "
                 "guarantee does not hold; nothing is reported from them"
             )
-            raise ProtocolError(msg)
 
 
 def _amended(client: Client, entry: Entry, **changes: Any) -> Entry:
@@ -250,11 +247,9 @@ def parse_rows(rows: list[list[str]], count: int, outputs: int) -> IntArray:
     """Weights from decimal strings; every row must sum to 2^62."""
     weights = [[int(weight) for weight in row] for row in rows]
     if [len(row) for row in weights] != count * [outputs]:
-        msg = f"the rows are not {count} by {outputs}"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"the rows are not {count} by {outputs}")
     if any(sum(row) != TOTAL for row in weights):
-        msg = "a row of weights does not sum to 2^62"
-        raise ProtocolError(msg)
+        raise ProtocolError("a row of weights does not sum to 2^62")
     return np.array(weights, dtype=np.int64).reshape(count, outputs)
 
 

@@ -106,13 +106,12 @@ class Trust:
         with self._change() as known:
             pinned = given or VerifyKey.from_base64(known.key or shown.base64)
             if shown not in (pinned, follow(pinned, sheet.successions)):
-                msg = (
+                raise SignatureError(
                     f"{self._origin} shows key {shown.id}, and {pinned.id} is "
                     f"{'given' if given else 'pinned from before'}: another operator, or somebody "
                     "in between. Ask the operator by another way, then replace the pinned key "
                     "(`panda-mdp client trust --key`)"
                 )
-                raise SignatureError(msg)
             # What is known stays where the former key named its successor.
             known.pin(shown, forget=given == shown)
         return Keyring.of(shown, sheet.certificates)
@@ -129,19 +128,17 @@ class Trust:
         if before is None:
             return
         if log.head.size < before.size:
-            msg = (
+            raise SignatureError(
                 f"the server's log has {log.head.size} entries and had {before.size} before: an "
                 "old backup was restored, or somebody shows you a past state. Do not report, and "
                 "ask the operator (`panda-mdp client trust --forget-log` begins anew)"
             )
-            raise SignatureError(msg)
         if not log.continues(before):
-            msg = (
+            raise SignatureError(
                 f"the first {before.size} entries of the server's log are not those of before: "
                 "the operator shows different things to different people, or has lost its log. Do "
                 "not report, and ask the operator"
             )
-            raise SignatureError(msg)
 
     def pin_log(self, head: LogHead) -> None:
         """Remember a head that passed its checks, unless a later one is known."""
@@ -163,28 +160,25 @@ class Trust:
         file under a name and version that were seen before."""
         known = self.known()
         if known.files.get(offered.label, offered.sha256) != offered.sha256:
-            msg = (
+            raise SignatureError(
                 f"table {offered.table} version {offered.version} has another file than before; "
                 "versions never change, so the operator shows different tables: do not report"
             )
-            raise SignatureError(msg)
         if version is not None and offered.version != version:
-            msg = (
+            raise ProtocolError(
                 f"table {offered.table} is at version {offered.version} and {version} is asked for"
             )
-            raise ProtocolError(msg)
         pinned = known.tables.get(deployment)
         if pinned is None or version is not None or accept_update:
             return
         if offered == replace(pinned, number=offered.number):
             return
         older = ", an older one" if offered.number < pinned.number else ""
-        msg = (
+        raise ProtocolError(
             f"deployment {deployment} now uses table {offered.table} version {offered.version}"
             f"{older}, and {pinned.table} version {pinned.version} is pinned; look at what it "
             "costs and accept it (accept_update=True, `panda-mdp client fetch --accept-update`)"
         )
-        raise ProtocolError(msg)
 
     def check_statement(self, stated: Statement, number: int) -> None:
         """Refuse a statement that is older than one seen before, or another one of its version.
@@ -194,18 +188,16 @@ class Trust:
             return
         older = (stated.version, stated.issued) < (before.version, before.issued)
         if older or number < before.number:
-            msg = (
+            raise SignatureError(
                 f"the server shows version {stated.version} of deployment {stated.name}, which is "
                 f"older than version {before.version}, seen before: operators do not go back, "
                 "so somebody shows you a past state; do not report"
             )
-            raise SignatureError(msg)
         if stated.version == before.version and stated.content != before.content:
-            msg = (
+            raise SignatureError(
                 f"the operator signed two different statements about version {stated.version} of "
                 f"deployment {stated.name}; do not report"
             )
-            raise SignatureError(msg)
 
     def accept(self, stated: Statement, number: int, table: Pin | None, head: LogHead) -> None:
         """Remember a statement, its table and a head of the log that passed all checks."""
@@ -236,11 +228,10 @@ class Trust:
         try:
             return _SERVERS.validate_json(self._path.read_bytes())
         except ValidationError:
-            msg = (
+            raise ProtocolError(
                 f"{self._path}: the pinned keys cannot be read; restore the file, or delete it and "
                 "compare the keys with the operators again"
-            )
-            raise ProtocolError(msg) from None
+            ) from None
 
 
 def read_statement(info: AnyDeployment, key: Keyring) -> Statement:
@@ -249,16 +240,16 @@ def read_statement(info: AnyDeployment, key: Keyring) -> Statement:
     try:
         stated = Statement.model_validate_json(info.statement)
     except ValidationError:
-        msg = f"what the operator signed about deployment {info.name} is no statement"
-        raise SignatureError(msg) from None
+        raise SignatureError(
+            f"what the operator signed about deployment {info.name} is no statement"
+        ) from None
     said = {"kind": info.kind, **info.stated()}
     differing = [name for name, value in said.items() if getattr(stated, name) != value]
     if differing:
-        msg = (
+        raise SignatureError(
             f"the server says other things about deployment {info.name} than its operator signed "
             f"({', '.join(differing)}); do not report, and tell the operator"
         )
-        raise SignatureError(msg)
     return stated
 
 
@@ -266,8 +257,9 @@ def check_domain(stated: Statement, domain: Domain) -> None:
     """Raise unless a domain is the one that the statement is about."""
     derived = (domain.fingerprint, domain.metric.kind, domain.unit)
     if derived != (stated.domain, stated.metric, stated.unit):
-        msg = f"the records of deployment {stated.name} are not those that its operator signed"
-        raise SignatureError(msg)
+        raise SignatureError(
+            f"the records of deployment {stated.name} are not those that its operator signed"
+        )
 
 
 def check_heads(lines: list[str], log: Log, keys: Keyring) -> None:
@@ -280,19 +272,18 @@ def check_heads(lines: list[str], log: Log, keys: Keyring) -> None:
         try:
             head = LogHead.model_validate_json(line)
         except ValidationError:
-            msg = "a line is not a head; `panda-mdp client heads` prints one"
-            raise FileFormatError(msg) from None
+            raise FileFormatError(
+                "a line is not a head; `panda-mdp client heads` prints one"
+            ) from None
         head.verify(keys)
         if head.size > log.head.size:
-            msg = (
+            raise SignatureError(
                 f"somebody was shown a log of {head.size} entries and you one of {log.head.size}: "
                 "compare again in a minute; if it stays so, you are shown a past state"
             )
-            raise SignatureError(msg)
         if not log.continues(head):
-            msg = (
+            raise SignatureError(
                 f"somebody was shown another log of {head.size} entries than you: the operator "
                 "shows different things to different people. Both heads are signed; keep them as "
                 "proof, and do not report"
             )
-            raise SignatureError(msg)

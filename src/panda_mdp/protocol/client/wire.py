@@ -65,8 +65,9 @@ class Wire:
     ) -> None:
         self.origin, local = origin_of(url, allow_plain_http)
         if token is not None and not TOKEN.match(token):
-            msg = "the token is not of the form pmt_<id>_<secret>; ask the operator for one"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                "the token is not of the form pmt_<id>_<secret>; ask the operator for one"
+            )
         self._network = network or Network()
 
         def connect(**headers: str) -> httpx.Client:
@@ -105,8 +106,9 @@ class Wire:
     def post(self, answer: Any, message: Message, *parts: str, own: bool = True) -> Any:
         """POST a message with the token. Ids make it safe to send again what got lost."""
         if not isinstance(message, Message):
-            msg = f"a {type(message).__name__} is no message; only messages.py travels"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                f"a {type(message).__name__} is no message; only messages.py travels"
+            )
         body = message.model_dump_json(exclude_none=True).encode()
         return self._posted(answer, self._as(own), parts, body, "application/json")
 
@@ -126,8 +128,7 @@ class Wire:
 
         def keep(response: httpx.Response) -> None:
             if response.headers.get("Content-Encoding", "identity") != "identity":
-                msg = "the server sent a table in another encoding than asked for"
-                raise ProtocolError(msg)
+                raise ProtocolError("the server sent a table in another encoding than asked for")
             with part.open("wb") as target:
                 for piece in response.iter_bytes():
                     target.write(piece)
@@ -142,15 +143,15 @@ class Wire:
         """The address of a resource, from names and numbers alone."""
         for part in parts:
             if not PART.match(part):
-                msg = "a name in an address holds characters that names do not have"
-                raise ProtocolError(msg)
+                raise ProtocolError("a name in an address holds characters that names do not have")
         return "/".join((self.origin, "v1", *parts))
 
     def _as(self, own: bool) -> httpx.Client:
         client = self._own if own else self._public
         if client is None:
-            msg = "this needs a token; give the client the one that the operator issued"
-            raise ProtocolError(msg)
+            raise ProtocolError(
+                "this needs a token; give the client the one that the operator issued"
+            )
         return client
 
     def _send(
@@ -191,8 +192,9 @@ class Wire:
         for piece in response.iter_bytes():
             data += piece
             if len(data) > most:
-                msg = f"the server's answer is longer than {most} bytes; it is not read further"
-                raise ProtocolError(msg)
+                raise ProtocolError(
+                    f"the server's answer is longer than {most} bytes; it is not read further"
+                )
         return bytes(data)
 
 
@@ -208,17 +210,18 @@ def origin_of(url: str, allow_plain_http: bool = False) -> tuple[str, bool]:
     host = parts.hostname or ""
     local = bool(LOOPBACK.match(host))
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-        msg = f"{url!r} is not the address of a server; give https://host[:port][/path]"
-        raise ProtocolError(msg)
+        raise ProtocolError(
+            f"{url!r} is not the address of a server; give https://host[:port][/path]"
+        )
     if parts.username or parts.password:
-        msg = "the address holds a user name or password; give the token apart from it"
-        raise ProtocolError(msg)
+        raise ProtocolError(
+            "the address holds a user name or password; give the token apart from it"
+        )
     if parts.scheme == "http" and not (local or allow_plain_http):
-        msg = (
+        raise ProtocolError(
             f"{url!r} is not encrypted: whoever is on the way sees the token and the reports; use "
             "https, or allow_plain_http=True in a network of your own"
         )
-        raise ProtocolError(msg)
     return url.rstrip("/"), local
 
 
@@ -230,8 +233,9 @@ def _parsed(answer: Any, data: bytes) -> Any:
         return _adapter(answer).validate_json(data)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"][:4])
-    msg = f"the server's answer is not of this protocol's form (at {where or 'its start'})"
-    raise ProtocolError(msg)
+    raise ProtocolError(
+        f"the server's answer is not of this protocol's form (at {where or 'its start'})"
+    )
 
 
 def _refusal(status: int, data: bytes) -> ServerError:

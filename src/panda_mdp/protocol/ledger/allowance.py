@@ -82,8 +82,7 @@ class Allowance:
             for name in names.split():
                 value = getattr(self, name)
                 if not holds(value):
-                    msg = f"{name} is {value!r}; {rule}"
-                    raise InvalidInputError(msg)
+                    raise InvalidInputError(f"{name} is {value!r}; {rule}")
 
     def excess(self, spent: list[Guarantee], cost: Guarantee) -> str | None:
         """Why a release would be too much after those of this period, or None where it is not."""

@@ -119,22 +119,20 @@ class Books:
         """Raise `BudgetError` where a release is more than what is allowed. Before any draw."""
         blocked_s = self.blocked_until - self._now
         if blocked_s > 0:
-            msg = (
+            raise BudgetError(
                 "the ledger was started over in this period and what was spent before is unknown; "
                 f"the next period begins in {blocked_s} s"
             )
-            raise BudgetError(msg)
         if charge.accept_no_guarantee:
             return
         entries = self._running(charge.account)
         why = self.allowance.excess([entry.cost for entry in entries], charge.cost)
         if why is not None:
             late = "; the clock is behind the ledger, set it right" if self._behind else ""
-            msg = (
+            raise BudgetError(
                 f"{why}: wait for the next period ({self._ends - self._now} s), choose a "
                 f"deployment that costs less, or allow more{late}"
             )
-            raise BudgetError(msg)
 
     def charge(
         self, charge: Charge, content: Drawn, box_bytes: int, memo: str | None = None
@@ -153,8 +151,7 @@ class Books:
         if content is not None and box is not None:
             text, room = content.model_dump_json(), len(box)
             if len(text) > room:
-                msg = f"an entry of {len(text)} bytes does not fit into {room}"
-                raise LedgerError(msg)
+                raise LedgerError(f"an entry of {len(text)} bytes does not fit into {room}")
             box = text.ljust(room)
         if state == "given_up" or (state == "accepted" and self.allowance.repeats == "fresh"):
             memo = None
@@ -263,14 +260,14 @@ class Ledger:
                 if not (place / LEDGER).exists() or (place / NEW_KEY).exists():
                     ledger._create(Books(allowance))
         if not (place / LEDGER).exists() and not (place / KEY).exists():
-            msg = f"{place}: there is no ledger; give an Allowance, or `panda-mdp client init`"
-            raise LedgerError(msg)
+            raise LedgerError(
+                f"{place}: there is no ledger; give an Allowance, or `panda-mdp client init`"
+            )
         if allowance not in (None, ledger.allowance):
-            msg = (
+            raise LedgerError(
                 f"{place}: the ledger keeps other limits than the ones given; open it without, or "
                 "change them with change_allowance"
             )
-            raise LedgerError(msg)
         return ledger
 
     @classmethod
@@ -322,17 +319,17 @@ class Ledger:
         path, key, counted = (self.folder / name for name in (LEDGER, KEY, COUNT))
         for needed, what in ((path, "ledger"), (key, "ledger's key"), (counted, "ledger's count")):
             if not needed.exists():
-                msg = f"{needed}: the {what} is missing, so what was spent is unknown; {REMEDY}"
-                raise LedgerError(msg)
+                raise LedgerError(
+                    f"{needed}: the {what} is missing, so what was spent is unknown; {REMEDY}"
+                )
         vault = Vault.load(key)
         seen = int(vault.unlock(counted, COUNT))
         books = _BOOKS.validate_json(vault.unlock(path, LEDGER))
         if books.count < seen:
-            msg = (
+            raise LedgerError(
                 f"{path}: it has {books.count} entries and {seen} were charged: an older copy was "
                 f"put back; {REMEDY}"
             )
-            raise LedgerError(msg)
         return books, vault, hash(_text(books))
 
     def _write(self, books: Books, vault: Vault) -> None:
@@ -341,11 +338,10 @@ class Ledger:
             # Afterwards: a crash in between leaves it too low, which refuses nothing.
             _replace(self.folder / COUNT, vault.lock(str(books.count), COUNT))
         except OSError as error:
-            msg = (
+            raise LedgerError(
                 f"{self.folder}: the ledger could not be written ({error.strerror}); nothing was "
                 "sent. Make room on the disk or repair its permissions, and try again"
-            )
-            raise LedgerError(msg) from None
+            ) from None
 
     def _create(self, books: Books) -> None:
         """A new ledger in place of whatever is there; its key gets its name at the end, so that
@@ -394,11 +390,10 @@ class Ledger:
                 if getattr(allowance, name) != getattr(books.allowance, name)
             ]
             if changed:
-                msg = (
+                raise LedgerError(
                     f"{', '.join(changed)} cannot be changed in a ledger that is in use; start "
                     "over (Ledger.start_over) in the next period"
                 )
-                raise LedgerError(msg)
             books.allowance = allowance
 
 

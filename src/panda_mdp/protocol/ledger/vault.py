@@ -123,11 +123,10 @@ class Entry:
         """What was drawn, of the kind that a deployment draws."""
         content = self.content
         if not isinstance(content, kind):
-            msg = (
+            raise LedgerError(
                 "what this entry released was erased from the ledger, or is of another kind of "
                 "deployment; it cannot be sent again"
             )
-            raise LedgerError(msg)
         return content
 
     @property
@@ -135,8 +134,7 @@ class Entry:
         """What is reported, once it is drawn."""
         output = self.drawn(Drawn).output
         if output is None:
-            msg = "an entry of the ledger has no output yet; report again"
-            raise LedgerError(msg)
+            raise LedgerError("an entry of the ledger has no output yet; report again")
         return output
 
     def __repr__(self) -> str:
@@ -158,8 +156,9 @@ class Vault:
         except FileFormatError as error:
             raise LedgerError(str(error)) from None
         if len(key) != KEY_BYTES:
-            msg = f"{path}: the ledger's key has {len(key)} bytes and not {KEY_BYTES}; restore it"
-            raise LedgerError(msg)
+            raise LedgerError(
+                f"{path}: the ledger's key has {len(key)} bytes and not {KEY_BYTES}; restore it"
+            )
         return cls(key)
 
     def memo(self, index: int, context: dict[str, Any]) -> str:
@@ -181,15 +180,15 @@ class Vault:
         try:
             return self._cipher.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], name.encode())
         except (InvalidTag, ValueError):
-            msg = f"{path}: it is damaged, or the key beside it is not this ledger's; {REMEDY}"
-            raise LedgerError(msg) from None
+            raise LedgerError(
+                f"{path}: it is damaged, or the key beside it is not this ledger's; {REMEDY}"
+            ) from None
 
     def __repr__(self) -> str:
         return "Vault(<hidden>)"
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        msg = "a ledger's key is not pickled"
-        raise TypeError(msg)
+        raise TypeError("a ledger's key is not pickled")
 
 
 def _derived(key: bytes, purpose: bytes) -> bytes:
@@ -204,8 +203,7 @@ def file_lock(path: Path, timeout_s: float = 30.0) -> Iterator[None]:
         with FileLock(path, timeout=timeout_s, mode=0o600).acquire(poll_interval=0.02):
             yield
     except Timeout:
-        msg = (
+        raise LedgerError(
             f"{path}: another process has held this lock for {timeout_s:g} s; wait for it to end, "
             "and do not delete the file while it runs"
-        )
-        raise LedgerError(msg) from None
+        ) from None

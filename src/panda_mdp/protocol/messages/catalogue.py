@@ -57,11 +57,9 @@ class StreetsUpload(Message):
     @model_validator(mode="after")
     def _fits(self) -> StreetsUpload:
         if len(self.lat) != len(self.lon) or len(self.u) != len(self.v):
-            msg = "lat and lon, u and v must have as many entries as each other"
-            raise ValueError(msg)
+            raise ValueError("lat and lon, u and v must have as many entries as each other")
         if max([*self.u, *self.v], default=-1) >= len(self.lat):
-            msg = "u and v must be nodes"
-            raise ValueError(msg)
+            raise ValueError("u and v must be nodes")
         return self
 
 

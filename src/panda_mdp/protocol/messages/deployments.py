@@ -64,8 +64,7 @@ LastDay = Annotated[Day, AfterValidator(_a_day)]
 
 def _ascending(anchors: list[int]) -> list[int]:
     if any(b <= a for a, b in pairwise(anchors)):
-        msg = "anchors must be distinct and ascending"
-        raise ValueError(msg)
+        raise ValueError("anchors must be distinct and ascending")
     return anchors
 
 
@@ -415,11 +414,11 @@ class BallRows(Message):
             ]
             weights = np.concatenate(blocks)[np.argsort(self.records, kind="stable")]
         except (FileFormatError, ValueError, OverflowError) as error:
-            msg = f"the server's rows cannot be read ({type(error).__name__}); ask again"
-            raise ProtocolError(msg) from None
+            raise ProtocolError(
+                f"the server's rows cannot be read ({type(error).__name__}); ask again"
+            ) from None
         if len(floors) != len(self.outputs):
-            msg = "the server's rows have another number of outputs than they say"
-            raise ProtocolError(msg)
+            raise ProtocolError("the server's rows have another number of outputs than they say")
         return sorted(self.records), weights
 
 

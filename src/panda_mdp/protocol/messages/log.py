@@ -66,8 +66,9 @@ class Log(Message):
         """Raise `SignatureError` unless the head is signed and is that of the entries."""
         self.head.verify(keys)
         if len(self.leaves) != self.head.size or not self.continues(self.head):
-            msg = "the entries of the server's log are not those that its operator signed"
-            raise SignatureError(msg)
+            raise SignatureError(
+                "the entries of the server's log are not those that its operator signed"
+            )
 
     def continues(self, head: LogHead) -> bool:
         """Whether a head is that of the first entries."""
@@ -78,11 +79,10 @@ class Log(Message):
         """The number of an entry, which must be in the log."""
         leaf = leaf_hash(entry).hex()
         if leaf not in self.leaves:
-            msg = (
+            raise SignatureError(
                 f"{what} is signed and not in the operator's log: it was made for you alone, or is "
                 "not published yet; do not report"
             )
-            raise SignatureError(msg)
         return self.leaves.index(leaf)
 
     def check_round(self, name: str, number: int | None) -> None:
@@ -93,8 +93,7 @@ class Log(Message):
         what = f"round {number} of deployment {name}"
         self.number_of(signed_bytes("round", name, number), what)
         if leaf_hash(signed_bytes("round", name, number + 1)).hex() in self.leaves:
-            msg = f"{what} is over by the log; do not report"
-            raise SignatureError(msg)
+            raise SignatureError(f"{what} is over by the log; do not report")
 
 
 class LogEntries(Message):

@@ -68,8 +68,7 @@ def signed_bytes(purpose: Purpose, *fields: str | float) -> bytes:
     for line in lines:
         # A line break inside a field would let one statement pass for another.
         if not line.isascii() or not line.isprintable():
-            msg = "a signed field holds a character that is not printable ASCII"
-            raise SignatureError(msg)
+            raise SignatureError("a signed field holds a character that is not printable ASCII")
     return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -115,8 +114,7 @@ class VerifyKey:
 
     def __post_init__(self) -> None:
         if len(self.raw) != 32:
-            msg = f"an Ed25519 public key has 32 bytes; got {len(self.raw)}"
-            raise SignatureError(msg)
+            raise SignatureError(f"an Ed25519 public key has 32 bytes; got {len(self.raw)}")
 
     @classmethod
     def from_base64(cls, text: str) -> VerifyKey:
@@ -139,11 +137,10 @@ class VerifyKey:
         try:
             key.verify(_decoded(signature, "the signature"), data)
         except InvalidSignature:
-            msg = (
+            raise SignatureError(
                 f"the signature is not one of key {self.id} over this content; it was changed on "
                 "the way, or another operator made it: fetch it again, and compare the key"
-            )
-            raise SignatureError(msg) from None
+            ) from None
 
     def __repr__(self) -> str:
         return f"VerifyKey({self.id})"
@@ -173,8 +170,9 @@ class SigningKey:
         except (ValueError, TypeError):
             key = None
         if not isinstance(key, Ed25519PrivateKey):
-            msg = f"{path}: not an Ed25519 key in PEM form; SigningKey.create writes one"
-            raise FileFormatError(msg)
+            raise FileFormatError(
+                f"{path}: not an Ed25519 key in PEM form; SigningKey.create writes one"
+            )
         return cls(key)
 
     @classmethod
@@ -210,8 +208,7 @@ class SigningKey:
         return f"SigningKey({self.id}, <hidden>)"
 
     def __reduce__(self) -> str:
-        msg = "a private key is not pickled; load it from its file"
-        raise TypeError(msg)
+        raise TypeError("a private key is not pickled; load it from its file")
 
 
 class Signed(Message):
@@ -272,8 +269,9 @@ class KeySheet(Message):
         try:
             return cls.model_validate_json(Path(path).read_bytes())
         except ValidationError:
-            msg = f"{path}: not a sheet of keys; `panda-mdp signing certify` writes one"
-            raise FileFormatError(msg) from None
+            raise FileFormatError(
+                f"{path}: not a sheet of keys; `panda-mdp signing certify` writes one"
+            ) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a sheet; nothing in it is secret."""
@@ -349,5 +347,4 @@ def _decoded(text: str, what: str) -> bytes:
     try:
         return base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):
-        msg = f"{what} is not base64; it was damaged on the way"
-        raise SignatureError(msg) from None
+        raise SignatureError(f"{what} is not base64; it was damaged on the way") from None
