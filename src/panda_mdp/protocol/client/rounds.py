@@ -127,7 +127,14 @@ class AnchorsPlan(Plan):
             except ServerError as error:
                 if error.code != "round_closed":
                     raise
-        number = self._open_round(client)
+        info: AnchorsDeployment = client.wire.get(AnchorsDeployment, "deployments", self.name)
+        number = info.round
+        if number is None:
+            raise ProtocolError(
+                f"no round of deployment {self.name} is open; wait until the operator opens one"
+            )
+        if number != self.round:
+            client.log().check_round(self.name, number)
 
         def aim(drawn: AnchorsDrawn) -> AnchorsDrawn:
             """An id for this round, on disk before it is sent: retries use the same."""
@@ -146,17 +153,6 @@ class AnchorsPlan(Plan):
             raise ProtocolError("the server accepted another upload than the one that was sent")
         return _amended(client, entry, uploaded=True, version=number)
 
-    def _open_round(self, client: Client) -> int:
-        info: AnchorsDeployment = client.wire.get(AnchorsDeployment, "deployments", self.name)
-        number = info.round
-        if number is None:
-            raise ProtocolError(
-                f"no round of deployment {self.name} is open; wait until the operator opens one"
-            )
-        if number != self.round:
-            client.log().check_round(self.name, number)
-        return number
-
     def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
         """Upload, wait for the round, check the rows, draw the output once."""
         entry = self.upload(client, entry)
@@ -171,7 +167,13 @@ class AnchorsPlan(Plan):
                 f"round {number} failed ({state.error or 'no reason given'}); report again when "
                 "another is open: the same anchors are used, nothing is drawn again"
             )
-        rows = self._rows(client, number, entry)
+        try:
+            rows: RoundRows = client.wire.get(RoundRows, *self._address(number), "rows", own=True)
+        except ServerError as error:
+            if error.code == "conflict":
+                # Left out of this round by the server's filter; another one may take the anchors.
+                _amended(client, entry, uploaded=False, round=None)
+            raise
         digest = rows_digest("anchors", rows.anchors, rows.outputs, rows.weights)
         client.key.verify(signed_bytes("rows", self.name, rows.round, digest), rows.signature)
         if rows.round != number:
@@ -195,16 +197,6 @@ class AnchorsPlan(Plan):
                 )
             time.sleep(pause)
             pause = min(1.5 * pause, LONGEST_POLL_S)
-
-    def _rows(self, client: Client, number: int, entry: Entry) -> RoundRows:
-        try:
-            rows: RoundRows = client.wire.get(RoundRows, *self._address(number), "rows", own=True)
-        except ServerError as error:
-            if error.code == "conflict":
-                # Left out of this round by the server's filter; another one may take the anchors.
-                _amended(client, entry, uploaded=False, round=None)
-            raise
-        return rows
 
     def _address(self, number: int) -> tuple[str, ...]:
         return ("deployments", self.name, "rounds", str(number))

@@ -110,18 +110,22 @@ class Wire:
                 f"a {type(message).__name__} is no message; only messages.py travels"
             )
         body = message.model_dump_json(exclude_none=True).encode()
-        return self._posted(answer, self._as(own), parts, body, "application/json")
+        return self.upload(answer, body, *parts, own=own, kind="application/json")
 
-    def upload(self, answer: Any, data: bytes, *parts: str) -> Any:
-        """POST a file with the token, as it is; for operators."""
-        return self._posted(answer, self._as(True), parts, data, "application/octet-stream")
-
-    def _posted(
-        self, answer: Any, client: httpx.Client, parts: tuple[str, ...], body: bytes, kind: str
+    def upload(
+        self,
+        answer: Any,
+        data: bytes,
+        *parts: str,
+        own: bool = True,
+        kind: str = "application/octet-stream",
     ) -> Any:
+        """POST bytes as they are: a file, with the token, for operators."""
         headers = {"Content-Type": kind}
-        sent = self._send(client, "POST", parts, self._bounded, content=body, headers=headers)
-        return _parsed(answer, sent)
+        client, read = self._as(own), self._bounded
+        return _parsed(
+            answer, self._send(client, "POST", parts, read, content=data, headers=headers)
+        )
 
     def download(self, part: Path, size: int, sha256: str, *parts: str) -> bool:
         """Fetch a whole public file, without the token; whether it is the one of that digest."""
