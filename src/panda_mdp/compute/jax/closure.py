@@ -137,11 +137,17 @@ class JaxClosure(Closure):
     # Pairs.
 
     def _near(self, reach: float) -> Near:
-        """Pairs of tiles within `reach` of each other, at least; kept until more are asked for.
-        With their distances, where tables of many groups read them again and again."""
-        if not self._lists or self._lists[0][0] < reach:
+        """Pairs of tiles within `reach` of each other, at least.
+
+        The shortest and the longest list are kept: a later call asks for the same, of lengths that
+        are compiled for. With their distances, and as one list, where tables of many groups read
+        them again and again.
+        """
+        many = self.cut.blocks.floors is not None
+        place = next((k for k, (far, _) in enumerate(self._lists) if far >= reach), None)
+        if place is None:
             # The old ones make room first.
-            self._lists.clear()
+            del self._lists[0 if many else 1 :]
             pairs = self.tiles.pairs(SPARE * reach)
             pad, put = (0, ladder(len(pairs.second)) - len(pairs.second)), self._on.whole
             near = Near(
@@ -151,12 +157,12 @@ class JaxClosure(Closure):
                 None,
                 *(Partial(f, self.grid.tables) for f in (self.grid.distances, self.grid.rough)),
             )
+            place = len(self._lists)
             self._lists.append((SPARE * reach, near))
-        reach, near = self._lists[0]
-        many = self.cut.blocks.floors is not None and len(near.first) <= MOST_DISTANCES
-        if many and near.table is None:
+        reach, near = self._lists[place]
+        if many and near.table is None and len(near.first) <= MOST_DISTANCES:
             near = near._replace(table=blocks.distances(near, self.grid.real, self._chunk))
-            self._lists[:] = [(reach, near)]
+            self._lists[place] = (reach, near)
         return near
 
     def _numbered(self, c: Blocks, near: Near, mask: Array, count: Array) -> Pairs:
