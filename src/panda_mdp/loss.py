@@ -38,8 +38,7 @@ def distance_loss(
     [0.0, 1.0, 9.0]
     """
     if not (np.isfinite(power) and power > 0):
-        msg = f"power is {power!r}; it must be positive and finite"
-        raise ProblemError(msg)
+        raise ProblemError(f"power is {power!r}; it must be positive and finite")
     columns = check_indices(outputs, domain.size, "outputs", ProblemError)
     if domain.size * len(columns) > MOST_STORED:
         return DistanceLoss(domain, columns, power)
@@ -73,8 +72,9 @@ class DistanceLoss(Rebuilt):
         object.__setattr__(self, "power", float(self.power))
         diameter = self.domain.diameter
         if self.power != 1 and self.power * np.log(diameter) > LARGEST:
-            msg = f"losses of up to {diameter:g} to the power {self.power:g} are not finite"
-            raise ProblemError(msg)
+            raise ProblemError(
+                f"losses of up to {diameter:g} to the power {self.power:g} are not finite"
+            )
 
     def __repr__(self) -> str:
         return f"DistanceLoss({self.shape[0]} x {self.shape[1]}, power {self.power:g})"
@@ -99,8 +99,9 @@ class DistanceLoss(Rebuilt):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
-            msg = "losses that are computed as they are used are no array; asking for one makes one"
-            raise ValueError(msg)
+            raise ValueError(
+                "losses that are computed as they are used are no array; asking for one makes one"
+            )
         return self[:].astype(np.float64 if dtype is None else dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -115,12 +116,11 @@ class DistanceLoss(Rebuilt):
             some, chosen = np.arange(self.shape[0])[rows], self.outputs[columns]
             count = some.size * len(chosen)
             if count > MOST_STORED:
-                msg = (
+                raise ProblemError(
                     f"{count:,} losses would take {8e-9 * count:.0f} GB as one array; take rows, "
                     "loss[records], or pairs, loss[records, columns]; pm.optimal solves such a "
                     "problem without the array"
                 )
-                raise ProblemError(msg)
             block = self._powers(self.domain.metric.block(some.reshape(-1), chosen))
             return block[0] if some.ndim == 0 else block
         if isinstance(rows, slice):
@@ -236,11 +236,10 @@ class UnknownLoss:
         return f"UnknownLoss({self.shape[0]} x {self.shape[1]})"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        msg = (
+        raise ProblemError(
             "the table's file holds no losses; pm.Mechanism(problem, table.weights, table.method) "
             "puts it back into the problem that it was made for"
         )
-        raise ProblemError(msg)
 
     def __getitem__(self, key: Any) -> FloatArray:
         return np.asarray(self)

@@ -43,33 +43,34 @@ class Outputs(Rebuilt):
         if self.lat is not None and self.lon is not None:
             lat, lon = (np.asarray(c, dtype=np.float64).reshape(-1) for c in (self.lat, self.lon))
             if len(lat) != len(lon):
-                msg = f"lat has {len(lat)} entries and lon {len(lon)}; give one of each per output"
-                raise ProblemError(msg)
+                raise ProblemError(
+                    f"lat has {len(lat)} entries and lon {len(lon)}; give one of each per output"
+                )
             try:
                 check_places(lat, lon)
             except DomainError as error:
-                msg = f"outputs: {error}"
-                raise ProblemError(msg) from error
+                raise ProblemError(f"outputs: {error}") from error
             set_(self, "lat", frozen(lat))
             set_(self, "lon", frozen(np.where(lon >= 180, lon - 360, lon)))
         if self.names is not None:
             set_(self, "names", check_labels(self.names, "outputs", ProblemError))
         counts = {len(k) for k in (self.records, self.lat, self.names) if k is not None}
         if len(counts) != 1 or counts == {0}:
-            msg = f"outputs have {sorted(counts)} records, places and labels; give one each, not 0"
-            raise ProblemError(msg)
+            raise ProblemError(
+                f"outputs have {sorted(counts)} records, places and labels; give one each, not 0"
+            )
 
     @classmethod
     def of(cls, records: npt.ArrayLike, domain: Domain) -> Outputs:
         """Outputs that are records of a domain, each once; they are called as the records are."""
         chosen = check_indices(records, domain.size, "outputs", ProblemError)
         if len(chosen) == 0:
-            msg = "outputs is empty; name at least one record to report"
-            raise ProblemError(msg)
+            raise ProblemError("outputs is empty; name at least one record to report")
         values, counts = np.unique(chosen, return_counts=True)
         if counts.max() > 1:
-            msg = f"output {values[counts.argmax()]} is named {counts.max()} times; name each once"
-            raise ProblemError(msg)
+            raise ProblemError(
+                f"output {values[counts.argmax()]} is named {counts.max()} times; name each once"
+            )
         return cls(records=chosen)
 
     @classmethod
@@ -129,11 +130,10 @@ class Outputs(Rebuilt):
             return domain.distances(rows, self.records)
         metric = domain.metric
         if self.lat is None or self.lon is None or not isinstance(metric, Haversine):
-            msg = (
+            raise ProblemError(
                 "these outputs have no distance to the records: they are "
                 f"{self.kind} and the domain is {metric.kind}; use outputs that are records"
             )
-            raise ProblemError(msg)
         every = np.arange(domain.size)
         some = every if rows is None else check_indices(rows, domain.size, "rows", ProblemError)
         return haversine_km(metric.lat[some, None], metric.lon[some, None], self.lat, self.lon)

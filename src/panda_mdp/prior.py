@@ -36,8 +36,9 @@ class Prior(Rebuilt):
     def __post_init__(self) -> None:
         weights = check_probabilities(self.weights, np.size(self.weights))
         if not self.source:
-            msg = "say where the prior comes from: source='...' goes into certificates"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(
+                "say where the prior comes from: source='...' goes into certificates"
+            )
         object.__setattr__(self, "weights", frozen(weights))
 
     def __repr__(self) -> str:
@@ -53,11 +54,13 @@ class Prior(Rebuilt):
         """Counts per record that are public already, as their owner says."""
         values = np.asarray(counts, dtype=np.float64)
         if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
-            msg = "counts are a flat list of finite, non-negative numbers, one per record"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(
+                "counts are a flat list of finite, non-negative numbers, one per record"
+            )
         if values.sum() <= 0:
-            msg = "no count is positive, so they tell no prior; use a uniform one (prior=None)"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(
+                "no count is positive, so they tell no prior; use a uniform one (prior=None)"
+            )
         return cls(values / values.sum(), source and f"public: {source}")
 
     @classmethod
@@ -82,8 +85,9 @@ class Prior(Rebuilt):
         domain alone. Where nothing is left the prior is uniform.
         """
         if not (np.isfinite(epsilon) and epsilon > 0):
-            msg = f"the prior's epsilon is {epsilon!r}; it must be positive and finite"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"the prior's epsilon is {epsilon!r}; it must be positive and finite"
+            )
         counts = _whole_counts(bounded, domain.size)
         cell = np.arange(domain.size) if cell_km is None else square_cells(domain, cell_km)
         sums = np.zeros(int(cell.max()) + 1, dtype=np.int64)
@@ -108,8 +112,9 @@ def _whole_counts(values: npt.ArrayLike, size: int) -> IntArray:
     counts = np.asarray(values)
     whole = np.issubdtype(counts.dtype, np.integer)
     if counts.shape != (size,) or not whole or (counts < 0).any():
-        msg = f"bounded counts must be {size} whole, non-negative numbers, one per record"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"bounded counts must be {size} whole, non-negative numbers, one per record"
+        )
     return counts.astype(np.int64)
 
 
@@ -117,10 +122,10 @@ def square_cells(domain: Domain, side: float) -> IntArray:
     """The cell of each record on a square grid over the plane, which is nobody's; cells with
     records are numbered from 0."""
     if not 0 < side < np.inf:
-        msg = f"the side of a cell is {side!r}; it must be positive and finite"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(f"the side of a cell is {side!r}; it must be positive and finite")
     if domain.plane is None:
-        msg = "cells need a domain in a plane, such as places within a few degrees"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            "cells need a domain in a plane, such as places within a few degrees"
+        )
     keys = np.floor(domain.plane / side).astype(np.int64)
     return np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

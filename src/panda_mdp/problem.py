@@ -72,8 +72,7 @@ class Problem(Rebuilt):
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
-            msg = f"domain is a {type(self.domain).__name__}; give a panda_mdp.Domain"
-            raise ProblemError(msg)
+            raise ProblemError(f"domain is a {type(self.domain).__name__}; give a panda_mdp.Domain")
         set_ = object.__setattr__
         size = self.domain.size
         set_(self, "reports", _check_outputs(self.outputs, self.reports, self.domain))
@@ -186,8 +185,9 @@ def _check_outputs(
     if reports is None or reports.records is not None:
         return Outputs.of(outputs, domain)
     if not np.array_equal(reports.codes, np.asarray(outputs)):
-        msg = "outputs and reports differ; give one of them: problem.reports.take(columns)"
-        raise ProblemError(msg)
+        raise ProblemError(
+            "outputs and reports differ; give one of them: problem.reports.take(columns)"
+        )
     return reports
 
 
@@ -196,17 +196,17 @@ def _check_loss(loss: npt.ArrayLike | DistanceLoss | UnknownLoss, size: int, cou
     table: Any = loss if computed else np.asarray(loss, dtype=np.float64)
     if table.shape != (size, count):
         hint = "; transpose it" if table.shape == (count, size) else ""
-        msg = f"loss has shape {table.shape}; it must be (records, outputs) = {size, count}{hint}"
-        raise ProblemError(msg)
+        raise ProblemError(
+            f"loss has shape {table.shape}; it must be (records, outputs) = {size, count}{hint}"
+        )
     if computed:
         return table
     if len(bad := np.argwhere(~(table >= 0) | (table == np.inf))):
         x, y = bad[0]
-        msg = (
+        raise ProblemError(
             f"loss[{x}, {y}] is {table[x, y]}; losses must be finite and not negative "
             f"({len(bad)} such): unreachable pairs need a large finite loss"
         )
-        raise ProblemError(msg)
     return frozen(table)
 
 
@@ -217,8 +217,9 @@ def check_epsilon(epsilon: float) -> float:
     except (TypeError, ValueError):
         value = np.nan
     if not (np.isfinite(value) and value > 0):
-        msg = f"epsilon is {epsilon!r}; it must be a positive, finite number per unit of distance"
-        raise ProblemError(msg)
+        raise ProblemError(
+            f"epsilon is {epsilon!r}; it must be a positive, finite number per unit of distance"
+        )
     return value
 
 
@@ -230,15 +231,18 @@ def check_probabilities(
         return np.full(size, 1.0 / size)
     weights = np.asarray(given, dtype=np.float64)
     if weights.shape != (size,):
-        msg = f"{name} has shape {weights.shape}; give one probability per {owner}, ({size},)"
-        raise ProblemError(msg)
+        raise ProblemError(
+            f"{name} has shape {weights.shape}; give one probability per {owner}, ({size},)"
+        )
     bad = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
     if len(bad):
-        msg = f"{name}[{bad[0]}] is {weights[bad[0]]}; probabilities are finite and not negative"
-        raise ProblemError(msg)
+        raise ProblemError(
+            f"{name}[{bad[0]}] is {weights[bad[0]]}; probabilities are finite and not negative"
+        )
     total = float(weights.sum())
     if abs(total - 1) > PRIOR_TOLERANCE:
-        msg = f"the {name} sums to {total:.12g}; it must sum to 1: divide it by its sum"
-        raise ProblemError(msg)
+        raise ProblemError(
+            f"the {name} sums to {total:.12g}; it must sum to 1: divide it by its sum"
+        )
     # A prior that was normalised before stays as it is to the last bit (files are read back so).
     return weights if abs(total - 1) <= PRIOR_ROUNDING else weights / total

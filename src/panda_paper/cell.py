@@ -75,8 +75,7 @@ def decay_of(method: str) -> Decay:
     for letter, decay in VARIANTS.items():
         if method == decay or paper_row(method) == f"PAnDA-{letter}":
             return decay
-    msg = f"there is no decay {method!r}; choose from {', '.join((*DECAYS, *EXACT))}"
-    raise MethodError(msg)
+    raise MethodError(f"there is no decay {method!r}; choose from {', '.join((*DECAYS, *EXACT))}")
 
 
 def paper_row(method: str) -> str:

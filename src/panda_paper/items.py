@@ -140,8 +140,9 @@ class Item:
         plan = {one: repeats or own for one, own in known.plan.items() if one.method in named}
         if not plan:
             names = ", ".join((*self.methods, *self.optional))
-            msg = f"{self.name} has no method {', '.join(methods or ())!r}; choose from {names}"
-            raise MethodError(msg)
+            raise MethodError(
+                f"{self.name} has no method {', '.join(methods or ())!r}; choose from {names}"
+            )
         part = replace(self, plan=plan)
         if records is None:
             return part
@@ -193,6 +194,5 @@ def _known(names: Sequence[str], known: Sequence[str], word: str) -> list[str]:
     stripped = [name.strip() for name in names]
     for name in stripped:
         if name not in known:
-            msg = f"there is no {word} {name!r}; choose from {', '.join(known)}"
-            raise MethodError(msg)
+            raise MethodError(f"there is no {word} {name!r}; choose from {', '.join(known)}")
     return stripped

@@ -215,8 +215,9 @@ def run_published(
     drawn = draw_sets(law, users, seed)
     anchors = np.flatnonzero(drawn.any(axis=0))
     if len(anchors) == 0:
-        msg = "no user drew any anchor, so there is no table to compute; use more users"
-        raise MethodError(msg)
+        raise MethodError(
+            "no user drew any anchor, so there is no table to compute; use more users"
+        )
     clock.lap("draw anchors")
     leakage, margin = published_accounts(law, anchors, problem.epsilon, delta)
     distance = _distances_between(measured, anchors)
@@ -356,8 +357,9 @@ def solve_near(
         left = None if time_limit is None else max(0.01, begun + time_limit - time.perf_counter())
         answer = lp.solve(left)
         if answer.primal is None or not answer.optimal:
-            msg = f"HiGHS ended with {answer.status!r} on the artifact's LP of {len(inside)} rows"
-            raise SolverError(msg)
+            raise SolverError(
+                f"HiGHS ended with {answer.status!r} on the artifact's LP of {len(inside)} rows"
+            )
         rows = np.maximum(answer.primal.reshape(shape), 0.0)
         matrix[inside] = rows / rows.sum(axis=1, keepdims=True)
     return matrix

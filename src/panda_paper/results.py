@@ -218,11 +218,10 @@ class CellStore:
         known, facts = read_json(self.folder / STUDY), study.facts
         for name in ("fingerprint", "real_prior") if known else ():
             if known.get(name) != facts[name]:
-                msg = (
+                raise InvalidInputError(
                     f"{self.folder} holds results of another study ({name} differs: "
                     f"{known.get(name)!r}, now {facts[name]!r}); choose another --out"
                 )
-                raise InvalidInputError(msg)
         if not known or known.get("remark", "") != study.remark:
             _write_json(self.folder / STUDY, facts)
 
@@ -245,8 +244,9 @@ def read_rows(folder: Path) -> dict[str, Row]:
         try:
             text = (gzip.decompress if path.name == PACKED else bytes)(path.read_bytes())
         except (OSError, EOFError, zlib.error) as error:
-            msg = f"{path} cannot be unpacked ({error}); choose another folder"
-            raise FileFormatError(msg) from None
+            raise FileFormatError(
+                f"{path} cannot be unpacked ({error}); choose another folder"
+            ) from None
         *lines, cut_off = text.split(b"\n")
         for number, line in enumerate([*lines, *([cut_off] if cut_off else [])], start=1):
             try:
@@ -254,11 +254,10 @@ def read_rows(folder: Path) -> dict[str, Row]:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if line is cut_off:
                     continue
-                msg = (
+                raise FileFormatError(
                     f"{path}: line {number} is no result ({error}); remove the line, or choose "
                     "another folder"
-                )
-                raise FileFormatError(msg) from None
+                ) from None
             rows[row.cell.key] = row
     return rows
 
@@ -310,11 +309,10 @@ def load_results(folder: Path) -> tuple[CityResults, ...]:
     """The results in a folder and in the folders right below it, the paper's cities first."""
     places = {path.parent for end in ("", "*/") for path in folder.glob(f"{end}{RESULTS}*")}
     if not places:
-        msg = (
+        raise FileFormatError(
             f"{folder} holds no results ({RESULTS}); run `panda-mdp reproduce all --city FILE "
             f"--out {folder}` first"
         )
-        raise FileFormatError(msg)
     loaded = [
         CityResults(
             place,

@@ -35,8 +35,7 @@ def run_method(draw: Draw) -> Outcome:
     """The cell kind of the tables: the cell's method on its draw."""
     name = draw.cell.method
     if name not in METHODS:
-        msg = f"there is no method {name!r}; choose from {', '.join(METHODS)}"
-        raise MethodError(msg)
+        raise MethodError(f"there is no method {name!r}; choose from {', '.join(METHODS)}")
     outcome = METHODS[name](draw)
     return replace(outcome, values={**outcome.values, "draw_seconds": draw.seconds})
 

@@ -84,8 +84,7 @@ class Study:
             return Prior.public(self.street_counts(domain), source=STREETS.removeprefix("public: "))
         tree = domain.metric.tree
         if tree is None:
-            msg = "visits are assigned to places; this domain has none"
-            raise CityError(msg)
+            raise CityError("visits are assigned to places; this domain has none")
         nearest = tree.query(Haversine(city.lat, city.lon).embedding)[1]
         counts = np.bincount(nearest, self.visits, minlength=domain.size)
         return Prior.public(counts, source=self.visits_source)
@@ -187,6 +186,5 @@ class Workspace:
 
 def _nodes(domain: Domain) -> IntArray:
     if domain.nodes is None:
-        msg = "the domain does not know its city's nodes; make it with city.domain(...)"
-        raise CityError(msg)
+        raise CityError("the domain does not know its city's nodes; make it with city.domain(...)")
     return domain.nodes

@@ -63,9 +63,8 @@ def read_private(path: Path, what: str) -> bytes:
     with path.open("rb") as stream:
         mode = os.fstat(stream.fileno()).st_mode
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
-            msg = (
+            raise FileFormatError(
                 f"{path}: the {what} has mode {stat.S_IMODE(mode):04o} and others may use it; "
                 f"`chmod 600` it, and replace it if somebody may have read it"
             )
-            raise FileFormatError(msg)
         return stream.read()

@@ -57,13 +57,15 @@ class FlooredRows(Rebuilt):
             and bool((np.diff(starts) >= 0).all())
         )
         if not whole:
-            msg = "the rows over a floor do not fit together: starts, columns and values differ"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                "the rows over a floor do not fit together: starts, columns and values differ"
+            )
         if len(columns) and not (
             _ascending(columns, starts) and columns.min() >= 0 and columns.max() < len(self.floor)
         ):
-            msg = f"the columns of a row are not ascending numbers in 0..{len(self.floor) - 1}"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"the columns of a row are not ascending numbers in 0..{len(self.floor) - 1}"
+            )
 
     @classmethod
     def of(cls, table: IntArray, floor: IntArray) -> FlooredRows:
@@ -131,8 +133,7 @@ class FlooredRows(Rebuilt):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
-            msg = "rows over a floor are no array; asking for one makes one"
-            raise ValueError(msg)
+            raise ValueError("rows over a floor are no array; asking for one makes one")
         return self[:].astype(np.int64 if dtype is None else dtype, copy=False)
 
     def any(self, axis: int = 0) -> BoolArray:
@@ -215,9 +216,8 @@ def owned(weights: IntArray | FlooredRows) -> IntArray | FlooredRows:
 
 def _refuse_large(records: int, outputs: int) -> None:
     if records * outputs > MOST_DENSE:
-        msg = (
+        raise MethodError(
             f"{records:,} x {outputs:,} entries would take {8e-9 * records * outputs:.0f} GB as "
             "one array; take rows: mechanism.row(record), mechanism.weights[records], "
             "mechanism.sample(records)"
         )
-        raise MethodError(msg)

@@ -21,5 +21,6 @@ def need(module: str, purpose: str, extra: str = "") -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         source = f"'panda-mdp[{extra}]'" if extra else package
-        msg = f"{purpose} needs {package}, which is not installed: pip install {source}"
-        raise MissingDependencyError(msg) from error
+        raise MissingDependencyError(
+            f"{purpose} needs {package}, which is not installed: pip install {source}"
+        ) from error

@@ -81,11 +81,10 @@ class City(Rebuilt):
     def __post_init__(self) -> None:
         counts = {"node": np.size(self.lat), "street": np.size(self.length_m)}
         if counts["node"] < 2 or counts["street"] < 1:
-            msg = (
+            raise CityError(
                 f"the network has {counts['node']} nodes and {counts['street']} streets; it needs "
                 "at least 2 nodes and a street"
             )
-            raise CityError(msg)
         for name, (owner, kind, low, high, rule) in COLUMNS.items():
             value = getattr(self, name)
             if value is None:
@@ -94,14 +93,14 @@ class City(Rebuilt):
                 value = check_indices(value, counts["node"], name, CityError)
             array = np.asarray(value, dtype=kind)
             if array.shape != (counts[owner],):
-                msg = f"{name} has shape {array.shape}; give one per {owner}, ({counts[owner]},)"
-                raise CityError(msg)
+                raise CityError(
+                    f"{name} has shape {array.shape}; give one per {owner}, ({counts[owner]},)"
+                )
             # Comparisons are false for NaN, so that it is refused too.
             wrong = np.flatnonzero(~((array >= low) & (array <= high)))
             if len(wrong):
                 more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
-                msg = f"{name}[{wrong[0]}] is {array[wrong[0]]}; it must {rule}{more}"
-                raise CityError(msg)
+                raise CityError(f"{name}[{wrong[0]}] is {array[wrong[0]]}; it must {rule}{more}")
             object.__setattr__(self, name, frozen(array))
         if self.oneway is not None and not self.oneway.any():
             object.__setattr__(self, "oneway", None)
@@ -207,8 +206,7 @@ class City(Rebuilt):
         else:
             nodes = check_indices(records, self.nodes, "records", CityError)
             if len(np.unique(nodes)) != len(nodes):
-                msg = "a node is named twice; a domain's records are distinct"
-                raise CityError(msg)
+                raise CityError("a node is named twice; a domain's records are distinct")
         metric = Road.over(travel_graph(self, by), nodes, travel_unit(by))
         return Domain(metric, nodes=nodes)
 
@@ -218,21 +216,19 @@ class City(Rebuilt):
         if records is None:
             return distinct
         if not 2 <= records <= len(distinct):
-            msg = (
+            raise CityError(
                 f"records is {records}; this city has {len(distinct):,} nodes at distinct places: "
                 "choose between 2 and that, or None for all"
             )
-            raise CityError(msg)
         return np.random.default_rng(seed).choice(distinct, size=records, replace=False)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the city as compressed `.npz` or as OSMnx's `.graphml`, whole or not at all."""
         target = Path(path)
         if target.suffix not in (".npz", ".graphml"):
-            msg = (
+            raise CityError(
                 f"{target.name} ends in neither .npz nor .graphml; cities are saved as one of them"
             )
-            raise CityError(msg)
         with atomic_file(target) as stream:
             if target.suffix == ".graphml":
                 stream.writelines(line.encode() for line in self._graphml())

@@ -29,8 +29,7 @@ def find_city(name: str, records: int | None, seed: int) -> City:
     if name == SYNTHETIC:
         return synthetic_city(max(SYNTHETIC_NODES, 2 * (records or 0)), seed)
     if not Path(name).exists():
-        msg = f"{name}: no such file; give a road map or the word {SYNTHETIC!r}"
-        raise FileNotFoundError(msg)
+        raise FileNotFoundError(f"{name}: no such file; give a road map or the word {SYNTHETIC!r}")
     return load_city(name)
 
 
@@ -91,5 +90,4 @@ def _draw_outputs(domain: Domain, outputs: int, seed: int) -> tuple[np.random.Ge
 
 def _check_count(name: str, count: int, domain: Domain) -> None:
     if not 1 <= count <= domain.size:
-        msg = f"{name} is {count}; it must be between 1 and the {domain.size} records"
-        raise ProblemError(msg)
+        raise ProblemError(f"{name} is {count}; it must be between 1 and the {domain.size} records")

@@ -34,8 +34,7 @@ class PlainXml:
     def read(self, size: int = -1) -> bytes:
         part = self._stream.read(size)
         if b"<!DOCTYPE" in self._last + part:
-            msg = "it declares a document type, and with it entities"
-            raise ValueError(msg)
+            raise ValueError("it declares a document type, and with it entities")
         self._last = part[-8:]
         return part
 
@@ -56,8 +55,7 @@ def graph_elements(path: Path) -> Iterator[tuple[str, Values, Values]]:
                     yield kind, element.attrib, data
                     element.clear()
     except (ElementTree.ParseError, ValueError, KeyError) as error:
-        msg = f"{path.name} is damaged or no GraphML ({error})"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(f"{path.name} is damaged or no GraphML ({error})") from error
 
 
 def read_graphml(path: Path, options: MapOptions) -> tuple[City, bool]:
@@ -93,6 +91,5 @@ def read_graphml(path: Path, options: MapOptions) -> tuple[City, bool]:
             directed=directed,
         )
     except ValueError as error:
-        msg = f"{path.name} is damaged or no GraphML ({error})"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(f"{path.name} is damaged or no GraphML ({error})") from error
     return arcs.city(options), settings.get("simplified") != "True"

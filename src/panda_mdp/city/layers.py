@@ -72,8 +72,9 @@ def read_layers(path: Path, *only: str, where: str | None = None) -> list[Frame]
                     for layer in only or geopandas.list_layers(source)["name"]
                 }
     except (RuntimeError, ValueError, OSError, shapely.errors.ShapelyError) as error:
-        msg = f"{path.name} is damaged or of a foreign format ({str(error).splitlines()[0]})"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(
+            f"{path.name} is damaged or of a foreign format ({str(error).splitlines()[0]})"
+        ) from error
     for layer, frame in layers.items():
         frame.attrs["layer"] = layer
     return list(layers.values())
@@ -102,11 +103,10 @@ def layer_network(layers: Sequence[Frame], options: MapOptions, source: str) -> 
         return line_network(layers[kinds.index("line")], options, source), True
     named = zip(layers, kinds, strict=True)
     listed = ", ".join(f"{x.attrs.get('layer')} ({kind})" for x, kind in named) or "none"
-    msg = (
+    raise NoStreetsError(
         f"{source} has no layer of lines, nor one of nodes and one of edges (columns u and v); "
         f"it has {listed}. Places without streets are read by pm.load_places"
     )
-    raise NoStreetsError(msg)
 
 
 def _renamed(frame: Frame) -> Frame:
@@ -170,11 +170,10 @@ def line_network(lines: Frame, options: MapOptions, source: str) -> City:
     line = usable[row[part[1:][joined]]]
     way = np.array([direction(each, options.network) for each in tags], dtype=np.int64)[line]
     if not joined.any():
-        msg = (
+        raise CityError(
             f"{source} has no roads for network {options.network!r}; "
             "choose another network ('drive', 'walk', 'bike') or another file"
         )
-        raise CityError(msg)
     ends = np.stack([node[:-1][joined], node[1:][joined]])
     a, b = np.where(way < 0, ends[::-1], ends)
     where = f"{source}, layer {lines.attrs.get('layer', 'of the frame')}"
@@ -235,6 +234,7 @@ def _node_places(nodes: Frame, source: str) -> FloatArray:
     elif "pos" in nodes:
         pairs = nodes["pos"].tolist()
     if pairs is None or len(pairs) != len(nodes):
-        msg = f"nodes of {source} need coordinates: x and y, lon and lat, pos, or one point each"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"nodes of {source} need coordinates: x and y, lon and lat, pos, or one point each"
+        )
     return np.array(pairs, dtype=np.float64)

@@ -27,13 +27,11 @@ SUFFIXES = (".npz", ".graphml", ".gpkg", ".shp", ".zip", ".geojson", ".fgb", *PA
 def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
     """Read a map of any known format, the suffix decides; say what was left out."""
     if not path.exists():
-        msg = f"{path} does not exist"
-        raise FileNotFoundError(msg)
+        raise FileNotFoundError(f"{path} does not exist")
     asked = options or MapOptions()
     name, *suffix = path.name.split(".")
     if not path.name.lower().endswith(SUFFIXES):
-        msg = f"{path.name} has an unknown suffix; known: {', '.join(SUFFIXES)}"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{path.name} has an unknown suffix; known: {', '.join(SUFFIXES)}")
     if path.suffix.lower() == ".npz":
         city = load_npz(path)
         # A city is taken as it is; cut or contracted only where that was asked for.
@@ -62,8 +60,9 @@ def load_city(source: str | os.PathLike[str] | Any, options: MapOptions | None =
     elif hasattr(source, "is_directed"):
         city, raw = graph_network(source, asked, "the graph"), False
     else:
-        msg = f"{type(source).__name__} is no map; give a path, a graph or a GeoDataFrame"
-        raise CityError(msg)
+        raise CityError(
+            f"{type(source).__name__} is no map; give a path, a graph or a GeoDataFrame"
+        )
     return assemble(city, asked, "object", "", raw=raw).city
 
 
@@ -77,8 +76,9 @@ def fetch_place(place: str, options: MapOptions | None = None) -> MapReport:
     try:
         graph = osmnx.graph_from_place(place, network_type=asked.network)
     except (OSError, ValueError, TypeError) as error:
-        msg = f"OSMnx could not fetch {place!r} ({error}); check the name and the connection"
-        raise CityError(msg) from error
+        raise CityError(
+            f"OSMnx could not fetch {place!r} ({error}); check the name and the connection"
+        ) from error
     city, name = graph_network(graph, asked, place), place.partition(",")[0]
     return assemble(city, asked, "OSMnx", name, raw=False)
 
@@ -89,14 +89,14 @@ def load_npz(path: Path) -> City:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in (*COLUMNS, "name") if name in archive}
     except (zipfile.BadZipFile, zlib.error, EOFError, TypeError, ValueError) as error:
-        msg = f"{path.name} is damaged, or no .npz archive of numbers ({error})"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(
+            f"{path.name} is damaged, or no .npz archive of numbers ({error})"
+        ) from error
     name = str(arrays.pop("name", path.stem))
     try:
         return City(**arrays, name=name)
     except (CityError, TypeError, ValueError) as error:
-        msg = f"{path.name} does not hold a road network: {error}"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(f"{path.name} does not hold a road network: {error}") from error
 
 
 __all__ = ["MapOptions", "MapReport", "fetch_place", "load_city", "read_map"]

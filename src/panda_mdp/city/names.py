@@ -76,8 +76,9 @@ def _read_csv(path: Path) -> list[PlaceName]:
             try:
                 name, lat, lon = row["name"].strip(), float(row["lat"]), float(row["lon"])
             except (KeyError, ValueError, AttributeError, TypeError):
-                msg = f"{path.name}: line {number} has no name, lat and lon; give these columns"
-                raise FileFormatError(msg) from None
+                raise FileFormatError(
+                    f"{path.name}: line {number} has no name, lat and lon; give these columns"
+                ) from None
             landmark = (row.get("kind") or "").strip() == "landmark"
             if name:
                 places.append(PlaceName(name, lat, lon, "landmark" if landmark else "street"))
@@ -95,8 +96,7 @@ def _graphml_pieces(path: Path) -> Iterable[Piece]:
                 lat, lon = ends.mean(axis=0)
                 yield first_of(data["name"]), lat, lon, float(haversine_km(*ends.ravel()))
     except (KeyError, ValueError) as error:
-        msg = f"{path.name} is damaged or no GraphML ({error})"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(f"{path.name} is damaged or no GraphML ({error})") from error
 
 
 def _osm_pieces(path: Path) -> Iterable[Piece]:

@@ -45,16 +45,14 @@ class MapOptions:
 
     def __post_init__(self) -> None:
         if self.network not in ("drive", "walk", "bike"):
-            msg = f"network is {self.network!r}; choose 'drive', 'walk' or 'bike'"
-            raise CityError(msg)
+            raise CityError(f"network is {self.network!r}; choose 'drive', 'walk' or 'bike'")
         if self.bbox is not None:
             south, west, north, east = self.bbox
             if not (-90 <= south < north <= 90 and -180 <= west < east <= 180):
-                msg = (
+                raise CityError(
                     f"bbox is {self.bbox}; it is south, west, north, east in degrees, "
                     "south below north and west below east"
                 )
-                raise CityError(msg)
 
 
 @dataclass(frozen=True)
@@ -77,19 +75,22 @@ class Arcs:
     def city(self, options: MapOptions) -> City:
         """The streets: an arc and its way back of equal length are one."""
         if len(self.ids) == 0 or len(self.ends) == 0:
-            msg = f"{self.source} holds no graph: {len(self.ids)} nodes and {len(self.ends)} edges"
-            raise FileFormatError(msg)
+            raise FileFormatError(
+                f"{self.source} holds no graph: {len(self.ids)} nodes and {len(self.ends)} edges"
+            )
         if not np.isfinite(self.places).all():
-            msg = f"{self.source} has nodes without coordinates: x the longitude, y the latitude"
-            raise FileFormatError(msg)
+            raise FileFormatError(
+                f"{self.source} has nodes without coordinates: x the longitude, y the latitude"
+            )
         x, y = self.places.T
         lon, lat = to_degrees(x, y, options.crs or self.crs, self.source)
         position = {name: index for index, name in enumerate(self.ids)}
         try:
             a, b = np.array([(position[start], position[stop]) for start, stop in self.ends]).T
         except KeyError as error:
-            msg = f"{self.source} has an edge to node {error}, which it does not hold"
-            raise FileFormatError(msg) from error
+            raise FileFormatError(
+                f"{self.source} has an edge to node {error}, which it does not hold"
+            ) from error
         straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
         _check_unit(self.source, self.length, straight)
         length = np.where(np.isfinite(self.length), self.length, straight)
@@ -112,11 +113,10 @@ def _check_unit(source: str, length_m: FloatArray, straight_m: FloatArray) -> No
     telling = (length_m > 0) & (length_m < np.inf) & (straight_m > UNIT_STREETS_M)
     ratio = float(np.median(length_m[telling] / straight_m[telling])) if telling.any() else 1.0
     if not USUAL_DETOURS[0] < ratio < USUAL_DETOURS[1]:
-        msg = (
+        raise FileFormatError(
             f"the streets of {source} are {ratio:.3g} times as long as their ends are apart; "
             "lengths are in metres: turn the column of lengths into metres, or leave it out"
         )
-        raise FileFormatError(msg)
 
 
 def to_degrees(
@@ -130,8 +130,9 @@ def to_degrees(
             turn = pyproj.Transformer.from_crs(crs, DEGREES, always_xy=True)
             lon, lat = turn.transform(x, y)
         except pyproj.exceptions.ProjError as error:
-            msg = f"the reference system {str(crs)[:40]!r} of {source} is not known ({error})"
-            raise FileFormatError(msg) from error
+            raise FileFormatError(
+                f"the reference system {str(crs)[:40]!r} of {source} is not known ({error})"
+            ) from error
     if _are_degrees(lon, lat):
         return np.asarray(lon), np.asarray(lat)
     said = "names no reference system" if crs is None else f"says {getattr(crs, 'name', crs)}"
@@ -190,8 +191,9 @@ def assemble(city: City, options: MapOptions, source: str, name: str, *, raw: bo
         south, west, north, east = options.bbox
         inside = (city.lat >= south) & (city.lat <= north) & (city.lon >= west) & (city.lon <= east)
         if not (inside[city.u] & inside[city.v]).any():
-            msg = f"{name} has no roads within the bbox, which is south, west, north, east"
-            raise CityError(msg)
+            raise CityError(
+                f"{name} has no roads within the bbox, which is south, west, north, east"
+            )
         city = city.take(np.flatnonzero(inside))
     segments = len(city.u)
     city = city.take(np.unique([city.u, city.v]))
@@ -200,8 +202,9 @@ def assemble(city: City, options: MapOptions, source: str, name: str, *, raw: bo
         city = contract(city)
         junctions = np.unique([city.u, city.v])
         if len(junctions) < 2:
-            msg = f"{name} holds no street between two junctions; import it with simplify=False"
-            raise CityError(msg)
+            raise CityError(
+                f"{name} holds no street between two junctions; import it with simplify=False"
+            )
         city = city.take(junctions)
     contracted, parts = nodes - city.nodes, int(city.components().max()) + 1
     largest = city.largest_component() if options.largest else city

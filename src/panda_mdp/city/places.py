@@ -56,16 +56,14 @@ def load_places(source: Any, *, name: str | None = None, crs: str | None = None)
     columns = {str(column): list(table[column]) for column in listed}
     used = name or find_name(columns, *NAMES)
     if used is not None and used not in columns:
-        msg = f"{title} has no column {name!r} among {', '.join(columns)}"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{title} has no column {name!r} among {', '.join(columns)}")
     shapes, system, cell = None, crs, find_name(columns, *CELLS)
     if cell is not None:
         shapes = _cells(columns[cell])
     elif hasattr(table, "geometry"):
         shapes, system = table.geometry.to_numpy(), crs or table.crs
         if table.geometry.isna().any():
-            msg = f"{title} has rows without a shape; leave them out"
-            raise FileFormatError(msg)
+            raise FileFormatError(f"{title} has rows without a shape; leave them out")
     if shapes is None:
         x, y = _points(columns, title)
     else:
@@ -93,20 +91,19 @@ def _read(path: Path) -> Frame | dict[str, list[str]]:
     for layer in read_layers(path):
         if shape_kind(layer) in ("point", "polygon"):
             return layer
-    msg = f"{path.name} has no layer of points or polygons"
-    raise FileFormatError(msg)
+    raise FileFormatError(f"{path.name} has no layer of points or polygons")
 
 
 def _points(columns: dict[str, Any], title: str) -> Any:
     found = [find_name(columns, *COLUMNS[kind]) for kind in ("lon", "lat")]
     if None in found:
-        msg = f"{title} has no columns lat and lon (nor h3) among {', '.join(columns)}"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"{title} has no columns lat and lon (nor h3) among {', '.join(columns)}"
+        )
     try:
         return np.array([columns[name] for name in found], dtype=np.float64)
     except ValueError as error:
-        msg = f"{title} has latitudes or longitudes that are no numbers"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(f"{title} has latitudes or longitudes that are no numbers") from error
 
 
 def _cells(ids: Sequence[Any]) -> Shapes:
@@ -114,7 +111,6 @@ def _cells(ids: Sequence[Any]) -> Shapes:
     h3, shapely = (need(module, "H3 cells", "geo") for module in ("h3", "shapely"))
     for cell in ids:
         if not h3.is_valid_cell(str(cell)):
-            msg = f"{str(cell)[:20]!r} is no H3 cell"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(f"{str(cell)[:20]!r} is no H3 cell")
     rings = (h3.cell_to_boundary(cell) for cell in ids)
     return np.array([shapely.Polygon([place[::-1] for place in ring]) for ring in rings], object)

@@ -40,8 +40,7 @@ def synthetic_city(nodes: int = 5000, seed: int = 0) -> City:
     500
     """
     if nodes < MIN_NODES:
-        msg = f"nodes is {nodes}; a synthetic city has at least {MIN_NODES}"
-        raise CityError(msg)
+        raise CityError(f"nodes is {nodes}; a synthetic city has at least {MIN_NODES}")
     rng = np.random.default_rng(seed)
     points = _lattice_points(max(MIN_NODES // 2, round(BASE_SHARE * nodes)), rng)
     streets, apex = _gabriel(points)

@@ -122,8 +122,7 @@ class Traces:
                     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
                     yield from self._read(path.name, "", _csv_rows(text, path.name), report)
             except (gzip.BadGzipFile, EOFError, zlib.error, csv.Error) as error:
-                msg = f"{path.name} is damaged or cut short ({error})"
-                raise FileFormatError(msg) from error
+                raise FileFormatError(f"{path.name} is damaged or cut short ({error})") from error
 
     def _read(
         self, source: str, person: str, table: Rows, report: TraceReport
@@ -134,8 +133,7 @@ class Traces:
             report.lines += 1
             try:
                 if len(row) != len(names):
-                    msg = f"{len(row)} fields, the header has {len(names)}"
-                    raise ValueError(msg)
+                    raise ValueError(f"{len(row)} fields, the header has {len(names)}")
                 place = _place(row[lat], row[lon])
             except ValueError as error:
                 report.malformed += 1
@@ -156,11 +154,10 @@ class Traces:
         if found not in names:
             if given is None and kind == "user":
                 return -1
-            msg = (
+            raise FileFormatError(
                 f"there is no column {given or kind!r} among {', '.join(names)}; "
                 f"name it: columns={{{kind!r}: ...}}"
             )
-            raise FileFormatError(msg)
         if kind == "user" and given is None and found.lower() in DOUBTFUL:
             report.doubtful = found
         return names.index(found)
@@ -178,8 +175,9 @@ def load_traces(
     """
     if not isinstance(source, str | os.PathLike):
         if not hasattr(source, "columns"):
-            msg = f"traces are a {type(source).__name__}; give a file, a folder or a frame"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(
+                f"traces are a {type(source).__name__}; give a file, a folder or a frame"
+            )
         return Traces(source, columns)
     _files(Path(source))
     return Traces(Path(source), columns)
@@ -189,37 +187,31 @@ def _place(lat: Any, lon: Any) -> tuple[float, float]:
     try:
         north, east = float(lat), float(lon)
     except (ValueError, TypeError):
-        msg = "latitude or longitude is no number"
-        raise ValueError(msg) from None
+        raise ValueError("latitude or longitude is no number") from None
     # Comparisons are false for NaN, so that it is refused too.
     if not -90 <= north <= 90:
-        msg = "latitude out of [-90, 90] (swapped?)"
-        raise ValueError(msg)
+        raise ValueError("latitude out of [-90, 90] (swapped?)")
     if not -180 <= east <= 180:
-        msg = "longitude out of [-180, 180]"
-        raise ValueError(msg)
+        raise ValueError("longitude out of [-180, 180]")
     return north, east
 
 
 def _files(path: Path) -> list[Path]:
     """The files of a data set that may be one file or a folder, in a fixed order."""
     if not path.exists():
-        msg = f"{path} does not exist"
-        raise FileNotFoundError(msg)
+        raise FileNotFoundError(f"{path} does not exist")
     if not path.is_dir():
         return [path]
     files = sorted(entry for entry in path.rglob("*") if entry.name.lower().endswith(SUFFIXES))
     if not files:
-        msg = f"{path} holds no traces: {', '.join(SUFFIXES)}"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{path} holds no traces: {', '.join(SUFFIXES)}")
     return files
 
 
 def _csv_rows(stream: io.TextIOWrapper, source: str) -> Rows:
     header = stream.readline()
     if not header:
-        msg = f"{source} is empty; it needs a header line"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{source} is empty; it needs a header line")
     delimiter = max(",;\t", key=header.count)
     names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
     rows = csv.reader(stream, delimiter=delimiter)

@@ -45,16 +45,14 @@ def travel_graph(
 def street_costs(city: City, by: Measure) -> FloatArray:
     """What each street takes: km, or minutes at its speed."""
     if by not in ("length", "time"):
-        msg = f"travel is measured by 'length' or 'time', not {by!r}"
-        raise CityError(msg)
+        raise CityError(f"travel is measured by 'length' or 'time', not {by!r}")
     if by == "length":
         return city.length_m / 1000
     if city.speed_kmh is None:
-        msg = (
+        raise CityError(
             "this city has no speeds, so travel takes no known time; measure by 'length' "
             "or give speed_kmh per street (imports from OpenStreetMap set it)"
         )
-        raise CityError(msg)
     return city.length_m / 1000 / city.speed_kmh * 60
 
 
@@ -143,8 +141,7 @@ def travel_loss(
     columns = check_indices(outputs, domain.size, "outputs", ProblemError)
     goals = check_indices(tasks, domain.size, "tasks", ProblemError)
     if len(goals) == 0:
-        msg = "tasks is empty; name at least one record to travel to"
-        raise ProblemError(msg)
+        raise ProblemError("tasks is empty; name at least one record to travel to")
     shares = check_probabilities(probabilities, len(goals), "distribution of tasks", "task")
     graph = travel_graph(city, by, directed=directed)
     # Of the ways to the tasks, which the transposed graph has from them.
@@ -152,11 +149,10 @@ def travel_loss(
     cut = np.isinf(ways)
     if cut.any():
         t = int(cut.any(axis=1).argmax())
-        msg = (
+        raise CityError(
             f"{int(cut[t].sum())} records cannot reach task {int(goals[t])} over the streets; "
             f"make the domain from city.largest_component({'strong=True' if directed else ''})"
         )
-        raise CityError(msg)
     distance = scipy.spatial.distance.cdist(ways.T, ways.T[columns], "cityblock", w=shares)
     return np.asarray(distance)
 
@@ -164,14 +160,14 @@ def travel_loss(
 def _nodes_of(city: City, domain: Domain) -> IntArray:
     nodes = domain.nodes
     if nodes is None:
-        msg = "this domain does not know its city's nodes; make it with city.domain(...)"
-        raise CityError(msg)
+        raise CityError("this domain does not know its city's nodes; make it with city.domain(...)")
     same = len(nodes) == 0 or int(nodes.max()) < city.nodes
     if same and domain.geographic:
         # Longitudes may have been brought into [-180, 180).
         turns = (city.lon[nodes] - domain.lon) / 360
         same = np.array_equal(city.lat[nodes], domain.lat) and bool(np.all(turns == np.rint(turns)))
     if not same:
-        msg = "the domain's nodes lie elsewhere in this city; give the city that it was made from"
-        raise CityError(msg)
+        raise CityError(
+            "the domain's nodes lie elsewhere in this city; give the city that it was made from"
+        )
     return nodes

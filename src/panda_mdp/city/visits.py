@@ -61,19 +61,17 @@ class Visits:
         person contributes.
         """
         if self.report.anonymous:
-            msg = (
+            raise PrivacyError(
                 f"{self.report.anonymous:,} fixes name no person, so nothing bounds what one "
                 "person contributes; name the column: load_traces(..., columns={'user': ...})"
             )
-            raise PrivacyError(msg)
         if self.report.doubtful is not None:
             name = self.report.doubtful
-            msg = (
+            raise PrivacyError(
                 f"the column {name!r} may number the rows and not name people, and then one person "
                 f"counts without bound; if it names people, say so: "
                 f"load_traces(..., columns={{'user': {name!r}}})"
             )
-            raise PrivacyError(msg)
         return Prior.private(
             self.domain,
             self.bounded,
@@ -99,8 +97,9 @@ def count_visits(
     describes the data in certificates; it is the file's name where empty.
     """
     if contribution < 1:
-        msg = f"contribution is {contribution}; a person contributes at least 1 visit"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"contribution is {contribution}; a person contributes at least 1 visit"
+        )
     report = TraceReport()
     counts = np.zeros(domain.size, dtype=np.int64)
     nobody = np.empty(0, dtype=np.int64)
@@ -117,11 +116,10 @@ def count_visits(
         people = max(people, int(fixes.user.max()) + 1)
         sample = _sample(sample, fixes.user[inside], nearest[inside], contribution)
     if swapped > counts.sum():
-        msg = (
+        raise InvalidInputError(
             "most fixes lie on the map only with latitude and longitude exchanged; "
             "name the columns: load_traces(..., columns={'lat': ..., 'lon': ...})"
         )
-        raise InvalidInputError(msg)
     return Visits(
         domain=domain,
         counts=counts,
@@ -182,12 +180,12 @@ def load_prior(path: Path, domain: Domain) -> Prior:
     except FileNotFoundError:
         raise
     except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        msg = f"{path.name} is damaged or no prior; panda-mdp prior makes one"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(
+            f"{path.name} is damaged or no prior; panda-mdp prior makes one"
+        ) from error
     checked = Prior(weights, str(source), None if np.isnan(epsilon) else float(epsilon))
     nearest = domain.snap(lat, lon, FARTHEST_KM)
     if len(nearest) != len(checked.weights) or not nearest.inside.all():
-        msg = f"{path.name} is damaged: its weights are not one for each place"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{path.name} is damaged: its weights are not one for each place")
     sums = np.bincount(nearest.record, weights=checked.weights, minlength=domain.size)
     return Prior(sums / sums.sum(), checked.source, checked.epsilon)

@@ -104,5 +104,6 @@ def _box(text: str | None) -> tuple[float, float, float, float] | None:
     with suppress(ValueError):
         south, west, north, east = map(float, text.split(","))
         return south, west, north, east
-    msg = f"{text!r} is not south,west,north,east in degrees"
-    raise typer.BadParameter(msg, param_hint="--bbox")
+    raise typer.BadParameter(
+        f"{text!r} is not south,west,north,east in degrees", param_hint="--bbox"
+    )

@@ -287,8 +287,9 @@ def forget(
         typer.echo(f"{count} entries erased; what they cost stays")
         return
     if epsilon is None or period_epsilon is None:
-        msg = "--start-over needs --epsilon and --period-epsilon for the new ledger"
-        raise typer.BadParameter(msg)
+        raise typer.BadParameter(
+            "--start-over needs --epsilon and --period-epsilon for the new ledger"
+        )
     Ledger.start_over(place, Allowance(epsilon, period_epsilon, period_s=round(3600 * period)))
     typer.echo(f"new ledger in {place}; the running period counts as spent")
 
@@ -337,13 +338,15 @@ def enrol(url: Url, token_file: Annotated[Path, typer.Option()], plain_http: Pla
     from panda_mdp.protocol.messages.service import EnrolRequest, TokenMade
 
     if token_file.exists():
-        msg = f"{token_file} is there already; it may hold a token that is worth keeping"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"{token_file} is there already; it may hold a token that is worth keeping"
+        )
     try:
         invitation = EnrolRequest(code=sys.stdin.readline().strip())
     except ValidationError:
-        msg = "standard input has no invitation, which looks like pmi_0123456789ab_..."
-        raise InvalidInputError(msg) from None
+        raise InvalidInputError(
+            "standard input has no invitation, which looks like pmi_0123456789ab_..."
+        ) from None
     with closing(Wire(url, allow_plain_http=plain_http)) as wire:
         made: TokenMade = wire.post(TokenMade, invitation, "enrol", own=False)
     write_private(token_file, made.token.encode())
@@ -390,8 +393,7 @@ def read_token(path: Path | None) -> str:
     """The token, from a file or the environment; never from the arguments."""
     text = os.environ.get(TOKEN, "") if path is None else path.read_text()
     if not text.strip():
-        msg = f"no token; set {TOKEN} or give --token-file FILE"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(f"no token; set {TOKEN} or give --token-file FILE")
     return text.strip()
 
 

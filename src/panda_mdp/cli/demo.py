@@ -62,8 +62,7 @@ def run_demo(folder: Path, console: Console, demo: Demo | None = None) -> list[M
     tables = [o for o in outcomes if o.holds and o.weights is not None]
     ranked = sorted(tables, key=lambda o: o.loss or 0.0)
     if not ranked:
-        msg = "no method gave a private table in its time; the lines above say why"
-        raise SolverError(msg)
+        raise SolverError("no method gave a private table in its time; the lines above say why")
     with working("drawing"):
         shown = panels(outcomes, ranked)
         save_figure(draw_side_by_side(city, draw.tasks, shown), folder / "map.png")

@@ -68,14 +68,11 @@ def check_target(path: Path | None) -> Path | None:
     if path is not None:
         folder = path.resolve().parent
         if not folder.is_dir():
-            msg = f"{path}: the folder {folder} does not exist; create it first"
-            raise FileNotFoundError(msg)
+            raise FileNotFoundError(f"{path}: the folder {folder} does not exist; create it first")
         if path.is_dir():
-            msg = f"{path} is a folder; give the name of a file"
-            raise IsADirectoryError(msg)
+            raise IsADirectoryError(f"{path} is a folder; give the name of a file")
         if not os.access(folder, os.W_OK):
-            msg = f"{path}: the folder {folder} is not writable"
-            raise PermissionError(msg)
+            raise PermissionError(f"{path}: the folder {folder} is not writable")
     return path
 
 

@@ -209,8 +209,9 @@ def _parsed(domain: Domain, line: str, which: str) -> int | tuple[float, float]:
     rule = f"a record's index, a whole number in 0..{domain.size - 1}"
     if domain.geographic:
         rule = f"a place as lat,lon in degrees, or {rule}"
-    msg = f"{which} on standard input is {'not valid' if line else 'empty'}; give {rule}"
-    raise MethodError(msg)
+    raise MethodError(
+        f"{which} on standard input is {'not valid' if line else 'empty'}; give {rule}"
+    )
 
 
 def _line(stream: TextIO) -> str | None:

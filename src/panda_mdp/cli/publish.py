@@ -80,8 +80,9 @@ def publish(
         )
     except ValidationError as error:
         field = error.errors(include_input=False)[0]
-        msg = f"{'.'.join(map(str, field['loc']))}: {field['msg']}; see --help"
-        raise InvalidInputError(msg) from None
+        raise InvalidInputError(
+            f"{'.'.join(map(str, field['loc']))}: {field['msg']}; see --help"
+        ) from None
     options: dict[str, Any] = {"allow_plain_http": plain_http, "network": Network(timeout_s=900)}
     with closing(Wire(url, read_token(token_file), **options)) as wire, working("publishing"):
         if places is not None:
@@ -117,8 +118,9 @@ def _streets(city: str, seed: int, names: Path | None, domain: Domain | None) ->
     from panda_mdp.protocol.messages.catalogue import PlaceName, StreetsUpload
 
     if domain is None:
-        msg = "the table's records are not places on a map; publish it without --map"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            "the table's records are not places on a map; publish it without --map"
+        )
     corners = np.stack([domain.lat, domain.lon])
     low, high = corners.min(axis=1) - MARGIN_DEGREES, corners.max(axis=1) + MARGIN_DEGREES
 
@@ -129,8 +131,9 @@ def _streets(city: str, seed: int, names: Path | None, domain: Domain | None) ->
     network = find_city(city, domain.size, seed)
     nodes = np.flatnonzero(inside(network.lat, network.lon))
     if not len(nodes):
-        msg = f"{city} has no junction within {MARGIN_DEGREES} degrees of the records; another map?"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"{city} has no junction within {MARGIN_DEGREES} degrees of the records; another map?"
+        )
     part = network.take(nodes)
     source = names or Path(city)
     listed = read_names(source) if source.exists() else []

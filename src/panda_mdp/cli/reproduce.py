@@ -155,8 +155,7 @@ def _study(
     else:
         path = Path(city)
         if not path.exists():
-            msg = f"{path}: no such file; give a road map, or leave --city out"
-            raise FileNotFoundError(msg)
+            raise FileNotFoundError(f"{path}: no such file; give a road map, or leave --city out")
         roads, name = load_city(path), path.name.split(".")[0].lower()
     visits, source = (None, "") if traces is None else _visits(roads, traces)
     folder = out / (f"{name}-toy" if toy else name)
@@ -176,8 +175,9 @@ def _visits(city: City, traces: Path) -> tuple[FloatArray, str]:
     if domain.nodes is not None:
         visits[domain.nodes] = counted.counts
     if not visits.any():
-        msg = f"no fix of {traces} lies near a street of this city; give traces of the same city"
-        raise MethodError(msg)
+        raise MethodError(
+            f"no fix of {traces} lies near a street of this city; give traces of the same city"
+        )
     return visits, counted.source
 
 
@@ -185,6 +185,8 @@ def _sizes(text: str) -> list[int]:
     sizes = [part.strip() for part in text.split(",")]
     for size in sizes:
         if not size.isdigit() or int(size) < 2:
-            msg = f"{size!r} is not a number of records; give sizes such as 500,1000"
-            raise typer.BadParameter(msg, param_hint="--records")
+            raise typer.BadParameter(
+                f"{size!r} is not a number of records; give sizes such as 500,1000",
+                param_hint="--records",
+            )
     return [int(size) for size in sizes]

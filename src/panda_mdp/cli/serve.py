@@ -184,8 +184,9 @@ def invite(
     with Store.open(database) as store, store.write() as session:
         if revoke:
             if not revoke_invitation(session, revoke):
-                msg = "there is no invitation of this id, or it is revoked already"
-                raise InvalidInputError(msg)
+                raise InvalidInputError(
+                    "there is no invitation of this id, or it is revoked already"
+                )
             typer.echo("revoked")
             return
         codes = [make(session, places, label, days or None) for _ in range(count)]
@@ -195,8 +196,9 @@ def invite(
 
 def _key_path(store: Store, given: Path | None) -> Path:
     if given is None and store.path is None:
-        msg = "a PostgreSQL database has no folder for the operator's key; give --key FILE"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            "a PostgreSQL database has no folder for the operator's key; give --key FILE"
+        )
     return given or Path(f"{store.path}.key")
 
 
@@ -206,13 +208,12 @@ def _initialise(store: Store, key: Path, new_key: bool) -> None:
 
     if not key.exists():
         if store.value("operator") and not new_key:
-            msg = (
+            raise InvalidInputError(
                 f"{key}: the operator's key is missing, and what is published was signed with it; "
                 "restore it from a backup, or certify another one with the offline key (`panda-mdp "
                 "signing certify`). --new-key makes one that every client refuses until its user "
                 "accepts it"
             )
-            raise InvalidInputError(msg)
         SigningKey.create(key)
     book = TokenBook(store)
     if not book.count("admin"):
@@ -224,8 +225,9 @@ def _sheet(path: Path) -> KeySheet:
     from panda_mdp.protocol.messages.signing import KeySheet
 
     if not path.exists():
-        msg = f"{path}: there is no such file; `panda-mdp signing certify --keys {path}` writes one"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"{path}: there is no such file; `panda-mdp signing certify --keys {path}` writes one"
+        )
     return KeySheet.load(path)
 
 
@@ -237,21 +239,19 @@ def _check_key(store: Store, path: Path, sheet: KeySheet | None, new_key: bool) 
     operator = key if sheet is None else VerifyKey.from_base64(sheet.operator)
     ring = Keyring.of(operator, [] if sheet is None else sheet.certificates)
     if key not in ring.keys:
-        msg = (
+        raise InvalidInputError(
             f"{path}: the offline key has not certified key {key.id} for today; `panda-mdp signing "
             "certify` does"
         )
-        raise InvalidInputError(msg)
     known = store.value("operator")
     if known is not None and known != operator.base64 and not new_key:
         before = VerifyKey.from_base64(known)
         if sheet is None or follow(before, sheet.successions) != operator:
-            msg = (
+            raise InvalidInputError(
                 f"{path}: what is published was signed for operator {before.id}, and this is "
                 f"{operator.id}, which clients refuse: use the key of before, or let it name its "
                 "successor (`panda-mdp signing succeed`). --new-key goes on all the same"
             )
-            raise InvalidInputError(msg)
     store.set_value("operator", operator.base64)
 
 
@@ -289,8 +289,9 @@ def _run(app: ASGIApp, host: str, port: int, proxy: str, settings: Settings) -> 
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2_048)
     except OSError as error:
-        msg = f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}"
-        raise InvalidInputError(msg) from None
+        raise InvalidInputError(
+            f"cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}"
+        ) from None
     # uvicorn shuts down on SIGTERM and then raises it again; by then all is stored.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     with listener:

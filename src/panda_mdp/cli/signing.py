@@ -30,8 +30,7 @@ def new(file: File) -> None:
     from panda_mdp.protocol.messages.signing import SigningKey
 
     if file.exists():
-        msg = f"{file} is there already; keys are not replaced"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(f"{file} is there already; keys are not replaced")
     typer.echo(SigningKey.create(file).public.base64)
 
 
@@ -88,11 +87,10 @@ def _operator(file: Path, keys: Path) -> tuple[SigningKey, KeySheet]:
     public = operator.public.base64
     sheet = KeySheet.load(keys) if keys.exists() else KeySheet(operator=public)
     if sheet.operator != public:
-        msg = (
+        raise InvalidInputError(
             f"{keys} is of another operator's key than {file}; `panda-mdp signing succeed` names a "
             "successor"
         )
-        raise InvalidInputError(msg)
     return operator, sheet
 
 

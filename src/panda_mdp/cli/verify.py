@@ -27,12 +27,12 @@ def verify(
     not; 2: the file cannot be read.
     """
     if not file.is_file():
-        msg = f"{file}: there is no such file; give the path of a .pmdp file"
-        raise FileNotFoundError(msg)
+        raise FileNotFoundError(f"{file}: there is no such file; give the path of a .pmdp file")
     source = next((place for place in PLACES if place.is_file()), None)
     if source is None:
-        msg = "the second checker, panda_verify.py, is not installed; install panda-mdp again"
-        raise FileNotFoundError(msg)
+        raise FileNotFoundError(
+            "the second checker, panda_verify.py, is not installed; install panda-mdp again"
+        )
     command = [sys.executable, "-I", "-u", str(source), str(file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
         for line in process.stdout or ():

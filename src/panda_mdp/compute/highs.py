@@ -95,8 +95,9 @@ class Lp:
 
     def _set(self, option: str, value: Any) -> None:
         if self._highs.setOptionValue(option, value) != self._highspy.HighsStatus.kOk:
-            msg = f"this HiGHS does not take {option} = {value!r}; install highspy 1.13 or newer"
-            raise SolverError(msg)
+            raise SolverError(
+                f"this HiGHS does not take {option} = {value!r}; install highspy 1.13 or newer"
+            )
 
     def add_rows(self, rows: scipy.sparse.csr_array, lower: FloatArray, upper: FloatArray) -> None:
         """Further rows, after those that there are."""
@@ -106,11 +107,10 @@ class Lp:
             rows.shape[0], lower, upper, rows.nnz, starts, indices, rows.data
         )
         if added == self._highspy.HighsStatus.kError:
-            msg = (
+            raise SolverError(
                 f"HiGHS refused an LP of {rows.shape[0]} rows, {rows.shape[1]} columns and "
                 f"{rows.nnz} entries; use fewer records or outputs, or backend='cpu'"
             )
-            raise SolverError(msg)
 
     def set_row_bounds(self, rows: IntArray, lower: FloatArray, upper: FloatArray) -> None:
         """New bounds for some rows."""
@@ -180,8 +180,7 @@ def run_interruptibly(highs: Any) -> None:
 def require_numba(purpose: str) -> None:
     """An error that says how to get numba, where it is missing."""
     if find_spec("numba") is None:
-        msg = f"{purpose} needs numba: pip install numba"
-        raise MissingDependencyError(msg)
+        raise MissingDependencyError(f"{purpose} needs numba: pip install numba")
 
 
 def privacy_rows(
@@ -225,11 +224,10 @@ def cost_scale(cost: FloatArray) -> float:
 
 def _refuse_large(entries: int) -> None:
     if entries > LARGEST_INDEX:
-        msg = (
+        raise SolverError(
             f"the LP has {entries:,} entries and HiGHS takes {LARGEST_INDEX:,}; "
             "use pairs='graph', fewer records or outputs, or optimal(backend='cpu')"
         )
-        raise SolverError(msg)
 
 
 def _array(values: Any, valid: bool) -> FloatArray | None:

@@ -62,8 +62,9 @@ class Sampler:
     def of(cls, mechanism: Mechanism | PandaTable) -> Sampler:
         """The sampler of a mechanism: nothing without a guarantee gets this far."""
         if not isinstance(mechanism, Mechanism | PandaTable):
-            msg = f"{type(mechanism).__name__} has no guarantee; perturb needs a Mechanism"
-            raise NotForReleaseError(msg)
+            raise NotForReleaseError(
+                f"{type(mechanism).__name__} has no guarantee; perturb needs a Mechanism"
+            )
         need("numba", "drawing for frames")
         from panda_mdp.frames.kernel import Thresholds
 
@@ -102,8 +103,7 @@ class Sampler:
             located = self.mesh.locate(lat, lon)
             return np.where(located.inside, draw_vertices(located, SystemBits()), OUTSIDE)
         if self.metric is None:
-            msg = "this table is not of places; name the column of records: record=..."
-            raise SnapError(msg)
+            raise SnapError("this table is not of places; name the column of records: record=...")
         return snap_places(self.metric, self.grid, lat, lon, limit).record
 
     def records(
@@ -276,11 +276,10 @@ class Drawer:
     ) -> None:
         check_limit(limit)
         if budget is not None and not budget >= sampler.epsilon * (1 - ROUNDING):
-            msg = (
+            raise BudgetError(
                 f"the budget of {budget!r} is less than one report costs "
                 f"({sampler.epsilon:g} per {sampler.unit}); allow at least that"
             )
-            raise BudgetError(msg)
         self.sampler = sampler
         self.limit = limit
         self.key = key
@@ -301,8 +300,9 @@ class Drawer:
         """An output's column for every row, or OUTSIDE or HELD; `snapped` records are the nearest
         ones to what was given."""
         if people is None and (self.key is not None or self.most is not None):
-            msg = "a key or a budget is per person; name the person's column: person=..."
-            raise InvalidInputError(msg)
+            raise InvalidInputError(
+                "a key or a budget is per person; name the person's column: person=..."
+            )
         covered = (records >= 0) & (records < self.sampler.size)
         records = np.where(covered, records, OUTSIDE)
         drawn = self.sampler.records(records) if people is None else self._shared(records, people)
@@ -394,6 +394,7 @@ def _codes(values: Sequence[Any]) -> tuple[list[Any], IntArray]:
     different = coded.dictionary.to_pylist()
     nobody = any(value is None or value != value for value in different)  # noqa: PLR0124 -- NaN
     if coded.indices.null_count or nobody:
-        msg = "some rows name no person or period; leave them out, or draw without person=..."
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            "some rows name no person or period; leave them out, or draw without person=..."
+        )
     return different, coded.indices.to_numpy().astype(np.int64)

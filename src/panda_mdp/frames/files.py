@@ -42,11 +42,11 @@ def perturb_file(
     """Perturb a file into another of the same format, in the memory of a few batches of `rows`."""
     kind = _kind(source)
     if _kind(target) is not kind:
-        msg = f"{target.name} and {source.name} are of different formats; give the same suffix"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"{target.name} and {source.name} are of different formats; give the same suffix"
+        )
     if target.resolve() == source.resolve():
-        msg = f"{target.name} would overwrite the file that it is read from"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(f"{target.name} would overwrite the file that it is read from")
     pyarrow = need("pyarrow", "perturbing files", "frames")
     tally = summary if summary is not None else FrameSummary()
     run = {CSV: _csv, LINES: _lines, PARQUET: _parquet}[kind]
@@ -55,8 +55,9 @@ def perturb_file(
             run(perturber, source, stream, tally, progress or (lambda rows: None), rows)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
         # Arrow's messages show the value that it could not read.
-        msg = f"{source.name} is damaged or its columns change their type"
-        raise FileFormatError(msg) from None
+        raise FileFormatError(
+            f"{source.name} is damaged or its columns change their type"
+        ) from None
     return tally
 
 
@@ -65,8 +66,7 @@ def _kind(path: Path) -> tuple[str, ...]:
         if path.suffix.lower() in suffixes:
             return suffixes
     known = ", ".join((*CSV, *LINES, *PARQUET))
-    msg = f"{path.name} has an unknown suffix; known: {known}"
-    raise FileFormatError(msg)
+    raise FileFormatError(f"{path.name} has an unknown suffix; known: {known}")
 
 
 def _csv(
@@ -135,8 +135,7 @@ class _Points:
 
     def __init__(self, perturber: Perturber, notes: dict[str, Any], name: str) -> None:
         if perturber.columns.keep:
-            msg = "true points are not kept in GeoParquet; keep the file itself"
-            raise InvalidInputError(msg)
+            raise InvalidInputError("true points are not kept in GeoParquet; keep the file itself")
         self.columns = perturber.columns
         self.name = name
         self.shape = str(notes.get("primary_column", "geometry"))
@@ -226,8 +225,7 @@ def _object(line: bytes, name: str) -> dict[str, Any]:
     except ValueError:
         row = None
     if not isinstance(row, dict):
-        msg = f"{name} holds a line that is no JSON object"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{name} holds a line that is no JSON object")
     return row
 
 

@@ -37,8 +37,7 @@ class DrawKey:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != KEY_BYTES:
-            msg = f"a key has {KEY_BYTES} bytes; DrawKey.make(path) makes one"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(f"a key has {KEY_BYTES} bytes; DrawKey.make(path) makes one")
         self._secret = bytes(secret)
 
     def __repr__(self) -> str:
@@ -63,14 +62,14 @@ class DrawKey:
         content = read_private(source, "key for repeated draws")
         digits = content.removeprefix(HEAD).strip()
         if not content.startswith(HEAD) or len(digits) != 2 * KEY_BYTES:
-            msg = f"{source.name} is no key for repeated draws; DrawKey.make(path) makes one"
-            raise FileFormatError(msg)
+            raise FileFormatError(
+                f"{source.name} is no key for repeated draws; DrawKey.make(path) makes one"
+            )
         try:
             return cls(bytes.fromhex(digits.decode("ascii")))
         except ValueError:
             pass
-        msg = f"{source.name} is a damaged key"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{source.name} is a damaged key")
 
     @staticmethod
     def destroy(path: str | os.PathLike[str]) -> None:

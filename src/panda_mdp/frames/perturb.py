@@ -151,21 +151,21 @@ class Perturber:
         budget: float | None = None,
     ) -> None:
         if outside not in (choices := get_args(Uncovered)):
-            msg = f"outside is {outside!r}; choose one of {', '.join(choices)}"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(f"outside is {outside!r}; choose one of {', '.join(choices)}")
         if columns.time is not None and columns.period not in STEPS:
-            msg = f"period is {columns.period!r}; with time=... it is one of {', '.join(STEPS)}"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(
+                f"period is {columns.period!r}; with time=... it is one of {', '.join(STEPS)}"
+            )
         if (columns.time or columns.period or key or budget) and columns.person is None:
-            msg = "periods, keys and budgets are per person; name the person's column: person=..."
-            raise InvalidInputError(msg)
+            raise InvalidInputError(
+                "periods, keys and budgets are per person; name the person's column: person=..."
+            )
         self.sampler = Sampler.of(mechanism)
         if key is not None and self.sampler.mesh is not None and columns.record is None:
-            msg = (
+            raise InvalidInputError(
                 "a key repeats draws of a record, and this table draws at the point, at another "
                 "vertex each time; draw without key=..., or use a table that snaps"
             )
-            raise InvalidInputError(msg)
         self.reports = Reports.of(mechanism)
         self.labels = mechanism.problem.domain.labels
         self.values = mechanism.problem.domain.values
@@ -227,29 +227,27 @@ class Perturber:
     def refused(self, drawn: IntArray) -> IntArray:
         """The draws, or an error where some rows have none and that is to be refused."""
         if self.outside == "refuse" and (drawn == HELD).any():
-            msg = (
+            raise BudgetError(
                 "some rows are beyond their person's budget; raise it, or leave them out: "
                 "outside='drop' or 'null' (--outside)"
             )
-            raise BudgetError(msg)
         if self.outside == "refuse" and (drawn == OUTSIDE).any():
-            msg = (
+            raise SnapError(
                 "some rows have no place or lie beyond the snap limit from every record; leave "
                 "them out: outside='drop' or 'null' (--outside), or raise limit (--snap-limit)"
             )
-            raise SnapError(msg)
         return drawn
 
     def _draw(self, frame: Any, drawer: Drawer) -> IntArray:
         columns = self.columns
         for name in columns.read:
             if name not in frame.columns:
-                msg = f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
-                raise InvalidInputError(msg)
+                raise InvalidInputError(
+                    f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
+                )
         for name in self.reports.columns(np.empty(0, dtype=np.int64)):
             if name in frame.columns:
-                msg = f"there is a column {name!r} already; rename it"
-                raise InvalidInputError(msg)
+                raise InvalidInputError(f"there is a column {name!r} already; rename it")
         people = None
         if columns.person is not None:
             step = "" if columns.time is None else f"{columns.period} "
@@ -295,8 +293,7 @@ def numbers(series: Any, name: str) -> FloatArray:
         return np.ascontiguousarray(series.cast(narwhals_of().Float64).to_numpy(), np.float64)
     except Exception:  # noqa: S110 -- each engine has errors of its own, which show the value
         pass
-    msg = f"the column {name!r} is not of numbers"
-    raise InvalidInputError(msg)
+    raise InvalidInputError(f"the column {name!r} is not of numbers")
 
 
 def whole_numbers(series: Any) -> IntArray:
@@ -329,8 +326,9 @@ def periods(series: Any, name: str, step: str) -> Any:
     except Exception:
         moments = np.array(["NaT"], dtype="datetime64[us]")
     if np.isnat(moments).any():
-        msg = f"the column {name!r} has rows without a time (seconds, timestamps or ISO text)"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"the column {name!r} has rows without a time (seconds, timestamps or ISO text)"
+        )
     if step == "week":
         # 1970 began on a Thursday.
         return (moments.astype("datetime64[D]").astype(np.int64) + 3) // 7
@@ -346,11 +344,10 @@ def perturb_frame(perturber: Perturber, frame: Any, summary: FrameSummary | None
     try:
         return perturber.eager(frame, perturber.drawer(summary))
     except TypeError as error:
-        msg = (
+        raise InvalidInputError(
             f"{kind} is no frame that is known; give one of pandas, GeoPandas, Polars, PyArrow or "
             "DuckDB, or columns by mechanism.sample(records)"
-        )
-        raise InvalidInputError(msg) from error
+        ) from error
 
 
 def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
@@ -360,11 +357,13 @@ def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> A
     if set(perturber.columns.true) <= set(frame.columns):
         return perturber.eager(frame, perturber.drawer(summary))
     if frame.crs is None:
-        msg = "the frame names no reference system; frame.set_crs('EPSG:4326') says degrees"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            "the frame names no reference system; frame.set_crs('EPSG:4326') says degrees"
+        )
     if not (frame.geom_type.dropna() == "Point").all():
-        msg = "some rows are no points; frame.representative_point() makes points of areas"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            "some rows are no points; frame.representative_point() makes points of areas"
+        )
     degrees = frame.geometry.to_crs(DEGREES)
     rest = frame.drop(columns=frame.geometry.name)
     lat, lon = perturber.columns.true

@@ -33,8 +33,9 @@ def perturb(
     run.
     """
     if not isinstance(key, DrawKey):
-        msg = "Spark may run a task twice; give key=... (pm.DrawKey), so that it draws once"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            "Spark may run a task twice; give key=... (pm.DrawKey), so that it draws once"
+        )
     perturber = Perturber(mechanism, columns, limit=limit, outside=outside, key=key, budget=budget)
     if budget is not None:
         period = None if columns.period in STEPS else columns.period

@@ -196,16 +196,16 @@ def columns_of(problem: Problem, reports: npt.ArrayLike) -> IntArray:
     """The columns of some reports, given as `problem.outputs` names them; at least one."""
     named = np.asarray(reports)
     if named.ndim != 1 or len(named) == 0 or named.dtype.kind not in "iu":
-        msg = (
+        raise MethodError(
             f"reports have shape {named.shape} and type {named.dtype}; give a list of outputs of "
             "the table as whole numbers, at least one"
         )
-        raise MethodError(msg)
     column = {int(output): y for y, output in enumerate(problem.outputs)}
     columns = np.array([column.get(int(report), -1) for report in named])
     if columns.min() < 0:
-        msg = f"reports[{columns.argmin()}] is no output of the table; reports must be outputs"
-        raise MethodError(msg)
+        raise MethodError(
+            f"reports[{columns.argmin()}] is no output of the table; reports must be outputs"
+        )
     return columns
 
 
@@ -215,10 +215,12 @@ def _radii(domain: Domain, radii: Sequence[float] | None) -> tuple[float, ...]:
     try:
         chosen = tuple(float(radius) for radius in radii)
     except (TypeError, ValueError) as error:
-        msg = f"radii are {radii!r}; give a list of distances in {domain.unit}"
-        raise MethodError(msg) from error
+        raise MethodError(
+            f"radii are {radii!r}; give a list of distances in {domain.unit}"
+        ) from error
     for radius in chosen:
         if not (np.isfinite(radius) and radius >= 0):
-            msg = f"radius {radius!r} is no distance; give finite numbers >= 0 in {domain.unit}"
-            raise MethodError(msg)
+            raise MethodError(
+                f"radius {radius!r} is no distance; give finite numbers >= 0 in {domain.unit}"
+            )
     return chosen

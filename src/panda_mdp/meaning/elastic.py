@@ -40,15 +40,16 @@ def elastic(domain: Domain, scale: npt.ArrayLike) -> Domain:
     """
     scales = np.asarray(scale, dtype=np.float64)
     if scales.shape != (domain.size,):
-        msg = f"scale has shape {scales.shape}; give one number per record, ({domain.size},)"
-        raise DomainError(msg)
+        raise DomainError(
+            f"scale has shape {scales.shape}; give one number per record, ({domain.size},)"
+        )
     bad = np.flatnonzero(~(np.isfinite(scales) & (scales > 0)))
     if len(bad):
-        msg = f"scale[{bad[0]}] is {scales[bad[0]]}; scales are positive and finite"
-        raise DomainError(msg)
+        raise DomainError(f"scale[{bad[0]}] is {scales[bad[0]]}; scales are positive and finite")
     if domain.size > LARGEST:
-        msg = f"the domain has {domain.size:,} records; elastic metrics take up to {LARGEST:,}"
-        raise DomainError(msg)
+        raise DomainError(
+            f"the domain has {domain.size:,} records; elastic metrics take up to {LARGEST:,}"
+        )
     steps = domain.distances() * (0.5 * (scales[:, None] + scales))
     made = Domain.from_matrix(shortest_ways(steps), unit=domain.unit)
     return made if domain.nodes is None else made.with_nodes(domain.nodes)

@@ -238,11 +238,10 @@ def _bisect(
         return holds(_best(problem.with_epsilon(epsilon)))
 
     if not meets(inside):
-        msg = (
+        raise MethodError(
             f"no epsilon meets this {wish}: even the {edge} that is tried, {inside:.4g} "
             f"{per(problem.domain.unit)}, does not; ask for a {other} one"
         )
-        raise MethodError(msg)
     if meets(outside):
         return outside
     for _ in range(STEPS):
@@ -257,19 +256,17 @@ def _check(
     within: float | None, odds: float | None, loss: float | None, error: float | None
 ) -> None:
     if (within is None) != (odds is None):
-        msg = (
+        raise MethodError(
             "within and odds belong together: places within this distance, odds of at most so many"
         )
-        raise MethodError(msg)
     wishes = {"within": within, "loss": loss, "error": error}
     stated = {name: value for name, value in wishes.items() if value is not None}
     if len(stated) != 1:
-        msg = f"{len(stated)} wishes are stated; give one of within and odds, loss, or error"
-        raise MethodError(msg)
+        raise MethodError(
+            f"{len(stated)} wishes are stated; give one of within and odds, loss, or error"
+        )
     for name, value in stated.items():
         if not (np.isfinite(value) and value > 0):
-            msg = f"{name} is {value!r}; it must be positive and finite"
-            raise MethodError(msg)
+            raise MethodError(f"{name} is {value!r}; it must be positive and finite")
     if odds is not None and not (np.isfinite(odds) and odds > 1):
-        msg = f"odds is {odds!r}; it must be above 1, such as 4 for 4 to 1"
-        raise MethodError(msg)
+        raise MethodError(f"odds is {odds!r}; it must be above 1, such as 4 for 4 to 1")

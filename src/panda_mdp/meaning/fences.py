@@ -58,23 +58,22 @@ class Fences(Rebuilt):
     def __post_init__(self) -> None:
         zones = np.asarray(self.zones)
         if zones.shape != (self.domain.size,) or zones.dtype.kind not in "iu":
-            msg = (
+            raise DomainError(
                 f"zones have shape {zones.shape} and type {zones.dtype}; give one whole number per "
                 f"record, ({self.domain.size},), -1 where a record is in none"
             )
-            raise DomainError(msg)
         if zones.min() < -1:
-            msg = f"zone {zones.min()} is negative; zones are 0, 1, ..., and -1 is none"
-            raise DomainError(msg)
+            raise DomainError(
+                f"zone {zones.min()} is negative; zones are 0, 1, ..., and -1 is none"
+            )
         own = np.where(zones < 0, zones.max() + 1 + np.arange(len(zones)), zones)
         group = np.unique(own, return_inverse=True)[1].reshape(-1)
         count = int(group.max()) + 1
         if not 1 < count <= LARGEST:
-            msg = (
+            raise DomainError(
                 f"there are {count:,} zones and records outside; fences take 2 to {LARGEST:,} of "
                 "them: draw larger zones, or more than one"
             )
-            raise DomainError(msg)
         object.__setattr__(self, "zones", frozen(zones.astype(np.int64)))
         object.__setattr__(self, "group", frozen(group.astype(np.int64)))
         nearest = np.full((count, count), np.inf)
@@ -89,8 +88,7 @@ class Fences(Rebuilt):
         """The cells of a square grid of `side` (in the plane's unit) that hold `fewest` records or
         more; records of other cells stand alone. The grid is that of the plane, nobody's."""
         if not fewest >= 1:
-            msg = f"fewest is {fewest!r}; a zone holds at least 1 record"
-            raise DomainError(msg)
+            raise DomainError(f"fewest is {fewest!r}; a zone holds at least 1 record")
         cell = square_cells(domain, side)
         many = np.bincount(cell)[cell] >= fewest
         return cls(domain, np.where(many, cell, -1))
@@ -103,8 +101,9 @@ class Fences(Rebuilt):
         """The problem over the zones: their prior, their mean losses under it; the same outputs."""
         own = problem.domain is self.domain
         if not own and problem.domain.fingerprint != self.domain.fingerprint:
-            msg = "the problem has another domain than the fences; draw fences on its own domain"
-            raise DomainError(msg)
+            raise DomainError(
+                "the problem has another domain than the fences; draw fences on its own domain"
+            )
         count = self.quotient.size
         prior = np.bincount(self.group, problem.prior, count)
         members = np.bincount(self.group, minlength=count)
@@ -139,8 +138,9 @@ class Fences(Rebuilt):
             and np.array_equal(given.loss, folded.loss)
             and np.array_equal(given.prior, folded.prior)
         ):
-            msg = "this table is not one of fold(problem) of these fences; solve that, then unfold"
-            raise DomainError(msg)
+            raise DomainError(
+                "this table is not one of fold(problem) of these fences; solve that, then unfold"
+            )
         facts = {
             "fences": len(np.unique(self.zones[self.zones >= 0])),
             "fenced_bound": mechanism.lower_bound,

@@ -20,11 +20,11 @@ from panda_mdp.errors import InvalidInputError
 def joint(prior: FloatArray, matrix: FloatArray) -> FloatArray:
     """p_x z_xy, the probability of record and output together, (K, m)."""
     if prior.ndim != 1 or matrix.ndim != 2 or len(prior) != len(matrix):
-        msg = f"prior has shape {prior.shape} and the channel {matrix.shape}; give (K,) and (K, m)"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"prior has shape {prior.shape} and the channel {matrix.shape}; give (K,) and (K, m)"
+        )
     if not (prior >= 0).all():
-        msg = "the prior has an entry that is negative or no number"
-        raise InvalidInputError(msg)
+        raise InvalidInputError("the prior has an entry that is negative or no number")
     return np.asarray(prior[:, None] * matrix)
 
 

@@ -72,8 +72,7 @@ def repeated(
     """
     for name, number, least in (("count", count, 1), ("draws", draws, 2)):
         if not isinstance(number, int | np.integer) or number < least:
-            msg = f"{name} is {number!r}; give a whole number, at least {least}"
-            raise MethodError(msg)
+            raise MethodError(f"{name} is {number!r}; give a whole number, at least {least}")
     problem, matrix = mechanism.problem, mechanism.matrix
     weights, _ = checked_prior(problem, prior)
     times, outputs = 1 if memoised else count, problem.outputs_count
@@ -108,8 +107,9 @@ def _posterior(prior: FloatArray, logs: FloatArray) -> FloatArray:
         both = np.log(prior) + logs
     most = both.max(axis=-1, keepdims=True)
     if not np.isfinite(most).all():
-        msg = "no record that the prior knows gives these reports; give the prior more support"
-        raise MethodError(msg)
+        raise MethodError(
+            "no record that the prior knows gives these reports; give the prior more support"
+        )
     belief = np.exp(both - most)
     return np.asarray(belief / belief.sum(axis=-1, keepdims=True))
 
@@ -123,11 +123,10 @@ def blurred_distance(epsilon: float, reports: int = 1, guess: float = 0.75) -> f
     (220, 7)
     """
     if not 0.5 < guess < 1 or not epsilon > 0 or not reports >= 1:
-        msg = (
+        raise MethodError(
             f"guess is {guess!r}, epsilon {epsilon!r}, reports {reports!r}; a guess between two "
             "lies between 0.5 and 1, epsilon is positive and there is at least 1 report"
         )
-        raise MethodError(msg)
     return math.log(guess / (1 - guess)) / (reports * epsilon)
 
 
@@ -143,11 +142,10 @@ class Movement:
         fits = start.ndim == 1 and start.size > 0 and steps.shape == (start.size, start.size)
         rows = np.vstack([start, steps]) if fits else -np.ones((1, 1))
         if not ((rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
-            msg = (
+            raise MethodError(
                 f"start has shape {start.shape} and steps {steps.shape}; give one probability per "
                 "record, (K,), and one row of them per record, (K, K), not negative, with sum 1"
             )
-            raise MethodError(msg)
         object.__setattr__(self, "start", frozen(start))
         object.__setattr__(self, "steps", frozen(steps))
 
@@ -164,8 +162,7 @@ class Movement:
         the uniform distribution where a record has no successor), so no step is impossible.
         """
         if not 0 < smoothing <= 1:
-            msg = f"smoothing is {smoothing!r}; it is a share in (0, 1]"
-            raise MethodError(msg)
+            raise MethodError(f"smoothing is {smoothing!r}; it is a share in (0, 1]")
         visits, first, moves = np.zeros(size), np.zeros(size), np.zeros((size, size))
         for trace in traces:
             records = check_indices(trace, size, "records")
@@ -174,8 +171,7 @@ class Movement:
                 np.add.at(visits, records, 1.0)
                 np.add.at(moves, (records[:-1], records[1:]), 1.0)
         if visits.sum() == 0:
-            msg = "there are no records in the traces; give at least one"
-            raise MethodError(msg)
+            raise MethodError("there are no records in the traces; give at least one")
         common = 0.5 * visits / visits.sum() + 0.5 / size
         seen = moves.sum(axis=1, keepdims=True)
         learnt = np.where(seen > 0, moves / np.maximum(seen, 1), common)
@@ -236,11 +232,10 @@ def _seen(movement: Movement, seen: FloatArray) -> FloatArray:
     likely, size = np.asarray(seen, dtype=np.float64), len(movement.start)
     fits = likely.ndim == 2 and len(likely) > 0 and likely.shape[1] == size
     if not (fits and (np.isfinite(likely) & (likely >= 0)).all()):
-        msg = (
+        raise MethodError(
             f"the likelihoods have shape {likely.shape}; give one row of {size} per report, one "
             "finite number >= 0 for each record of the movement, and at least one report"
         )
-        raise MethodError(msg)
     return likely
 
 
@@ -251,8 +246,9 @@ def _normalised(joint: FloatArray) -> FloatArray:
 
 def _refuse_impossible(possible: bool) -> None:
     if not possible:
-        msg = "these reports are impossible under this table and movement; raise the smoothing"
-        raise MethodError(msg)
+        raise MethodError(
+            "these reports are impossible under this table and movement; raise the smoothing"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,8 +286,9 @@ def locate_anchor(
     in distinct draws only. The zone is the disc around the best guess that holds `share` of belief.
     """
     if not (0 <= away < 1 and 0 < share <= 1):
-        msg = f"away is {away!r} and share {share!r}; give away in [0, 1) and share in (0, 1]"
-        raise MethodError(msg)
+        raise MethodError(
+            f"away is {away!r} and share {share!r}; give away in [0, 1) and share in (0, 1]"
+        )
     problem, matrix = table.problem, table.matrix
     weights, _ = checked_prior(problem, prior)
     likely = (1 - away) * matrix + away * (weights @ matrix)

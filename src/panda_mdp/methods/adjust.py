@@ -131,9 +131,9 @@ def rows_of(problem: Problem, matrix: npt.ArrayLike, name: str) -> FloatArray:
     table = np.asarray(matrix, dtype=np.float64)
     shape = (problem.size, problem.outputs_count)
     if table.shape != shape:
-        msg = f"{name} has shape {table.shape}; this problem needs {shape}"
-        raise MethodError(msg)
+        raise MethodError(f"{name} has shape {table.shape}; this problem needs {shape}")
     if not (np.isfinite(table).all() and (table >= 0).all() and (table.sum(axis=1) > 0).all()):
-        msg = f"{name} must be finite and not negative, with a positive entry in every row"
-        raise MethodError(msg)
+        raise MethodError(
+            f"{name} must be finite and not negative, with a positive entry in every row"
+        )
     return normalise(table)

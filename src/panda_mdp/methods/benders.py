@@ -274,8 +274,9 @@ def benders(
     if clusters is not None and not (
         isinstance(clusters, int | np.integer) and 1 <= clusters <= problem.size
     ):
-        msg = f"clusters is {clusters!r}; it must be a whole number from 1 to {problem.size}"
-        raise MethodError(msg)
+        raise MethodError(
+            f"clusters is {clusters!r}; it must be a whole number from 1 to {problem.size}"
+        )
     budget = Budget(gap, time_limit, iterations)
     count = max(-(-problem.size // RECORDS_PER_CLUSTER), 2) if clusters is None else int(clusters)
     return certify(Decomposed(problem, count), budget).mechanism()

@@ -76,14 +76,17 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.gap is not None and not (np.isfinite(self.gap) and self.gap > 0):
-            msg = f"gap is {self.gap!r}; it must be a positive number such as 0.01 for one per cent"
-            raise MethodError(msg)
+            raise MethodError(
+                f"gap is {self.gap!r}; it must be a positive number such as 0.01 for one per cent"
+            )
         if self.time_limit is not None and not self.time_limit > 0:
-            msg = f"time_limit is {self.time_limit!r}; it must be positive, in seconds, or None"
-            raise MethodError(msg)
+            raise MethodError(
+                f"time_limit is {self.time_limit!r}; it must be positive, in seconds, or None"
+            )
         if not (isinstance(self.iterations, int | np.integer) and self.iterations >= 1):
-            msg = f"iterations is {self.iterations!r}; it must be a whole number from 1"
-            raise MethodError(msg)
+            raise MethodError(
+                f"iterations is {self.iterations!r}; it must be a whole number from 1"
+            )
 
 
 @dataclass(frozen=True)
@@ -432,11 +435,10 @@ class Standing:
             return self.best
         if self.stopped is Stopped.INTERRUPTED:
             raise KeyboardInterrupt
-        msg = (
+        raise SolverError(
             f"{self.solver.method} ended without a table that could be certified "
             f"({self.solver.status or self.stopped}); give it more time, or try another method"
         )
-        raise SolverError(msg)
 
     @property
     def details(self) -> dict[str, Any]:

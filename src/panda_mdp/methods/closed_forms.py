@@ -152,11 +152,10 @@ def loss_exponential(
     """
     start = time.perf_counter()
     if lipschitz is not None and not (np.isfinite(lipschitz) and lipschitz > 0):
-        msg = (
+        raise MethodError(
             f"lipschitz is {lipschitz!r}; it must be a positive, finite number of "
             f"{problem.loss_unit} per {problem.domain.unit}, or None to search for the best"
         )
-        raise MethodError(msg)
     envelope = Envelope(problem)
     constant = best_constant(envelope) if lipschitz is None else float(lipschitz)
     scores = envelope(constant) / constant
@@ -319,22 +318,20 @@ def tight_constraints(problem: Problem) -> Mechanism:
     """
     start = time.perf_counter()
     if problem.outputs_count != problem.size:
-        msg = (
+        raise MethodError(
             f"tight-constraints reports any record, and this problem has {problem.outputs_count} "
             f"outputs for {problem.size} records; make every record an output, or use optimal"
         )
-        raise MethodError(msg)
     decay = np.exp(-problem.epsilon * problem.domain.distances(None, problem.outputs))
     try:
         share = np.asarray(scipy.linalg.solve(decay, np.ones(len(decay))))
     except scipy.linalg.LinAlgError:
         share = np.full(len(decay), -1.0)
     if not share.min() >= 0:
-        msg = (
+        raise MethodError(
             f"the tight-constraints mechanism does not exist at epsilon {problem.epsilon:g}: its "
             "linear system has a negative solution; raise epsilon, or use exponential or optimal"
         )
-        raise MethodError(msg)
     return release(
         problem,
         decay * share,

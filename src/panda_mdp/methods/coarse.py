@@ -84,8 +84,9 @@ def _over_cells(
     """The LP over cells that are `between` apart: the cells, its rows for the records, what took
     how long, and details."""
     if not (isinstance(cells, int | np.integer) and cells >= 1):
-        msg = f"cells is {cells!r}; it must be a whole number from 1, the cells along a side"
-        raise MethodError(msg)
+        raise MethodError(
+            f"cells is {cells!r}; it must be a whole number from 1, the cells along a side"
+        )
     start = time.perf_counter()
     cover = grid_cells(problem.domain, int(cells))
     if cover.count == 1:

@@ -68,11 +68,10 @@ def constopt(
     (True, 4)
     """
     if radius is not None and not (np.isfinite(radius) and radius >= 0):
-        msg = (
+        raise MethodError(
             f"radius is {radius!r}; it must be a finite number of {problem.domain.unit}, not "
             "negative, or None"
         )
-        raise MethodError(msg)
     budget = Budget(gap=None, time_limit=time_limit)
     require_numba("the exact repair of constopt")
     return certify(RestrictedLp(problem, radius), budget).mechanism()

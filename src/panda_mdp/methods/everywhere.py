@@ -57,19 +57,17 @@ def mesh_of(problem: Problem) -> Mesh:
     """The mesh of a problem; `MethodError` where it has none, or people on its rim."""
     mesh = problem.domain.mesh
     if mesh is None:
-        msg = (
+        raise MethodError(
             "every point of an area needs a mesh, and this domain has none; "
             "make the domain by Domain.from_area(...)"
         )
-        raise MethodError(msg)
     rim = np.flatnonzero(~mesh.interior & (problem.prior > 0))
     if len(rim):
-        msg = (
+        raise MethodError(
             f"the prior of vertex {rim[0]} is {problem.prior[rim[0]]:.3g} and it lies on the "
             "area's rim; people are where all six neighbours lie in the area: leave the prior "
             "out, or make it 0 there"
         )
-        raise MethodError(msg)
     return mesh
 
 
@@ -186,12 +184,11 @@ class Everywhere(Solver):
         self.mesh = mesh = mesh_of(problem)
         nats = problem.epsilon * mesh.spacing
         if nats > MOST_NATS:
-            msg = (
+            raise MethodError(
                 f"epsilon {problem.epsilon:g} per km times the spacing of {mesh.spacing:g} km "
                 f"is {nats:.3g}; at most {MOST_NATS:g} works: make the mesh with "
                 f"spacing={0.2 / problem.epsilon:.2g} or so"
             )
-            raise MethodError(msg)
         self.problem = spread(problem)
         self.edges = 3 * len(mesh.triangles)
 
@@ -236,8 +233,7 @@ class Everywhere(Solver):
                         everywhere=audit.epsilon,
                         resolution_km=audit.resolution_km,
                     )
-        msg = f"no floor makes the table private at every point; last: {refused}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"no floor makes the table private at every point; last: {refused}")
 
     def extend(self, candidate: FloatArray, standing: Standing) -> None:
         """Nothing; ends where more iterations would move little."""

@@ -156,19 +156,19 @@ def planar_laplace(problem: Problem) -> Mechanism:
     start = time.perf_counter()
     points = problem.domain.plane
     if points is None:
-        msg = (
+        raise MethodError(
             f"planar Laplace needs records in a plane, and this domain is {problem.domain!r}; use "
             "places within 10 degrees of each other and below 80 degrees of latitude, or vectors "
             "of two dimensions, or another method (exponential takes any metric)"
         )
-        raise MethodError(msg)
     # The audit also allows for rounding of distances, which is far below this.
     stretch = projection_stretch(problem.domain) * (1 + 1e-9)
     scale = problem.epsilon / stretch
     targets = problem.reports.plane(problem.domain)
     if targets is None:
-        msg = "planar Laplace needs outputs that are records or places; these are only labels"
-        raise MethodError(msg)
+        raise MethodError(
+            "planar Laplace needs outputs that are records or places; these are only labels"
+        )
     middle = points.mean(axis=0)
     matrix, error = laplace_matrix(points - middle, targets - middle, scale)
     share = _share(problem, error)

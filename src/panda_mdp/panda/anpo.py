@@ -54,8 +54,7 @@ class AnchorTable:
         position = np.searchsorted(self.anchors, anchors)
         position = np.minimum(position, len(self.anchors) - 1)
         if not np.array_equal(self.anchors[position], anchors):
-            msg = "the table has no row for some of these anchors"
-            raise MethodError(msg)
+            raise MethodError("the table has no row for some of these anchors")
         return position
 
     def rows(self, anchors: IntArray) -> FloatArray:

@@ -117,8 +117,9 @@ def audit_panda(
     any table keeps, unless the table is the same whatever anybody draws.
     """
     if draws < 0 or not 0 < confidence < 1:
-        msg = f"draws is {draws} and confidence {confidence}; give a count and a probability"
-        raise MethodError(msg)
+        raise MethodError(
+            f"draws is {draws} and confidence {confidence}; give a count and a probability"
+        )
     seen: dict[tuple[bytes, int], SetAudit] = {}
     sets = []
     for n, chosen in enumerate(run.anchor_sets):
@@ -202,15 +203,13 @@ def violation(run: Run, x: int, x2: int, *, definition: Definition = "standard")
     scheme = run.scheme
     pair = check_indices([x, x2], scheme.problem.size, "records", MethodError)
     if pair[0] == pair[1]:
-        msg = "a record has no privacy loss against itself; give two different records"
-        raise MethodError(msg)
+        raise MethodError("a record has no privacy loss against itself; give two different records")
     table = scheme.settled(run.anchor_sets, run.tables)
     if definition == "standard":
         return scheme.violation(table, pair)
     if definition == "paper":
         return scheme.paper_violation(table, pair)
-    msg = f"definition is {definition!r}; choose 'standard' or 'paper'"
-    raise MethodError(msg)
+    raise MethodError(f"definition is {definition!r}; choose 'standard' or 'paper'")
 
 
 def _drawn(run: Run, draws: int, confidence: float, seed: int | None) -> DrawAudit:

@@ -94,8 +94,9 @@ class BallAnchors(Selection):
         if self.candidates is not None:
             chosen = np.unique(np.asarray(self.candidates, dtype=np.int64))
             if len(chosen) == 0:
-                msg = "candidates is empty; name at least one centre, or None for a default"
-                raise MethodError(msg)
+                raise MethodError(
+                    "candidates is empty; name at least one centre, or None for a default"
+                )
             object.__setattr__(self, "candidates", frozen(chosen))
 
     def __repr__(self) -> str:

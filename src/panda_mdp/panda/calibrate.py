@@ -163,8 +163,9 @@ def calibrate(
     """
     check_delta(delta)
     if delta == 0:
-        msg = "delta is 0, and a selection always leaves a chance of no anchor; give delta > 0"
-        raise MethodError(msg)
+        raise MethodError(
+            "delta is 0, and a selection always leaves a chance of no anchor; give delta > 0"
+        )
     search = search or SearchSpace()
     options = PandaOptions(gap=gap)
     tried: list[Trial] = []

@@ -27,8 +27,9 @@ def spread_out(domain: Domain, count: int) -> IntArray:
     covering radius that any `count` records have (Gonzalez 1985). Costs count x K distances.
     """
     if not 1 <= count <= domain.size:
-        msg = f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
-        raise MethodError(msg)
+        raise MethodError(
+            f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
+        )
     if count == domain.size:
         return np.arange(domain.size)
     points = domain.metric.embedding
@@ -78,8 +79,9 @@ def serving(problem: Problem, count: int) -> IntArray:
     """
     domain = problem.domain
     if not 1 <= count <= domain.size:
-        msg = f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
-        raise MethodError(msg)
+        raise MethodError(
+            f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
+        )
     if count == domain.size:
         return np.arange(domain.size)
     links = domain.distances()

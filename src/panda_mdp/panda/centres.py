@@ -109,8 +109,9 @@ class BallLaw:
 
     def check(self, anchors: npt.ArrayLike) -> IntArray:
         """Refuses: nobody has a choice of what to upload."""
-        msg = "a ball is one of a public list; there is nothing else that could be uploaded"
-        raise MethodError(msg)
+        raise MethodError(
+            "a ball is one of a public list; there is nothing else that could be uploaded"
+        )
 
     @cached_property
     def group(self) -> IntArray:
@@ -142,8 +143,9 @@ class BallLaw:
         inside = np.isin(np.arange(self.domain.size), anchors)
         same = ((self.distance[:, self.firsts] <= self.radius) == inside[:, None]).all(axis=0)
         if not same.any():
-            msg = "these anchors are not the ball of any centre; no record releases them"
-            raise MethodError(msg)
+            raise MethodError(
+                "these anchors are not the ball of any centre; no record releases them"
+            )
         return int(same.argmax())
 
     def log_likelihoods(self, anchors: IntArray) -> FloatArray:

@@ -78,11 +78,10 @@ def certified_budgets(
     most = limits.candidates if law.indifferent else limits.records
     if len(anchors) > most:
         alike = "" if law.indifferent else f" ({limits.candidates:,} selected alike by everybody)"
-        msg = (
+        raise MethodError(
             f"budgets are kept for at most {most:,} candidates{alike}, not {len(anchors):,}: "
             "name a public candidate set, or use BallAnchors"
         )
-        raise MethodError(msg)
     budgets = domain.distances(anchors, anchors)
     np.fill_diagonal(budgets, 0.0)
     if law.indifferent:
@@ -184,12 +183,11 @@ def _rooms(
             yield begin, epsilon * domain.distances(some) * (1 - 1e-12)
         return
     if size > limits.records:
-        msg = (
+        raise MethodError(
             f"the cost of Phase I is looked at for all pairs of at most {limits.records:,} "
             f"records, not {size:,}: use BallAnchors, or anchors that do not depend on the record "
             "(rate 0)"
         )
-        raise MethodError(msg)
     distance = domain.distances()
     cost = cost_table(law, law.all_rows, distance, delta_selection)
     yield 0, epsilon * distance * (1 - 1e-12) - cost * (1 + 1e-12)

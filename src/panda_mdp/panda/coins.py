@@ -115,8 +115,9 @@ class BernoulliAnchors(Selection):
         if self.candidates is not None:
             chosen = np.asarray(self.candidates)
             if chosen.ndim != 1 or len(chosen) == 0 or len(np.unique(chosen)) != len(chosen):
-                msg = "candidates must be a flat list of distinct records, at least one"
-                raise MethodError(msg)
+                raise MethodError(
+                    "candidates must be a flat list of distinct records, at least one"
+                )
             object.__setattr__(self, "candidates", frozen(np.sort(chosen)))
 
     @classmethod
@@ -130,8 +131,9 @@ class BernoulliAnchors(Selection):
         candidates stand for records that are near them and that their rows serve well.
         """
         if not (isinstance(count, int | np.integer) and count <= domain.size):
-            msg = f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
-            raise MethodError(msg)
+            raise MethodError(
+                f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
+            )
         chosen = None
         if count < domain.size and problem is not None and domain.size <= MOST_LINKED:
             chosen = serving(problem, count)

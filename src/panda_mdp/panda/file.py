@@ -74,15 +74,15 @@ def decode_panda(data: bytes) -> PandaTable:
     """The table of PAnDA of a file's bytes, verified as by `load`."""
     with contradictions():
         if not look(data).phased:
-            msg = "a plain table, which has no first phase: panda_mdp.load(path) reads it"
-            raise FileFormatError(msg)
+            raise FileFormatError(
+                "a plain table, which has no first phase: panda_mdp.load(path) reads it"
+            )
         header, sections = unpack(data)
         problem = restore_problem(header, sections, len(data))
         stated = header["selection"]
         kind = stated["kind"] if isinstance(stated, dict) else None
         if kind not in KINDS:
-            msg = "a selection of another kind; this library knows ball and coins"
-            raise FileFormatError(msg)
+            raise FileFormatError("a selection of another kind; this library knows ball and coins")
         check_object(stated, KINDS[kind], "selection")
         check_delta(real(stated["delta"], "delta"))
         return (_balls if kind == "ball" else _coins)(problem, stated, sections)
@@ -100,25 +100,23 @@ def _balls(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
     left = real(stated["table_epsilon"], "table_epsilon")
     radius = real(stated["radius"], "radius")
     if stated["outside"] != "common" or radius <= 0:
-        msg = f"balls of radius {radius!r} with rows {stated['outside']!r} outside are none"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"balls of radius {radius!r} with rows {stated['outside']!r} outside are none"
+        )
     centres = check_indices(given, domain.size, "centres")
     if len(np.unique(centres)) < len(centres):
-        msg = "a centre is named twice; the file is damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError("a centre is named twice; the file is damaged")
     check_weights(outside, (count, outputs))
     # Beyond what the rows of records reach, accounts of large domains would not cover it.
     if (outside < weights.min(axis=0) - outputs).any() or (
         outside > weights.max(axis=0) + outputs
     ).any():
-        msg = "a row outside a ball is no mean of the records' rows"
-        raise FileFormatError(msg)
+        raise FileFormatError("a row outside a ball is no mean of the records' rows")
     # Audited over all pairs here, and so are the rows below.
     centring = centre_problem(domain, centres, epsilon_1)
     law = BallLaw(Mechanism(centring, centre_weights, "centres"), radius)
     if (outside != outside[law.firsts[law.group]]).any():
-        msg = "two centres have the same ball and different rows outside"
-        raise FileFormatError(msg)
+        raise FileFormatError("two centres have the same ball and different rows outside")
     scheme = BallAnchors(epsilon_1, None, centres).scheme(problem, delta)
     rows = Mechanism(problem.with_epsilon(left), weights, "PAnDA")
     # What a scheme computes when it is asked; here the file's, verified by its account.
@@ -134,8 +132,7 @@ def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
     candidates = check_indices(given, domain.size, "candidates")
     row = check_indices(anchor_rows, len(weights), "anchor_rows")
     if (np.diff(candidates) <= 0).any():
-        msg = "the candidates do not ascend; the file is damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError("the candidates do not ascend; the file is damaged")
     tail = stated["tail"]
     selection = BernoulliAnchors(
         stated["decay"],
@@ -165,8 +162,7 @@ def _anchor_mechanism(weights: IntArray) -> tuple[Mechanism, FloatArray]:
     check_weights(weights, (count, outputs))
     used = weights[:, weights.any(axis=0)].astype(np.float64)
     if (used == 0).any():
-        msg = "an output is impossible for one anchor and possible for another"
-        raise FileFormatError(msg)
+        raise FileFormatError("an output is impossible for one anchor and possible for another")
     up = anchors.row_spreads(np.log(used))
     nats = np.maximum(up, up.T) + LOG_ERROR
     np.fill_diagonal(nats, 0.0)

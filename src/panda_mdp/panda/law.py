@@ -187,8 +187,9 @@ class AnchorLaw:
         chosen = np.unique(check_indices(anchors, self.domain.size, "anchors", MethodError))
         foreign = np.flatnonzero(self.place[chosen] < 0)
         if len(foreign):
-            msg = f"anchor {chosen[foreign[0]]} is not among the candidates; no record selects it"
-            raise MethodError(msg)
+            raise MethodError(
+                f"anchor {chosen[foreign[0]]} is not among the candidates; no record selects it"
+            )
         return chosen
 
     def log_likelihoods(self, anchors: IntArray) -> FloatArray:

@@ -300,11 +300,13 @@ class MarginPlan(Rebuilt):
         """
         check_delta(delta)
         if not 0 <= delta_selection <= delta:
-            msg = f"delta_selection is {delta_selection!r}; it is a share of delta, {delta:g}"
-            raise MethodError(msg)
+            raise MethodError(
+                f"delta_selection is {delta_selection!r}; it is a share of delta, {delta:g}"
+            )
         if neighbours < 1:
-            msg = f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
-            raise MethodError(msg)
+            raise MethodError(
+                f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
+            )
         clock = time.perf_counter()
         chosen = law.check(anchors)
         rest = delta - delta_selection
@@ -384,12 +386,11 @@ class _Pairs:
         near, v = rows.surrogates
         involved = np.union1d(covered, near)
         if len(involved) > MOST_RECORDS:
-            msg = (
+            raise MethodError(
                 f"the margins of these anchors involve {len(involved):,} records, and pairwise "
                 f"tables are kept to {MOST_RECORDS:,}: choose a smaller tail probability, a public "
                 "candidate set, fewer neighbours or fewer users"
             )
-            raise MethodError(msg)
         involved = domain.tiles.order[np.isin(domain.tiles.order, involved)]
         place, among = np.empty((2, domain.size), dtype=np.int64)
         place[involved], among[covered] = np.arange(len(involved)), np.arange(len(covered))

@@ -50,11 +50,10 @@ class PandaTable:
         # An account that is no number proves nothing.
         if not self.account.violation <= self.guarantee.delta:
             x, x2 = self.account.pair
-            msg = (
+            raise PrivacyError(
                 f"records {x} and {x2} exceed epsilon {self.problem.epsilon:g} with probability "
                 f"{self.account.violation:.4g}, and delta is {self.guarantee.delta:g}"
             )
-            raise PrivacyError(msg)
 
     def __repr__(self) -> str:
         return (
@@ -101,8 +100,7 @@ class PandaTable:
     def cost(self, reports: int) -> Guarantee:
         """What one selection and so many reports from it cost together."""
         if reports < 1:
-            msg = f"reports is {reports}; one selection serves at least one report"
-            raise MethodError(msg)
+            raise MethodError(f"reports is {reports}; one selection serves at least one report")
         return compose(self.guarantee, *([self.further] * (reports - 1)))
 
     @property

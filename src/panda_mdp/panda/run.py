@@ -76,8 +76,11 @@ class PandaRun(Rebuilt):
     ) -> Self:
         """Phase II for given anchor sets. The table depends on the sets, never on the records."""
         if not any(len(chosen) for chosen in sets):
-            msg = "no user drew any anchor, so there is no table to compute"
-            raise EmptyAnchorsError(msg, value=float(len(sets)), limit=0.0)
+            raise EmptyAnchorsError(
+                "no user drew any anchor, so there is no table to compute",
+                value=float(len(sets)),
+                limit=0.0,
+            )
         clock = time.perf_counter()
         tables = scheme.solve(sets, start)
         solved = (f"AnPO ({scheme.options.solver})", time.perf_counter() - clock)
@@ -161,8 +164,9 @@ class PandaRun(Rebuilt):
     def table_of(self, user: int) -> AnchorTable:
         """The table that a user (by position) downloads from."""
         if not 0 <= user < self.users:
-            msg = f"there is no user {user}; users are the positions 0..{self.users - 1}"
-            raise MethodError(msg)
+            raise MethodError(
+                f"there is no user {user}; users are the positions 0..{self.users - 1}"
+            )
         return self.tables[user % len(self.tables)]
 
     def download(self, user: int) -> FloatArray:
@@ -201,8 +205,9 @@ class PandaResult(PandaRun):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scheme.failure is not None:
-            msg = f"this run has no guarantee; keep it as PandaNoGuarantee: {self.scheme.failure}"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"this run has no guarantee; keep it as PandaNoGuarantee: {self.scheme.failure}"
+            )
         if self._empty is not None:
             raise self._empty
 
@@ -223,8 +228,9 @@ class PandaResult(PandaRun):
         """
         self.table_of(user)
         if self.seeded:
-            msg = "the anchors were drawn with a seed; a report from them is not for release"
-            raise NotForReleaseError(msg)
+            raise NotForReleaseError(
+                "the anchors were drawn with a seed; a report from them is not for release"
+            )
         column = choose(self._weights[user], SystemBits().integers(1))
         return self.problem.reports.report(column, single=True)
 
@@ -259,13 +265,15 @@ class PandaNoGuarantee(PandaRun):
 
     def sample(self, user: int) -> int:
         """Refused: a report would be released without a guarantee."""
-        msg = "this run has no privacy guarantee; nothing may be reported from it"
-        raise NotForReleaseError(msg)
+        raise NotForReleaseError(
+            "this run has no privacy guarantee; nothing may be reported from it"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Refused: files are for release."""
-        msg = "this run has no privacy guarantee and cannot be saved for release"
-        raise NotForReleaseError(msg)
+        raise NotForReleaseError(
+            "this run has no privacy guarantee and cannot be saved for release"
+        )
 
 
 def panda(
@@ -329,8 +337,9 @@ def _simulate(
     """Phase I for every user, then Phase II; where a guarantee is asked for, its account first."""
     check_delta(delta)
     if not isinstance(selection, Selection):
-        msg = f"selection is a {type(selection).__name__}; give BernoulliAnchors or BallAnchors"
-        raise MethodError(msg)
+        raise MethodError(
+            f"selection is a {type(selection).__name__}; give BernoulliAnchors or BallAnchors"
+        )
     records, clock = check_users(users, problem.size), time.perf_counter()
     scheme, stages = selection.scheme(problem, delta, options), []
     if kind is PandaResult:

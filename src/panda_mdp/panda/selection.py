@@ -67,8 +67,7 @@ def check_epsilon(epsilon: float) -> None:
 
 def _check(name: str, value: object, holds: bool, rule: str) -> None:
     if not holds:
-        msg = f"{name} is {value!r}; {rule}"
-        raise MethodError(msg)
+        raise MethodError(f"{name} is {value!r}; {rule}")
 
 
 def check_users(users: npt.ArrayLike, size: int) -> IntArray:
@@ -76,11 +75,9 @@ def check_users(users: npt.ArrayLike, size: int) -> IntArray:
     try:
         records = check_indices(users, size, "users", MethodError)
     except (ValueError, TypeError):
-        msg = f"users must be indices of the domain's records, 0..{size - 1}"
-        raise MethodError(msg) from None
+        raise MethodError(f"users must be indices of the domain's records, 0..{size - 1}") from None
     if len(records) == 0:
-        msg = "users is empty; name the record of at least one user"
-        raise MethodError(msg)
+        raise MethodError("users is empty; name the record of at least one user")
     return np.asarray(records)
 
 
@@ -320,8 +317,9 @@ class Scheme(ABC):
 
     def paper_violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
         """The violation probability as Proposition 4 defines it, for two users."""
-        msg = "the paper's definition is about independent selection; balls use the standard one"
-        raise MethodError(msg)
+        raise MethodError(
+            "the paper's definition is about independent selection; balls use the standard one"
+        )
 
     @property
     def failure(self) -> InfeasibleError | None:
@@ -404,5 +402,6 @@ def source_of(seed: int | None) -> BitSource:
     try:
         return SeededBits(seed)
     except (TypeError, ValueError):
-        msg = "the seed must be a whole number that is not negative, or None for safe draws"
-        raise MethodError(msg) from None
+        raise MethodError(
+            "the seed must be a whole number that is not negative, or None for safe draws"
+        ) from None

@@ -82,8 +82,7 @@ def reoptimise(
         passed = screen(run.problem.domain, tuple(staying))
         staying, records = [*compress(staying, passed)], records[passed]
     if not staying:
-        msg = "nobody is left; a run needs at least one user"
-        raise MethodError(msg)
+        raise MethodError("nobody is left; a run needs at least one user")
     seeded = run.seeded or seed is not None
     return type(run).over(run.scheme, records, tuple(staying), seeded=seeded, start=_rows_from(run))
 
@@ -153,8 +152,7 @@ def manipulation_bound(run: PandaRun, honest: Sequence[int]) -> float:
     True
     """
     if len(honest) == 0:
-        msg = "honest is empty; name the position of at least one honest user"
-        raise MethodError(msg)
+        raise MethodError("honest is empty; name the position of at least one honest user")
     own = np.unique(np.concatenate([run.anchor_sets[n] for n in honest]))
     scheme, problem = run.scheme, run.problem
     if scheme.options.pairs == "public" or scheme.objective(own) is None:
@@ -254,8 +252,9 @@ def observed_trajectory(
     sequence = check_users(records, run.problem.size)
     words = ["redraw", *[policy] * (len(sequence) - 1)] if isinstance(policy, str) else [*policy]
     if len(words) != len(sequence) or words[0] != "redraw":
-        msg = f"{len(sequence)} records need as many policies, the first 'redraw'; got {words}"
-        raise MethodError(msg)
+        raise MethodError(
+            f"{len(sequence)} records need as many policies, the first 'redraw'; got {words}"
+        )
     for word in words:
         check_choice("policy", word, Policy)
     bits, scheme = source_of(seed), run.scheme

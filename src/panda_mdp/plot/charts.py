@@ -52,8 +52,7 @@ def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
     """
     every = [table for tables in curves.values() for table in tables]
     if not every:
-        msg = "there are no curves to draw; give at least one method"
-        raise MethodError(msg)
+        raise MethodError("there are no curves to draw; give at least one method")
     problem = every[0].problem
     unit = problem.domain.unit
     figure, axes = chart_figure(7.6, 5, "What privacy costs")
@@ -108,8 +107,7 @@ def draw_privacy_loss(
     """
     named = tables if isinstance(tables, Mapping) else {t.method: t for t in tables}
     if not named:
-        msg = "there are no tables to draw; give at least one"
-        raise MethodError(msg)
+        raise MethodError("there are no tables to draw; give at least one")
     curves = {name: privacy_loss_curve(table, reach=reach) for name, table in named.items()}
     sampled = any(curve.sampled for curve in curves.values())
     pairs = "pairs of a sample of records" if sampled else "all pairs"

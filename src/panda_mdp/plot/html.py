@@ -40,8 +40,7 @@ def write_map(
     """
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
-        msg = f"{target.name} does not end in .html"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(f"{target.name} does not end in .html")
     data = map_data(city, table)
     heading = title or (city.name if city is not None and city.name else "Map")
     template = resources.files("panda_mdp.plot").joinpath("map.html").read_text(encoding="utf-8")
@@ -62,8 +61,7 @@ def map_data(
     A table of more than `entries` entries is refused.
     """
     if city is None and table is None:
-        msg = "there is nothing to show; give a city, a table or both"
-        raise InvalidInputError(msg)
+        raise InvalidInputError("there is nothing to show; give a city, a table or both")
     data: dict[str, Any] = {"city": None, "records": None}
     if table is not None:
         lat, lon = places_of(table.problem.domain, city)
@@ -112,11 +110,11 @@ def _packed(values: Any, kind: str) -> str:
 
 def _check_table(problem: Problem, entries: int) -> None:
     if problem.size * problem.outputs_count > entries:
-        msg = (
+        raise InvalidInputError(
             f"the table has {problem.size:,} x {problem.outputs_count:,} entries; a page holds at "
             f"most {entries:,}: draw a sample of the records, or use draw_record"
         )
-        raise InvalidInputError(msg)
     if problem.reports.records is None:
-        msg = "the interactive map shows outputs that are records; draw_record shows any places"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            "the interactive map shows outputs that are records; draw_record shows any places"
+        )

@@ -113,14 +113,14 @@ def places_of(domain: Domain, city: City | None) -> tuple[FloatArray, FloatArray
     if domain.geographic:
         return domain.lat, domain.lon
     if city is None or domain.nodes is None:
-        msg = (
+        raise DomainError(
             f"records of a domain of kind {domain.metric.kind} have no places to draw; "
             "give the city that the domain was made from"
         )
-        raise DomainError(msg)
     if domain.nodes.max(initial=0) >= city.nodes:
-        msg = "the domain has nodes that this city lacks; give the city that it was made from"
-        raise DomainError(msg)
+        raise DomainError(
+            "the domain has nodes that this city lacks; give the city that it was made from"
+        )
     return city.lat[domain.nodes], city.lon[domain.nodes]
 
 
@@ -130,8 +130,9 @@ def _report_places(problem: Problem, ground: Ground) -> FloatArray:
     if reports.records is not None:
         return ground.points[reports.records]
     if reports.lat is None or reports.lon is None:
-        msg = "these outputs are labels and have no places to draw; use Outputs.at(lat, lon)"
-        raise DomainError(msg)
+        raise DomainError(
+            "these outputs are labels and have no places to draw; use Outputs.at(lat, lon)"
+        )
     return ground.plane.km(reports.lat, reports.lon)
 
 
@@ -139,11 +140,10 @@ def outlines_of(zones: Places, size: int, plane: Plane) -> list[Outline]:
     """The rings of every record's zone."""
     shapely = need("shapely", "drawing zones", "geo")
     if len(zones) != size:
-        msg = (
+        raise DomainError(
             f"the table has {size} records and there are {len(zones)} zones; "
             "give the places that its domain was made from"
         )
-        raise DomainError(msg)
     # Matplotlib fills where rings wind around: normalised, a hole winds back.
     parts, record = shapely.get_parts(shapely.normalize(zones.shapes), return_index=True)
     rings, part = shapely.get_rings(parts, return_index=True)

@@ -45,8 +45,7 @@ def local_epsilons(table: Table) -> FloatArray:
 def radius_of_share(table: Table, record: int, share: float) -> float:
     """The radius around a record within which its report falls with probability `share`."""
     if not 0 < share <= 1:
-        msg = f"share is {share!r}; it must lie in (0, 1]"
-        raise MethodError(msg)
+        raise MethodError(f"share is {share!r}; it must lie in (0, 1]")
     distance = table.problem.reports.distances(table.problem.domain, [record])[0]
     order = np.argsort(distance, kind="stable")
     reached = np.cumsum(table.row(record)[order])

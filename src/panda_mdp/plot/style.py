@@ -71,8 +71,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure as PNG, SVG or PDF, as the suffix says, atomically."""
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
-        msg = f"{target.name} ends in none of {', '.join(SUFFIXES)}"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(f"{target.name} ends in none of {', '.join(SUFFIXES)}")
     with atomic_file(target) as stream:
         figure.savefig(stream, format=target.suffix[1:].lower())
     return target

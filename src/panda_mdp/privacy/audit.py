@@ -95,8 +95,7 @@ def audit(mechanism: Table, epsilon: float | None = None) -> Audit:
     where a bound proves it. Works on the integers that `sample` draws from.
     """
     if epsilon is not None and not epsilon > 0:
-        msg = f"epsilon is {epsilon!r}; it must be positive"
-        raise ProblemError(msg)
+        raise ProblemError(f"epsilon is {epsilon!r}; it must be positive")
     problem = mechanism.problem
     claimed = problem.epsilon if epsilon is None else float(epsilon)
     return audit_weights(problem.domain, problem.outputs, mechanism.weights, claimed)

@@ -20,8 +20,7 @@ from panda_mdp.errors import PrivacyError
 def discrete_laplace(rate: Fraction, count: int) -> IntArray:
     """`count` independent draws with q = exp(-rate)."""
     if rate <= 0:
-        msg = f"the rate of the noise is {rate}; it must be positive"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"the rate of the noise is {rate}; it must be positive")
     return np.array([_draw(rate.denominator, rate.numerator) for _ in range(count)], dtype=np.int64)
 
 

@@ -27,11 +27,9 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
-            msg = f"epsilon is {self.epsilon!r}; it must not be negative"
-            raise MethodError(msg)
+            raise MethodError(f"epsilon is {self.epsilon!r}; it must not be negative")
         if not 0 <= self.delta <= 1:
-            msg = f"delta is {self.delta!r}; it must be a probability"
-            raise MethodError(msg)
+            raise MethodError(f"delta is {self.delta!r}; it must be a probability")
 
     def __repr__(self) -> str:
         return f"Guarantee(epsilon {self.epsilon:g} {per(self.unit)}, delta {self.delta:g})"
@@ -53,11 +51,11 @@ def compose(*parts: Guarantee) -> Guarantee:
     Guarantee(epsilon 5 per km, delta 1e-07)
     """
     if not parts:
-        msg = "nothing to compose; give at least one guarantee"
-        raise MethodError(msg)
+        raise MethodError("nothing to compose; give at least one guarantee")
     units = {part.unit for part in parts}
     if len(units) > 1:
-        msg = f"guarantees per {' and per '.join(sorted(units))} do not add; use one unit"
-        raise MethodError(msg)
+        raise MethodError(
+            f"guarantees per {' and per '.join(sorted(units))} do not add; use one unit"
+        )
     delta = min(1.0, sum(part.delta for part in parts))
     return Guarantee(sum(part.epsilon for part in parts), delta, parts[0].unit)

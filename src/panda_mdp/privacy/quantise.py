@@ -62,8 +62,9 @@ def _check_rows(matrix: FloatArray) -> FloatArray:
     bad = np.argwhere(~(np.isfinite(matrix) & (matrix >= 0)))
     if len(bad):
         x, y = bad[0]
-        msg = f"matrix[{x}, {y}] is {matrix[x, y]}; probabilities are finite and not negative"
-        raise PrivacyError(msg)
+        raise PrivacyError(
+            f"matrix[{x}, {y}] is {matrix[x, y]}; probabilities are finite and not negative"
+        )
     sums = np.asarray(matrix.sum(axis=1))
     _check_sums(sums)
     return sums
@@ -72,8 +73,7 @@ def _check_rows(matrix: FloatArray) -> FloatArray:
 def _check_sums(sums: FloatArray) -> None:
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= ROW_TOLERANCE))
     if len(wrong):
-        msg = f"row {wrong[0]} sums to {sums[wrong[0]]:.12g}; every row must sum to 1"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"row {wrong[0]} sums to {sums[wrong[0]]:.12g}; every row must sum to 1")
 
 
 def quantise_floored(
@@ -86,11 +86,11 @@ def quantise_floored(
     stays at or above the floor. The last units, fewer than a row stores, go to its largest entry.
     """
     if not (np.isfinite(values).all() and (values >= 0).all() and (floor >= 0).all()):
-        msg = "probabilities are finite and not negative; these are not"
-        raise PrivacyError(msg)
+        raise PrivacyError("probabilities are finite and not negative; these are not")
     if not (np.diff(starts) > 0).all():
-        msg = "every row over a floor stores at least one entry, which takes what the others leave"
-        raise PrivacyError(msg)
+        raise PrivacyError(
+            "every row over a floor stores at least one entry, which takes what the others leave"
+        )
     whole = np.floor(floor * TOTAL).astype(np.int64)
     least = whole[columns]
     first = starts[:-1]
@@ -116,22 +116,26 @@ def quantise_floored(
 def check_weights(weights: IntArray | FlooredRows, shape: tuple[int, int]) -> None:
     """Refuse anything but int64 weights of this shape, none negative, rows summing to 2^62."""
     if weights.shape != shape or weights.dtype != np.int64:
-        msg = f"weights are {weights.dtype} of shape {weights.shape}; int64 of shape {shape} needed"
-        raise PrivacyError(msg)
+        raise PrivacyError(
+            f"weights are {weights.dtype} of shape {weights.shape}; int64 of shape {shape} needed"
+        )
     if isinstance(weights, FlooredRows):
         if weights.values.min(initial=0) < 0 or weights.floor.min(initial=0) < 0:
-            msg = f"a weight is negative; weights are whole numbers from 0 to 2^{BITS}"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"a weight is negative; weights are whole numbers from 0 to 2^{BITS}"
+            )
         sums, nearly = weights.sums()
     else:
         negative = np.argwhere(weights < 0)
         if len(negative):
             x, y = negative[0]
-            msg = f"weights[{x}, {y}] is negative; weights are whole numbers from 0 to 2^{BITS}"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"weights[{x}, {y}] is negative; weights are whole numbers from 0 to 2^{BITS}"
+            )
         sums, nearly = weights.sum(axis=1), weights.sum(axis=1, dtype=np.float64)
     # Integer sums are exact modulo 2^64; the float sums rule out that they went round.
     wrong = np.flatnonzero((sums != TOTAL) | (np.abs(nearly - TOTAL) >= TOTAL / 2))
     if len(wrong):
-        msg = f"the weights of row {wrong[0]} do not sum to 2^{BITS}; quantise a matrix first"
-        raise PrivacyError(msg)
+        raise PrivacyError(
+            f"the weights of row {wrong[0]} do not sum to 2^{BITS}; quantise a matrix first"
+        )

@@ -46,8 +46,9 @@ def read_area(area: Any) -> Area:
     try:
         numbers = [np.asarray(part, dtype=np.float64) for part in area]
     except (TypeError, ValueError) as error:
-        msg = f"the area is a {type(area).__name__} that holds no numbers; {FORMS}"
-        raise DomainError(msg) from error
+        raise DomainError(
+            f"the area is a {type(area).__name__} that holds no numbers; {FORMS}"
+        ) from error
     shapes = [part.shape for part in numbers]
     if shapes == [()] * 4:
         return Area((_box(*(float(part) for part in numbers)),))
@@ -55,8 +56,7 @@ def read_area(area: Any) -> Area:
         return Area((_ring(np.stack(numbers), 0),))
     if shapes and all(len(shape) == 2 and shape[1] == 2 for shape in shapes):
         return Area(tuple(_ring(part, k) for k, part in enumerate(numbers)))
-    msg = f"the area has {len(numbers)} parts of shapes {shapes[:4]}; {FORMS}"
-    raise DomainError(msg)
+    raise DomainError(f"the area has {len(numbers)} parts of shapes {shapes[:4]}; {FORMS}")
 
 
 def _covered(parts: list[tuple[Any, Any]]) -> FloatArray:
@@ -65,8 +65,9 @@ def _covered(parts: list[tuple[Any, Any]]) -> FloatArray:
         for k in (0, 1)
     )
     if len(lat) != len(lon) or not len(lat):
-        msg = f"{len(lat)} latitudes and {len(lon)} longitudes to cover; give one of each per place"
-        raise DomainError(msg)
+        raise DomainError(
+            f"{len(lat)} latitudes and {len(lon)} longitudes to cover; give one of each per place"
+        )
     check_places(lat, lon)
     return np.stack([lat, lon], axis=1)
 
@@ -75,11 +76,10 @@ def _box(south: float, west: float, north: float, east: float) -> FloatArray:
     check_places(np.array([south, north]), np.array([west, east]))
     width = east - west + 360 * (east < west)
     if not (north > south and width > 0):
-        msg = (
+        raise DomainError(
             f"the box {(south, west, north, east)} is empty; it is (south, west, north, east) in "
             "degrees"
         )
-        raise DomainError(msg)
     along = np.linspace(0, 1, SIDE_POINTS)
     lon = west + width * np.concatenate([along, along[::-1]])
     lat = np.repeat([south, north], SIDE_POINTS)
@@ -89,8 +89,9 @@ def _box(south: float, west: float, north: float, east: float) -> FloatArray:
 def _ring(ring: FloatArray, number: int) -> FloatArray:
     check_places(ring[:, 0], ring[:, 1])
     if len(np.unique(ring, axis=0)) < 3:
-        msg = f"ring {number} of the area has fewer than three different corners; it is no polygon"
-        raise DomainError(msg)
+        raise DomainError(
+            f"ring {number} of the area has fewer than three different corners; it is no polygon"
+        )
     # A ring that ends where it began says it once.
     return ring[:-1] if np.array_equal(ring[0], ring[-1]) else ring
 
@@ -102,8 +103,7 @@ def _geojson(geometry: Mapping[str, Any]) -> tuple[FloatArray, ...]:
     if kind == "FeatureCollection":
         return tuple(ring for part in geometry["features"] for ring in _geojson(part))
     if kind not in ("Polygon", "MultiPolygon"):
-        msg = f"a GeoJSON {kind!r} is no area; give a Polygon or a MultiPolygon"
-        raise DomainError(msg)
+        raise DomainError(f"a GeoJSON {kind!r} is no area; give a Polygon or a MultiPolygon")
     polygons = [geometry["coordinates"]] if kind == "Polygon" else geometry["coordinates"]
     rings = [ring for polygon in polygons for ring in polygon]
     # GeoJSON has longitudes first.

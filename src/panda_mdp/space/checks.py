@@ -50,11 +50,10 @@ def check_coordinates(table: FloatArray, any_size: bool) -> None:
 def refuse_few(count: int) -> None:
     """Refuse a domain of fewer than two records."""
     if count < 2:
-        msg = (
+        raise DomainError(
             f"the domain has {count} distinct record(s); privacy between records needs at least 2: "
             "add records"
         )
-        raise DomainError(msg)
 
 
 def refuse_bad(bad: npt.NDArray[np.bool_], values: FloatArray, what: str, rule: str) -> None:
@@ -83,11 +82,10 @@ def distinct(keys: FloatArray, merge: bool) -> tuple[IntArray, IntArray | None]:
         return _kept(same)
     repeats = np.flatnonzero(same != np.arange(len(keys)))
     if len(repeats):
-        msg = (
+        raise DomainError(
             f"record {repeats[0]} repeats record {same[repeats[0]]} ({len(repeats)} repeats); "
             "merge=True merges equal records and keeps the map"
         )
-        raise DomainError(msg)
     return np.arange(len(keys)), None
 
 
@@ -144,13 +142,12 @@ def check_triangles(table: FloatArray) -> None:
     """Refuse a matrix that breaks the triangle inequality for any triple of records."""
     i, j, k = _broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
     if i >= 0:
-        msg = (
+        raise DomainError(
             f"the triangle inequality fails for records ({i}, {j}, {k}): "
             f"d({i}, {j}) = {table[i, j]:.12g} exceeds d({i}, {k}) + d({k}, {j}) = "
             f"{table[i, k] + table[k, j]:.12g} by more than 1e-9; "
             "replace the matrix by its shortest-path closure (scipy.sparse.csgraph)"
         )
-        raise DomainError(msg)
 
 
 def _broken_triangle(table: FloatArray, factor: float) -> tuple[int, int, int]:

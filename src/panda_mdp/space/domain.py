@@ -78,8 +78,9 @@ class Domain(Rebuilt):
 
     def __post_init__(self) -> None:
         if not isinstance(self.metric, Metric):
-            msg = f"metric is a {type(self.metric).__name__}; use Domain.from_points or its kin"
-            raise DomainError(msg)
+            raise DomainError(
+                f"metric is a {type(self.metric).__name__}; use Domain.from_points or its kin"
+            )
         refuse_few(self.metric.size)
         self.metric.check()
         self._take_over()
@@ -96,8 +97,9 @@ class Domain(Rebuilt):
         vars(self).update(own)
         for name in ("nodes", "labels"):
             if name in own and len(own[name]) != self.size:
-                msg = f"{len(own[name])} {name} for {self.size} records; give one per record"
-                raise DomainError(msg)
+                raise DomainError(
+                    f"{len(own[name])} {name} for {self.size} records; give one per record"
+                )
         if self.mesh is not None:
             self._check_mesh(self.mesh)
 
@@ -107,8 +109,9 @@ class Domain(Rebuilt):
         same = len(lat) == self.size and self.geographic
         if same and haversine_km(self.lat, self.lon, lat, lon).max() <= AGREEMENT_KM:
             return
-        msg = "the records are not the vertices of the mesh; Domain.from_area makes both"
-        raise DomainError(msg)
+        raise DomainError(
+            "the records are not the vertices of the mesh; Domain.from_area makes both"
+        )
 
     def _changed(self, **changes: Any) -> Self:
         """This domain with other fields, and a metric that is known to be one."""
@@ -122,8 +125,9 @@ class Domain(Rebuilt):
         """Places by latitude and longitude in degrees; great-circle distance in km."""
         lats, lons = _column(lat, "lat"), _column(lon, "lon")
         if len(lats) != len(lons):
-            msg = f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
-            raise DomainError(msg)
+            raise DomainError(
+                f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
+            )
         check_places(lats, lons)
         refuse_few(len(lats))
         lons = np.where(lons >= 180, lons - 360, lons)
@@ -143,14 +147,14 @@ class Domain(Rebuilt):
     ) -> Domain:
         """Vectors, shape (K, p), under euclidean distance, or by the angle between them (rad)."""
         if metric not in ("euclidean", "angular"):
-            msg = f"metric is {metric!r}; choose 'euclidean' or 'angular'"
-            raise DomainError(msg)
+            raise DomainError(f"metric is {metric!r}; choose 'euclidean' or 'angular'")
         table = np.asarray(vectors, dtype=np.float64)
         if table.ndim == 1:
             table = table[:, None]
         if table.ndim != 2 or table.shape[1] == 0:
-            msg = f"vectors has shape {table.shape}; give a (records, dimensions) table"
-            raise DomainError(msg)
+            raise DomainError(
+                f"vectors has shape {table.shape}; give a (records, dimensions) table"
+            )
         refuse_few(len(table))
         check_coordinates(table, any_size=metric == "angular")
         if metric == "angular":
@@ -169,8 +173,9 @@ class Domain(Rebuilt):
         """
         numbers = np.asarray(values)
         if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.number):
-            msg = f"values are {numbers.dtype} of shape {numbers.shape}; give a list of numbers"
-            raise DomainError(msg)
+            raise DomainError(
+                f"values are {numbers.dtype} of shape {numbers.shape}; give a list of numbers"
+            )
         distinct_values = np.unique(numbers)
         return cls.from_vectors(distinct_values, unit=unit).with_labels(distinct_values.tolist())
 
@@ -181,8 +186,9 @@ class Domain(Rebuilt):
         """Any metric, as its K x K matrix; the triangle inequality is checked for all triples."""
         table = np.array(distances, dtype=np.float64)
         if table.ndim != 2 or table.shape[0] != table.shape[1]:
-            msg = f"the distance matrix has shape {table.shape}; it must be square, K x K"
-            raise DomainError(msg)
+            raise DomainError(
+                f"the distance matrix has shape {table.shape}; it must be square, K x K"
+            )
         refuse_few(len(table))
         if not merge:
             return cls(Matrix(table, unit))
@@ -271,8 +277,7 @@ class Domain(Rebuilt):
         chosen = check_indices(indices, self.size, "records", DomainError)
         refuse_few(len(chosen))
         if len(np.unique(chosen)) != len(chosen):
-            msg = "a record is named twice; a domain's records are distinct"
-            raise DomainError(msg)
+            raise DomainError("a record is named twice; a domain's records are distinct")
         nodes = None if self.nodes is None else self.nodes[chosen]
         labels = None if self.labels is None else tuple(self.labels[k] for k in chosen.tolist())
         metric = self.metric.take(chosen)
@@ -294,14 +299,12 @@ class Domain(Rebuilt):
     def record(self, label: Label) -> int:
         """The record of a label; the error does not show it, which is a user's secret."""
         if self.labels is None:
-            msg = "this domain has no labels; with_labels(...) gives each record one"
-            raise DomainError(msg)
+            raise DomainError("this domain has no labels; with_labels(...) gives each record one")
         try:
             return self._by_label[label]
         except (KeyError, TypeError):
             pass
-        msg = f"the label is none of the {self.size} labels of this domain"
-        raise DomainError(msg)
+        raise DomainError(f"the label is none of the {self.size} labels of this domain")
 
     @cached_property
     def _by_label(self) -> dict[Label, int]:
@@ -355,8 +358,9 @@ class Domain(Rebuilt):
     def neighbours(self, count: int) -> tuple[IntArray, FloatArray]:
         """The `count` nearest other records of every record: indices and distances, (K, count)."""
         if not 1 <= count < self.size:
-            msg = f"count is {count}; a domain of {self.size} has 1 to {self.size - 1} neighbours"
-            raise DomainError(msg)
+            raise DomainError(
+                f"count is {count}; a domain of {self.size} has 1 to {self.size - 1} neighbours"
+            )
         everything = np.arange(self.size)[:, None]
         if self.metric.tree is not None:
             found = self.metric.tree.query(self.metric.embedding, k=count + 1, workers=-1)[1]
@@ -425,17 +429,17 @@ class Domain(Rebuilt):
         """
         values = self.values
         if values is None:
-            msg = f"nearest needs a domain of numbers (from_values), and this is {self.metric.kind}"
-            raise DomainError(msg)
+            raise DomainError(
+                f"nearest needs a domain of numbers (from_values), and this is {self.metric.kind}"
+            )
         snapped = snap_values(values, np.atleast_1d(np.asarray(value, dtype=np.float64)), limit)
         if np.ndim(value):
             return snapped
         if snapped.record[0] < 0:
-            msg = (
+            raise SnapError(
                 f"the number is more than the limit of {limit:g} {self.unit} from every record; "
                 "it is not covered by this domain"
             )
-            raise SnapError(msg)
         return Snap(int(snapped.record[0]), float(snapped.distance[0]))
 
     @cached_property
@@ -462,8 +466,9 @@ class Domain(Rebuilt):
 
     def _haversine(self, what: str) -> Haversine:
         if not isinstance(self.metric, Haversine):
-            msg = f"{what} needs places, and this domain is {self.metric.kind}; use from_points"
-            raise DomainError(msg)
+            raise DomainError(
+                f"{what} needs places, and this domain is {self.metric.kind}; use from_points"
+            )
         return self.metric
 
 
@@ -472,12 +477,12 @@ def check_labels(labels: Iterable[Label], name: str, error: type[Exception]) -> 
     plain = tuple(k.item() if isinstance(k, np.generic) else k for k in labels)
     for k, label in enumerate(plain):
         if not isinstance(label, str) and not (isinstance(label, int | float) and isfinite(label)):
-            msg = f"{name}[{k}] is a {type(label).__name__}; labels are text or finite numbers"
-            raise error(msg)
+            raise error(
+                f"{name}[{k}] is a {type(label).__name__}; labels are text or finite numbers"
+            )
     if len(set(plain)) != len(plain):
         again = next(label for label in plain if plain.count(label) > 1)
-        msg = f"{name} hold {again!r} more than once; labels are all different"
-        raise error(msg)
+        raise error(f"{name} hold {again!r} more than once; labels are all different")
     return plain
 
 
@@ -487,15 +492,12 @@ def check_indices(
     """Whole numbers in 0..size-1 as int64, or an error that names the first offender."""
     array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1:
-        msg = f"{name} has shape {array.shape}; give a flat list of indices"
-        raise error(msg)
+        raise error(f"{name} has shape {array.shape}; give a flat list of indices")
     if len(array) and not (array.dtype.kind in "iuf" and np.all(array == np.round(array))):
-        msg = f"{name} must be whole numbers, indices into the domain; got {array.dtype}"
-        raise error(msg)
+        raise error(f"{name} must be whole numbers, indices into the domain; got {array.dtype}")
     wrong = np.flatnonzero((array < 0) | (array >= size)) if len(array) else array
     if len(wrong):
-        msg = f"{name}[{wrong[0]}] is {array[wrong[0]]}; indices lie in 0..{size - 1}"
-        raise error(msg)
+        raise error(f"{name}[{wrong[0]}] is {array[wrong[0]]}; indices lie in 0..{size - 1}")
     return array.astype(np.int64)
 
 
@@ -512,19 +514,16 @@ def check_records(
         return check_indices(records, size, "records")
     except (ValueError, TypeError):
         pass
-    msg = f"a record is not an index of this domain; records are whole numbers 0..{size - 1}"
-    raise error(msg)
+    raise error(f"a record is not an index of this domain; records are whole numbers 0..{size - 1}")
 
 
 def _check_radius(radius: float) -> None:
     if not radius >= 0:
-        msg = f"the radius is {radius!r}; it must be a number, not negative"
-        raise DomainError(msg)
+        raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
 
 
 def _column(values: npt.ArrayLike, name: str) -> FloatArray:
     column = np.asarray(values, dtype=np.float64)
     if column.ndim != 1:
-        msg = f"{name} has shape {column.shape}; give a flat list of degrees"
-        raise DomainError(msg)
+        raise DomainError(f"{name} has shape {column.shape}; give a flat list of degrees")
     return column

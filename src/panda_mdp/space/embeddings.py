@@ -33,11 +33,11 @@ class Embeddings:
     def __post_init__(self) -> None:
         vectors = np.asarray(self.vectors, dtype=np.float64)
         if vectors.ndim != 2 or len(vectors) != len(self.words):
-            msg = f"{len(self.words)} words and vectors of shape {vectors.shape}; give one per word"
-            raise InvalidInputError(msg)
+            raise InvalidInputError(
+                f"{len(self.words)} words and vectors of shape {vectors.shape}; give one per word"
+            )
         if len(self.index) != len(self.words):
-            msg = "a word is listed twice; words are distinct"
-            raise InvalidInputError(msg)
+            raise InvalidInputError("a word is listed twice; words are distinct")
         object.__setattr__(self, "vectors", frozen(vectors))
 
     def __repr__(self) -> str:
@@ -72,11 +72,9 @@ def load_embeddings(
     """
     source = Path(path)
     if not source.exists():
-        msg = f"{source} does not exist"
-        raise FileNotFoundError(msg)
+        raise FileNotFoundError(f"{source} does not exist")
     if limit is not None and limit < 2:
-        msg = f"limit is {limit}; keep at least 2 words"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(f"limit is {limit}; keep at least 2 words")
     wanted = None if vocabulary is None else frozenset(vocabulary)
     rows = _rows(source)
     if source.suffix == ".npy":
@@ -91,8 +89,9 @@ def load_embeddings(
         if len(vectors) == limit or (wanted is not None and len(vectors) == len(wanted)):
             break
     if len(vectors) < 2:
-        msg = f"{source.name} gives {len(vectors)} of the words; a domain needs at least 2"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"{source.name} gives {len(vectors)} of the words; a domain needs at least 2"
+        )
     return Embeddings(tuple(vectors), np.stack(list(vectors.values())))
 
 
@@ -114,8 +113,9 @@ def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             except ValueError:
                 vector = np.full(1, np.nan)
             if not word or dimensions < 1 or not np.isfinite(vector).all():
-                msg = f"{path.name}, line {number}: not a word and {dimensions} finite numbers"
-                raise FileFormatError(msg)
+                raise FileFormatError(
+                    f"{path.name}, line {number}: not a word and {dimensions} finite numbers"
+                )
             yield word, vector
 
 
@@ -124,8 +124,9 @@ def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
     with path.open("rb") as stream:
         header = stream.readline(64).split()
         if len(header) != 2 or not all(part.isdigit() and len(part) < 10 for part in header):
-            msg = f"{path.name} does not begin with two numbers: it is no word2vec file"
-            raise FileFormatError(msg)
+            raise FileFormatError(
+                f"{path.name} does not begin with two numbers: it is no word2vec file"
+            )
         count, dimensions = int(header[0]), int(header[1])
         for number in range(count):
             word = bytearray()
@@ -133,12 +134,10 @@ def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
                 word += byte
             raw = stream.read(4 * dimensions)
             if byte != b" " or len(raw) != 4 * dimensions or not dimensions:
-                msg = f"{path.name} ends or breaks at word {number + 1} of {count}"
-                raise FileFormatError(msg)
+                raise FileFormatError(f"{path.name} ends or breaks at word {number + 1} of {count}")
             vector = np.frombuffer(raw, dtype="<f4").astype(np.float64)
             if not np.isfinite(vector).all():
-                msg = f"{path.name}, word {number + 1}: its vector is not finite"
-                raise FileFormatError(msg)
+                raise FileFormatError(f"{path.name}, word {number + 1}: its vector is not finite")
             # Some writers end each vector with a new line, which then begins the next word.
             yield word.lstrip(b"\n").decode("utf-8", errors="replace"), vector
 
@@ -147,19 +146,20 @@ def _array_rows(
     path: Path, words: str | os.PathLike[str] | None
 ) -> Iterator[tuple[str, FloatArray]]:
     if words is None:
-        msg = f"{path.name} holds vectors without words; name the file: words='words.txt'"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"{path.name} holds vectors without words; name the file: words='words.txt'"
+        )
     try:
         vectors = np.load(path, allow_pickle=False, mmap_mode="r")
     except (ValueError, EOFError) as error:
-        msg = f"{path.name} is damaged or no .npy array of numbers ({error})"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(
+            f"{path.name} is damaged or no .npy array of numbers ({error})"
+        ) from error
     names = Path(words).read_text(encoding="utf-8").splitlines()
     if vectors.ndim != 2 or len(vectors) != len(names):
-        msg = (
+        raise FileFormatError(
             f"{path.name} has shape {vectors.shape} and {Path(words).name} {len(names)} words; "
             "give one row per word"
         )
-        raise FileFormatError(msg)
     for name, vector in zip(names, vectors, strict=True):
         yield name, np.array(vector, dtype=np.float64)

@@ -226,23 +226,21 @@ def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
     size = float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
     cell = np.sqrt(0.75)
     if size > MOST_VERTICES * step**2 * cell:
-        msg = (
+        raise DomainError(
             f"a spacing of {step:g} km gives {size / step**2 / cell:,.0f} vertices over "
             f"{size:,.0f} square km; at most {MOST_VERTICES:,} fit: "
             f"spacing={np.sqrt(size / (MOST_VERTICES * cell)):.2g} or more"
         )
-        raise DomainError(msg)
     corners = convex_hull(to_lattice(hull, step))
     vertices = np.unique(_corners(covering(corners, 2 * COVERED)).reshape(-1, 2), axis=0)
     within_rings = within(vertices @ SLANT, tuple(to_lattice(ring, step) @ SLANT for ring in rings))
     around_each = _numbers(_lookup(vertices), vertices[:, None, :] + AROUND)
     inside = within_rings & ((around_each >= 0) & within_rings[around_each]).all(axis=1)
     if not inside.any():
-        msg = (
+        raise DomainError(
             f"the area is too thin or too small for a spacing of {step:g} km: no vertex lies in it "
             "with its six neighbours; give a smaller spacing"
         )
-        raise DomainError(msg)
     return Mesh(middle, step, vertices, corners, inside.astype(np.int64))
 
 
@@ -253,8 +251,9 @@ def covering(area: FloatArray, margin: float) -> IntArray:
     """
     low, high = np.floor(area.min(axis=0) - 2), np.ceil(area.max(axis=0) + 2)
     if np.prod(high - low) > 64 * MOST_VERTICES:
-        msg = "the area spans far more triangles than one mesh may have; give a larger spacing"
-        raise DomainError(msg)
+        raise DomainError(
+            "the area spans far more triangles than one mesh may have; give a larger spacing"
+        )
     i, j = (np.arange(a, b, dtype=np.int64) for a, b in zip(low, high, strict=True))
     cells = np.stack(np.meshgrid(i, j, [0, 1], indexing="ij"), axis=-1).reshape(-1, 3)
     corners = area @ SLANT
@@ -305,8 +304,7 @@ def to_lattice(plane: FloatArray, spacing: float) -> FloatArray:
 def check_covered(located: Located) -> None:
     """An error, which does not name it, where a point lies outside the area."""
     if not located.inside.all():
-        msg = "the place is not in the area of this table; use a table whose area has it"
-        raise SnapError(msg)
+        raise SnapError("the place is not in the area of this table; use a table whose area has it")
 
 
 def _frame(middle: tuple[float, float]) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -346,8 +344,7 @@ def _lookup(vertices: IntArray) -> tuple[IntArray, IntArray]:
     first = vertices.min(axis=0)
     span = vertices.max(axis=0) - first + 1
     if span.prod() > 64 * MOST_VERTICES:
-        msg = "the mesh's vertices are spread too far for one mesh"
-        raise DomainError(msg)
+        raise DomainError("the mesh's vertices are spread too far for one mesh")
     table = np.full(span, -1, dtype=np.int64)
     table[tuple((vertices - first).T)] = np.arange(len(vertices))
     return first, table
@@ -364,12 +361,12 @@ def _numbers(lookup: tuple[IntArray, IntArray], lattice: IntArray) -> IntArray:
 
 def _spacing(spacing: float | None, epsilon: float | None) -> float:
     if spacing is None and epsilon is None:
-        msg = "give the mesh's spacing in km, or epsilon per km: the spacing is then 0.2 / epsilon"
-        raise DomainError(msg)
+        raise DomainError(
+            "give the mesh's spacing in km, or epsilon per km: the spacing is then 0.2 / epsilon"
+        )
     name, value = ("epsilon", epsilon) if spacing is None else ("spacing", spacing)
     if not (isinstance(value, int | float | np.number) and np.isfinite(value) and value > 0):
-        msg = f"{name} is {value!r}; it must be a positive, finite number"
-        raise DomainError(msg)
+        raise DomainError(f"{name} is {value!r}; it must be a positive, finite number")
     return float(value) if spacing is not None else NATS_PER_SIDE / float(value)
 
 

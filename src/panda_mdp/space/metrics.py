@@ -62,8 +62,9 @@ class Metric(Rebuilt, ABC):
         vars(self).update({name: frozen(array) for name, array in self.arrays().items()})
 
     def __setattr__(self, name: str, value: object) -> None:
-        msg = f"a metric does not change, and audits rest on it: make a new one with other {name}"
-        raise AttributeError(msg)
+        raise AttributeError(
+            f"a metric does not change, and audits rest on it: make a new one with other {name}"
+        )
 
     def arrays(self) -> dict[str, FloatArray]:
         """What defines the metric, for files and fingerprints."""
@@ -337,15 +338,15 @@ class Angular(Vectors):
     def check(self) -> None:
         check_coordinates(self.vectors, any_size=True)
         if not _of_unit_length(self.vectors):
-            msg = "vectors are not of length 1; Domain.from_vectors(..., metric='angular') does it"
-            raise DomainError(msg)
+            raise DomainError(
+                "vectors are not of length 1; Domain.from_vectors(..., metric='angular') does it"
+            )
         angle, first, second = self.smallest
         if angle < SAME_DIRECTION:
-            msg = (
+            raise DomainError(
                 f"records {first} and {second} point in the same direction (angle {angle:.3g} rad, "
                 f"the least is {SAME_DIRECTION:g}); leave one out"
             )
-            raise DomainError(msg)
 
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
         across, along = lengths(first, second, squares), lengths(first, -second, squares)
@@ -384,11 +385,10 @@ def unit_vectors(vectors: FloatArray) -> FloatArray:
     scale = np.abs(vectors).max(axis=1, keepdims=True)
     zero = np.flatnonzero(scale == 0)
     if len(zero):
-        msg = (
+        raise DomainError(
             f"vector {zero[0]} is zero and has no direction ({len(zero)} such); "
             "leave it out or use the euclidean metric"
         )
-        raise DomainError(msg)
     # Scaled first, so that squares neither overflow nor vanish; summed in extended precision.
     wide = (vectors / scale).astype(np.longdouble)
     return np.asarray(wide / np.sqrt((wide**2).sum(axis=1, keepdims=True)), dtype=np.float64)

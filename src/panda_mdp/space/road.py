@@ -46,8 +46,9 @@ class Road(Matrix):
         costs, turned = self.graph, self.graph.T.tocsr()
         symmetric = abs(costs - turned).max() == 0
         if not symmetric or not np.all(costs.data >= 0) or np.any(costs.data % 1):
-            msg = "the graph of a road metric is symmetric, in whole steps that are not negative"
-            raise DomainError(msg)
+            raise DomainError(
+                "the graph of a road metric is symmetric, in whole steps that are not negative"
+            )
         _refuse_cut_off(costs, self.nodes)
         _refuse_together(costs, self.nodes)
 
@@ -96,12 +97,11 @@ class Road(Matrix):
         """The whole table, K x K, for compiled loops and files."""
         if self.size > MATRIX_RECORDS:
             gigabytes = self.size**2 * 8 / 1e9
-            msg = (
+            raise DomainError(
                 f"a road metric over {self.size:,} records needs a table of {gigabytes:.0f} GB; "
                 f"use at most {MATRIX_RECORDS:,} records (a smaller sample, or a part of the city "
                 "with --bbox), or great-circle distance with city.domain(...)"
             )
-            raise DomainError(msg)
         return frozen(self.block(np.arange(self.size), np.arange(self.size)))
 
     @cached_property
@@ -143,11 +143,10 @@ def _refuse_cut_off(graph: scipy.sparse.csr_array, nodes: IntArray) -> None:
     part = scipy.sparse.csgraph.connected_components(graph, directed=False)[1][nodes]
     wrong = np.flatnonzero(part != part[0])
     if len(wrong):
-        msg = (
+        raise DomainError(
             f"records 0 and {wrong[0]} are not connected by streets ({len(wrong)} such); "
             "use city.largest_component()"
         )
-        raise DomainError(msg)
 
 
 def _refuse_together(graph: scipy.sparse.csr_array, nodes: IntArray) -> None:
@@ -161,8 +160,7 @@ def _refuse_together(graph: scipy.sparse.csr_array, nodes: IntArray) -> None:
     _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse] != np.arange(len(nodes)))
     if len(again):
-        msg = (
+        raise DomainError(
             f"records {first[inverse[again[0]]]} and {again[0]} are joined by a street of no "
             f"length ({len(again)} such); take one of them only"
         )
-        raise DomainError(msg)

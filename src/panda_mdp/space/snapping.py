@@ -57,20 +57,21 @@ def snap_place(metric: Haversine, lat: float, lon: float, limit: float) -> Snap:
     check_limit(limit)
     place = _place(lat, lon)
     if place is None:
-        msg = "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
-        raise SnapError(msg)
+        raise SnapError(
+            "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
+        )
     distance = haversine_km(*place, metric.lat, metric.lon)
     nearest = int(distance.argmin())
     if distance[nearest] > limit:
         swapped = _place(lon, lat)
         if swapped and (haversine_km(*swapped, metric.lat, metric.lon) <= limit).any():
-            msg = "the place is covered only with latitude and longitude exchanged: lat first"
-            raise SnapError(msg)
-        msg = (
+            raise SnapError(
+                "the place is covered only with latitude and longitude exchanged: lat first"
+            )
+        raise SnapError(
             f"the place lies more than the limit of {limit:g} km from every record; "
             "it is not covered by this domain: use a domain that covers it or raise the limit"
         )
-        raise SnapError(msg)
     return Snap(nearest, float(distance[nearest]))
 
 
@@ -93,8 +94,9 @@ def snap_places(
     check_limit(limit)
     north, east = degrees(lat, "lat"), degrees(lon, "lon")
     if north.shape != east.shape:
-        msg = f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
-        raise SnapError(msg)
+        raise SnapError(
+            f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
+        )
     if grid is not None:
         from panda_mdp.space.nearest import nearest_records
 
@@ -121,8 +123,7 @@ def snap_values(values: FloatArray, given: npt.ArrayLike, limit: float) -> Snaps
     check_limit(limit)
     numbers = np.asarray(given, dtype=np.float64)
     if numbers.ndim != 1:
-        msg = f"the numbers have shape {numbers.shape}; give a flat list"
-        raise SnapError(msg)
+        raise SnapError(f"the numbers have shape {numbers.shape}; give a flat list")
     middles = values[:-1] + np.diff(values) / 2
     nearest = np.searchsorted(middles, numbers, side="left")
     distance = np.abs(numbers - values[np.minimum(nearest, len(values) - 1)])
@@ -132,8 +133,9 @@ def snap_values(values: FloatArray, given: npt.ArrayLike, limit: float) -> Snaps
 def check_limit(limit: float) -> None:
     """Refuse a limit that is not a positive number."""
     if not limit > 0:
-        msg = f"the snap limit is {limit!r}; it must be positive, in the unit of distances"
-        raise SnapError(msg)
+        raise SnapError(
+            f"the snap limit is {limit!r}; it must be positive, in the unit of distances"
+        )
 
 
 def degrees(values: npt.ArrayLike, name: str) -> FloatArray:
@@ -143,8 +145,7 @@ def degrees(values: npt.ArrayLike, name: str) -> FloatArray:
     except (TypeError, ValueError):
         column = np.empty((0, 0))
     if column.ndim != 1:
-        msg = f"{name} is no flat list of degrees"
-        raise SnapError(msg)
+        raise SnapError(f"{name} is no flat list of degrees")
     return np.ascontiguousarray(column)
 
 

@@ -97,11 +97,10 @@ def panda_decay(
     """Both phases with one of the paper's decays and everything accounted for: mostly refused."""
     scheme = BernoulliAnchors(decay).scheme(problem, delta, _options(time_limit))
     if scheme.failure is not None:
-        msg = (
+        raise MethodError(
             f"does not fit: {str(scheme.failure).split('. ')[0]}; `panda`, with balls, or "
             "`panda_candidates` fit"
         )
-        raise MethodError(msg)
     return PandaTable(scheme)
 
 
@@ -161,6 +160,5 @@ def choose_methods(names: Iterable[str]) -> tuple[Method, ...]:
     unknown = [key for key in keys if key not in known]
     if unknown or not keys:
         what = f"there is no method {unknown[0]!r}" if unknown else "no method is named"
-        msg = f"{what}; choose from {', '.join(known)}"
-        raise MethodError(msg)
+        raise MethodError(f"{what}; choose from {', '.join(known)}")
     return tuple(known[key] for key in keys)

@@ -209,8 +209,7 @@ def decode_block(data: bytes, count: int, floors: IntArray) -> Rows:
     flags = (count * outputs + 7) // 8
     plain = inflate(data, 4 * count + flags + 1 + 8 * count * outputs)
     if len(plain) < 4 * count + flags:
-        msg = f"a block of {count} rows ends early; the file is damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"a block of {count} rows ends early; the file is damaged")
     parent = np.frombuffer(plain, np.uint8, count).astype(np.int64)
     bits = np.frombuffer(plain, np.uint8, count, count).astype(np.int64)
     rest = np.frombuffer(plain, "<u2", count, 2 * count).astype(np.int64)
@@ -258,5 +257,4 @@ def _predict(
 
 def _refuse(wrong: bool, what: str) -> None:
     if wrong:
-        msg = f"{what} is out of range; the file is damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{what} is out of range; the file is damaged")

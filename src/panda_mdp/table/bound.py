@@ -72,11 +72,9 @@ def dual_bound(
     """
     ends = np.asarray(pairs)
     if ends.size and not (ends.min() >= 0 and ends.max() < problem.size):
-        msg = f"the bound's pairs name records outside 0..{problem.size - 1}"
-        raise ProblemError(msg)
+        raise ProblemError(f"the bound's pairs name records outside 0..{problem.size - 1}")
     if not (np.isfinite(multipliers).all() and (multipliers >= 0).all()):
-        msg = "the bound's multipliers are finite and not negative; these are not"
-        raise ProblemError(msg)
+        raise ProblemError("the bound's multipliers are finite and not negative; these are not")
     metric = problem.domain.metric
     length = metric.pairs(ends[:, 0], ends[:, 1])
     growths = growth(problem.epsilon, length, metric.relative_error)

@@ -80,8 +80,9 @@ class Section:
         if self.coding in ("float64", "int64"):
             plain = inflate(self.data, 8 * self.count)
             if len(plain) != 8 * self.count:
-                msg = f"{self.count} numbers in {len(plain)} bytes; the file is damaged"
-                raise FileFormatError(msg)
+                raise FileFormatError(
+                    f"{self.count} numbers in {len(plain)} bytes; the file is damaged"
+                )
             kind = "<f8" if self.coding == "float64" else "<i8"
             flat = np.frombuffer(plain, kind).astype(np.dtype(kind).newbyteorder("="))
             return flat.reshape(self.shape)
@@ -102,8 +103,7 @@ class Sections:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a section that must be there."""
         if name not in self._left:
-            msg = f"the section {name} is missing; the file is damaged"
-            raise FileFormatError(msg)
+            raise FileFormatError(f"the section {name} is missing; the file is damaged")
         return self._left[name].shape
 
     @property
@@ -123,15 +123,13 @@ class Sections:
         )
         if not same:
             due = tuple("any" if n is None else n for n in shape)
-            msg = f"the section {name} has shape {found}; {due} is due"
-            raise FileFormatError(msg)
+            raise FileFormatError(f"the section {name} has shape {found}; {due} is due")
         return self._left.pop(name)
 
     def finish(self) -> None:
         """Refuse what nobody asked for."""
         if self._left:
-            msg = f"the sections {sorted(self._left)} do not belong to this table"
-            raise FileFormatError(msg)
+            raise FileFormatError(f"the sections {sorted(self._left)} do not belong to this table")
 
 
 def pack(header: Mapping[str, Any], sections: Mapping[str, npt.NDArray[Any] | Section]) -> bytes:
@@ -152,21 +150,22 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Sections]:
     """Header and sections of a file whose checksum holds; nothing is unpacked yet."""
     start = len(MAGIC) + 4
     if not data.startswith(MAGIC):
-        msg = "the file is empty" if not data else "not a table of panda-mdp: it starts differently"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            "the file is empty" if not data else "not a table of panda-mdp: it starts differently"
+        )
     body = data[:-32]
     if len(body) < start or hashlib.sha256(body).digest() != data[-32:]:
-        msg = "the checksum does not match the contents; the file is truncated or damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            "the checksum does not match the contents; the file is truncated or damaged"
+        )
     (length,) = struct.unpack_from("<I", data, len(MAGIC))
     header = parse(body[start : start + length])
     form, version = header.pop("format", None), header.pop("version", None)
     if form != FORMAT or type(version) is not int or version != VERSION:
-        msg = (
+        raise FileFormatError(
             f"format version {str(version)[:40]!r}; this library reads version {VERSION} of "
             f"{FORMAT!r}: use the library that wrote it"
         )
-        raise FileFormatError(msg)
     return header, Sections(_cut(body, start + length, header.pop("sections", None)))
 
 
@@ -175,14 +174,14 @@ def _cut(body: bytes, start: int, listed: Any) -> dict[str, Section]:
     sections, plain = {}, 0
     for name, entry in check_object(listed, None, "sections").items():
         if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[1], list)):
-            msg = f"the section {name[:40]} has no coding, shape and length; the file is damaged"
-            raise FileFormatError(msg)
+            raise FileFormatError(
+                f"the section {name[:40]} has no coding, shape and length; the file is damaged"
+            )
         coding, shape, length = entry
         if coding not in CODINGS.get(name, ()):
-            msg = (
+            raise FileFormatError(
                 f"a section {name[:40]!r} in the coding {str(coding)[:40]!r} is none of this format"
             )
-            raise FileFormatError(msg)
         lengths = tuple(whole(n, f"the shape of {name}", 0) for n in shape)
         end = start + whole(length, f"the length of {name}", 0)
         sections[name] = Section(coding, lengths, body[start:end])
@@ -190,8 +189,9 @@ def _cut(body: bytes, start: int, listed: Any) -> dict[str, Section]:
         plain += 16 * lengths[-1] if len(lengths) == 3 else 8 * math.prod(lengths)
         start = end
     if start != len(body):
-        msg = "the sections are not as long as the header says; the file is damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            "the sections are not as long as the header says; the file is damaged"
+        )
     check_unpacked(plain, len(body))
     return sections
 
@@ -200,11 +200,10 @@ def check_unpacked(plain: int, packed: int) -> None:
     """Refuse a file of `packed` bytes that would become `plain` bytes, before it does."""
     most = UNPACKED_BYTES + UNPACKED_RATIO * packed
     if plain > most:
-        msg = (
+        raise FileFormatError(
             f"{packed:,} bytes would unpack to {plain:,}; at most {most:,} are unpacked: "
             "it is not a table that this library wrote"
         )
-        raise FileFormatError(msg)
 
 
 def canonical(value: Any) -> bytes:
@@ -218,11 +217,11 @@ def parse(text: bytes) -> dict[str, Any]:
         header = json.loads(text)
         same = canonical(header) == text
     except (ValueError, RecursionError) as error:
-        msg = "the header is not JSON; the file is damaged"
-        raise FileFormatError(msg) from error
+        raise FileFormatError("the header is not JSON; the file is damaged") from error
     if not same or not isinstance(header, dict):
-        msg = "the header is no JSON object in its canonical form; the file was not written by us"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            "the header is no JSON object in its canonical form; the file was not written by us"
+        )
     return header
 
 
@@ -230,16 +229,14 @@ def check_object(value: Any, names: tuple[str, ...] | None, what: str) -> dict[s
     """A JSON object with exactly these names, or with any where None."""
     if not isinstance(value, dict) or (names is not None and set(value) != set(names)):
         due = "" if names is None else f" with {', '.join(names)} and nothing else"
-        msg = f"{what} is no object{due}; the file is damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{what} is no object{due}; the file is damaged")
     return value
 
 
 def whole(value: Any, what: str, least: int) -> int:
     """A whole number of a header, at least `least`."""
     if type(value) is not int or not least <= value < 1 << 53:
-        msg = f"{what} is {str(value)[:40]!r}, not a whole number from {least}"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{what} is {str(value)[:40]!r}, not a whole number from {least}")
     return value
 
 
@@ -250,16 +247,14 @@ def real(value: Any, what: str) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        msg = f"{what} is {str(value)[:40]!r}, no finite number"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{what} is {str(value)[:40]!r}, no finite number")
     return number
 
 
 def text(value: Any, what: str) -> str:
     """A text of a header."""
     if not isinstance(value, str):
-        msg = f"{what} is {str(value)[:40]!r}, no text"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{what} is {str(value)[:40]!r}, no text")
     return value
 
 
@@ -279,8 +274,9 @@ def unpack_planes(data: bytes, count: int) -> IntArray:
     """`count` numbers of `pack_planes`; they must take all of `data`."""
     width = data[0] if data else 9
     if width > 8 or len(data) != 1 + width * count:
-        msg = f"{len(data)} bytes for {count} numbers of {width} bytes each; the file is damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"{len(data)} bytes for {count} numbers of {width} bytes each; the file is damaged"
+        )
     planes = np.zeros((count, 8), dtype=np.uint8)
     planes[:, :width] = np.frombuffer(data, np.uint8, offset=1).reshape(width, count).T
     folded = planes.view("<u8").reshape(-1)
@@ -298,9 +294,11 @@ def inflate(data: bytes, most: int) -> bytes:
     try:
         plain = reader.decompress(data, most + 1)
     except zlib.error as error:
-        msg = f"a section cannot be inflated ({error}); the file is damaged"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(
+            f"a section cannot be inflated ({error}); the file is damaged"
+        ) from error
     if not reader.eof or reader.unused_data or len(plain) > most:
-        msg = f"a section does not end where it should (at most {most} bytes); the file is damaged"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"a section does not end where it should (at most {most} bytes); the file is damaged"
+        )
     return plain

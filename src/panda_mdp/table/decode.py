@@ -71,33 +71,30 @@ class Expected:
     def __post_init__(self) -> None:
         if self.epsilon is not None:
             if isinstance(self.epsilon, bool | str):
-                msg = f"the expected epsilon is {self.epsilon!r}; it must be a number"
-                raise ProblemError(msg)
+                raise ProblemError(f"the expected epsilon is {self.epsilon!r}; it must be a number")
             check_epsilon(self.epsilon)
         if self.fingerprint is not None and len(self.fingerprint) < SHORTEST_FINGERPRINT:
-            msg = (
+            raise ProblemError(
                 f"a fingerprint of {len(self.fingerprint)} digits names no domain; give at least "
                 f"{SHORTEST_FINGERPRINT}"
             )
-            raise ProblemError(msg)
 
     def check(self, domain: Domain, epsilon: float) -> None:
         """Raise `PrivacyError` unless a table over `domain` at `epsilon` is as expected."""
         if self.unit is not None and domain.unit != self.unit:
-            msg = f"epsilon is per {domain.unit}; a table per {self.unit} was expected"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"epsilon is per {domain.unit}; a table per {self.unit} was expected"
+            )
         if self.epsilon is not None and epsilon > self.epsilon:
-            msg = (
+            raise PrivacyError(
                 f"the table has epsilon {epsilon!r} per {domain.unit}; at most {self.epsilon!r} "
                 "was expected"
             )
-            raise PrivacyError(msg)
         if self.fingerprint is not None and not domain.fingerprint.startswith(self.fingerprint):
-            msg = (
+            raise PrivacyError(
                 f"the table is over the domain {domain.fingerprint[:16]}...; "
                 f"{self.fingerprint[:16]}... was expected"
             )
-            raise PrivacyError(msg)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +207,10 @@ def examine(data: bytes) -> Mechanism | NoGuarantee:
         header, sections = unpack(data)
         _check_keys(header)
         if "selection" in header:
-            msg = (
+            raise FileFormatError(
                 "a table of PAnDA, whose rows belong to anchors or balls and not to records: "
                 "panda_mdp.load(path) reads it, and `panda-mdp perturb` runs both phases"
             )
-            raise FileFormatError(msg)
         return _restore(header, sections, len(data))
 
 
@@ -256,8 +252,7 @@ def _restore_weights(sections: Sections, problem: Problem) -> IntArray | Floored
         return sections.take("weights", size, count)
     columns = sections.take("columns", None)
     if len(columns) and not (columns.min() >= 0 and columns.max() < count):
-        msg = f"a column of the table is outside 0..{count - 1}"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"a column of the table is outside 0..{count - 1}")
     values = sections.take("values", len(columns))
     floor, starts = sections.take("floor", count), sections.take("starts", size + 1)
     return FlooredRows(floor, starts, columns, values)
@@ -303,13 +298,15 @@ def restore_domain(kind: str, unit: str, arrays: Mapping[str, FloatArray]) -> Do
     elif kind == "angular":
         domain = Domain.from_vectors(arrays["vectors"], metric="angular", unit=unit)
     else:
-        msg = f"a metric of kind {str(kind)[:40]!r} is none that this library knows"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"a metric of kind {str(kind)[:40]!r} is none that this library knows"
+        )
     stored = domain.metric.arrays()
     same = all(np.array_equal(arrays[name], found) for name, found in stored.items())
     if domain.unit != unit or not same:
-        msg = f"the records are not as they are stored for {kind} distances in {domain.unit}"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"the records are not as they are stored for {kind} distances in {domain.unit}"
+        )
     return domain
 
 
@@ -334,8 +331,9 @@ def _restore_outputs(stated: Mapping[str, Any], sections: Sections, domain: Doma
         return Outputs.at(lat, sections.take("output_lon", len(lat)), labels)
     if kind == "labels" and isinstance(labels, list):
         return Outputs.labels(labels)
-    msg = f"outputs of kind {str(kind)[:40]!r}; this library knows records, places and labels"
-    raise FileFormatError(msg)
+    raise FileFormatError(
+        f"outputs of kind {str(kind)[:40]!r}; this library knows records, places and labels"
+    )
 
 
 def _restore_losses(
@@ -353,8 +351,9 @@ def _restore_losses(
     if outputs.records is not None:
         return distance_loss(domain, outputs.records, exponent)
     if math.prod(shape) > MOST_STORED:
-        msg = f"{shape[0]} records x {shape[1]} places have too many losses to follow"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"{shape[0]} records x {shape[1]} places have too many losses to follow"
+        )
     return outputs.distances(domain) ** exponent
 
 
@@ -366,11 +365,11 @@ def contradictions() -> Iterator[None]:
     except FileFormatError:
         raise
     except (DomainError, ProblemError, PrivacyError, MethodError) as error:
-        msg = f"the contents contradict each other: {error}"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(f"the contents contradict each other: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        msg = f"the header lacks a field or holds a wrong value: {error!r}"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(
+            f"the header lacks a field or holds a wrong value: {error!r}"
+        ) from error
 
 
 def at_path(path: str | os.PathLike[str], read: Callable[[bytes], T]) -> T:
@@ -384,5 +383,4 @@ def at_path(path: str | os.PathLike[str], read: Callable[[bytes], T]) -> T:
     try:
         return read(data)
     except FileFormatError as error:
-        msg = f"{path}: {error}"
-        raise FileFormatError(msg) from error
+        raise FileFormatError(f"{path}: {error}") from error

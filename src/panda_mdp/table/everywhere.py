@@ -38,15 +38,15 @@ class EverywhereMechanism(Mechanism):
 
     def _check_everywhere(self) -> None:
         if not self.everywhere.holds:
-            msg = f"{self.everywhere.shortfall}; optimal_everywhere(problem) makes one"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"{self.everywhere.shortfall}; optimal_everywhere(problem) makes one"
+            )
 
     @classmethod
     def of(cls, mechanism: Mechanism) -> Self:
         """The same table, where it is private at every point; its audit is not made twice."""
         if not isinstance(mechanism, Mechanism):
-            msg = f"a {type(mechanism).__name__} has no guarantee; give a Mechanism"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"a {type(mechanism).__name__} has no guarantee; give a Mechanism")
         new = mechanism._as(cls)
         new._check_everywhere()
         return new
@@ -56,8 +56,7 @@ class EverywhereMechanism(Mechanism):
         """The triangles over the area."""
         mesh = self.problem.domain.mesh
         if mesh is None:
-            msg = "the table's domain has no mesh; Domain.from_area makes one"
-            raise PrivacyError(msg)
+            raise PrivacyError("the table's domain has no mesh; Domain.from_area makes one")
         return mesh
 
     @cached_property
@@ -128,14 +127,14 @@ def draw_at(table: Table, bits: BitSource, lat: npt.ArrayLike, lon: npt.ArrayLik
 def _located(table: Table, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Located:
     mesh = table.problem.domain.mesh
     if mesh is None:
-        msg = "this table has no mesh and draws for records: snap the place first"
-        raise SnapError(msg)
+        raise SnapError("this table has no mesh and draws for records: snap the place first")
     if np.ndim(lat) == 0 and np.ndim(lon) == 0:
         lat, lon = np.reshape(lat, 1), np.reshape(lon, 1)
     north, east = degrees(lat, "lat"), degrees(lon, "lon")
     if north.shape != east.shape:
-        msg = f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
-        raise SnapError(msg)
+        raise SnapError(
+            f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
+        )
     located = mesh.locate(north, east)
     check_covered(located)
     return located

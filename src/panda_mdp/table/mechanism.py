@@ -130,8 +130,7 @@ class Table(Rebuilt):
         table = np.asarray(matrix, dtype=np.float64)
         shape = (problem.size, problem.outputs_count)
         if table.shape != shape:
-            msg = f"the matrix has shape {table.shape}; this problem needs {shape}"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"the matrix has shape {table.shape}; this problem needs {shape}")
         return cls(
             problem=problem,
             weights=quantise(table),
@@ -252,19 +251,20 @@ class Table(Rebuilt):
     def _check_bound(self) -> None:
         bound = self.lower_bound
         if bound is not None and math.isnan(bound):
-            msg = f"the lower bound is {bound}; it must be a number, or None where there is none"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"the lower bound is {bound}; it must be a number, or None where there is none"
+            )
 
     def _check_proof(self) -> None:
         proof, bound = self.proof, self.lower_bound
         if proof is None:
             return
         if proof.problem is not self.problem:
-            msg = "the proof of the lower bound is of another problem"
-            raise PrivacyError(msg)
+            raise PrivacyError("the proof of the lower bound is of another problem")
         if bound is None or bound > proof.value:
-            msg = f"the lower bound is {bound!r}, and its multipliers prove {proof.value!r}"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"the lower bound is {bound!r}, and its multipliers prove {proof.value!r}"
+            )
 
     @sealed
     def simulate(self, seed: int) -> Simulation:
@@ -310,11 +310,10 @@ class Mechanism(Table):
     def _judge(self, backend: Backend | None) -> None:
         super()._judge(backend)
         if not self.audit.holds:
-            msg = (
+            raise PrivacyError(
                 f"{self.audit.shortfall}; pm.repair(problem, matrix) gives the nearest table that "
                 "holds; or raise epsilon, or keep it as NoGuarantee"
             )
-            raise PrivacyError(msg)
         self._check_bound()
 
     def _check_bound(self) -> None:
@@ -322,8 +321,9 @@ class Mechanism(Table):
         bound = self.lower_bound
         # No private table loses less than the optimum.
         if bound is not None and bound > self.loss * (1 + LOSS_ROUNDING):
-            msg = f"a lower bound of {bound!r} lies above the loss, {self.loss!r}; it is no bound"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"a lower bound of {bound!r} lies above the loss, {self.loss!r}; it is no bound"
+            )
 
     def __repr__(self) -> str:
         return f"Mechanism({self._summary()})"
@@ -364,13 +364,15 @@ class NoGuarantee(Table):
 
     def sample(self, record: int, size: int | None = None) -> int:
         """Refused: a draw from this table would be released without a guarantee."""
-        msg = "this table has no privacy guarantee; simulate(seed) draws for experiments"
-        raise NotForReleaseError(msg)
+        raise NotForReleaseError(
+            "this table has no privacy guarantee; simulate(seed) draws for experiments"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Refused: files are for release."""
-        msg = "this table has no privacy guarantee and cannot be saved for release"
-        raise NotForReleaseError(msg)
+        raise NotForReleaseError(
+            "this table has no privacy guarantee and cannot be saved for release"
+        )
 
 
 class Simulation:
@@ -392,8 +394,9 @@ class Simulation:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Refused: a seeded mechanism is not for release."""
-        msg = "a simulation uses a seeded generator and is not for release; save the mechanism"
-        raise NotForReleaseError(msg)
+        raise NotForReleaseError(
+            "a simulation uses a seeded generator and is not for release; save the mechanism"
+        )
 
 
 def judged(
@@ -416,8 +419,7 @@ def judged(
 
 def _seeded(seed: int) -> SeededBits:
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        msg = "the seed is not a whole number from 0 on (it is not shown)"
-        raise MethodError(msg)
+        raise MethodError("the seed is not a whole number from 0 on (it is not shown)")
     return SeededBits(int(seed))
 
 
@@ -427,12 +429,10 @@ def requested_records(
     """The records, of `count`, that draws are asked for, and whether it is a single draw."""
     if np.ndim(records) > 0:
         if size is not None:
-            msg = "size is for draws of one record; many records get one draw each"
-            raise MethodError(msg)
+            raise MethodError("size is for draws of one record; many records get one draw each")
         return check_records(records, count, MethodError), False
     if size is not None and size < 0:
-        msg = f"size is {size}; it must not be negative"
-        raise MethodError(msg)
+        raise MethodError(f"size is {size}; it must not be negative")
     record = check_record(records, count, MethodError)
     return np.full(1 if size is None else size, record), size is None
 

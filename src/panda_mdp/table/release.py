@@ -89,8 +89,7 @@ def release(
         try:
             weights = quantise(table)
         except PrivacyError as error:
-            msg = f"{method} gave a matrix that is not private: {error}"
-            raise PrivacyError(msg) from error
+            raise PrivacyError(f"{method} gave a matrix that is not private: {error}") from error
         answer = judged(problem, weights, method, lower_bound=lower_bound, backend=backend)
         result = answer.audit
         if isinstance(answer, Mechanism):

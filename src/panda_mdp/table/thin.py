@@ -46,8 +46,9 @@ def compact(
     slack is doubled. Raises `NotForReleaseError` for anything but a `Mechanism`.
     """
     if not isinstance(mechanism, Mechanism):
-        msg = f"a {type(mechanism).__name__} is not for release; only a Mechanism can be saved"
-        raise NotForReleaseError(msg)
+        raise NotForReleaseError(
+            f"a {type(mechanism).__name__} is not for release; only a Mechanism can be saved"
+        )
     _check_share(slack, "slack")
     _check_share(floor_cost, "floor_cost")
     start = time.perf_counter()
@@ -74,11 +75,10 @@ def compact(
                 "raised_share": rows.stored / math.prod(rows.shape),
             }
             return answer.with_facts(details={**mechanism.details, "compact": facts})
-    msg = (
+    raise PrivacyError(
         f"the compact form misses epsilon: {answer.audit.shortfall}; allow more slack than "
         f"{slack:g}, merge records that are too near for it, or save the table as it is"
     )
-    raise PrivacyError(msg)
 
 
 def thinned(
@@ -130,8 +130,7 @@ def _round_above(weights: IntArray, bits: IntArray, floors: IntArray) -> IntArra
 
 def _check_share(value: float, name: str) -> None:
     if not 0 < value < 0.5:
-        msg = f"{name} is {value!r}; it must lie between 0 and 0.5, such as 0.001"
-        raise MethodError(msg)
+        raise MethodError(f"{name} is {value!r}; it must lie between 0 and 0.5, such as 0.001")
 
 
 def _with_slack(mechanism: Mechanism, used: BoolArray, slack: float) -> FloatArray:
@@ -149,11 +148,10 @@ def _with_slack(mechanism: Mechanism, used: BoolArray, slack: float) -> FloatArr
         min(TIGHTENING, slack / 4),
     )
     if closed.common_share > slack:
-        msg = (
+        raise PrivacyError(
             f"at epsilon {within:g} the table could only be closed by giving all records the same "
             f"row with probability {closed.common_share:.3g}; merge records that are too near"
         )
-        raise PrivacyError(msg)
     table[:, used] = closed.matrix
     return table
 

@@ -215,12 +215,11 @@ def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> Non
     count = mesh.devices.size
     if available and needed / count > available:
         enough = math.ceil(needed / available)
-        msg = (
+        raise MethodError(
             f"the problem needs {needed / 2**30:.1f} GiB over {count} device(s) with "
             f"{available / 2**30:.1f} GiB each; {enough} such devices would hold it "
             "(outputs are split over devices), or use fewer outputs or records"
         )
-        raise MethodError(msg)
 
 
 def distance_error(metric: Metric) -> float:
@@ -280,8 +279,9 @@ def laid_out(metric: Metric, records: IntArray) -> tuple[Distances, Any]:
         return _euclidean, metric.vectors[records]
     if isinstance(metric, Matrix):
         return _matrix, (np.asarray(metric.distances), records)
-    msg = f"backend 'jax' has no distances for {metric.kind!r} domains; use backend 'cpu'"
-    raise MethodError(msg)
+    raise MethodError(
+        f"backend 'jax' has no distances for {metric.kind!r} domains; use backend 'cpu'"
+    )
 
 
 def _haversine(tables: Any, a: Array, b: Array, kind: Any = jnp.float64) -> Array:

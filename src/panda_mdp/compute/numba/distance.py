@@ -50,8 +50,7 @@ def coordinates(metric: Metric, order: IntArray) -> Coordinates:
         return Coordinates(kind, np.ascontiguousarray(metric.vectors[order]), order)
     if isinstance(metric, Matrix):
         return Coordinates(MATRIX, np.asarray(metric.distances), order)
-    msg = f"no kernel for {type(metric).__name__}"
-    raise NotImplementedError(msg)
+    raise NotImplementedError(f"no kernel for {type(metric).__name__}")
 
 
 @njit(cache=True, inline="always")

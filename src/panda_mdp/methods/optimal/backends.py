@@ -75,15 +75,15 @@ class CpuEngine(Engine):
         try:
             import numba  # noqa: F401
         except ImportError as error:
-            msg = "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
-            raise MissingDependencyError(msg) from error
+            raise MissingDependencyError(
+                "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
+            ) from error
 
         if threads_lost():
-            msg = (
+            raise MethodError(
                 "this process was forked from one whose compiled threads were running, and cannot "
                 "use them; start it with multiprocessing's 'spawn' or 'forkserver'"
             )
-            raise MethodError(msg)
 
     def note(self) -> str:
         from panda_mdp.compute.numba import on_disk
@@ -121,8 +121,9 @@ class JaxEngine(Engine):
         try:
             from panda_mdp.compute.jax.device import waking_mesh
         except ImportError as error:
-            msg = "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
-            raise MissingDependencyError(msg) from error
+            raise MissingDependencyError(
+                "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
+            ) from error
         self._mesh = waking_mesh(devices)
 
     @property
@@ -168,11 +169,10 @@ def choose(machine: Machine) -> Engine:
     if isinstance(machine, Engine):
         return machine
     if machine not in ("auto", "cpu", "jax"):
-        msg = (
+        raise MethodError(
             f"backend is {machine!r}; it must be 'auto', 'cpu', 'jax' or an engine such as "
             "JaxEngine(devices); solve_lp hands the LP to HiGHS"
         )
-        raise MethodError(msg)
     if machine == "jax" or (machine == "auto" and accelerator()):
         return JaxEngine()
     return CpuEngine()

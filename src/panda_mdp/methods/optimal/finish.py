@@ -77,8 +77,9 @@ class SparseFinish:
         if not isinstance(answer, Mechanism) and not self.audits_before:
             answer = self._certified(table, True, standing)
         if not isinstance(answer, Mechanism):
-            msg = f"optimal gave a table that is not private: {answer.audit.shortfall}"
-            raise PrivacyError(msg)
+            raise PrivacyError(
+                f"optimal gave a table that is not private: {answer.audit.shortfall}"
+            )
         return answer
 
     def _certified(

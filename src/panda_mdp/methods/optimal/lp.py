@@ -236,14 +236,13 @@ def solve_lp(
     (True, True)
     """
     if pairs not in ("graph", "all"):
-        msg = f"pairs is {pairs!r}; it must be 'graph' or 'all'"
-        raise MethodError(msg)
+        raise MethodError(f"pairs is {pairs!r}; it must be 'graph' or 'all'")
     if algorithm not in ALGORITHMS:
-        msg = f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}"
-        raise MethodError(msg)
+        raise MethodError(f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}")
     if tolerance is not None and not tolerance > 0:
-        msg = f"tolerance is {tolerance!r}; it must be positive, or None for HiGHS's own"
-        raise MethodError(msg)
+        raise MethodError(
+            f"tolerance is {tolerance!r}; it must be positive, or None for HiGHS's own"
+        )
     require_numba("the exact repair of HiGHS's table")
     budget = Budget(gap=None, time_limit=time_limit)
     return certify(HighsLp(problem, pairs, algorithm, tolerance), budget).mechanism()

@@ -64,12 +64,11 @@ def optimal(
     except RuntimeError as error:
         if MEMORY_FULL not in str(error):
             raise
-        msg = (
+        raise MethodError(
             f"{problem.size} records x {problem.outputs_count} outputs do not fit the memory "
             "of the devices; use more of them (outputs are split), fewer outputs or records, "
             "or backend='cpu'"
-        )
-        raise MethodError(msg) from error
+        ) from error
     stopped: Stopped = mechanism.details["stopped"]
     if stopped is not Stopped.GAP_REACHED and not stopped.by_request:
         msg = (

@@ -153,8 +153,7 @@ class LimitSolver(TableSolver):
         with standing.stage("audit"):
             mechanism = release(self.problem, mixed, method=self.method)
         if limit.limited(mechanism.matrix) > limit.most:
-            msg = f"rounding to integers took {self.method} beyond its limit"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"rounding to integers took {self.method} beyond its limit")
         return mechanism
 
     def _repaired(self, table: FloatArray) -> FloatArray:

@@ -260,14 +260,13 @@ class Objective:
 def check_name(name: Name, radius: float | None) -> None:
     """Refuse what is no objective, before anything is computed."""
     if name not in NAMES:
-        msg = f"{name!r} is no objective; choose one of {', '.join(NAMES)}"
-        raise MethodError(msg)
+        raise MethodError(f"{name!r} is no objective; choose one of {', '.join(NAMES)}")
     if (name == "located") != (radius is not None):
-        msg = "radius belongs to 'located', and 'located' needs one, in the domain's unit"
-        raise MethodError(msg)
+        raise MethodError(
+            "radius belongs to 'located', and 'located' needs one, in the domain's unit"
+        )
     if radius is not None and not (np.isfinite(radius) and radius >= 0):
-        msg = f"radius is {radius!r}; it must be a finite distance >= 0"
-        raise MethodError(msg)
+        raise MethodError(f"radius is {radius!r}; it must be a finite distance >= 0")
 
 
 def objective(
@@ -308,7 +307,8 @@ def _ball(problem: Problem, radius: float) -> scipy.sparse.csr_array:
     rows = np.concatenate([everyone, *(i for i, _ in near), *(j for _, j in near)])
     columns = np.concatenate([everyone, *(j for _, j in near), *(i for i, _ in near)])
     if len(rows) > LARGEST_GAIN:
-        msg = f"{len(rows):,} pairs lie within {radius:g}; at most {LARGEST_GAIN:,} are held"
-        raise MethodError(msg)
+        raise MethodError(
+            f"{len(rows):,} pairs lie within {radius:g}; at most {LARGEST_GAIN:,} are held"
+        )
     shape = (problem.size, problem.size)
     return scipy.sparse.csr_array((problem.prior[columns], (rows, columns)), shape=shape)

@@ -69,18 +69,18 @@ def second_objective(
     """
     problem = first if isinstance(first, Problem) else first.problem
     if not (np.isfinite(slack) and slack > 0):
-        msg = f"slack is {slack!r}; it must be positive, such as 0.01 for one per cent of the loss"
-        raise MethodError(msg)
+        raise MethodError(
+            f"slack is {slack!r}; it must be positive, such as 0.01 for one per cent of the loss"
+        )
     check_name(name, radius)
     share = Budget(gap, None if time_limit is None else time_limit / 2)
     best, trade_off = first_table(first, backend, share, progress)
     budget = (1 + slack) * best.loss
     if not is_exact(problem, backend) and not budget > best.loss:
-        msg = (
+        raise MethodError(
             f"the loss of the first table is {best.loss:g}, of which a slack of {slack:g} "
             "leaves no room; ask limit_attacker for a limit instead"
         )
-        raise MethodError(msg)
     goal = goal_after(best, name, radius, backend)
     limit = Limit(goal, best, budget)
     solver = solver_of(limit, backend, trade_off)
@@ -186,11 +186,10 @@ def check_limit(
     gains = [sign * quantity(problem, attacker, radius, row) for row in rows]
     least = min(gains)
     if not (np.isfinite(limit) and sign * limit > least):
-        msg = (
+        raise MethodError(
             f"the limit is {limit!r}{unit}, and a report that ignores the record already gives "
             f"{sign * least:.6g}{unit}; set the limit {'above' if sign > 0 else 'below'} that"
         )
-        raise MethodError(msg)
     return rows[gains.index(least)]
 
 

@@ -75,8 +75,10 @@ class Pool:
             with self._lock:
                 if self._executor is executor:
                     self._executor = None
-            msg = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
-            raise unavailable(msg, "try again; see the server's log") from None
+            raise unavailable(
+                "the process that worked on this ended unexpectedly, perhaps for lack of memory",
+                "try again; see the server's log",
+            ) from None
 
     def close(self) -> None:
         """End the processes; what they work on is lost."""
@@ -207,8 +209,9 @@ def _screen(request: AnchorsDeploymentRequest) -> Screen | None:
     if request.screen == "median":
         return median_screen(request.screen_limit or 5.0)
     if request.screen_limit is None:
-        msg = "screen 'distance' needs screen_limit, the farthest an anchor may be from the middle"
-        raise MethodError(msg)
+        raise MethodError(
+            "screen 'distance' needs screen_limit, the farthest an anchor may be from the middle"
+        )
     return distance_screen(request.screen_limit)
 
 
@@ -260,8 +263,11 @@ def solve_round(
         admitted[filled] = screen(domain, tuple(anchors for anchors in sets if len(anchors)))
     entering = list(compress(sets, admitted & filled))
     if not entering:
-        msg = "no anchors entered this round: nobody uploaded any, or the screen left all out"
-        raise EmptyAnchorsError(msg, value=0.0, limit=1.0)
+        raise EmptyAnchorsError(
+            "no anchors entered this round: nobody uploaded any, or the screen left all out",
+            value=0.0,
+            limit=1.0,
+        )
     scheme = anchors_scheme(request, domain)
     union = np.unique(np.concatenate(entering))
     start = None if previous is None else lambda some: previous.start(domain, some)

@@ -268,8 +268,9 @@ def get_rows(
         msg = f"this token uploaded no anchors in round {number}"
         raise Failure("not_found", msg, following)
     if row.state in ("open", "solving"):
-        msg = f"round {number} is {row.state}; its rows do not exist yet"
-        raise unavailable(msg, "ask again later", 2)
+        raise unavailable(
+            f"round {number} is {row.state}; its rows do not exist yet", "ask again later", 2
+        )
     if row.plan is None:
         raise Failure("round_closed", f"round {number} ended without a table", following)
     if upload.state == "filtered":

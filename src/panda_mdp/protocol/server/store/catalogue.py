@@ -194,8 +194,9 @@ def _losses(table: Mechanism) -> dict[str, Any]:
     if "stated_loss" in table.details:
         loss, bound = table.details["stated_loss"], table.details["stated_bound"]
     if loss is None:
-        msg = "the file holds neither losses nor their mean; publish one that was saved with losses"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            "the file holds neither losses nor their mean; publish one that was saved with losses"
+        )
     if bound is None or not math.isfinite(bound):
         return {"loss": loss, "lower_bound": None, "gap": None}
     gap = max(0.0, loss / bound - 1) if bound > 0 else None
@@ -212,8 +213,9 @@ def _candidate(
     """A table that was audited, with what is said about it and what its deployments promise."""
     problem, domain = table.problem, table.problem.domain
     if problem.reports.kind != "records":
-        msg = f"outputs are {problem.reports.kind}; reports of this service are records"
-        raise FileFormatError(msg)
+        raise FileFormatError(
+            f"outputs are {problem.reports.kind}; reports of this service are records"
+        )
     every: dict[str, Any] = {
         "domain": domain.fingerprint,
         "unit": domain.unit,

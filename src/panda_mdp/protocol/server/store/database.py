@@ -80,8 +80,9 @@ class Store:
         """The database at a path or URL, which must exist and have this version's tables."""
         store = cls(database)
         if store.path is not None and not store.path.exists():
-            msg = f"{store.path}: there is no database here; `panda-mdp serve --init` makes one"
-            raise FileFormatError(msg)
+            raise FileFormatError(
+                f"{store.path}: there is no database here; `panda-mdp serve --init` makes one"
+            )
         return store._checked()
 
     def _checked(self, make: bool = False) -> Self:
@@ -102,8 +103,7 @@ class Store:
                 "panda-mdp that made it, or another database"
             )
         self.close()
-        msg = f"{self.url!r} {said}"
-        raise FileFormatError(msg)
+        raise FileFormatError(f"{self.url!r} {said}")
 
     def _make_tables(self, session: Session) -> None:
         connection = session.connection()
@@ -197,11 +197,10 @@ class Store:
             state = str(error.orig)
         if state != "ok":
             self.close()
-            msg = (
+            raise FileFormatError(
                 f"{self.path} is damaged ({state.splitlines()[0]}); move it aside together with "
                 "its -wal and -shm, and restore a backup"
             )
-            raise FileFormatError(msg)
 
     def check_writable(self) -> None:
         """Read the latest report, write a row and read it again; raises what the database says."""
@@ -212,8 +211,7 @@ class Store:
             session.flush()
             session.refresh(row)
             if row.value != written:
-                msg = "what was written cannot be read"
-                raise SQLAlchemyError(msg)
+                raise SQLAlchemyError("what was written cannot be read")
 
     @contextmanager
     def claim(self) -> Iterator[None]:
@@ -229,11 +227,10 @@ class Store:
         try:
             held = lock.acquire(poll_interval=0.05)
         except Timeout:
-            msg = (
+            raise InvalidInputError(
                 "another server uses this database, and a SQLite database has one: stop the other "
                 "one first, or take PostgreSQL, which has as many as you start"
-            )
-            raise InvalidInputError(msg) from None
+            ) from None
         with held:
             yield
 
@@ -294,15 +291,17 @@ def _url(database: str) -> URL:
     try:
         url = make_url(database)
     except (ArgumentError, ValueError):
-        msg = "the database is neither a path nor a URL such as postgresql://user@host/name"
-        raise InvalidInputError(msg) from None
+        raise InvalidInputError(
+            "the database is neither a path nor a URL such as postgresql://user@host/name"
+        ) from None
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite" and url.database:
         return url
     if url.drivername != "postgresql+psycopg":
-        msg = f"{url.drivername} is not supported; give a path (SQLite) or a postgresql:// URL"
-        raise InvalidInputError(msg)
+        raise InvalidInputError(
+            f"{url.drivername} is not supported; give a path (SQLite) or a postgresql:// URL"
+        )
     return url
 
 

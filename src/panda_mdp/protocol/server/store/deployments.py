@@ -120,8 +120,9 @@ _MODELS: dict[str, type[AnyDeployment]] = {
 def describe(session: Session, row: DeploymentRow) -> AnyDeployment:
     """Everything that a client needs to draw, and to know what it costs."""
     if not row.statement:
-        msg = "the operator has not signed this deployment yet"
-        raise unavailable(msg, "ask again in a moment")
+        raise unavailable(
+            "the operator has not signed this deployment yet", "ask again in a moment"
+        )
     said = _fields(session, row) | {"statement": row.statement, "signature": row.signature}
     return _MODELS[row.kind](**said)
 

@@ -106,8 +106,7 @@ def store_reports(
         there = _stored(session, fresh)
         if any(there.get(report[:2]) != report for report in fresh):
             # Raised inside the transaction, which then changes nothing.
-            msg = "reports that were written cannot be read"
-            raise RuntimeError(msg)
+            raise RuntimeError("reports that were written cannot be read")
     return outcomes
 
 
@@ -202,8 +201,7 @@ def _remove_hour(store: Store, deployment: int, end: int) -> int:
         gone = session.connection().execute(old.where(ReportRow.at < cutoff)).rowcount
         if gone != counted:
             # Raised inside the transaction, which then changes nothing.
-            msg = f"{gone} reports of an hour are counted as {counted}"
-            raise RuntimeError(msg)
+            raise RuntimeError(f"{gone} reports of an hour are counted as {counted}")
         return gone
 
 
