@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import accelerator, host_backend
 from panda_mdp.errors import ProblemError
@@ -47,7 +47,7 @@ def distance_loss(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DistanceLoss(Rebuilt):
+class DistanceLoss(RebuiltOnCopy):
     """Displacements d(x, y)^power of all records and some outputs that are records, not stored.
 
     Indexes as an array does, by rows (`loss[[3, 5]]`, whole rows) and by pairs

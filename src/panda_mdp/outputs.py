@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import DomainError, ProblemError
 from panda_mdp.space.checks import check_places
 from panda_mdp.space.domain import Domain, Label, check_indices, check_labels
@@ -17,7 +17,7 @@ from panda_mdp.space.metrics import Haversine, haversine_km
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs(Rebuilt):
+class Outputs(RebuiltOnCopy):
     """The m outputs of a problem: labels, optionally placed.
 
     Made by `of` (indices into the domain), `at` (places) or `labels` (anything with a name). What

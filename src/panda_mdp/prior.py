@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import InvalidInputError, PrivacyError
 from panda_mdp.privacy.discrete_laplace import discrete_laplace
 from panda_mdp.problem import Problem, check_probabilities
@@ -21,7 +21,7 @@ from panda_mdp.space.domain import Domain
 
 
 @dataclass(frozen=True, eq=False)
-class Prior(Rebuilt):
+class Prior(RebuiltOnCopy):
     """Probabilities of the records, shape (K,), and their provenance.
 
     >>> Prior.public([3, 1], source="census 2021").weights.tolist()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.card import card
 from panda_mdp.base.units import per
 from panda_mdp.errors import ProblemError, ScaleWarning
@@ -28,7 +28,7 @@ SCALE_RECORDS = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Problem(Rebuilt):
+class Problem(RebuiltOnCopy):
     """Choose z (K x m, rows on the simplex) to minimise sum_x p_x sum_y c_xy z_xy subject to
 
         z(y|x) <= exp(epsilon d(x, x')) z(y|x')    for all records x, x' and outputs y.

@@ -47,14 +47,14 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return own.view(np.ndarray).reshape(np.shape(array))
 
 
-class Fed(Protocol):
+class HashSource(Protocol):
     """What hands its bytes to a hash by itself."""
 
     def feed(self, state: hashlib._Hash) -> None:
         """Update the hash."""
 
 
-def digest(*arrays: npt.NDArray[Any] | Fed) -> str:
+def digest(*arrays: npt.NDArray[Any] | HashSource) -> str:
     """SHA-256 over types, shapes and little-endian bytes, in hexadecimal."""
     state = hashlib.sha256()
     for array in arrays:
@@ -68,7 +68,7 @@ def digest(*arrays: npt.NDArray[Any] | Fed) -> str:
     return state.hexdigest()
 
 
-class Rebuilt:
+class RebuiltOnCopy:
     """A dataclass that pickles and copies by being built again.
 
     Arrays come out of a pickle writable, and a pickle can be edited: whatever the constructor

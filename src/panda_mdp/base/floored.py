@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import BoolArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import MethodError, PrivacyError
 
@@ -23,7 +23,7 @@ BLOCK_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class FlooredRows(Rebuilt):
+class FlooredRows(RebuiltOnCopy):
     """K rows of m whole numbers: entry (x, y) is stored, or it is `floor[y]`.
 
     Indexes like an array by rows: `rows[x]` is one row of m numbers, `rows[[x, x2]]` a block of

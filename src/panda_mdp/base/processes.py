@@ -108,7 +108,7 @@ class Worker(Generic[Request, Answer]):
 
 def _serve(pipe: Connection, prepare: Callable[[Request], Callable[[], Answer]]) -> None:
     """The body of a worker's process."""
-    settle()
+    forget_fork()
     while True:
         try:
             request = pipe.recv()
@@ -130,7 +130,7 @@ def copies() -> ForkServerContext:
     return context
 
 
-def settle() -> None:
+def forget_fork() -> None:
     """First thing in a copied process: forget that it is one.
 
     numba would otherwise take a lock of the system that nobody gives back where it is killed.

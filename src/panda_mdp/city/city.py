@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, digest, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, digest, frozen
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.card import card
 from panda_mdp.city.travel import Measure, shortest_parallel, travel_graph, travel_unit
@@ -52,7 +52,7 @@ GRAPHML = """<?xml version='1.0' encoding='utf-8'?>
 
 
 @dataclass(frozen=True, eq=False)
-class City(Rebuilt):
+class City(RebuiltOnCopy):
     """A road network: junctions by latitude and longitude, streets between them.
 
     Row k of `u`, `v`, `length_m` is a street from node `u[k]` to node `v[k]`. It is open both ways

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.meaning import leakage
 from panda_mdp.prior import Prior
@@ -20,7 +20,7 @@ RADII_KM = (0.1, 0.2, 0.5, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Attack(Rebuilt):
+class Attack(RebuiltOnCopy):
     """What somebody who knows the table and the prior, and nothing else, learns from one report.
 
     All numbers are exact sums over the table that is sampled. `by_record` arrays have one entry

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from panda_mdp.base.arrays import IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import DomainError
 from panda_mdp.meaning.elastic import shortest_ways
 from panda_mdp.outputs import Outputs
@@ -34,7 +34,7 @@ SHORTER = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Fences(Rebuilt):
+class Fences(RebuiltOnCopy):
     """Zones of a domain, the same for everybody: (K,) numbers, -1 for a record outside of all.
 
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0], [5.0]])

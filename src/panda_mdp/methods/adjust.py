@@ -15,7 +15,7 @@ from panda_mdp.errors import MethodError
 from panda_mdp.privacy import repair as repairs
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table, judged
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table, audited_table
 from panda_mdp.table.release import normalise, release
 
 
@@ -54,7 +54,7 @@ def remap(mechanism: Table) -> Table:
     weights = np.zeros_like(mechanism.weights)
     for y, better in enumerate(target):
         weights[:, better] += mechanism.weights[:, y]
-    answer = judged(
+    answer = audited_table(
         problem,
         weights,
         f"{mechanism.method}, remapped",
@@ -114,7 +114,7 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
     start = time.perf_counter()
     rows = rows_of(problem, matrix, "the matrix")
     facts = {"loss_before": problem.expected_loss(rows), "moved": 0.0}
-    as_it_is = judged(problem, quantise(rows), method, details=facts)
+    as_it_is = audited_table(problem, quantise(rows), method, details=facts)
     if isinstance(as_it_is, Mechanism):
         return as_it_is
     require_numba("the exact repair of a table")

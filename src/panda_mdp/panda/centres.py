@@ -34,14 +34,14 @@ from panda_mdp.privacy.quantise import TOTAL, quantise
 from panda_mdp.privacy.sampler import BitSource, choose
 from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.mechanism import Mechanism, judged
+from panda_mdp.table.mechanism import Mechanism, audited_table
 
 CentreLaw = Literal["tightest", "exponential"]
 PILOT = 1_024
 """Laws are fitted and compared on so many records, evenly spaced, and their neighbours; the one
 that is taken is audited over all pairs."""
 NEIGHBOURS = 6
-LOOKS = 6
+BISECTIONS = 6
 """Halvings of the exponent's bracket."""
 BACK_OFF = 0.995
 """Where pairs beyond the pilot ask for it, the exponent is lowered by this factor at least."""
@@ -240,7 +240,7 @@ class _Law:
         low, high = epsilon / 2, epsilon * (1 - 1e-6)
         if pilot.rate(self._rows(pilot.to_centres, high)[1]) <= epsilon:
             low = high
-        for _ in range(LOOKS if low < high else 0):
+        for _ in range(BISECTIONS if low < high else 0):
             middle = (low + high) / 2
             within = pilot.rate(self._rows(pilot.to_centres, middle)[1]) <= epsilon
             low, high = (middle, high) if within else (low, middle)
@@ -267,7 +267,7 @@ class _Law:
             used, rows = self._rows(problem.loss, exponent)
             outputs, distance = problem.outputs[used], problem.loss[:, used]
             part = Problem(problem.domain, outputs, distance, problem.epsilon)
-            answer = judged(part, quantise(rows), "levelled centres")
+            answer = audited_table(part, quantise(rows), "levelled centres")
             if isinstance(answer, Mechanism):
                 facts = {"exponent": exponent, "rounding": self.rounding, "levelled": self.level}
                 return answer.with_facts(details=facts)

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import (
     CoverageError,
     InfeasibleError,
@@ -252,7 +252,7 @@ def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> Candida
 
 
 @dataclass(frozen=True, eq=False)
-class MarginPlan(Rebuilt):
+class MarginPlan(RebuiltOnCopy):
     """Leakage, margins and budgets between all anchors of a set (Eq. 37 and 41 of the paper).
 
         budget(a, a') = max(0, eps d(a, a') - L(a, a') - xi_hat(a, a')),

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import EmptyAnchorsError, MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
 from panda_mdp.panda.panda_table import PandaTable
@@ -44,7 +44,7 @@ R = TypeVar("R", bound="PandaRun")
 
 
 @dataclass(frozen=True, eq=False)
-class PandaRun(Rebuilt):
+class PandaRun(RebuiltOnCopy):
     """Both phases for some users. Its repr shows neither records, nor what was drawn for them."""
 
     scheme: Scheme

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.panda.anpo import AnchorTable, Solver, solver_of
 from panda_mdp.privacy.guarantee import Guarantee
@@ -201,7 +201,7 @@ def log_ratios(row: IntArray, others: IntArray) -> FloatArray:
     return np.where(np.isnan(difference), 0.0, difference)
 
 
-class Selection(Rebuilt, ABC):
+class Selection(RebuiltOnCopy, ABC):
     """How users select anchors; knows the scheme that runs, audits and accounts for it."""
 
     def on(self, domain: Domain) -> Any:

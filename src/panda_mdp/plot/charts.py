@@ -16,7 +16,7 @@ from panda_mdp.plot.style import (
     BLUE,
     GRID,
     INK,
-    LOOKS,
+    LINE_STYLES,
     ORANGE,
     PALE,
     PALETTE,
@@ -56,7 +56,7 @@ def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
     problem = every[0].problem
     unit = problem.domain.unit
     figure, axes = chart_figure(7.6, 5, "What privacy costs")
-    for (name, tables), look in zip(curves.items(), cycle(LOOKS), strict=False):
+    for (name, tables), look in zip(curves.items(), cycle(LINE_STYLES), strict=False):
         points = sorted((table.epsilon, table.loss) for table in tables)
         axes.plot(*zip(*points, strict=True), **look, linewidth=2, label=name)
     bounds: dict[float, float] = {}
@@ -173,7 +173,7 @@ def draw_calibration(calibration: Calibration, problem: Problem) -> Figure:
         return 100 * trial.anchors / problem.size, trial.loss or 0.0
 
     families = dict.fromkeys(type(trial.selection).__name__ for trial in fitting)
-    for family, look in zip(families, LOOKS, strict=False):
+    for family, look in zip(families, LINE_STYLES, strict=False):
         own = [trial for trial in fitting if type(trial.selection).__name__ == family]
         download, loss = zip(*map(place, own), strict=True)
         axes.scatter(download, loss, **look, s=42, zorder=3, label=FAMILIES[family])

@@ -24,7 +24,7 @@ BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, BLACK = "#CC79A7", "#56B4E9", "#1A1A1A"
 PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-LOOKS: Sequence[Any] = [
+LINE_STYLES: Sequence[Any] = [
     {"color": colour, "marker": marker} for colour, marker in zip(PALETTE, MARKERS, strict=True)
 ]
 """Of lines in turn."""

@@ -104,12 +104,12 @@ def repair(
     record reports them.
     """
     unused = floor_row(floor, matrix.shape[1]) <= UNUSED
-    done = settled(closure, closure.start(matrix, floor), epsilon, tightening, tuning)
+    done = close_until_private(closure, closure.start(matrix, floor), epsilon, tightening, tuning)
     table = _without(closure.host(done.z), unused)
     return Repaired(table, done.rounds, done.tightening, done.common_share)
 
 
-class Settled(NamedTuple):
+class ClosedTable(NamedTuple):
     """A table that was closed and scaled until its audited rate is at most epsilon."""
 
     closure: Closure
@@ -120,7 +120,7 @@ class Settled(NamedTuple):
     common_share: float
 
 
-def settled(
+def close_until_private(
     closure: Closure,
     z: Any,
     epsilon: float,
@@ -128,7 +128,7 @@ def settled(
     tuning: RepairTuning = PLAIN,
     *,
     audits: bool = True,
-) -> Settled:
+) -> ClosedTable:
     """Close and scale until the audited rate is at most epsilon, from above as long as that gets
     nearer and from both sides then.
 
@@ -143,19 +143,19 @@ def settled(
         # Near pairs cost little, and leave next to nothing to be done over all.
         for nats in (NEAR_NATS, np.inf):
             rounds = closure.rounds(z, within, nats)
-            z, sums, count, done = settle(closure, rounds, tuning.rounds, allowed)
+            z, sums, count, done = run_rounds(closure, rounds, tuning.rounds, allowed)
             total += count
             if done or not (closure.centres_near or np.isinf(nats)):
                 continue
             rounds = closure.centred_rounds(z, within, nats, sums)
-            z, _, count, done = settle(closure, rounds, tuning.centred_rounds, allowed)
+            z, _, count, done = run_rounds(closure, rounds, tuning.centred_rounds, allowed)
             total += count
         rate = closure.rate(z) if audits or not done else 0.0
         if rate <= epsilon * (1 - MARGIN):
-            return Settled(closure, z, total, tightening, 0.0)
+            return ClosedTable(closure, z, total, tightening, 0.0)
         tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
     share = _smallest_share(closure, z, epsilon)
-    return Settled(*closure.mixed(z, share), total, tightening, share)
+    return ClosedTable(*closure.mixed(z, share), total, tightening, share)
 
 
 def _without(matrix: FloatArray, unused: BoolArray) -> FloatArray:
@@ -166,7 +166,7 @@ def _without(matrix: FloatArray, unused: BoolArray) -> FloatArray:
     return np.asarray(rest / rest.sum(axis=1, keepdims=True))
 
 
-def settle(
+def run_rounds(
     closure: Closure,
     rounds: Iterator[tuple[Any, Any]],
     most: int,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.checks import (
@@ -55,7 +55,7 @@ Label = str | int | float
 
 
 @dataclass(frozen=True, eq=False)
-class Domain(Rebuilt):
+class Domain(RebuiltOnCopy):
     """A finite set of records with a metric, which is checked: audits rest on it.
 
     Built by `from_points`, `from_vectors` or `from_matrix`; records are the indices 0..K-1.

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.area import around, convex_hull, read_area, within
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, sphere_points
@@ -70,7 +70,7 @@ class Located:
 
 
 @dataclass(frozen=True, eq=False)
-class Mesh(Rebuilt):
+class Mesh(RebuiltOnCopy):
     """Equilateral triangles that cover a convex area; checked to cover it, as audits rest on it."""
 
     middle: tuple[float, float]

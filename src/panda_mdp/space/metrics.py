@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, digest, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, digest, frozen
 from panda_mdp.errors import DomainError
 from panda_mdp.space.checks import (
     TRIANGLE_TOLERANCE,
@@ -49,7 +49,7 @@ TURN = 2.0**-52
 coordinate is 2^-53 of the length, and extended precision before it adds less than as much."""
 
 
-class Metric(Rebuilt, ABC):
+class Metric(RebuiltOnCopy, ABC):
     """A finite metric space: distances between `size` records, in `unit`. It never changes.
 
     Kinds are frozen dataclasses of the arrays that define them, one entry of each per record.

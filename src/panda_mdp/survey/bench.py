@@ -27,9 +27,9 @@ from panda_mdp.base.processes import (
     Worker,
     bound_memory,
     copies,
+    forget_fork,
     forget_peak,
     peak_mb,
-    settle,
     uninterrupted,
 )
 from panda_mdp.compute.closure import Closure
@@ -287,7 +287,7 @@ class Comparison:
         tasks: list[Method | None] = [None] if timed else []
         tasks += [*plain, *reversed(timed)]
         with uninterrupted():
-            pool = copies().Pool(min(COMPILERS, len(tasks)), settle)
+            pool = copies().Pool(min(COMPILERS, len(tasks)), forget_fork)
         with pool:
             ready = pool.imap_unordered(self._compiled, tasks)
             # A process that was ended from outside never answers: its loops are compiled later.

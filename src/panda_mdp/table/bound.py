@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import ProblemError
 from panda_mdp.problem import Problem
 
@@ -31,7 +31,7 @@ MOST_MULTIPLIERS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class BoundProof(Rebuilt):
+class BoundProof(RebuiltOnCopy):
     """Multipliers and the lower bound that they prove; computed here, never taken from outside."""
 
     problem: Problem

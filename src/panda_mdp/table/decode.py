@@ -35,7 +35,7 @@ from panda_mdp.table.blocks import unpack_rows
 from panda_mdp.table.bound import BoundProof
 from panda_mdp.table.container import Sections, check_object, check_unpacked, real, text, unpack
 from panda_mdp.table.everywhere import EverywhereMechanism
-from panda_mdp.table.mechanism import Mechanism, NoGuarantee, judged
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, audited_table
 
 T = TypeVar("T")
 
@@ -224,7 +224,9 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     sections.finish()
     notes = header["notes"]
     stages = tuple((name, float(seconds)) for name, seconds in notes["stages"])
-    table = judged(problem, weights, notes["method"], stages=stages, details=notes["details"])
+    table = audited_table(
+        problem, weights, notes["method"], stages=stages, details=notes["details"]
+    )
     if not isinstance(table, Mechanism):
         return table
     if "mesh" in header:

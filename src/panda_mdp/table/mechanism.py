@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Rebuilt, digest, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, digest, frozen
 from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import sealed
@@ -71,7 +71,7 @@ class Release(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Table(Rebuilt):
+class Table(RebuiltOnCopy):
     """A perturbation table: row x holds the distribution of what is reported for record x."""
 
     problem: Problem
@@ -399,7 +399,7 @@ class Simulation:
         )
 
 
-def judged(
+def audited_table(
     problem: Problem,
     weights: IntArray | FlooredRows,
     method: str,

@@ -21,7 +21,7 @@ from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism, judged
+from panda_mdp.table.mechanism import Mechanism, audited_table
 
 FLOOR_SHARE = 1e-8
 MAX_SHARE = 1e-3
@@ -90,7 +90,7 @@ def release(
             weights = quantise(table)
         except PrivacyError as error:
             raise PrivacyError(f"{method} gave a matrix that is not private: {error}") from error
-        answer = judged(problem, weights, method, lower_bound=lower_bound, backend=backend)
+        answer = audited_table(problem, weights, method, lower_bound=lower_bound, backend=backend)
         result = answer.audit
         if isinstance(answer, Mechanism):
             return answer.with_facts(

@@ -22,7 +22,7 @@ from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.repair import TIGHTENING, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.blocks import MOST_BITS, round_weights, shifts
-from panda_mdp.table.mechanism import Mechanism, judged
+from panda_mdp.table.mechanism import Mechanism, audited_table
 
 SLACK = 1e-3
 FLOOR_COST = 1e-3
@@ -58,7 +58,7 @@ def compact(
     if isinstance(weights, FlooredRows) and room >= slack / 2:
         attempts = _shortened(mechanism.problem, weights, room)
     for rows, share in attempts:
-        answer = judged(
+        answer = audited_table(
             mechanism.problem,
             rows,
             mechanism.method,

@@ -324,7 +324,7 @@ def test_what_lies_outside_is_the_least_cost_that_no_tile_sees(town, graph):
 def test_edges_are_lifted_into_every_tile_that_sees_both_ends(town, graph, nats):
     tiling = Tiling.whole(town) if nats is None else Tiling.reaching(town, graph, nats)
     program = Program(town, tiling)
-    up = program.lift(graph)
+    up = program.node_graph(graph)
     both = tiling.sees[:, graph.ends[:, 0]] & tiling.sees[:, graph.ends[:, 1]]
     assert up.count == both.sum()
     assert (program.tile[up.ends[:, 0]] == program.tile[up.ends[:, 1]]).all()

@@ -212,14 +212,26 @@ def price(first, last, mu, mu0, totals, nodes, keep):
 
 @njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
 def run(
-    steps, done, block, now, anchor, mid, adjoint, heard, nodes, edges, dual_step, row_pull, moved
+    steps,
+    done,
+    block,
+    now,
+    anchor,
+    mid,
+    adjoint,
+    adjoint_known,
+    nodes,
+    edges,
+    dual_step,
+    row_pull,
+    moved,
 ):
     """`steps` reflected Halpern iterations from a point and its anchor; `done` were made before.
 
     The point is updated in place. `moved` (3,) receives the squared, step-weighted movement of
     x, mu and u in the last iteration: the fixed-point residual. The step of an edge is `dual_step`.
     Nodes are taken in blocks of `block`. `adjoint` holds, between calls too, the multipliers of
-    the edges inside blocks summed at their ends; unless they were `heard` it is added up first.
+    the edges inside blocks summed at their ends; unless it is known it is added up first.
     """
     rows, outputs = now.x.shape
     blocks = (rows + block - 1) // block
@@ -228,7 +240,7 @@ def run(
     chunks = sums + (len(edges.across) + CHUNK - 1) // CHUNK
     totals = np.zeros(rows, np.float32)
     squares = np.zeros((4, max(blocks, chunks)))
-    if not heard:
+    if not adjoint_known:
         for i in range(rows):
             adjoint_i = adjoint[i]
             for y in range(outputs):

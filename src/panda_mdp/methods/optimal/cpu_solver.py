@@ -110,7 +110,7 @@ class CpuSolver(GraphSolver, Float32Halpern):
         self._join(self.graph)
 
     def _join(self, graph: Graph) -> None:
-        known, more = len(self.ends), self.program.lift(graph)
+        known, more = len(self.ends), self.program.node_graph(graph)
         ends = np.concatenate([self.ends, more.ends])
         # Two sorted lists behind each other: merged, not sorted.
         along = np.argsort(ends[:, 0] * self.program.count + ends[:, 1], kind="stable")

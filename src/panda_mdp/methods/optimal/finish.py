@@ -15,9 +15,9 @@ from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing
 from panda_mdp.methods.optimal.graph import Graph, broken_pairs
 from panda_mdp.privacy.quantise import quantise_floored
-from panda_mdp.privacy.repair import settled
+from panda_mdp.privacy.repair import close_until_private
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism, NoGuarantee, judged
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, audited_table
 
 FLOOR_COST = 1e-3
 """Of the loss: what the floor may cost. The higher it is, the less is stored."""
@@ -86,7 +86,7 @@ class SparseFinish:
         self, table: Candidate, audits_before: bool, standing: Standing
     ) -> Mechanism | NoGuarantee:
         epsilon = self.problem.epsilon * (1 - SLACK)
-        done = settled(table.closure, table.z, epsilon, audits=audits_before)
+        done = close_until_private(table.closure, table.z, epsilon, audits=audits_before)
         rows = self._quantised(done.closure, done.z)
         facts = {
             "closure_rounds": done.rounds,
@@ -95,7 +95,7 @@ class SparseFinish:
             "stored_share": rows.stored / (rows.shape[0] * rows.shape[1]),
         }
         with standing.stage("audit"):
-            return judged(self.problem, rows, "optimal", details=facts, backend=self.backend)
+            return audited_table(self.problem, rows, "optimal", details=facts, backend=self.backend)
 
     def _quantised(self, closure: Any, z: Any) -> FlooredRows:
         return quantise_floored(closure.cut.floor, *closure.rows(z))

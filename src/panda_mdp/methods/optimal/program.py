@@ -214,7 +214,7 @@ class Program:
         start /= np.bincount(self.record, start.sum(axis=1))[self.record, None]
         return np.asarray(start)
 
-    def lift(self, graph: Graph) -> Graph:
+    def node_graph(self, graph: Graph) -> Graph:
         """Every edge in every tile that sees both of its ends, sorted by its ends."""
         rows = np.sort(self.place[graph.ends], axis=1)
         along = np.argsort(rows[:, 0] * self.problem.size + rows[:, 1], kind="stable")

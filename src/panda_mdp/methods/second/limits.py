@@ -238,17 +238,17 @@ class Descent(LimitSolver):
         )
         self.inside: Point = limit.inside
         self.outside: Point | None = None
-        self._origin, dear = limit.limited(first.matrix), self.goal.forms.dear
+        self._origin, price_factor = limit.limited(first.matrix), self.goal.forms.price_factor
         room = abs(limit.most - self._origin)
         # With the price a loss moves from its origin as the square, an objective as the root, which
         # follows more slowly; the aim is the share of the way to the limit that is aimed at.
         if limit.on_loss:
             gain = limit.inside.least - limit.least(one_row(problem))
-            self.price = dear * room / (gain if gain > 0 else 1.0)
+            self.price = price_factor * room / (gain if gain > 0 else 1.0)
             self._power, self._aim, self._rest = 2.0, 0.97, 1
         else:
             whole = self._origin - limit.inside.limited
-            self.price = 0.25 * dear * first.loss * room / whole**2
+            self.price = 0.25 * price_factor * first.loss * room / whole**2
             self._power, self._aim, self._rest = 0.5, 1.02, 2
             self.outside = Point(self._origin, first.loss, first.matrix)
         # Certified when the estimate says so or work is over; a price at rest may still move.

@@ -52,7 +52,7 @@ class Forms(ABC):
     work = 0.5
     """Iterations, of those of the first solve, that take with checks and repair no longer than it
     did."""
-    dear = 6.0
+    price_factor = 6.0
     """The price at which a slack is used up, near enough to begin with: so many slacks of loss for
     all that the objective could fall."""
 
@@ -147,7 +147,7 @@ class Guesses(Forms):
     blocks: Blocks | None
     """All distances, where they can be held."""
     work = 0.4
-    dear = 10.0
+    price_factor = 10.0
 
     @classmethod
     def around(cls, problem: Problem, table: FloatArray) -> Guesses:
