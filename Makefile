@@ -22,7 +22,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 test-lowest: $(VENV)-lowest/.done
 	NUMBA_CACHE_DIR=$(VENV)-lowest/numba $(VENV)-lowest/bin/python .ci/core_tests.py -n 2 \
 	  -W ignore::DeprecationWarning -p no:cacheprovider $(LOWEST)
-# Typer 0.16 keeps the help of arguments elsewhere than today's, where one test looks for it.
+# Typer 0.19 keeps the help of arguments elsewhere than today's, where one test looks for it.
 LOWEST := --deselect tests/cli/test_docs.py::test_command_and_options_have_help
 
 # The same for the extras: each is used once.

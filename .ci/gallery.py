@@ -35,7 +35,7 @@ def draw_gallery(folder: Path) -> list[Path]:
         "attacker": plot.draw_attacker_error(plain, city=city),
         "privacy": plot.draw_privacy_loss({"exponential": plain, "loss exponential": table}),
         "ages": plot.draw_privacy_loss({"exponential": old}),
-        "trade-off": plot.draw_trade_off(curves, unit="km", loss_unit="km"),
+        "trade-off": plot.draw_trade_off(curves),
     }
     return [plot.save_figure(figure, folder / f"{n}.png") for n, figure in figures.items()]
 
