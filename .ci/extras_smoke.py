@@ -48,23 +48,18 @@ def frames(table: pm.Mechanism) -> None:
 
     domain = table.problem.domain
     frame = pyarrow.table({"lat": domain.lat[:5], "lon": domain.lon[:5]})
-    if pm.perturb(frame, table, lat="lat", lon="lon").num_rows != 5:
+    if pm.perturb(frame, table).num_rows != 5:
         sys.exit("frames: five rows went in")
 
 
 def maps(folder: Path) -> None:
-    """H3 and S2 cells, polygons, an OpenStreetMap file."""
+    """H3 cells, polygons, an OpenStreetMap file."""
     import h3
-    import s2cell
 
     places = [(41.9 + i / 100, 12.5) for i in range(5)]
-    cells = {
-        "h3": [h3.latlng_to_cell(*place, 8) for place in places],
-        "s2": [s2cell.lat_lon_to_token(*place, 13) for place in places],
-    }
-    for name, column in cells.items():
-        (folder / f"{name}.csv").write_text("\n".join([name, *column]), encoding="utf-8")
-        pm.load_places(folder / f"{name}.csv")
+    cells = [h3.latlng_to_cell(*place, 8) for place in places]
+    (folder / "h3.csv").write_text("\n".join(["h3", *cells]), encoding="utf-8")
+    pm.load_places(folder / "h3.csv")
     corners = [[0, 0], [0.005, 0], [0.005, 0.005], [0, 0.005], [0, 0]]
     zones = [[[12 + i / 100 + x, 41 + y] for x, y in corners] for i in range(4)]
     shapes = [{"type": "Polygon", "coordinates": [zone]} for zone in zones]

@@ -27,7 +27,7 @@ def main() -> None:
     args = parser.parse_args()
     city = pm.load_city(args.city) if args.city else pm.synthetic_city(2 * max(args.records))
     for size in args.records:
-        best = pm.optimal(any_place(city, size, 5.0), args.gap, args.backend)
+        best = pm.optimal(any_place(city, size, 5.0), args.gap, backend=args.backend)
         print(json.dumps(measure(best)), flush=True)
 
 
