@@ -139,3 +139,13 @@ def test_a_solver_from_elsewhere_proves_it_too():
     table = mechanism("euclidean")
     made = BoundProof(table.problem, pairs, multipliers)
     assert table.lower_bound * 0.99 <= made.value <= table.loss
+
+
+def test_a_proof_does_without_its_faintest_multipliers_where_that_costs_next_to_nothing(problem):
+    full = pm.optimal(problem, gap=0.05).proof
+    assert full is not None
+    noisy = BoundProof(problem, full.pairs, full.multipliers + 1e-9 * full.multipliers.max())
+    short = noisy.shortened()
+    assert short is not None
+    assert np.count_nonzero(short.multipliers) < np.count_nonzero(noisy.multipliers)
+    assert 0.9999 * noisy.value <= short.value <= noisy.value * 1.0001

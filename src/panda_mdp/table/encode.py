@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".pmdp"
 """The suffix by convention; nothing depends on it."""
-LONGEST = 2
-"""Times the length that a file has without the proof of its bound."""
+LONGEST, SHORT_FILE = 2, 1 << 15
+"""Times the length that a file has without the proof of its bound, or bytes in any case."""
 
 Parts = dict[str, npt.NDArray[Any] | Section]
 
@@ -45,14 +45,18 @@ Parts = dict[str, npt.NDArray[Any] | Section]
 def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
     """The bytes of a mechanism's file.
 
-    The proof of the lower bound goes with it unless that makes the file more than twice as long.
+    The proof of the lower bound goes with it, without its faintest multipliers if need be, unless
+    that makes the file more than twice as long and more than 32 KiB.
     Without `losses` those that are not distances are left out: clients need none.
     """
     bare = _encoded(mechanism, None, losses)
     if mechanism.proof is None or not losses:
         return bare
-    proving = _encoded(mechanism, mechanism.proof, losses)
-    return proving if len(proving) <= LONGEST * len(bare) else bare
+    for proof in filter(None, (mechanism.proof, mechanism.proof.shortened())):
+        proving = _encoded(mechanism, proof, losses)
+        if len(proving) <= max(LONGEST * len(bare), SHORT_FILE):
+            return proving
+    return bare
 
 
 def _encoded(mechanism: Mechanism, proof: BoundProof | None, losses: bool) -> bytes:
