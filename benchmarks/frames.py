@@ -122,8 +122,6 @@ def on_spark(
     """
     from pyspark.sql import SparkSession
 
-    from panda_mdp.frames.spark import perturb
-
     rows = frame.assign(row=np.arange(len(frame)))
     drawn = pm.perturb(rows, mechanism, pm.Columns(person="user"), outside="null", key=key)
     expected = drawn[["row", "reported_lat"]].set_index("row")["reported_lat"]
@@ -148,8 +146,8 @@ def on_spark(
             copied = df.mapInArrow(lambda batches: batches, df.schema)
             steps = {
                 "reading and writing": copied,
-                "perturb": perturb(df, mechanism, **options),
-                "perturb, tasks killed": perturb(
+                "perturb": pm.perturb(df, mechanism, **options),
+                "perturb, tasks killed": pm.perturb(
                     df.mapInArrow(killing_once, df.schema), mechanism, **options
                 ),
             }

@@ -7,7 +7,7 @@ shortest way between them on the city's own roads, reports at home every night. 
 turns the same fixes into reports, and attackers know it in full. One report: the best attacker's
 expected error for a single report of a place. The way: the mean error of the attackers who know how
 others move, a Markov chain learnt from the ways of other people, along one way to work: the best
-guess by forward-backward, and the likeliest path by Viterbi. A month: the error of the Bayesian
+guess by forward-backward. A month: the error of the Bayesian
 attacker's guess of the home from all reports of the month's nights, who knows that one in five is
 spent elsewhere. Of dropped fixes attackers see the others exactly, and where the way begins; where
 they are dropped at random, the place that is shown most often by night is the home.
@@ -25,14 +25,13 @@ import numpy as np
 from scipy.sparse.csgraph import dijkstra
 
 import panda_mdp as pm
+from panda_mdp.city.city import travel_graph
 from panda_mdp.city.draw import find_city
-from panda_mdp.city.travel import travel_graph
 from panda_mdp.meaning.several import (
     Movement,
     best_places,
     forward_backward,
     locate_anchor,
-    viterbi,
 )
 from panda_mdp.plot import save_figure
 from panda_mdp.plot.style import BLUE, GREEN, INK, VERMILION, new_figure, plain_axes
@@ -238,15 +237,13 @@ def seen_on_the_way(
     return protection.table.matrix.T[drawn]
 
 
-def way_errors(
+def way_error(
     protection: Protection, person: Person, domain: pm.Domain, movement: Movement, seed: int
-) -> tuple[float, float]:
-    """Mean distance from the way: of the best guesses by forward-backward, of Viterbi's path."""
+) -> float:
+    """Mean distance of the best guesses by forward-backward from the way."""
     seen = seen_on_the_way(protection, person, domain, seed)
     guesses = best_places(domain, forward_backward(movement, seen))
-    path = viterbi(movement, seen)
-    pairs = domain.metric.pairs
-    return float(pairs(guesses, person.way).mean()), float(pairs(path, person.way).mean())
+    return float(domain.metric.pairs(guesses, person.way).mean())
 
 
 def measure(
@@ -256,10 +253,7 @@ def measure(
         [home_error(protection, person, domain, seed) for seed, person in enumerate(crowd)]
     )
     ways = np.array(
-        [
-            way_errors(protection, person, domain, movement, seed)
-            for seed, person in enumerate(crowd)
-        ]
+        [way_error(protection, person, domain, movement, seed) for seed, person in enumerate(crowd)]
     )
     table = protection.table
     row = {
@@ -268,9 +262,8 @@ def measure(
         "guarantee": isinstance(table, pm.Mechanism),
         "displacement_km": 0.0 if table is None else table.loss,
         "one_report_km": None if table is None else pm.attack(table, radii=()).error,
-        "way_km": float(ways[:, 0].mean()),
-        "way_se_km": float(ways[:, 0].std(ddof=1) / np.sqrt(len(ways))),
-        "viterbi_km": float(ways[:, 1].mean()),
+        "way_km": float(ways.mean()),
+        "way_se_km": float(ways.std(ddof=1) / np.sqrt(len(ways))),
         "month_km": float(errors.mean()),
         "month_se_km": float(errors.std(ddof=1) / np.sqrt(len(errors))),
         "month_within_200m": float((errors <= 0.2).mean()),

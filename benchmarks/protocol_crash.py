@@ -3,7 +3,7 @@
     python benchmarks/protocol_crash.py [--kills 50] [--seed 1] [--postgresql] [--name X] [--docs]
 
 24 clients report without pause, each report until it is acknowledged, with the same id; rounds are
-opened, filled and solved; tables are asked for. The server is killed after random times (seeded;
+opened, filled and solved. The server is killed after random times (seeded;
 some kills fall into its start) and started again on the same database. After each kill the database
 is read from outside and must pass its integrity check; at the end the export must have every
 acknowledged report exactly once. `--postgresql` does it on a PostgreSQL that is started for it;
@@ -45,8 +45,6 @@ COLUMNS = {
     "twice": "counted twice",
     "never_sent": "never sent",
     "answered_again": "stored, but the sender learned it only by a retry",
-    "jobs": "tables solved",
-    "job_runs": "runs they took",
     "rounds": "rounds solved",
     "round_runs": "runs they took",
     "uploads": "anchor sets",
@@ -78,7 +76,7 @@ def main() -> None:
     options.add_argument("--postgresql", action="store_true", help="on PostgreSQL, not SQLite")
     options.add_argument("--servers", type=int, default=1, help="on one PostgreSQL")
     options.add_argument("--database-kills", type=int, default=0, help="of PostgreSQL itself")
-    options.add_argument("--reports-only", action="store_true", help="no rounds and no tables")
+    options.add_argument("--reports-only", action="store_true", help="no rounds")
     options.add_argument("--name", default="run 1", help="of the run, in the table")
     options.add_argument("--docs", action="store_true", help="write into docs/reliability.md")
     options.add_argument("--report", action="store_true", help="only show what was measured")

@@ -137,7 +137,6 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
         "tail": chosen.tail,
         "candidates": None if chosen.candidates is None else chosen.candidates.tolist(),
         "neighbours": chosen.neighbours,
-        "delta_selection": found.best.delta_selection,
     }
     operator.post(
         "/deployments",

@@ -93,7 +93,7 @@ def test_import_loads_no_heavy_package():
     assert done.stdout.strip() == "[]"
 
 
-def test_library_and_command_line_can_be_imported_where_posix_modules_are_missing():
+def test_library_and_command_line_work_where_posix_modules_and_calls_are_missing():
     """As on Windows: those are for servers and workers, which import them where they use them."""
     code = (
         "import sys\n"
@@ -103,6 +103,11 @@ def test_library_and_command_line_can_be_imported_where_posix_modules_are_missin
         "            raise ModuleNotFoundError(name)\n"
         "sys.modules.pop('resource', None)\n"
         "sys.meta_path.insert(0, Missing())\n"
+        "import os, random, signal\n"
+        "del os.sched_getaffinity, os.register_at_fork, os.sysconf, os.O_DIRECTORY\n"
+        "del signal.pthread_sigmask\n"
         "import panda_mdp.cli\n"
+        "from panda_mdp.base.threads import by_slices\n"
+        "by_slices(lambda part: None, 4, 1)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

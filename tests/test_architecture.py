@@ -143,14 +143,14 @@ def test_the_graph_is_drawn_from_what_there_is():
     ("planted", "kind"),
     [
         ({"panda_mdp.space.domain": {"panda_mdp.city.city"}}, "upward"),
-        ({"panda_mdp.city.city": {"panda_mdp.city.travel"}}, "cycle"),
+        ({"panda_mdp.city.city": {"panda_mdp.city.network"}}, "cycle"),
     ],
 )
 def test_what_is_planted_is_caught(planted, kind):
     edges = defaultdict(set, {name: set(others) for name, others in graph().items()})
     for name, others in planted.items():
         edges[name] |= others
-    edges["panda_mdp.city.travel"] |= {"panda_mdp.city.city"} if kind == "cycle" else set()
+    edges["panda_mdp.city.network"] |= {"panda_mdp.city.city"} if kind == "cycle" else set()
     assert (upward(edges) if kind == "upward" else cycles(edges)) != []
 
 

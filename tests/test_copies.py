@@ -63,7 +63,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         pm.load(run.save(folder / "b.pmdp")),
         pm.study_panda(problem, [3, 4], ball, delta=0.1, seed=1),
         pm.calibrate(problem, 0.1, pm.SearchSpace(("ball",), centre_shares=(0.3,))),
-        pm.Prior.uniform(domain),
+        pm.Prior.public(problem.prior, source="census"),
         pm.FrameSummary(),
         pm.Columns(person="who"),
         pm.Fences(domain, [0] * 10 + [-1] * 20),

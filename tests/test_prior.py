@@ -87,7 +87,6 @@ def test_negative_counts_vanish_and_nothing_left_is_uniform(
 def test_shares_of_counts(domain: Domain) -> None:
     prior = Prior.public([1, 0, 3], source="x")
     np.testing.assert_allclose(prior.weights, [0.25, 0, 0.75])
-    assert Prior.uniform(domain).source == "uniform"
 
 
 @pytest.mark.parametrize(

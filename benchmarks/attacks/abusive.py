@@ -20,7 +20,7 @@ ANCHORS = 990_000
 
 def anchors_body() -> bytes:
     """An anchor set as large as can be."""
-    return json.dumps({"id": str(uuid.uuid4()), "anchors": list(range(ANCHORS))}).encode()
+    return json.dumps({"anchors": list(range(ANCHORS))}).encode()
 
 
 def request(path: str, token: str, length: int, kind: str = "application/json") -> bytes:

@@ -1,11 +1,10 @@
 """Metric differential privacy for finite domains: optimal tables, exact audits, PAnDA."""
 
-from panda_mdp.city.city import City
+from panda_mdp.city.city import City, travel_loss
 from panda_mdp.city.maps import load_city
 from panda_mdp.city.places import load_places
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.traces import load_traces
-from panda_mdp.city.travel import travel_loss
 from panda_mdp.city.visits import count_visits
 from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.key import DrawKey

@@ -1,4 +1,4 @@
-"""What a wrong record costs: displacement. (Travel is in city/travel.py.)"""
+"""What a wrong record costs: displacement. (Travel is in city/city.py.)"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ class DistanceLoss(RebuiltOnCopy):
     """Displacements d(x, y)^power of all records and some outputs that are records, not stored.
 
     Indexes as an array does, by rows (`loss[[3, 5]]`, whole rows) and by pairs
-    (`loss[records, columns]`, broadcast); `weights @ loss`, `min` and `max` go through it in
+    (`loss[records, columns]`, broadcast); `weights @ loss` and `min(axis=1)` go through it in
     blocks. Whatever needs the whole array gets it up to `MOST_STORED` losses, and a `ProblemError`
     beyond. Each loss has a relative error of at most `relative_error`.
 
@@ -65,6 +65,8 @@ class DistanceLoss(RebuiltOnCopy):
     power: float = 1
     ndim: ClassVar[int] = 2
     dtype: ClassVar[np.dtype[np.float64]] = np.dtype(np.float64)
+    # An array on the left leaves the product to `__rmatmul__`.
+    __array_priority__: ClassVar[float] = 1000.0
 
     def __post_init__(self) -> None:
         columns = check_indices(self.outputs, self.domain.size, "outputs", ProblemError)
@@ -98,17 +100,7 @@ class DistanceLoss(RebuiltOnCopy):
         return 2 * max(self.power, 1.0) * (self.domain.metric.relative_error + 1e-15)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        if copy is False:
-            raise ValueError(
-                "losses that are computed as they are used are no array; asking for one makes one"
-            )
         return self[:].astype(np.float64 if dtype is None else dtype, copy=False)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if ufunc is np.matmul and method == "__call__" and inputs[0] is not self:
-            return self.__rmatmul__(inputs[0])
-        whole = (np.asarray(part) if part is self else part for part in inputs)
-        return getattr(ufunc, method)(*whole, **options)
 
     def __getitem__(self, key: Any) -> FloatArray:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
@@ -128,19 +120,15 @@ class DistanceLoss(RebuiltOnCopy):
         return self._pairs(np.asarray(rows), np.asarray(columns))
 
     def _pairs(self, first: IntArray, second: IntArray) -> FloatArray:
-        shape = np.broadcast_shapes(first.shape, second.shape)
         records, columns = np.broadcast_arrays(first, second)
         if host_backend() != "numba" or records.size < FEW_PAIRS:
             distance = self.domain.metric.pairs(records.ravel(), self.outputs[columns.ravel()])
-            return self._powers(distance).reshape(shape)
+            return self._powers(distance).reshape(records.shape)
         from panda_mdp.compute.numba.distance import loss_pairs
 
-        if first.shape != (shape[0], 1):
-            records, columns = records.reshape(-1, 1), columns.reshape(-1, 1)
-        own, other = (np.array(part, dtype=np.int64) for part in (records[:, 0], columns))
-        out = np.empty(other.shape)
-        loss_pairs(self._along(self.outputs), self.shape[0], own, other, self.power, out)
-        return out.reshape(shape)
+        out = np.empty(records.size)
+        loss_pairs(self._places, len(self), records.ravel(), columns.ravel(), self.power, out)
+        return out.reshape(records.shape)
 
     def _powers(self, distance: FloatArray) -> FloatArray:
         return distance if self.power == 1 else np.asarray(distance**self.power)
@@ -158,65 +146,40 @@ class DistanceLoss(RebuiltOnCopy):
 
     def __rmatmul__(self, weights: FloatArray) -> FloatArray:
         rows = np.atleast_2d(np.asarray(weights, dtype=np.float64))
-        out = np.zeros((len(rows), self.shape[1]))
         if self.on_device:
             from panda_mdp.compute.jax.device import weighted_sums
 
             out = weighted_sums(self.domain, self.outputs, self.power, rows)
         else:
-            for part, block in self._blocks():
-                out += rows[:, part] @ block
+            out = sum((rows[:, part] @ block for part, block in self.blocks()), np.zeros(1))
         return out if np.ndim(weights) == 2 else out[0]
 
-    def min(self, axis: int | None = None) -> Any:
-        """The least loss, of every record for `axis=1`, of every output for `axis=0`."""
-        if axis == 1 and self.on_device:
-            from panda_mdp.compute.jax.device import least_losses
+    def min(self, axis: Literal[1]) -> FloatArray:
+        """The least loss of every record."""
+        every = np.arange(self.shape[axis])
+        return seen_by_groups(self, every, np.array([0, len(every)]), -np.inf)[1]
 
-            return least_losses(self.domain, self.outputs, self.power)
-        if axis == 1:
-            every = np.arange(self.shape[1])
-            groups = self.least_of_groups(every, np.array([0, len(every)]))
-            return np.concatenate([least[:, 0] for _, least in groups])
-        return self._extreme(np.minimum, axis)
-
-    def max(self, axis: int | None = None) -> Any:
-        """The largest loss, of every record for `axis=1`, of every output for `axis=0`."""
-        return self._extreme(np.maximum, axis)
-
-    def _extreme(self, pick: np.ufunc, axis: int | None) -> Any:
-        found = [pick.reduce(block, axis=axis) for _, block in self._blocks()]
-        return np.concatenate(found) if axis == 1 else pick.reduce(found)
-
-    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """All losses, some records at a time."""
-        each = np.arange(self.shape[1] + 1)
-        return self.least_of_groups(each[:-1], each)
-
-    def least_of_groups(
-        self, order: IntArray, starts: IntArray
-    ) -> Iterator[tuple[slice, FloatArray]]:
-        """`least_of_groups` of these losses."""
         if host_backend() != "numba":
-            for rows, block in self.domain.blocks(self.outputs[order]):
-                yield rows, self._powers(np.minimum.reduceat(block, starts[:-1], axis=1))
+            for rows, block in self.domain.blocks(self.outputs):
+                yield rows, self._powers(block)
             return
-        from panda_mdp.compute.numba.distance import least_losses
+        from panda_mdp.compute.numba.distance import loss_rows
 
-        size, groups = self.shape[0], len(starts) - 1
-        places = self._along(self.outputs[order])
-        step = max(1, BLOCK_ENTRIES // groups)
+        size, outputs = self.shape
+        step = max(1, BLOCK_ENTRIES // outputs)
         for begin in range(0, size, step):
-            last = min(begin + step, size)
-            out = np.empty((last - begin, groups))
-            least_losses(places, begin, last, size, starts, self.power, out)
-            yield slice(begin, last), out
+            out = np.empty((min(step, size - begin), outputs))
+            loss_rows(self._places, begin, size, self.power, out)
+            yield slice(begin, begin + len(out)), out
 
-    def _along(self, columns: IntArray) -> Any:
-        """Records and, behind them, the outputs in some order, as the compiled loops take them."""
+    @cached_property
+    def _places(self) -> Any:
+        """Records and, behind them, the outputs, as the compiled loops take them."""
         from panda_mdp.compute.numba.distance import coordinates
 
-        return coordinates(self.domain.metric, np.append(np.arange(self.shape[0]), columns))
+        return coordinates(self.domain.metric, np.append(np.arange(len(self)), self.outputs))
 
 
 class UnknownLoss:
@@ -245,30 +208,17 @@ class UnknownLoss:
         return np.asarray(self)
 
 
-Losses = FloatArray | DistanceLoss
+Losses: TypeAlias = Any
 """What a problem has: an array, or what answers as one."""
-
-
-def least_of_groups(
-    loss: Losses, order: IntArray, starts: IntArray
-) -> Iterator[tuple[slice, FloatArray]]:
-    """For some records at a time their least loss over the outputs order[starts[g]:starts[g + 1]]
-    of every group, (records, groups)."""
-    if isinstance(loss, DistanceLoss):
-        yield from loss.least_of_groups(order, starts)
-        return
-    step = max(1, BLOCK_ENTRIES // loss.shape[1])
-    for begin in range(0, len(loss), step):
-        rows = slice(begin, min(begin + step, len(loss)))
-        yield rows, np.minimum.reduceat(loss[rows][:, order], starts[:-1], axis=1)
 
 
 def seen_by_groups(
     loss: Losses, order: IntArray, starts: IntArray, margin: float
 ) -> tuple[BoolArray, FloatArray]:
-    """Whether some output of a group costs a record at most `margin` more than its cheapest one,
-    (groups, K), and the least loss of every record over the groups where none does."""
-    if isinstance(loss, DistanceLoss) and loss.on_device:
+    """Whether some output order[starts[g]:starts[g + 1]] of a group costs a record at most `margin`
+    more than its cheapest one, (groups, K), and the least loss of every record over the groups
+    where none does."""
+    if getattr(loss, "on_device", False):
         from panda_mdp.compute.jax import device
 
         width = int(np.diff(starts).max())
@@ -277,16 +227,26 @@ def seen_by_groups(
         return device.seen_by_groups(loss.domain, listed, loss.power, margin)
     sees = np.empty((len(starts) - 1, len(loss)), dtype=np.bool_)
     outside = np.empty(len(loss))
-    for rows, least in least_of_groups(loss, order, starts):
+    for rows, block in blocks(loss):
+        least = np.minimum.reduceat(block[:, order], starts[:-1], axis=1)
         inside = least <= least.min(axis=1, keepdims=True) + margin
         sees[:, rows] = inside.T
         outside[rows] = np.where(inside, np.inf, least).min(axis=1)
     return sees, outside
 
 
+def blocks(loss: Losses) -> Iterator[tuple[slice, FloatArray]]:
+    """All losses, some records at a time."""
+    if isinstance(loss, DistanceLoss):
+        return loss.blocks()
+    step = max(1, BLOCK_ENTRIES // loss.shape[1])
+    parts = (slice(begin, begin + step) for begin in range(0, len(loss), step))
+    return ((rows, loss[rows]) for rows in parts)
+
+
 def losses_above(loss: Losses, rows: FlooredRows) -> FloatArray:
     """sum_y (w_xy - floor_y) c_xy of every record, some of what is stored at a time."""
-    if isinstance(loss, DistanceLoss) and loss.on_device:
+    if getattr(loss, "on_device", False):
         from panda_mdp.compute.jax import device
 
         return device.losses_above(loss.domain, loss.outputs, loss.power, rows)

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import DomainError, ProblemError
-from panda_mdp.space.checks import check_places
 from panda_mdp.space.domain import Domain, Label, check_indices, check_labels
-from panda_mdp.space.metrics import Haversine, haversine_km
+from panda_mdp.space.metrics import Haversine, check_places, haversine_km
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,11 +45,6 @@ class Prior(RebuiltOnCopy):
         return f"Prior({len(self.weights)} records; {self.source})"
 
     @classmethod
-    def uniform(cls, domain: Domain) -> Prior:
-        """Every record alike: knows nothing of anyone."""
-        return cls(np.full(domain.size, 1 / domain.size), "uniform")
-
-    @classmethod
     def public(cls, counts: npt.ArrayLike, *, source: str) -> Prior:
         """Counts per record that are public already, as their owner says."""
         values = np.asarray(counts, dtype=np.float64)

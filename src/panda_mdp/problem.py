@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.base.card import card
-from panda_mdp.base.units import per
-from panda_mdp.errors import ProblemError, ScaleWarning
+from panda_mdp.base.text import card, per
+from panda_mdp.errors import MethodError, ProblemError, ScaleWarning
 from panda_mdp.loss import DistanceLoss, UnknownLoss
 from panda_mdp.outputs import Outputs
 from panda_mdp.space.domain import Domain
@@ -103,7 +103,7 @@ class Problem(RebuiltOnCopy):
             ("records", f"{self.size:,}, up to {self.domain.diameter:.4g} {unit} apart"),
             ("outputs", f"{self.outputs_count:,}"),
             ("epsilon", f"{self.epsilon:g} {per(unit)}"),
-            ("loss", f"{self.loss.min():.4g} to {self.loss.max():.4g} {self.loss_unit}"),
+            ("loss", f"{self.mean_loss.min():.4g} {self.loss_unit} where the record is not used"),
             ("prior", self.prior_source),
         ]
         return card("Problem", facts, warning=self.scale_warning)
@@ -208,6 +208,22 @@ def _check_loss(loss: npt.ArrayLike | DistanceLoss | UnknownLoss, size: int, cou
             f"({len(bad)} such): unreachable pairs need a large finite loss"
         )
     return frozen(table)
+
+
+def check_number(
+    value: float | None,
+    name: str,
+    rule: str,
+    *,
+    least: float = sys.float_info.min,
+    most: float = sys.float_info.max,
+    whole: bool = False,
+) -> None:
+    """Refuse what is not a number, or a whole one, from `least` to `most`; positive and finite by
+    default. None passes: it stands for a default."""
+    kinds = int | np.integer if whole else int | float | np.number
+    if value is not None and not (isinstance(value, kinds) and least <= value <= most):
+        raise MethodError(f"{name} is {value!r}; it must be {rule}")
 
 
 def check_epsilon(epsilon: float) -> float:

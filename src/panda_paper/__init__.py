@@ -4,7 +4,7 @@
                                paper's own values (`paper.json`)
     study, runner, results     draws of a city, its cells on the bench, results and their rows
     methods, published, accounts, margins                 what computes each kind of cell
-    series, panels, figures, theory_figures     results as series, and figures declared over them
+    series, panels, figures    results as series, and figures declared over them (`figures.toml`)
     claims, evidence           the paper's claims (`claims.toml`), judged from results alone
     tables, page               files: tables, pictures, and one page on everything
 
@@ -17,9 +17,9 @@
    beyond the setting. Return numbers in `Outcome.values` (JSON scalars, or flat lists of them), and
    say "infeasible" with a note where there is nothing to measure. Raise a PandaError for the same;
    anything else is recorded as failed.
-2. Declare the item's cells in `items.toml`, and for a figure add a `Drawing` to `figures.py`: its
-   panels, their lines, and what says them in words. `panda-mdp reproduce NAME` then works, with
-   resuming, limits, progress, `--toy` and `--records`.
+2. Declare the item's cells in `items.toml`, and a figure's panels and lines in `figures.toml`: what
+   they show is also said in words. `panda-mdp reproduce NAME` then works, with resuming, limits,
+   progress, `--toy` and `--records`.
 
 Cells know nothing of items: two items that need the same cell (times and losses of one run) share
 its result. What a cell is identified by is its kind, method, setting, options and repeat.

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from panda_mdp.base.adjacency import adjacency
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, adjacency
 from panda_mdp.panda.anpo import relaxed_bound, solver_of
 from panda_mdp.panda.audit import audit_set
 from panda_mdp.panda.coins import BernoulliAnchors
@@ -103,8 +102,8 @@ def covered(law: AnchorLaw, users: IntArray) -> FloatArray:
 def audited(run: PandaRun) -> Values:
     """Audits of the first users' sets over all pairs: the composed mechanism, one user."""
     audits = [
-        audit_set(run.scheme, anchor_set, run.table_of(n))
-        for n, anchor_set in enumerate(run.anchor_sets[:AUDITED])
+        audit_set(run.scheme, anchor_set, run.table)
+        for anchor_set in run.anchor_sets[:AUDITED]
         if len(anchor_set)
     ]
     return audit_values([(one.epsilon, one.violations / one.pairs) for one in audits])

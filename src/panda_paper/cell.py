@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.coins import Decay
@@ -45,6 +45,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "decays": DECAYS,
     "exact": EXACT,
     "noise": NOISE,
+    "ours": OURS,
     "published": PUBLISHED,
     "pure": OURS[:2],
     "swapped": SWAPPED,
@@ -100,19 +101,6 @@ class Setting:
     tasks: int = 1
 
 
-class Template(NamedTuple):
-    """A cell without its repeat; options in the order of their names."""
-
-    kind: Kind
-    method: str
-    setting: Setting
-    options: Options = ()
-
-    def at(self, **setting: Any) -> Template:
-        """The same with another setting."""
-        return self._replace(setting=replace(self.setting, **setting))
-
-
 @dataclass(frozen=True)
 class Cell:
     """One method at one setting on one draw."""
@@ -120,7 +108,7 @@ class Cell:
     kind: Kind
     method: str
     setting: Setting
-    repeat: int
+    repeat: int = 0
     options: Options = ()
 
     def fields(self) -> Values:
@@ -141,9 +129,13 @@ class Cell:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
-    def template(self) -> Template:
-        """What the cells of all repeats have in common."""
-        return Template(self.kind, self.method, self.setting, tuple(sorted(self.options)))
+    def first(self) -> Cell:
+        """The cell on the first draw, options in the order of their names."""
+        return replace(self, repeat=0, options=tuple(sorted(self.options)))
+
+    def at(self, **setting: Any) -> Cell:
+        """The same with another setting."""
+        return replace(self, setting=replace(self.setting, **setting))
 
     def option(self, name: str, default: float) -> float:
         """One of the cell's options, a number."""

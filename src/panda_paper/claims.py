@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Literal, get_args
 
-import numpy as np
-
-from panda_paper.evidence import MEASURES, NoRowsError, Quantities, exact_runs
-from panda_paper.panels import Words, fill
+from panda_paper.evidence import MEASURES, NoRowsError, exact_runs, holding
+from panda_paper.panels import Evidence, Words, fill
 from panda_paper.results import CityResults
 
 Verdict = Literal["holds", "does not hold", "cannot be checked", "does not apply"]
@@ -53,7 +51,8 @@ class Claim:
     items: tuple[str, ...]
     rule: str
     """When it counts as held."""
-    measure: str
+    measure: str | None = None
+    """What gives the quantities that are no means of rows."""
     published: Rule = field(default_factory=dict)
     figures: Words = ""
     exact: Rule = field(default_factory=dict)
@@ -69,25 +68,27 @@ class Claim:
     def evaluate(self, results: CityResults) -> Finding:
         """The verdict from one city's rows."""
         try:
-            found = MEASURES[self.measure](results)
+            quantities = {} if self.measure is None else MEASURES[self.measure](results)
         except NoRowsError:
-            missing = f"there are no rows for it yet; run `{self.command(results.name)}`"
-            return Finding("cannot be checked", missing, "cannot be checked")
-        known = {name: one for name, one in found.items() if not _unknown(one)}
-        exact, exact_figures = judge(self.exact, known), fill(self.exact_figures, known)
+            return self._open(results)
+        held = {"holding": holding(results.of(self.items[0]))}
+        found = Evidence(results.of, {**quantities, **held})
+        published, exact = judge(self.published, found), judge(self.exact, found)
+        figures, exact_figures = fill(self.figures, found), fill(self.exact_figures, found)
+        if not figures and not exact_figures:
+            return self._open(results)
         if self.needs_fit:
             runs = exact_runs(results)
             exact = "does not hold" if runs["fitting"] == 0 else "cannot be checked"
             exact_figures = exact_figures or f"{runs['runs']} (see guarantee)"
-        published, figures = judge(self.published, known), fill(self.figures, known)
-        return Finding(published, figures, exact, exact_figures, fill(self.ours, known))
+        return Finding(published, figures, exact, exact_figures, fill(self.ours, found))
+
+    def _open(self, results: CityResults) -> Finding:
+        missing = f"there are no rows for it yet; run `{self.command(results.name)}`"
+        return Finding("cannot be checked", missing, "cannot be checked")
 
 
-def _unknown(quantity: object) -> bool:
-    return quantity is None or (isinstance(quantity, float) and bool(np.isnan(quantity)))
-
-
-def judge(rule: Rule, known: Quantities) -> Verdict:
+def judge(rule: Rule, found: Mapping[str, float]) -> Verdict:
     """Whether all quantities lie where they must; unknown ones leave it open.
 
     >>> judge({"share": (0.1, 0.2)}, {"share": 0.15}), judge({"share": (0.1, 0.2)}, {"share": 0.3})
@@ -97,10 +98,14 @@ def judge(rule: Rule, known: Quantities) -> Verdict:
     """
     if not rule:
         return "does not apply"
-    inside = [low <= known[name] <= high for name, (low, high) in rule.items() if name in known]
-    if not all(inside):
-        return "does not hold"
-    return "holds" if len(inside) == len(rule) else "cannot be checked"
+    unknown = False
+    for name, (low, high) in rule.items():
+        try:
+            if not low <= found[name] <= high:
+                return "does not hold"
+        except KeyError:
+            unknown = True
+    return "cannot be checked" if unknown else "holds"
 
 
 def checklist(results: CityResults) -> dict[str, Finding]:

@@ -1,37 +1,32 @@
 """What the rows of one city say about each claim: quantities by name, for `claims.py` to judge.
 
-A quantity that cannot be told is NaN or None. `some` ends a function where a claim has no rows.
+Means and series are asked for by their path (`panels.Evidence`), the others have a function. What
+cannot be told is NaN or None. `some` ends a function where a claim has no rows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_paper.cell import COARSE, DECAYS, EXACT, NOISE, OURS, PUBLISHED, TEXT
-from panda_paper.figures import coverage
 from panda_paper.items import SIZES
 from panda_paper.paper import paper_value
 from panda_paper.results import CityResults, Rows
-from panda_paper.series import Axis, Series, trend
-from panda_paper.theory_figures import (
-    ACCOUNTS,
-    ESTIMATES_ABOVE,
-    alpha_trends,
-    margin_curves,
-    trend_counts,
-)
+from panda_paper.series import Series, trend
 
 Quantities = dict[str, Any]
 NAN = float("nan")
 SOLVED = ("LP", COARSE, "LP+BD", "LP+EM")
 LARGER_LOSS = (*NOISE, "LP+CA", COARSE)
 FALLING = ("falls", "nothing to see")
+ALPHAS = (0.25, 0.5, 0.9, 0.95)
+ESTIMATES_ABOVE = {"exponential": 0.133, "power": 0.138, "logistic": 0.132}
+"""How far the paper says estimated margins lie above real ones."""
 Found = TypeVar("Found", bound=Sized)
 
 
@@ -93,11 +88,19 @@ def averages(curves: Iterable[Series]) -> dict[str, float]:
     return {one.label: float(one.mean.mean()) for one in curves}
 
 
-def ours(
-    rows: Rows, value: str = "loss_m", method: str = "optimal", axis: Axis = "records"
-) -> Series | None:
-    """A value of one of our methods, where there is any."""
-    return next(iter(rows.curves((method,), value, axis)), None)
+def holding(rows: Rows) -> str | None:
+    """Which of our methods have a holding audit in every cell."""
+    good = [*filter(rows.holds, OURS)]
+    cells = sum(row.cell.method in good for row in rows)
+    return f"{', '.join(good)}: no violated pair in {cells} cells" if good else None
+
+
+def covered_share(rows: Rows, methods: Sequence[str]) -> tuple[float, float]:
+    """Anchors over K on average over sizes and methods, and the most at any size."""
+    found = rows.curves(methods, "anchors")
+    shares = [share for series in found for share in series.mean / series.x]
+    most = max((series.high for series in found), default=NAN)
+    return float(np.mean(shares)) if shares else NAN, most
 
 
 def exact_runs(results: CityResults) -> Quantities:
@@ -142,7 +145,6 @@ def order_of_times(results: CityResults) -> Quantities:
         "missing": ", ".join(name for name in SOLVED if name not in right) or None,
         "slower": sum(slower) if slower else None,
         "columns": len(slower),
-        "optimal": ours(rows, "seconds"),
     }
 
 
@@ -190,13 +192,13 @@ def scale(results: CityResults) -> Quantities:
 def covered(results: CityResults) -> Quantities:
     rows = results.of("figure7")
     some(finished(rows))
-    mean, most = coverage(rows, PUBLISHED)
-    download = ours(results.of("table4"), "download", "ball")
+    mean, most = covered_share(rows, PUBLISHED)
+    downloads = results.of("table4").of("ball").series("download").mean
     return {
         "mean": mean,
         "most": most,
-        "text": coverage(rows, TEXT)[0],
-        "ball": None if download is None else download.mean.mean(),
+        "text": covered_share(rows, TEXT)[0],
+        "ball": downloads.mean() if len(downloads) else None,
     }
 
 
@@ -216,9 +218,9 @@ def growth(results: CityResults) -> Quantities:
     ends = {one.label: f"{one.ends[0][1]:,.0f} to {one.ends[1][1]:,.0f}" for one in some(series)}
     return {
         "wrong": sum(map(_still, series)),
-        "published": series[0],
         "figures": listed(ends),
         "text_wrong": sum(map(_still, text)) if text else NAN,
+        "published": series[0],
         "text": text[0] if text else None,
     }
 
@@ -245,15 +247,12 @@ def lower_loss(results: CityResults) -> Quantities:
         for theirs in rows.curves(others, "loss_m")
         for share in below(mine, theirs)
     ]
-    audit = "audit holds in every cell" if rows.holds("optimal") else "AUDIT FAILS somewhere"
     return {
         "others": ", ".join(others),
         "right": sum(right),
         "wrong": right.count(False),
         "total": len(right),
-        "optimal": ours(rows),
-        "gaps": ours(rows, "gap"),
-        "audit": audit if ours(rows) else None,
+        "audit": "holds in every cell" if rows.holds("optimal") else "FAILS somewhere",
     }
 
 
@@ -279,11 +278,11 @@ def ratio(results: CityResults) -> Quantities:
     rows = results.of("figure23")
     means = {name: rows.of(name).mean("ratio") for name in finished(rows)}
     known = some({name: mean for name, mean in means.items() if not np.isnan(mean)})
-    best, floor = ours(rows), ours(rows, "lower_bound_m")
+    best, floor = map(rows.of("optimal").series, ("loss_m", "lower_bound_m"))
     return {
         "mean": float(np.mean([*known.values()])),
         "figures": listed(known, "{:.3f}"),
-        "optimal": float(np.mean(best.mean / floor.mean)) if best and floor else NAN,
+        "optimal": float(np.mean(best.mean / floor.mean)) if len(floor) else NAN,
     }
 
 
@@ -306,7 +305,6 @@ def falls_with_epsilon(results: CityResults) -> Quantities:
         "least": min(shares, default=NAN),
         "text_low": min(text, default=NAN),
         "text_high": max(text, default=NAN),
-        "optimal": ours(rows, axis="epsilon"),
     }
 
 
@@ -342,13 +340,6 @@ def _least(values: Mapping[str, float]) -> str | None:
     return variant(min(values, key=lambda name: values[name])) if values else None
 
 
-def holding(rows: Rows) -> str | None:
-    """Which of our methods have a holding audit in every cell."""
-    good = [*filter(rows.holds, OURS)]
-    cells = sum(row.cell.method in good for row in rows)
-    return f"{', '.join(good)}: no violated pair in {cells} cells" if good else None
-
-
 def guarantee(results: CityResults) -> Quantities:
     rows = results.of("figure12")
     audited = some(rows.of(*PUBLISHED).numbers("audited_epsilon"))
@@ -363,56 +354,13 @@ def guarantee(results: CityResults) -> Quantities:
         "above": np.sum(audited > epsilon),
         "epsilon": epsilon,
         "audited": " and ".join(parts),
-        "holding": holding(rows),
         **exact_runs(results),
     }
 
 
-def violations(results: CityResults) -> Quantities:
-    rows = results.of("figure12")
-    rates = [rows.of(name).mean("violated_pairs") for name in PUBLISHED]
-    rates = some([rate for rate in rates if not np.isnan(rate)])
-    return {
-        "low": min(rates),
-        "high": max(rates),
-        "alone": results.of("figure23").of(*PUBLISHED).mean("report_violated"),
-        "text": rows.of(*TEXT).mean("violated_pairs"),
-        "holding": holding(rows),
-    }
-
-
-def coarse_violations(results: CityResults) -> Quantities:
-    found = {
-        "audited": results.of("figure12").of(COARSE).mean("violated_pairs"),
-        "counted": results.of("table4").of("LP+CA published").mean("violation_as_published"),
-    }
-    shares = {name: "not run" if np.isnan(one) else f"{one:.2%}" for name, one in found.items()}
-    some({*shares.values()} - {"not run"})
-    return {**found, **{f"{name}_share": words for name, words in shares.items()}}
-
-
 def violations_by_delta(results: CityResults) -> Quantities:
-    rows = results.of("figure17")
-    curves = some(rows.curves(PUBLISHED, "violated_pairs", "delta"))
-    return {
-        "high": max(one.high for one in curves),
-        "low": min(one.low for one in curves),
-        "holding": holding(rows),
-    }
-
-
-def budget(item: str, results: CityResults) -> Quantities:
-    rows = results.of(item)
-    found: Quantities = {}
-    for prefix, _, _, methods, names in ACCOUNTS:
-        own = rows.of(*methods)
-        first, second, rest = map(own.mean, names)
-        found |= {f"{prefix}first": first, f"{prefix}second": second, f"{prefix}rest": rest}
-        found[f"{prefix}near"] = own.mean("near_cost")
-        if not np.isnan(first + second + rest):
-            found[f"{prefix}shares"] = f"Phase I {first:.1%}, margin {second:.1%}, table {rest:.1%}"
-    some(found.get("shares", ""))
-    return found
+    curves = some(results.of("figure17").curves(PUBLISHED, "violated_pairs", "delta"))
+    return {"high": max(one.high for one in curves), "low": min(one.low for one in curves)}
 
 
 def estimates(results: CityResults) -> Quantities:
@@ -426,8 +374,6 @@ def estimates(results: CityResults) -> Quantities:
     return {
         "farthest": max(abs(above[decay] - ESTIMATES_ABOVE[decay]) for decay in above),
         "above": listed(above, "{:+.0%}"),
-        "none": rows.of(*DECAYS).mean("none"),
-        "missed": rows.of(*DECAYS).mean("uncovered"),
     }
 
 
@@ -443,48 +389,59 @@ def margin_by_delta(results: CityResults) -> Quantities:
     }
 
 
-def _margins(results: CityResults) -> list[Mapping[tuple[str, float], Series]]:
-    """Curves over lambda with a wide gamma, and with the paper's."""
-    return [margin_curves(results.of(name)) for name in ("figure6-wide", "figure6")]
+def margin_curves(results: CityResults) -> list[tuple[str, list[Series]]]:
+    """Curves over lambda by decay, one for each alpha, with a wide gamma and with the paper's."""
+    return [
+        (
+            decay,
+            [
+                results.of(name).of(decay).with_options({"alpha": alpha}).series("within", "rates")
+                for alpha in ALPHAS
+            ],
+        )
+        for name in ("figure6-wide", "figure6")
+        for decay in DECAYS
+    ]
 
 
 def margin_by_lambda(results: CityResults) -> Quantities:
-    found = _margins(results)
-    some([curve for curves in found for curve in curves.values() if len(curve)])
+    found = margin_curves(results)
+    some([curve for _, curves in found for curve in curves if len(curve)])
+    counts: dict[str, Counter[str]] = {decay: Counter() for decay in DECAYS}
+    for decay, curves in found:
+        counts[decay].update(trend(curve.mean) for curve in curves)
     parts, total = [], Counter[str]()
-    for decay, counts in trend_counts(*found).items():
-        del counts["nothing to see"]
-        total.update(counts)
-        words = ", ".join(f"{word} {count}" for word, count in counts.items())
-        parts.append(f"{decay} {words or 'nothing'}")
-    curves = total.total()
+    for decay, words in counts.items():
+        del words["nothing to see"]
+        total.update(words)
+        told = ", ".join(f"{word} {count}" for word, count in words.items())
+        parts.append(f"{decay} {told or 'nothing'}")
+    number = total.total()
     return {
-        "curves": curves,
+        "curves": number,
         "parts": "; ".join(parts),
-        "growing": total["grows"] / curves if curves else NAN,
-        "falling": total["falls"] / curves if curves else NAN,
-        "none": results.of("figure6").of(*DECAYS).mean("none"),
+        "growing": total["grows"] / number if number else NAN,
+        "falling": total["falls"] / number if number else NAN,
     }
 
 
 def margin_by_alpha(results: CityResults) -> Quantities:
-    words = [word for curves in _margins(results) for word in alpha_trends(curves)]
+    words = [
+        trend([curve.at(rate) for curve in curves])
+        for _, curves in margin_curves(results)
+        for rate in curves[0].x
+    ]
     seen = some([word for word in words if word != "nothing to see"])
     falls = seen.count("falls")
     return {"share": falls / len(seen), "falls": falls, "columns": len(seen)}
 
 
 MEASURES: Mapping[str, Callable[[CityResults], Quantities]] = {
-    "budget at 5": partial(budget, "figure13"),
-    "budget at 15": partial(budget, "figure15"),
-    **{
-        measure.__name__: measure
-        for measure in (
-            *(clustering, coarse_violations, covered, estimates, falls_with_epsilon, growth),
-            *(guarantee, guideline, how_much_lower, lower_loss, margin_by_alpha, margin_by_delta),
-            *(margin_by_lambda, order_of_times, ratio, scale, speed_of_variants, violations),
-            violations_by_delta,
-        )
-    },
+    measure.__name__: measure
+    for measure in (
+        *(clustering, covered, estimates, falls_with_epsilon, growth, guarantee, guideline),
+        *(how_much_lower, lower_loss, margin_by_alpha, margin_by_delta, margin_by_lambda),
+        *(order_of_times, ratio, scale, speed_of_variants, violations_by_delta),
+    )
 }
 """What decides a claim, by the name that `claims.toml` has for it."""

@@ -13,21 +13,12 @@ from importlib.resources import files
 from itertools import product
 
 from panda_mdp.errors import MethodError
-from panda_paper.cell import (
-    SLOW,
-    Cell,
-    Kind,
-    Options,
-    PriorName,
-    Setting,
-    Template,
-    named,
-)
+from panda_paper.cell import SLOW, Cell, Kind, Options, PriorName, Setting, named
 
 SIZES = (500, 1000, 2000, 3000, 4000, 5000)
 TOY_RECORDS, TOY_OUTPUTS = (40, 50), 8
-Plan = Mapping[Template, int]
-"""Cells with their number of repeats; one is enough for what hardly varies or is slow."""
+Plan = Mapping[Cell, int]
+"""Cells on the first draw with their number of repeats; one for what hardly varies or is slow."""
 
 
 def grid(
@@ -48,7 +39,7 @@ def grid(
         Setting(*place, prior, outputs) for place in product(records, epsilon, delta, users)
     ]
     return {
-        Template(kind, method, setting, options): repeats
+        Cell(kind, method, setting, options=options): repeats
         for setting, method, options in product(settings, methods, variants)
     }
 
@@ -69,11 +60,11 @@ class Item:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        return tuple(dict.fromkeys(template.setting for template in self.plan))
+        return tuple(dict.fromkeys(cell.setting for cell in self.plan))
 
     @property
     def methods(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(template.method for template in self.plan))
+        return tuple(dict.fromkeys(cell.method for cell in self.plan))
 
     def cells(self, *, slow_repeats: int = 0) -> list[Cell]:
         """All cells, those of one draw together, so that the draw is made once.
@@ -81,7 +72,7 @@ class Item:
         Slow methods run `slow_repeats` times.
         """
         cells = [
-            Cell(one.kind, one.method, one.setting, repeat, one.options)
+            replace(one, repeat=repeat)
             for one, repeats in self.plan.items()
             for repeat in range(min(repeats, slow_repeats) if one.method in SLOW else repeats)
         ]
@@ -93,21 +84,21 @@ class Item:
         A table shows whatever was repeated, a figure its own repeats alone: a curve with three
         draws at one point and a table's ten at the next would show the draws.
         """
-        repeats = self.plan.get(cell.template, 0)
+        repeats = self.plan.get(cell.first, 0)
         return cell.repeat < repeats or (repeats > 0 and self.measure is not None)
 
     def with_all_of(self, part: Item) -> Item:
         """This item with its optional methods, and with what was run of it beyond its own."""
         plan = {one: max(repeats, part.plan.get(one, 0)) for one, repeats in self.plan.items()}
         whole = {**part.plan, **plan}
-        more = {one._replace(method=name): whole[one] for one in whole for name in self.optional}
+        more = {replace(one, method=name): whole[one] for one in whole for name in self.optional}
         return replace(self, plan={**plan, **whole, **more}, optional=())
 
     def resized(self, sizes: Callable[[Sequence[int]], Iterable[tuple[int, int]]]) -> Item:
         """The item at other sizes: for each method of a kind those that its own are turned into."""
-        plan: dict[Template, int] = {}
-        for own in dict.fromkeys(template[:2] for template in self.plan):
-            part = {one: repeats for one, repeats in self.plan.items() if one[:2] == own}
+        plan: dict[Cell, int] = {}
+        for own in dict.fromkeys((one.kind, one.method) for one in self.plan):
+            part = {one: self.plan[one] for one in self.plan if (one.kind, one.method) == own}
             for old, new in sizes(sorted({one.setting.records for one in part})):
                 of_size = (one for one in part if one.setting.records == old)
                 plan |= {one.at(records=new): part[one] for one in of_size}
@@ -154,7 +145,7 @@ def _read_items() -> Iterator[Item]:
     """The items as they are declared."""
     text = files("panda_paper").joinpath("items.toml").read_text(encoding="utf-8")
     for fields in tomllib.loads(text)["item"]:
-        plan: dict[Template, int] = {}
+        plan: dict[Cell, int] = {}
         for cells in fields.pop("cells"):
             variants = [tuple(one.items()) for one in cells.pop("variants", [{}])]
             plan |= grid(named(cells.pop("methods")), variants=variants, **cells)

@@ -184,7 +184,7 @@ def ball(draw: Draw) -> Outcome:
     selection = BallAnchors(BALL_SHARE * problem.epsilon, BALL_MISSED * delta)
     options = PandaOptions(gap=GAP, time_limit=draw.limit)
     result = panda(problem, draw.users, selection, delta, options, seed=draw.seed)
-    table = result.tables[0].mechanism
+    table = result.table.mechanism
     violation = result.scheme.account.violation
     audited = result.scheme.selection_epsilon + table.audit.epsilon
     values = {

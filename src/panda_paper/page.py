@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import io
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,11 +38,6 @@ CHIPS = {
     "does not apply": ("na", "n/a"),
 }
 FORMATS = {"seconds": "{:,.2f}", "loss_m": "{:,.0f}", "coefficient": "{:.3f}"}
-TAG, STYLE = re.compile("<[^>]*>"), re.compile(' style="([^"]*)"')
-ASIDE = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->|(?<=>)\s+(?=<)", re.DOTALL)
-NAMES = re.compile(' id="(?![mp][0-9a-f]{10}")[^"]*"')
-"""Ids that nothing refers to: marks and clips have hashes."""
-FINE = re.compile(r"(\.\d)\d+")
 WORDS = {"infeasible": "does not fit", "time limit": "over the limit"}
 DECISIVE = (
     ("Privacy as published", "guarantee", "figures"),
@@ -77,8 +71,6 @@ def report_html(cities: Sequence[CityResults]) -> str:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    rules: dict[str, str] = {}
-    drawn = [_city(city, rules) for city in cities]
     page = made.get_template("page.html").render(
         names=" and ".join(city.title for city in cities),
         now=datetime.datetime.now(datetime.UTC).strftime("%d %B %Y, %H:%M UTC"),
@@ -87,13 +79,12 @@ def report_html(cities: Sequence[CityResults]) -> str:
         words=WORDS,
         ending=ending,
         claims=CLAIMS,
-        cities=drawn,
-        styles="\n".join(f".{name} {{ {style} }}" for style, name in rules.items()),
+        cities=[*map(_city, cities)],
     )
     return str(page)
 
 
-def _city(city: CityResults, rules: dict[str, str]) -> Values:
+def _city(city: CityResults) -> Values:
     """What the page says of one city."""
     findings = checklist(city)
     tables = [item for item in TABLES if item.group == "paper" and city.of(item.name)]
@@ -114,7 +105,7 @@ def _city(city: CityResults, rules: dict[str, str]) -> Values:
         "findings": list(findings.values()),
         "results": city,
         "tables": [_table(item, city) for item in tables],
-        "figures": [_figure(item, city, rules) for item in FIGURES if city.of(item.name)],
+        "figures": [_figure(item, city) for item in FIGURES if city.of(item.name)],
     }
 
 
@@ -143,19 +134,19 @@ def caveats(city: CityResults) -> list[str]:
 
 def _draws(item: Item, city: CityResults) -> str:
     """How many draws the numbers of a table rest on: of most methods, and of those that differ."""
-    cells = [row.cell for row in city.of(item.name) if row.cell.method in item.methods]
-    repeats = Counter((cell.method, cell.setting.records) for cell in cells)
-    sizes = {size for _, size in repeats}
-    words: dict[str, tuple[str, str]] = {}
+    repeats = Counter(
+        (row.cell.method, row.cell.setting.records)
+        for row in city.of(item.name)
+        if row.cell.method in item.methods
+    )
+    spans = {}
     for name in item.methods:
-        own = {size: count for (method, size), count in repeats.items() if method == name}
-        if own:
-            span = " to ".join(map(str, sorted({min(own.values()), max(own.values())})))
-            some = f" (K = {', '.join(f'{size:,}' for size in sorted(own))})"
-            words[name] = (span, "" if len(own) == len(sizes) else some)
-    usual = "".join(span for span, _ in Counter(s for s, _ in words.values()).most_common(1))
-    others = [f"{name} {s}{some}" for name, (s, some) in words.items() if some or s != usual]
-    return "; ".join(filter(None, (usual, ", ".join(others))))
+        counts = {count for (method, _), count in repeats.items() if method == name}
+        if counts:
+            spans[name] = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    usual = "".join(span for span, _ in Counter(spans.values()).most_common(1))
+    others = ", ".join(f"{name} {span}" for name, span in spans.items() if span != usual)
+    return "; ".join(filter(None, (usual, others)))
 
 
 def _table(item: Item, city: CityResults) -> Values:
@@ -173,25 +164,7 @@ def _table(item: Item, city: CityResults) -> Values:
     }
 
 
-def slim(svg: str, rules: dict[str, str]) -> str:
-    """An SVG element with a class for each style, which `rules` collects for the page's head,
-    places to a tenth of a point, and nothing that a page does not need. It has half the size.
-
-    >>> rules = {}
-    >>> slim('<svg> <g id="a"><path d="M 1.2345 2" style="fill: red"/>0.25</g> </svg>', rules)
-    '<svg><g><path d="M 1.2 2" class="s0"/>0.25</g></svg>'
-    >>> rules
-    {'fill: red': 's0'}
-    """
-
-    def classed(match: re.Match[str]) -> str:
-        return f' class="{rules.setdefault(match[1], f"s{len(rules)}")}"'
-
-    text = STYLE.sub(classed, NAMES.sub("", ASIDE.sub("", svg)))
-    return TAG.sub(lambda tag: FINE.sub(r"\1", tag[0]), text)
-
-
-def _figure(item: Item, city: CityResults, rules: dict[str, str]) -> Values:
+def _figure(item: Item, city: CityResults) -> Values:
     import matplotlib as mpl
     from markupsafe import Markup
 
@@ -202,9 +175,9 @@ def _figure(item: Item, city: CityResults, rules: dict[str, str]) -> Values:
     with mpl.rc_context(look):
         figure = drawing.draw(rows, city.title)
         figure.savefig(stream, format="svg", transparent=False, metadata={"Date": None})
-    picture = stream.getvalue().partition("<svg")[2]
+    picture = "".join(stream.getvalue().partition("<svg")[1:])
     return {
         "item": item,
-        "svg": Markup(slim(f"<svg{picture}", rules)),  # noqa: S704  # matplotlib escapes the text that it draws
+        "svg": Markup(picture),  # noqa: S704  # matplotlib escapes the text that it draws
         "sentences": [*drawing.tell(rows, city.title), *unfinished(rows)],
     }

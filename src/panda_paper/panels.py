@@ -1,34 +1,22 @@
 """Figures from declared series: panels of lines, one look for each method, one function that draws.
 
-A panel says which value of which methods it shows against what. Only what cannot be declared, as
-bars, surfaces and remarks on the values, has code of its own (`figures.py`, `theory_figures.py`).
+A panel says which value of which methods it shows against what; the same series say it in words.
+Only what cannot be declared has code of its own (`figures.py`).
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray
-from panda_mdp.plot.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    INK,
-    ORANGE,
-    PALE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    new_figure,
-    plain_axes,
-)
+from panda_mdp.plot.style import INK, PALE, new_figure, plain_axes
+from panda_paper.cell import named
 from panda_paper.results import Row, Rows
-from panda_paper.series import Axis, Series
+from panda_paper.series import Series
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -38,6 +26,9 @@ if TYPE_CHECKING:
 PANEL_WIDTH, PANEL_HEIGHT = 4.3, 3.7
 TITLE_CHARACTERS = 9.5
 """Of a title, per inch."""
+EDGE = 0.055
+"""What a line of infinite values takes of an axis."""
+AXIS_LABELS = {"records": "K", "epsilon": "claimed epsilon [1/km]"}
 
 
 @dataclass(frozen=True)
@@ -51,58 +42,24 @@ class Look:
     """How far it is drawn to one side, as a share of the axis: some methods often agree."""
 
 
-ASIDE = 0.009
-_LOOKS = {
-    "PAnDA-e": Look(BLUE, "o", aside=-ASIDE),
-    "PAnDA-p": Look(VERMILION, "s"),
-    "PAnDA-l": Look(GREEN, "^", "--", ASIDE),
-    "optimal": Look(BLACK, "X"),
-    "loss exponential": Look(PURPLE, "D", aside=-ASIDE),
-    "ball": Look(ORANGE, "P", aside=ASIDE),
-    "EM": Look(PALE, "v"),
-    "EM+BR": Look(PALE, "<", "--"),
-    "LP+CA": Look(SKY, "h"),
-}
-
-
-def look(method: str) -> Look:
-    """The look of a method: colour by variant, text dotted."""
-    found = _LOOKS.get(method) or _LOOKS.get(method.split(" ", maxsplit=1)[0], Look(INK, "."))
-    return replace(found, line=":") if method.endswith("text") else found
-
-
 Finish = Callable[["Axes", Rows, list[Series]], object]
-"""What is done to the axes of a panel, given the series that its lines have."""
-AXIS_LABELS: dict[Axis, str] = {
-    "records": "K",
-    "users": "users",
-    "epsilon": "claimed epsilon [1/km]",
-    "delta": "delta",
-}
+"""What is done to the axes of a panel, given the series that it shows."""
 
 
 @dataclass(frozen=True)
 class Line:
     """One value of some methods, a series for each."""
 
-    methods: tuple[str, ...]
     value: str
+    methods: tuple[str, ...] = ()
+    """Those of the panel where there are none."""
     label: str | None = None
-    style: Look | None = None
+    look: Mapping[str, Any] = field(default_factory=dict)
+    """Where it is not the method's own."""
     flat: bool = False
     """Whether it is one number that does not depend on the axis, drawn over all of it."""
-
-    def series(self, rows: Rows, axis: Axis, places: FloatArray) -> list[Series]:
-        """What there is of it; flat lines are drawn over the places."""
-        if not self.flat:
-            found = rows.curves(self.methods, self.value, axis)
-            return [replace(series, label=self.label or series.label) for series in found]
-        means = {name: rows.of(name).mean(self.value) for name in self.methods}
-        return [
-            Series.of(name, [(x, mean, 0.0) for x in places], flat=not name.endswith("text"))
-            for name, mean in means.items()
-            if len(places) and not np.isnan(mean)
-        ]
+    options: Mapping[str, float] = field(default_factory=dict)
+    """Of the cells that it is about."""
 
 
 @dataclass(frozen=True)
@@ -111,56 +68,110 @@ class Panel:
 
     title: str
     y: str
-    axis: Axis = "records"
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Line, ...]
+    looks: Mapping[str, Look]
+    axis: str = "records"
+    """A field of the setting, or a value."""
     finish: Finish | None = None
-    """Sets the axes where the lines have anything, and draws what lines cannot show."""
+    """Sets the axes, and draws what lines cannot show."""
     x: str | None = None
     """The label of the horizontal axis, where it is not the axis's own."""
+    method: str | None = None
+    bars: bool = False
+    """Whether shares of a whole are stacked, a bar for each method at each point."""
+
+    def series(self, rows: Rows) -> list[tuple[Series, Look]]:
+        """What there is of every line; flat ones over all places of the others."""
+        found = [
+            (line, one)
+            for line in self.lines
+            for one in rows.with_options(line.options).curves(
+                line.methods or (str(self.method),), line.value, self.axis
+            )
+        ]
+        places = max((one.x for line, one in found if not line.flat), key=len, default=np.empty(0))
+        shown = []
+        for line, one in found if len(places) else ():
+            look = replace(self.look(line.label or "", one.label), **line.look)
+            series = replace(one, label=line.label or one.label)
+            if line.flat:
+                mean = float(one.mean.mean())
+                series = Series.of(one.label, [(x, mean, 0.0) for x in places])
+                look = look if one.label.endswith("text") else replace(look, marker="")
+            shown.append((series, look))
+        return shown
+
+    def look(self, label: str, method: str) -> Look:
+        """The look of a label or of a method: colour by variant, text dotted."""
+        names = (label, method, method.split(" ", maxsplit=1)[0])
+        look = next((self.looks[name] for name in names if name in self.looks), Look(INK, "."))
+        return replace(look, line=":") if method.endswith("text") else look
 
     def draw(self, axes: Axes, rows: Rows) -> None:
         """Draw the panel, or say that it is empty."""
-        x = AXIS_LABELS[self.axis] if self.x is None else self.x
-        entitle(axes, self.title)
-        axes.set_xlabel(x, color=INK)
+        axes.set_title(self.title, loc="left", color=INK, fontsize=10.5)
+        axes.set_xlabel(self.x or AXIS_LABELS.get(self.axis, self.axis), color=INK)
         axes.set_ylabel(self.y, color=INK)
-        found = [line.series(rows, self.axis, np.empty(0)) for line in self.lines]
-        own = [series for several in found for series in several]
-        if own:
-            if self.axis == "delta":
-                axes.set_xscale("log")
-            everywhere = max(own, key=len).x
-            for line in self.lines:
-                for series in line.series(rows, self.axis, everywhere):
-                    draw_series(axes, series, line.style)
-            if self.axis == "records":
-                axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        if self.finish is not None and (own or not self.lines):
-            self.finish(axes, rows, own)
-        if not axes.has_data():
+        shown = self.series(rows)
+        if not shown:
             centre: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
             axes.text(0.5, 0.5, "no results yet", color=PALE, **centre)
             axes.set(xticks=[], yticks=[])
+            return
+        if self.bars:
+            draw_bars(axes, shown)
+            return
+        if self.axis == "delta":
+            axes.set_xscale("log")
+        elif self.axis == "records":
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        for series, look in shown:
+            draw_series(axes, series, look)
+        if self.finish is not None:
+            about = rows if self.method is None else rows.of(self.method)
+            self.finish(axes, about, [series for series, _ in shown])
+        mark_infinite(axes, shown)
+
+    def tell(self, rows: Rows) -> str:
+        """The series in words: each at its first point and its last; bars have templates."""
+        told = []
+        for series, _ in () if self.bars else self.series(rows):
+            ends = (f"{mean:,.4g} at {x:,g}" for x, mean in dict.fromkeys(series.ends))
+            told.append(f"{series.label} {' to '.join(ends)}")
+        return f"{self.title}, {' '.join(self.y.split())}: {'; '.join(told)}." if told else ""
 
 
-Tell = Callable[[Rows, str], Iterable[str]]
-"""Sentences about rows; the second argument is the city's name."""
 Words = str | Sequence[str]
 """Templates over quantities; a part of which a quantity is unknown is left out."""
 
 
-class Means(dict[str, Any]):
-    """What templates may say of rows: their values' means by name, and whatever is given."""
+class Evidence(dict[str, Any]):
+    """What templates and rules may say: quantities by name, values of items by path.
 
-    def __init__(self, rows: Rows, **given: Any) -> None:
-        super().__init__(given)
-        self.rows = rows
+    A path is an item, a method or group of them, a value, and `mean`, `low` or `high` (of the
+    methods' means) or the axis of a series: `figure12/published/violated_pairs/high`.
+    """
 
-    def __missing__(self, name: str) -> float:
-        mean = self.rows.mean(name)
-        if np.isnan(mean):
-            raise KeyError(name)
-        return mean
+    def __init__(self, rows_of: Callable[[str], Rows], quantities: Mapping[str, Any]) -> None:
+        super().__init__(quantities)
+        self.rows_of = rows_of
+        for name, one in quantities.items():
+            if one is None or (isinstance(one, float) and np.isnan(one)):
+                del self[name]
+
+    def __missing__(self, path: str) -> Any:
+        item, *parts = path.split("/")
+        if len(parts) != 3:
+            raise KeyError(path)
+        group, value, what = parts
+        rows = self.rows_of(item).of(*named([group]))
+        if not len(rows.numbers(value)):
+            raise KeyError(path)
+        if what == "mean":
+            return rows.mean(value)
+        means = [rows.of(name).mean(value) for name in rows.methods]
+        extremes = {"low": np.nanmin, "high": np.nanmax}
+        return extremes[what](means) if what in extremes else rows.series(value, what)
 
 
 def fill(words: Words, found: Mapping[str, Any]) -> str:
@@ -178,29 +189,17 @@ def fill(words: Words, found: Mapping[str, Any]) -> str:
     return text.removeprefix("; ")
 
 
-def tell_means(template: str, groups: Mapping[str, Sequence[str]]) -> Tell:
-    """A sentence over the means of each group of methods, those with unknown ones left out."""
-
-    def tell(rows: Rows, city: str) -> list[str]:
-        found = (
-            fill(template, Means(rows.of(*methods), name=name, city=city))
-            for name, methods in groups.items()
-        )
-        return [sentence for sentence in found if sentence]
-
-    return tell
-
-
 @dataclass(frozen=True)
 class Drawing:
     """How a figure's rows become a picture and sentences; both get the city's name."""
 
     title: str
     panels: tuple[Panel, ...]
-    sentences: tuple[Tell, ...]
+    sentences: Sequence[str] = ()
+    """Templates over the rows, whose paths begin with `figure`."""
     columns: int = 5
     """Of the legend."""
-    lines: int = 1
+    rows: int = 1
     """Of panels."""
     same_draws: bool = False
     """Whether balls are shown on the draws of `optimal` alone."""
@@ -211,12 +210,10 @@ class Drawing:
 
     def draw(self, rows: Iterable[Row], city: str) -> Figure:
         """The picture."""
-        title = self.title.format(city=city)
-        figure, axes = subplots(len(self.panels), title, lines=self.lines)
+        figure, axes = subplots(len(self.panels), self.title.format(city=city), lines=self.rows)
+        handles: dict[str, Artist] = {}
         for one, panel in zip(axes, self.panels, strict=True):
             panel.draw(one, self.shown(rows))
-        handles: dict[str, Artist] = {}
-        for one in axes:
             for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
         if handles:
@@ -233,7 +230,9 @@ class Drawing:
     def tell(self, rows: Iterable[Row], city: str) -> list[str]:
         """The picture in words."""
         shown = self.shown(rows)
-        return [sentence for tell in self.sentences for sentence in tell(shown, city)]
+        found = Evidence(lambda _: shown, {"city": city})
+        told = (fill(sentence, found) for sentence in self.sentences)
+        return [*filter(None, (*told, *(panel.tell(shown) for panel in self.panels)))]
 
 
 def same_draws(rows: Rows) -> Rows:
@@ -259,14 +258,13 @@ def subplots(count: int, title: str, *, lines: int = 1) -> tuple[Figure, list[Ax
     return figure, axes
 
 
-def draw_series(axes: Axes, series: Series, style: Look | None = None) -> None:
+def draw_series(axes: Axes, series: Series, look: Look) -> None:
     """A line with bars of 1.96 standard deviations; points that are infinite are left out.
 
     Bars end at 0, below which nothing that is drawn here can lie, and at a thirtieth of the mean,
     so that one wide bar does not take all of a logarithmic axis.
     """
-    drawn = style or look(series.label)
-    shown = np.isfinite(series.mean)
+    shown = np.isfinite(series.mean) & np.isfinite(series.x)
     if not shown.any():
         return
     x, mean, above = series.x[shown], series.mean[shown], series.spread[shown]
@@ -274,16 +272,16 @@ def draw_series(axes: Axes, series: Series, style: Look | None = None) -> None:
     whole = np.append(x, axes.dataLim.intervalx if axes.has_data() else x)
     logarithmic = axes.get_xscale() == "log"
     if logarithmic:
-        x = x * (whole.max() / whole.min()) ** drawn.aside
+        x = x * (whole.max() / whole.min()) ** look.aside
     axes.errorbar(
-        x if logarithmic else x + drawn.aside * np.ptp(whole),
+        x if logarithmic else x + look.aside * np.ptp(whole),
         mean,
         yerr=[below, above] if above.any() else None,
-        color=drawn.colour,
-        marker=None if series.flat else drawn.marker or None,
+        color=look.colour,
+        marker=look.marker or None,
         markersize=5.5,
-        markerfacecolor="white" if series.label.endswith("text") else drawn.colour,
-        linestyle=drawn.line,
+        markerfacecolor="white" if series.label.endswith("text") else look.colour,
+        linestyle=look.line,
         linewidth=1.8,
         elinewidth=0.9,
         capsize=2.5,
@@ -291,26 +289,42 @@ def draw_series(axes: Axes, series: Series, style: Look | None = None) -> None:
     )
 
 
-def entitle(axes: Axes, title: str) -> None:
-    """Give a panel its title."""
-    axes.set_title(title, loc="left", color=INK, fontsize=10.5)
+def mark_infinite(axes: Axes, shown: Iterable[tuple[Series, Look]]) -> None:
+    """What is infinite, at the upper edge: a line of marks for each series, above all others."""
+    infinite = [(one, look) for one, look in shown if np.isinf(one.mean).any()]
+    if not infinite:
+        return
+    axes.margins(y=EDGE * (len(infinite) + 2))
+    axes.text(1.01, 1 - EDGE, "∞", transform=axes.transAxes, fontsize=13)
+    for k, (series, look) in enumerate(infinite, start=1):
+        places = series.x[np.isinf(series.mean)]
+        axes.plot(
+            places,
+            np.full(len(places), 1 - EDGE * k),
+            transform=axes.get_xaxis_transform(),
+            color=look.colour,
+            marker=look.marker,
+            linestyle="",
+            label=series.label if len(places) == len(series) else "_nolegend_",
+        )
 
 
-def log_or_linear(axes: Axes, *_: object) -> None:
-    """A logarithmic vertical axis where positive values span more than a factor of 20."""
-    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.get_lines()])
-    values = values[np.isfinite(values)]
-    if len(values) and values.min() > 0 and values.max() > 20 * values.min():
-        from matplotlib.ticker import LogLocator, NullFormatter
-
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set_ylim(bottom=0)
-
-
-def limited(bottom: float) -> Finish:
-    """A vertical axis that begins there."""
-    return lambda axes, *_: axes.set_ylim(bottom=bottom)
+def draw_bars(axes: Axes, shown: Sequence[tuple[Series, Look]]) -> None:
+    """Shares of a whole, stacked: a bar for each method at each point."""
+    parts: dict[str, list[Series]] = {}
+    for series, _ in shown:
+        parts.setdefault(series.label, []).append(series)
+    colours = {series.label: look.colour for series, look in shown}
+    bottom: Any = 0.0
+    for label, several in parts.items():
+        column = np.concatenate([series.mean for series in several])
+        axes.bar(range(len(column)), column, 0.78, bottom, color=colours[label], label=label)
+        bottom = bottom + column
+    names = [
+        f"{letter} {size / 1000:g}k"
+        for letter, series in zip("epl", several, strict=False)
+        for size in series.x
+    ]
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+    axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

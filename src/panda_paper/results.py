@@ -11,7 +11,7 @@ import platform
 import re
 import subprocess
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import distributions
@@ -22,19 +22,20 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.base.plain import plain
+from panda_mdp.base.text import plain
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.survey.bench import Outcome, Status
 from panda_mdp.version import __version__
 from panda_paper.cell import Cell, Values
 from panda_paper.items import ITEMS, Item
-from panda_paper.series import Axis, Series, deviation
+from panda_paper.series import Series, deviation
 from panda_paper.study import Study, title_of
 
 RESULTS, ENVIRONMENT, STUDY = "cells.jsonl", "environment.json", "study.json"
 PACKED = f"{RESULTS}.gz"
 """Earlier lines, where they were packed: `gzip -c cells.jsonl >> cells.jsonl.gz`."""
 PACKAGES = ("panda-mdp", "numpy", "scipy", "numba", "highspy", "jax", "matplotlib")
+NO_NUMBER = (bool, str, type(None))
 CITIES = ("rome", "nyc", "london")
 """In the paper's order."""
 
@@ -100,38 +101,48 @@ class Rows(tuple[Row, ...]):
         """Those of some methods that ended with a result."""
         return Rows(row for row in self if row.cell.method in methods and row.status == "done")
 
-    def at(self, axis: Axis, x: float) -> Rows:
+    def at(self, axis: str, x: float) -> Rows:
         """Those at a point of the experiment."""
-        return Rows(row for row in self if getattr(row.cell.setting, axis) == x)
+        return Rows(row for row in self if row.value(axis) == x)
 
-    def places(self, axis: Axis) -> list[float]:
+    def with_options(self, options: Mapping[str, float]) -> Rows:
+        """Those of cells with these options."""
+        return Rows(row for row in self if options.items() <= dict(row.cell.options).items())
+
+    def places(self, axis: str) -> list[float]:
         """The points of the experiment that there are rows of."""
-        return sorted({getattr(row.cell.setting, axis) for row in self})
+        return sorted({row.value(axis) for row in self})
 
     @property
     def methods(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(row.cell.method for row in self))
 
+    def points(self, value: str, axis: str = "records") -> FloatArray:
+        """A value of all rows that have it as a number, with its place on an axis, entries of lists
+        one by one: (2, n)."""
+        found = [(row.value(axis), row.value(value)) for row in self]
+        known = [pair for pair in found if not any(isinstance(one, NO_NUMBER) for one in pair)]
+        pairs = [np.stack(np.broadcast_arrays(*pair)).reshape(2, -1) for pair in known]
+        every = np.hstack([np.empty((2, 0)), *pairs])
+        return np.asarray(every[:, ~np.isnan(every[1])])
+
     def numbers(self, value: str) -> FloatArray:
         """A value of all rows that have it as a number, entries of lists one by one."""
-        found = (row.value(value) for row in self)
-        known = [np.ravel(one) for one in found if not isinstance(one, bool | str | None)]
-        every = np.concatenate([np.empty(0), *known])
-        return np.asarray(every[~np.isnan(every)])
+        return np.asarray(self.points(value)[1])
 
     def mean(self, value: str) -> float:
         """The mean of a value; NaN where no row has it."""
         found = self.numbers(value)
         return float(found.mean()) if len(found) else float("nan")
 
-    def series(self, value: str, axis: Axis = "records", label: str = "") -> Series:
+    def series(self, value: str, axis: str = "records", label: str = "") -> Series:
         """A value against an axis; points that no row has it at are left out."""
-        found = ((x, self.at(axis, x).numbers(value)) for x in self.places(axis))
-        points = [(x, float(every.mean()), deviation(every)) for x, every in found if len(every)]
-        return Series.of(label, points)
+        x, every = self.points(value, axis)
+        found = ((place, every[x == place]) for place in np.unique(x))
+        return Series.of(label, [(place, one.mean(), deviation(one)) for place, one in found])
 
     def curves(
-        self, methods: Iterable[str], value: str, axis: Axis = "records", least: int = 1
+        self, methods: Iterable[str], value: str, axis: str = "records", least: int = 1
     ) -> list[Series]:
         """The series of those methods that have at least so many points."""
         found = (self.of(name).series(value, axis, name) for name in methods)
@@ -158,8 +169,8 @@ def rows_of(item: Item, rows: Iterable[Row]) -> Rows:
         fitting = matching(shown, rows)
         if fitting:
             return fitting
-    loose = {template.at(records=0) for template in item.plan}
-    return Rows(row for row in rows if row.cell.template.at(records=0) in loose)
+    loose = {cell.at(records=0) for cell in item.plan}
+    return Rows(row for row in rows if row.cell.first.at(records=0) in loose)
 
 
 class CellStore:

@@ -15,8 +15,6 @@ SPREAD = 1.96
 STEP = 0.02
 """A step of less than this share of the largest value is neither up nor down."""
 
-Axis = Literal["records", "users", "epsilon", "delta"]
-"""What a value is drawn against: a field of the cell's setting."""
 Trend = Literal["grows", "falls", "neither", "nothing to see"]
 
 
@@ -28,14 +26,12 @@ class Series:
     x: FloatArray
     mean: FloatArray
     spread: FloatArray
-    flat: bool = False
-    """Whether it is one number that does not depend on x, drawn as a line."""
 
     @classmethod
-    def of(cls, label: str, points: Iterable[tuple[float, ...]], *, flat: bool = False) -> Series:
+    def of(cls, label: str, points: Iterable[tuple[float, ...]]) -> Series:
         """The series of points (x, mean, spread)."""
         x, mean, spread = np.array(list(points), dtype=np.float64).reshape(-1, 3).T
-        return cls(label, x, mean, spread, flat)
+        return cls(label, x, mean, spread)
 
     def __len__(self) -> int:
         return len(self.x)

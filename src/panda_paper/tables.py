@@ -12,7 +12,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.base.plain import plain
+from panda_mdp.base.text import plain
 from panda_mdp.plot.style import save_figure
 from panda_paper.cell import Setting, paper_row
 from panda_paper.figures import DRAWINGS, unfinished
 from panda_paper.items import Item
+from panda_paper.panels import Words, fill
 from panda_paper.paper import PaperValue, paper_value, readme_value
 from panda_paper.results import Row, Rows
 from panda_paper.series import deviation
@@ -36,26 +37,29 @@ Entry = dict[str, Any]
 `status` says how many repeats ended how, `mean_...` are means of the other values; None where there
 is nothing to tell.
 """
-HEADER = (
-    "| method | K | repeats | ours | paper | difference | inside | README | seconds "
-    "| certified gap | claimed ε | audited ε | remarks |"
-)
-FORMS = {
-    "difference": "{:+.4g}",
-    "inside": "{}",
-    "readme": "{:g}",
-    "seconds": "{:.3g}",
-    "certified_gap": "{:.2%}",
-    "claimed_epsilon": "{:.3g}",
+COLUMNS: Mapping[str, Words] = {
+    "method": "{method}",
+    "K": "{records:,}",
+    "repeats": "{repeats}",
+    "ours": "{ours}",
+    "paper": "{paper}",
+    "difference": "{difference:+.4g}",
+    "inside": "{inside}",
+    "README": "{readme:g}",
+    "seconds": "{seconds:.3g}",
+    "certified gap": "{certified_gap:.2%}",
+    "claimed ε": "{claimed_epsilon:.3g}",
+    "audited ε": "{audited}",
+    "remarks": (
+        "; {endings}",
+        "; {mean_violated_pairs:.2%} of pairs violated",
+        "; over true records {mean_true_loss_m:.4g} m",
+        "; LP alone {mean_lp_seconds:.2g} s",
+        "; download {mean_download:.0%}",
+        "; {note}",
+    ),
 }
-REMARKS = {
-    "mean_violated_pairs": "{:.2%} of pairs violated",
-    "mean_true_loss_m": "over true records {:.4g} m",
-    "mean_lp_seconds": "LP alone {:.2g} s",
-    "mean_download": "download {:.0%}",
-    "note": "{}",
-}
-"""Other values that a table for people tells."""
+"""A table for people; what is unknown is left out."""
 
 
 def summarise(item: Item, rows: Iterable[Row], city: str) -> list[Entry]:
@@ -145,40 +149,30 @@ def markdown(item: Item, entries: Sequence[Entry], study: Study) -> str:
     """The table and a summary of how it compares."""
     priors = sorted({study.prior_source(setting.prior) for setting in item.settings})
     where = "SYNTHETIC city, not comparable with the paper" if study.synthetic else study.title
-    table = "\n".join(f"| {' | '.join(_cells(entry))} |" for entry in entries)
+    lines = (COLUMNS, ("---",) * len(COLUMNS), *map(_cells, entries))
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- ", "|---")
     return (
         f"## {item.name}: {item.title}\n\n"
         f"City: {where} ({study.city.nodes:,} nodes). Prior: {'; '.join(priors)}. "
         "Mean ± 1.96 standard deviations over the repeats (a single value where there is one).\n\n"
-        f"{HEADER}\n{'|---' * HEADER.count(' | ')}|---|\n{table}\n\n{comparison(entries)}\n"
+        f"{table}\n{comparison(entries)}\n"
     )
 
 
 def _cells(entry: Entry) -> list[str]:
     """A line of the table for people."""
-    ours = ending(entry) if entry["mean"] is None else f"{entry['mean']:.4g}"
+    known = {name: value for name, value in entry.items() if value not in (None, "")}
+    known["ours"] = fill("{mean:.4g}", known) or ending(entry)
     if entry["spread_1.96_std"] is not None:
-        ours += f" ± {entry['spread_1.96_std']:.3g}"
-    missed = "no, intervals overlap" if entry["intervals_overlap"] else "no"
-    inside = {None: None, True: "yes", False: missed}[entry["inside_paper_interval"]]
-    audited = _form("{:.5g}", entry["audited_epsilon"]).replace("inf", "∞")
-    remarks = [entry["status"].replace(";", ",")] if ";" in entry["status"] else []
-    told = {name: form for name, form in REMARKS.items() if entry.get(name) not in (None, "")}
-    remarks += [form.format(entry[name]) for name, form in told.items()]
-    return [
-        entry["method"],
-        f"{entry['records']:,}",
-        str(entry["repeats"]),
-        ours,
-        entry["paper"] or "",
-        *(_form(form, {**entry, "inside": inside}[name]) for name, form in FORMS.items()),
-        f"**{audited}**" if audited and not entry["audit_holds"] else audited,
-        "; ".join(remarks).replace("|", "/"),
-    ]
-
-
-def _form(form: str, value: Any) -> str:
-    return "" if value is None else form.format(value)
+        known["ours"] += f" ± {entry['spread_1.96_std']:.3g}"
+    if entry["inside_paper_interval"] is not None:
+        missed = "no, intervals overlap" if entry["intervals_overlap"] else "no"
+        known["inside"] = "yes" if entry["inside_paper_interval"] else missed
+    audited = fill("{audited_epsilon:.5g}", known).replace("inf", "∞")
+    known["audited"] = f"**{audited}**" if audited and not entry["audit_holds"] else audited
+    if ";" in entry["status"]:
+        known["endings"] = entry["status"].replace(";", ",")
+    return [fill(words, known).replace("|", "/") for words in COLUMNS.values()]
 
 
 def write_item(item: Item, rows: Sequence[Row], study: Study) -> list[Path]:

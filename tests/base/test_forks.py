@@ -10,7 +10,7 @@ SCRIPT = """
 import os, sys
 import numpy as np
 import panda_mdp as pm
-from panda_mdp.base.forks import threads_lost
+from panda_mdp.base.threads import threads_lost
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.optimal.backends import CpuEngine
 

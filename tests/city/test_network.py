@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from panda_mdp import City, synthetic_city
+from panda_mdp.city.city import travel
 from panda_mdp.city.network import contract, join_directions
-from panda_mdp.city.travel import travel
 
 
 def pieces(size: int, segments: list[tuple[int, int]], oneway: list[bool] | None = None) -> City:

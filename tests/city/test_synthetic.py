@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from panda_mdp import City, synthetic_city
-from panda_mdp.city.statistics import city_statistics, plane_km
+from panda_mdp.city.statistics import city_statistics
 from panda_mdp.errors import CityError
+from panda_mdp.space.metrics import Haversine
 
 
 def crossings(city: City) -> int:
     """Pairs of streets without a common end whose segments properly cross."""
-    x, y = plane_km(city)
+    x, y = Haversine(city.lat, city.lon).plane.T
     p = np.stack([x, y], axis=1)
     a, b = p[city.u], p[city.v]
 

@@ -10,7 +10,7 @@ from machines import FLOOR, OUTPUTS, SIZE, dense, table, tiled, town
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import AGREED, AROUND, Closure
-from panda_mdp.methods.optimal.graph import Graph, missing_pairs
+from panda_mdp.methods.optimal.graph import Graph, broken_pairs
 from panda_mdp.privacy.quantise import SLACK, TOTAL, check_weights, quantise_floored
 from panda_mdp.privacy.repair import estimate, repair
 
@@ -186,8 +186,9 @@ def test_broken_pairs_are_the_worst_ones(machine, kind):
     # Compiled loops add up in single precision, devices in multiples of 2^-30.
     np.testing.assert_allclose(true[ends[:, 0], ends[:, 1]], mass, rtol=1e-4, atol=2e-6)
     assert (mass >= best[ends[:, 0], -1] * (1 - 1e-4) - 2e-6).all()
-    found = missing_pairs(closure, NONE, table(), epsilon, 2).ends
-    expected = missing_pairs(dense("numpy", domain), NONE, table(), epsilon, 2).ends
+    found = broken_pairs(closure, NONE, closure.start(table()), epsilon, 2).ends
+    plain = dense("numpy", domain)
+    expected = broken_pairs(plain, NONE, plain.start(table()), epsilon, 2).ends
     assert {tuple(p) for p in found.tolist()} == {tuple(p) for p in expected.tolist()}
 
 

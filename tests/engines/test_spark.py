@@ -94,36 +94,33 @@ def rows_of(df: Any) -> dict[int, float | None]:
 
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_the_same_rows_whatever_is_killed(spark, frame, mechanism, partitions):
-    from panda_mdp.frames.spark import perturb
 
     columns = pm.Columns(person="user", time="at", period="day")
     options: dict[str, Any] = {"columns": columns, "key": KEY}
     plain = pm.perturb(frame, mechanism, **options)
     expected = dict(zip(plain["row"], plain["reported_lat"], strict=True))
     df = spark.createDataFrame(frame).repartition(partitions)
-    assert rows_of(perturb(df, mechanism, **options)) == expected
+    assert rows_of(pm.perturb(df, mechanism, **options)) == expected
     killed = df.mapInArrow(killing_once(), df.schema)
-    result = perturb(killed, mechanism, **options)
+    result = pm.perturb(killed, mechanism, **options)
     assert result.columns == ["row", "user", "at", "reported_lat", "reported_lon"]
     assert rows_of(result) == expected
 
 
 def test_budgets_hold_over_the_cluster(spark, frame, mechanism):
-    from panda_mdp.frames.spark import perturb
 
     options: dict[str, Any] = {"columns": pm.Columns(person="user"), "key": KEY}
     options |= {"budget": 6.0, "outside": "null"}
     df = spark.createDataFrame(frame).repartition(3)
-    first = rows_of(perturb(df, mechanism, **options))
+    first = rows_of(pm.perturb(df, mechanism, **options))
     killed = df.repartition(5).mapInArrow(killing_once(), df.schema)
-    assert rows_of(perturb(killed, mechanism, **options)) == first
+    assert rows_of(pm.perturb(killed, mechanism, **options)) == first
     reported = frame[[first[row] is not None for row in frame["row"]]]
     # Ten places each and a budget for three: every person keeps exactly three.
     assert (reported.groupby("user")["lat"].nunique() == 3).all()
 
 
 def test_a_key_is_required(spark, frame, mechanism):
-    from panda_mdp.frames.spark import perturb
 
     with pytest.raises(InvalidInputError, match="may run a task twice"):
-        perturb(spark.createDataFrame(frame[:5]), mechanism, pm.Columns(person="user"), key=None)
+        pm.perturb(spark.createDataFrame(frame[:5]), mechanism, pm.Columns(person="user"), key=None)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from examples_loaded import FOLDER, load
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples"
 SMALL: dict[str, dict[str, Any]] = {
     "first_steps": {"records": 120, "seconds": 5},
     "my_own_map": {"records": 150},
@@ -18,18 +16,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "words": {"words": 60},
     "everywhere": {"spacing": 0.25},
     "panda": {"records": 90, "seconds": 5},
+    "users_over_time": {"records": 40, "users": 4},
     "road_metric": {"records": 90, "seconds": 5},
     "frames_on_workers": {"rows": 400},
     "protocol": {"users": 6, "records": 40},
 }
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_example_is_listed() -> None:

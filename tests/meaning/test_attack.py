@@ -106,7 +106,7 @@ def test_bad_input_is_named():
     for prior in ([np.nan, 0.5, 0.5, 0], [0.5, 0.5], [-1, 1, 1, 0], [0] * 4, np.full((1, 4), 0.25)):
         with pytest.raises(ProblemError, match="prior"):
             pm.attack(table, prior)
-    with pytest.raises(MethodError, match="radius -1"):
+    with pytest.raises(MethodError, match=r"radii are \[-1.0\]"):
         pm.attack(table, radii=[-1.0])
     with pytest.raises(ProblemError, match="sums to 2"):
         pm.attack(table, [0.5] * 4)

@@ -55,9 +55,6 @@ def test_exact_optimum_of_a_grid():
 
 def test_every_iteration_has_a_lower_and_an_upper_bound():
     mechanism = benders(town(size=60), gap=2e-3)
-    rounds = mechanism.details["decomposition"]
-    assert [k for k, _, _ in rounds] == list(range(1, mechanism.details["iterations"] + 1))
-    assert all(low <= high * (1 + 1e-6) for _, low, high in rounds)
     seconds, iterations, losses, bounds = zip(*mechanism.details["trace"], strict=True)
     assert list(seconds) == sorted(seconds)
     assert list(iterations) == list(range(1, len(iterations) + 1))

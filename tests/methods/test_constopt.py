@@ -119,7 +119,7 @@ def test_four_outputs_of_a_record_are_near_by_default():
     mechanism = constopt(town())
     assert mechanism.details["near_share"] == pytest.approx(0.4, abs=0.01)
     names = [name for name, _ in mechanism.stages]
-    assert {"form", "build", "solve", "repair", "audit"} <= set(names)
+    assert {"graph", "build", "solve", "repair", "audit"} <= set(names)
 
 
 def test_no_time_gives_the_exponential_mechanism():

@@ -9,6 +9,7 @@ from helpers import displacement_problem, random_domain
 from panda_mdp import Domain, loss_exponential
 from panda_mdp.methods.benders import (
     Cluster,
+    Cut,
     Master,
     Split,
     compact_clusters,
@@ -41,8 +42,14 @@ def private_tables(problem):
     yield weights / weights.sum(axis=1, keepdims=True)
 
 
-def internal_cost(split: Split, cluster: Cluster, table: np.ndarray) -> float:
-    return float((split.cost[cluster.records] * table[cluster.records]).sum())
+def internal_cost(cluster: Cluster, table: np.ndarray) -> float:
+    return float(cluster.cost @ table.ravel()[cluster.columns])
+
+
+def bounded_from_below(cut: Cut, split: Split, table: np.ndarray) -> float:
+    """What a cut says at least of the internal costs of its cluster beside a table's border."""
+    row, least = cut.row(split)
+    return least - float(row[: len(split.border)] @ table.ravel()[split.border])
 
 
 def test_clusters_are_compact_and_balanced():
@@ -62,28 +69,29 @@ def test_boundary_records_are_those_with_an_edge_to_another_cluster(split):
             expected[[i, j]] = True
     np.testing.assert_array_equal(split.boundary, expected)
     assert 0 < expected.sum() < split.problem.size
-    inside = np.concatenate([cluster.records for cluster in split.clusters])
-    assert sorted([*inside, *split.border]) == list(range(split.problem.size))
+    inside = np.concatenate([cluster.columns for cluster in split.clusters])
+    assert sorted([*inside, *split.border]) == list(range(split.problem.loss.size))
 
 
 def test_optimality_cuts_are_below_every_table_and_tight_where_they_were_made(split):
     tables = list(private_tables(split.problem))
     for cluster in split.clusters:
         for at in tables:
-            rows, cut = cluster.reply(at)
-            constant, slope = split.cut_terms(cut)
-            value = constant + float((slope * at[split.border]).sum())
-            assert value == pytest.approx(float((cluster.cost * rows).sum()), rel=1e-6)
+            entries, cut = cluster.reply(at.ravel())
+            assert bounded_from_below(cut, split, at) == pytest.approx(
+                float(cluster.cost @ entries), rel=1e-6
+            )
             for other in tables:
-                below = constant + float((slope * other[split.border]).sum())
-                assert below <= internal_cost(split, cluster, other) + 1e-9
+                below = bounded_from_below(cut, split, other)
+                assert below <= internal_cost(cluster, other) + 1e-9
 
 
 def test_replies_are_the_best_internal_rows(split):
     for table in private_tables(split.problem):
         for cluster in split.clusters:
-            rows, _ = cluster.reply(table)
-            assert (cluster.cost * rows).sum() <= internal_cost(split, cluster, table) * (1 + 1e-9)
+            entries, _ = cluster.reply(table.ravel())
+            assert cluster.cost @ entries <= internal_cost(cluster, table) * (1 + 1e-9)
+            rows = entries.reshape(-1, split.problem.outputs_count)
             np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
 
 
@@ -94,15 +102,15 @@ def test_feasibility_cuts_cut_off_the_point_and_no_private_table():
     steps = np.arange(5)
     graph = Graph(np.stack([steps, steps + 1], axis=1), np.ones(5))
     split = Split(problem, graph, np.array([0, 1, 1, 1, 2, 2]))
-    cluster = next(c for c in split.clusters if 2 in c.records)
+    cluster = next(c for c in split.clusters if 2 * problem.outputs_count in c.columns)
     table = np.tile([0.5, 0.5], (6, 1))
-    table[cluster.border] = [[1.0, 0.0], [0.0, 1.0]]
-    rows, cut = cluster.reply(table)
-    assert rows is None
+    table[[1, 3]] = [[1.0, 0.0], [0.0, 1.0]]
+    entries, cut = cluster.reply(table.ravel())
+    assert entries is None
     assert not cut.costed
-    assert cluster.violation(cut, table) > 0.1
+    assert bounded_from_below(cut, split, table) > 0.1
     for private in private_tables(problem):
-        assert cluster.violation(cut, private) <= 1e-9
+        assert bounded_from_below(cut, split, private) <= 1e-9
 
 
 def test_the_master_bounds_the_optimum_from_below_by_its_prices(split):
@@ -111,13 +119,12 @@ def test_the_master_bounds_the_optimum_from_below_by_its_prices(split):
     master = Master(split)
     bounds = []
     for table in private_tables(problem):
-        master.add([cluster.reply(table)[1] for cluster in split.clusters])
-        answer = master.solve()
+        master.add([cluster.reply(table.ravel())[1] for cluster in split.clusters])
+        answer = master.lp.solve()
         assert answer.optimal
         bound = dual_bound(problem, split.graph, master.multipliers(answer))
         assert bound == pytest.approx(answer.objective * split.scale, rel=1e-6)
         assert bound <= optimum.loss
-        assert master.rows(answer).shape == (len(split.border), problem.outputs_count)
         bounds.append(bound)
     assert bounds == sorted(bounds)
 
@@ -127,16 +134,19 @@ def test_cuts_survive_a_larger_graph(split):
     apart = problem.domain.distances()
     known = {tuple(pair) for pair in split.graph.ends.tolist()}
     new = np.array([(i, i + 20) for i in range(0, 20, 4) if (i, i + 20) not in known])
-    larger = Split(problem, split.graph.join(new, apart[new[:, 0], new[:, 1]]), split.label)
+    larger = split.grown(Graph(new, apart[new[:, 0], new[:, 1]]))
     assert larger.boundary.sum() > split.boundary.sum()
     tables = list(private_tables(problem))
     for cluster in split.clusters:
-        _, cut = cluster.reply(tables[0])
-        constant, slope = larger.cut_terms(cut)
-        inside = larger.inside(cluster.label)
+        _, cut = cluster.reply(tables[0].ravel())
+        after = next(c for c in larger.clusters if c.label == cluster.label)
         for table in tables:
-            below = constant + float((slope * table[larger.border]).sum())
-            assert below <= float((larger.cost[inside] * table[inside]).sum()) + 1e-9
+            below = bounded_from_below(cut.among(split, larger), larger, table)
+            assert below <= internal_cost(after, table) + 1e-9
+            # It says no less than it did of the records that were internal.
+            moved = np.setdiff1d(cluster.columns, after.columns)
+            rest = float(split.cost[moved] @ table.ravel()[moved])
+            assert below + rest >= bounded_from_below(cut, split, table) - 1e-9
 
 
 def test_thin_graph_leaves_insides_in_small_domains():

@@ -12,10 +12,13 @@ import panda_mdp as pm
 from panda_mdp.compute.numba.mesh import cone, project
 from panda_mdp.errors import MethodError, PrivacyError, SnapError
 from panda_mdp.methods.everywhere import lowered, spread
-from panda_mdp.methods.mesh_repair import MeshRepair, faint, scaled
+from panda_mdp.methods.mesh_repair import MeshRepair, faint
 from panda_mdp.privacy.continuous import triangle_rates
 from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import SeededBits
 from panda_mdp.space.metrics import haversine_km
+from panda_mdp.table.everywhere import draw_at
+from panda_mdp.table.release import normalise
 
 BOX = (41.89, 12.48, 41.91, 12.505)
 
@@ -61,8 +64,7 @@ def test_draws_at_a_point_follow_its_row(mechanism):
     lat, lon = 41.9012, 12.4931
     row = mechanism.row_at(lat, lon)
     count = 60_000
-    simulation = mechanism.simulate(seed=5)
-    drawn = simulation.sample_at(np.full(count, lat), np.full(count, lon))
+    drawn = draw_at(mechanism, SeededBits(5), np.full(count, lat), np.full(count, lon))
     columns = np.searchsorted(mechanism.problem.outputs, drawn)
     seen = np.bincount(columns, minlength=len(row)) / count
     assert np.abs(seen - row).max() < 5 * np.sqrt(row.max() / count)
@@ -166,7 +168,7 @@ def test_a_repair_moves_little(mechanism):
     repair = MeshRepair(problem, mechanism.mesh)
     for seed in range(3):
         noise = np.random.default_rng(seed).normal(size=mechanism.matrix.shape)
-        noisy = scaled(mechanism.matrix * np.exp(0.01 * noise))
+        noisy = normalise(mechanism.matrix * np.exp(0.01 * noise))
         given = noisy.copy()
         assert repair.excess(noisy).max() > 1.15
         moved = repair.run(noisy)

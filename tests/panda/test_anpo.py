@@ -126,12 +126,3 @@ def test_relaxed_bound_is_below_every_table_of_the_anchors() -> None:
     small = relaxed_bound(problem, few, problem.prior[few])
     apart = problem.epsilon * problem.domain.distances(few, few)
     assert small <= exact_optimum(problem, few, apart, problem.prior[few]) * (1 + 1e-9)
-
-
-def test_a_previous_solution_is_a_start() -> None:
-    problem = some_problem(size=30)
-    anchors, weights = np.arange(20), np.ones(20)
-    budgets = closure(problem.domain.distances(anchors, anchors))
-    first = solve_anchors(problem, anchors, budgets, weights, solver=solver_of())
-    again = solve_anchors(problem, anchors, budgets, weights, solver=solver_of(), start=first.rows)
-    assert again.mechanism.gap <= 0.01

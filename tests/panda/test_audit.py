@@ -10,13 +10,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import panda_mdp as pm
-from panda_mdp.errors import MethodError, MissingDependencyError
-from panda_mdp.panda.audit import PairScan, exceeds, interval, violation
+from panda_mdp.panda.audit import violation
 from panda_mdp.panda.certificate import Limits, certify, pair_bound
 from panda_mdp.panda.margins import MarginPlan
 from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
 from panda_mdp.panda.selection import Account
-from panda_mdp.privacy.quantise import TOTAL
 
 LEAN = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -49,7 +47,7 @@ def checked(check, wanted: int = 12) -> None:
 
 def brute_losses(brute, run, x: int, x2: int) -> np.ndarray:
     """max_y |l + log ratio| of every set in the run's table; infinite for the empty one."""
-    table = run.tables[0]
+    table = run.table
     rows = np.full((run.problem.size, run.problem.outputs_count), np.nan)
     rows[table.anchors] = logs_of(table.matrix)
     out = np.full(len(brute.sets), np.inf)
@@ -114,7 +112,7 @@ def test_sets_that_were_not_drawn_get_tables_of_their_own(seed, brute_force) -> 
     tables = {}
     for k, member in enumerate(brute.sets):
         if member.any():
-            tables[k] = scheme.solve((np.flatnonzero(member),), None)[0]
+            tables[k] = scheme.solve((np.flatnonzero(member),))
     for x in range(5):
         for x2 in range(x):
             losses = np.full(len(brute.sets), np.inf)
@@ -146,7 +144,7 @@ def test_the_loss_of_a_drawn_set_is_exact_over_all_pairs(small_cases, brute_forc
                 worst, alone, count = 0.0, 0.0, 0
                 for x in range(domain.size):
                     for x2 in range(x):
-                        rows = logs_of(run.tables[0].rows(brute.surrogate[[x, x2], code]))
+                        rows = logs_of(run.table.rows(brute.surrogate[[x, x2], code]))
                         leak = float(brute.ratio(x, x2)[code])
                         loss = np.abs(leak + rows[0] - rows[1]).max()
                         distance = domain.distance(x, x2)
@@ -209,48 +207,17 @@ def test_the_certificate_enumerates_surrogates_of_one_set(small_cases, brute_for
     checked(check, 24)
 
 
-def test_the_papers_violation_multiplies_two_users_laws(small_cases, brute_force) -> None:
-    def check(reached: list[int]) -> None:
-        @given(case=small_cases)
-        @LEAN
-        def holds(case) -> None:
-            domain, selection = case
-            brute = brute_force(domain, selection)
-            problem = problem_on(domain)
-            run = fixed_run(problem, selection, [brute.candidates] * 2)
-            table = run.tables[0]
-            x, x2 = 0, domain.size - 1
-            v, v2 = brute.surrogate_probability(x), brute.surrogate_probability(x2)
-            limit = problem.epsilon * domain.distance(x, x2)
-            logs = logs_of(table.matrix)
-            expected = 1 - v.sum() * v2.sum()
-            for i, a in enumerate(table.anchors):
-                for j, b in enumerate(table.anchors):
-                    if brute.leakage(x, x2) + np.abs(logs[i] - logs[j]).max() > limit:
-                        expected += v[a] * v2[b]
-            found = violation(run, x, x2, definition="paper")
-            assert found.lower <= expected * (1 + 1e-9) + 1e-15
-            assert expected * (1 - 1e-9) - 1e-15 <= found.upper <= expected + 0.05 * 3e-3
-            reached.append(1)
-
-        holds()
-
-    checked(check)
-
-
 def test_an_overclaiming_run_is_not_confirmed() -> None:
     """Phase I alone tells more than epsilon: every set's audit says so."""
     domain = pm.Domain.from_vectors(np.random.default_rng(3).normal(size=(40, 2)), unit="km")
     problem = problem_on(domain, 1.0)
     selection = pm.BernoulliAnchors("exponential", rate=2.0, radius=1.0)
     run = pm.study_panda(problem, [1, 2, 3], selection)
-    audit = pm.audit_panda(run, draws=60, seed=5)
+    audit = pm.audit_panda(run)
     assert not audit.holds
     assert audit.claimed is None
     assert "NO GUARANTEE" in repr(audit)
     assert max(found.selection_epsilon for found in audit.sets) > 1.0
-    assert audit.drawn.low > 0.3
-    assert audit.drawn.certain <= audit.drawn.possible <= 60
 
 
 @pytest.mark.parametrize(
@@ -267,74 +234,3 @@ def test_a_claim_holds_only_where_the_account_is_within_its_delta(bound, holds) 
     assert audit.violation == bound
     study = PandaNoGuarantee.over(scheme, np.array([0]), sets, seeded=True)
     assert not pm.audit_panda(study).holds
-
-
-class Ones:
-    """Random words of ones alone: every coin fails."""
-
-    def integers(self, count: int) -> np.ndarray:
-        return np.full(count, TOTAL - 1)
-
-
-def test_an_empty_set_counts_as_a_violation() -> None:
-    problem = problem_on(pm.Domain.from_vectors([[0.0], [1.0], [2.0]]))
-    scheme = pm.BernoulliAnchors(radius=5.0).scheme(problem, 0.1)
-    assert len(scheme.law.draw(0, Ones())) == 0
-    assert exceeds(scheme, None, 0, Ones()) == (True, True)
-
-
-def test_limits_count_certain_sets_below_and_possible_ones_above() -> None:
-    """One user's table is not settled: a fresh set may exceed epsilon and does not certainly."""
-    domain = pm.Domain.from_vectors([[0.0], [0.3], [1.0], [1.6]])
-    problem = problem_on(domain, 6.0)
-    selection = pm.BernoulliAnchors("exponential", 0.6, 0.05, radius=9.0, neighbours=4)
-    run = fixed_run(problem, selection, [np.arange(4)], 0.6)
-    drawn = pm.audit_panda(run, draws=40, seed=2).drawn
-    assert drawn.certain < drawn.possible
-    assert drawn.low == interval(drawn.certain, 40, 0.99)[0]
-    assert drawn.high == interval(drawn.possible, 40, 0.99)[1]
-
-
-def test_sampling_never_claims_to_see_small_probabilities() -> None:
-    for draws in (10, 1000):
-        low, high = interval(0, draws, 0.99)
-        assert low == 0.0
-        assert high > 3 / draws
-    low, high = interval(7, 7, 0.99)
-    assert high == 1.0
-    assert low < 1.0
-    with pytest.raises(MethodError, match="draws"):
-        pm.audit_panda(None, draws=-1)
-
-
-def test_options_of_a_violation_are_checked() -> None:
-    domain = pm.Domain.from_vectors([[0.0], [1.0], [2.0]])
-    run = pm.study_panda(problem_on(domain), [0], pm.BernoulliAnchors(radius=5.0), 0.5, seed=3)
-    with pytest.raises(MethodError, match="two different records"):
-        violation(run, 1, 1)
-    with pytest.raises(MethodError, match="definition"):
-        violation(run, 0, 1, definition="mine")
-
-
-def test_a_scan_of_all_pairs_is_the_sum_by_hand() -> None:
-    rng = np.random.default_rng(6)
-    domain = pm.Domain.from_vectors(rng.normal(size=(25, 2)), unit="km")
-    likelihood, row = rng.normal(size=25), rng.integers(0, 4, 25)
-    logs = np.log(rng.dirichlet(np.ones(3), size=4))
-    found = PairScan(domain, row, logs).worst(likelihood, 1.0)
-    worst, count = 0.0, 0
-    for x in range(25):
-        for x2 in range(x):
-            loss = np.abs(likelihood[x] - likelihood[x2] + logs[row[x]] - logs[row[x2]]).max()
-            worst = max(worst, loss / domain.distance(x, x2))
-            count += loss > domain.distance(x, x2)
-    assert found[0] == pytest.approx(worst, rel=1e-12)
-    assert found[2] == count
-    logs[2, 1] = -np.inf
-    assert PairScan(domain, row, logs).worst(likelihood, 1.0)[0] == np.inf
-
-
-def test_without_numba_an_account_says_what_is_missing(without_numba) -> None:
-    domain = pm.Domain.from_vectors(np.random.default_rng(0).normal(size=(8, 2)))
-    with pytest.raises(MissingDependencyError, match="pip install numba"):
-        _ = pm.BernoulliAnchors(radius=1.0).scheme(problem_on(domain), 0.1).account

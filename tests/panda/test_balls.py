@@ -115,8 +115,8 @@ def test_claimed_and_audited_guarantee_agree(problem, balls) -> None:
     run = pm.panda(problem, range(10), balls, 0.01)
     assert isinstance(run, PandaResult)
     assert run.guarantee == pm.Guarantee(4.0, 0.01, "km")
-    assert run.tables[0].mechanism.epsilon == pytest.approx(2.0)
-    audit = pm.audit_panda(run, draws=200, seed=3)
+    assert run.table.mechanism.epsilon == pytest.approx(2.0)
+    audit = pm.audit_panda(run)
     assert audit.holds
     assert audit.violation <= 0.01
     assert all(found.selection_epsilon <= 2.0 for found in audit.sets)
@@ -128,7 +128,6 @@ def test_claimed_and_audited_guarantee_agree(problem, balls) -> None:
             assert found.lower == found.upper <= 0.01
             worst = max(worst, found.epsilon)
     assert worst <= 4.0
-    assert audit.drawn.certain <= 200 * 0.05
 
 
 def test_a_smaller_centre_epsilon_never_shrinks_the_ball(problem) -> None:
@@ -266,7 +265,7 @@ def test_losses_are_summed_over_centres_and_reports() -> None:
 def test_a_run_is_confirmed_pair_by_pair() -> None:
     scheme = scheme_on("plane", 1e-2)
     run = pm.panda(scheme.problem, range(6), scheme.selection, 1e-2)
-    audit = pm.audit_panda(run, draws=50, seed=1)
+    audit = pm.audit_panda(run)
     assert audit.holds
     for x, x2 in [(0, 1), (3, 17), (11, 12)]:
         assert violation(run, x, x2).upper == pytest.approx(

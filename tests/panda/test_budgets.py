@@ -14,7 +14,7 @@ from panda_mdp.errors import (
     PhaseOneCostError,
     ShortfallError,
 )
-from panda_mdp.panda.leakage import cost_table, leakage
+from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.margins import MarginPlan, candidate_values, nearest_records, uncovered
 
 LEAN = settings(
@@ -142,26 +142,8 @@ def test_too_many_anchors_are_refused_with_a_remedy() -> None:
         plan_over(problem_on(domain), pm.BernoulliAnchors(), np.arange(9_500))
 
 
-def test_a_failure_probability_for_phase_one_never_raises_its_cost() -> None:
-    domain = pm.Domain.from_vectors(np.random.default_rng(1).normal(size=(40, 2)))
-    selection = pm.BernoulliAnchors("exponential", alpha=0.9, rate=0.5, radius=1.0)
-    law = selection.on(domain)
-    apart = domain.distances()
-    tables = [cost_table(law, law.all_rows, apart, d) for d in (0.0, 1e-7, 1e-3, 0.1)]
-    for looser, tighter in zip(tables[1:], tables, strict=False):
-        assert np.all(looser <= tighter)
-    assert tables[-1].sum() < 0.95 * tables[0].sum()
-    problem = problem_on(domain)
-    plans = [
-        plan_over(problem, selection, range(40), 0.2, delta_selection=share) for share in (0.0, 0.1)
-    ]
-    assert plans[1].leakage.sum() < plans[0].leakage.sum()
-
-
 def test_options_are_checked() -> None:
     domain = pm.Domain.from_vectors([[0.0], [1.0]])
     problem, selection = problem_on(domain), pm.BernoulliAnchors()
-    with pytest.raises(MethodError, match="delta_selection"):
-        plan_over(problem, selection, [0], 0.1, delta_selection=0.2)
     with pytest.raises(MethodError, match="neighbours"):
         plan_over(problem, selection, [0], 0.1, neighbours=0)

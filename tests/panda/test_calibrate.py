@@ -59,9 +59,8 @@ def test_a_selection_that_looks_at_the_record_can_fit(problem) -> None:
     assert looking
     selection = looking[0].selection
     assert leakage(selection.on(problem.domain), 0, 1) > 0
-    options = pm.PandaOptions(delta_selection=looking[0].delta_selection)
-    run = pm.panda(problem, range(6), selection, 0.05, options)
-    audit = pm.audit_panda(run, draws=20, seed=2)
+    run = pm.panda(problem, range(6), selection, 0.05)
+    audit = pm.audit_panda(run)
     assert audit.holds
     assert audit.violation <= 0.05
 

@@ -12,9 +12,10 @@ from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Outcome
 from panda_paper.accounts import run_accounts
 from panda_paper.cell import PUBLISHED, TEXT, Cell, Kind, Setting
-from panda_paper.figures import DRAWINGS, coverage, unfinished
+from panda_paper.evidence import covered_share
+from panda_paper.figures import DRAWINGS, unfinished
 from panda_paper.items import FIGURES, ITEMS
-from panda_paper.panels import draw_series, same_draws, subplots
+from panda_paper.panels import Look, draw_series, same_draws, subplots
 from panda_paper.results import Row, Rows
 from panda_paper.runner import KINDS
 from panda_paper.study import Study, Workspace
@@ -102,7 +103,7 @@ def test_text_shares_and_coverage(toy_figures: Any) -> None:
         assert sum(parts) == pytest.approx(1, abs=1e-9)
         seen.add((kind, one.cell.method))
     assert len(seen) == 9
-    share, most = coverage(Rows(toy_figures.rows["figure7"]), TEXT)
+    share, most = covered_share(Rows(toy_figures.rows["figure7"]), TEXT)
     assert 0 < share <= 1 < most
 
 
@@ -183,8 +184,9 @@ def test_variants_that_agree_are_both_seen() -> None:
         for size in (500, 1000, 5000)
     ]
     _, (axes,) = subplots(1, "x")
+    (panel, *_) = DRAWINGS["figure10"].panels
     for series in Rows(rows).curves(PUBLISHED, "loss_m"):
-        draw_series(axes, series)
+        draw_series(axes, series, panel.look("", series.label))
     first, second, third = (line.get_xdata() for line in axes.get_lines())
     assert (first < second).all() and (second < third).all()
     assert np.abs(third - first).max() < 0.03 * 4500, "but where they belong"
@@ -193,7 +195,7 @@ def test_variants_that_agree_are_both_seen() -> None:
 def test_bars_end_above_zero() -> None:
     rows = [row("EM", {"loss_m": value}, repeat=k) for k, value in enumerate((1.0, 100.0))]
     _, (axes,) = subplots(1, "x")
-    draw_series(axes, Rows(rows).of("EM").series("loss_m"))
+    draw_series(axes, Rows(rows).of("EM").series("loss_m"), Look("black", "o"))
     (bar,) = axes.collections[0].get_segments()
     assert 0 < bar[0, 1] < 50.5 < bar[1, 1]
 

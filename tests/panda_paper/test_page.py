@@ -105,7 +105,7 @@ def test_the_top_says_how_many_draws_each_table_rests_on(tmp_path: Path) -> None
     ]
     rows = Rows(Row(cell, Outcome({"loss_m": 1.0}), None, "", "") for cell in cells)
     (line,) = caveats(CityResults(tmp_path, {}, {}, rows))
-    assert "Tables 2 and 4: 3; optimal 2, ball 1 (K = 1,000). Tables 3 and 5: 2. Figures" in line
+    assert "Tables 2 and 4: 3; optimal 2, ball 1. Tables 3 and 5: 2. Figures" in line
 
 
 def test_names_are_escaped(toy_figures: Any) -> None:

@@ -30,7 +30,7 @@ def test_every_saved_cell_belongs_to_an_item_and_says_what_made_it(folder: Path)
         row = Row.read(fields)
         assert fields["kind"] in KINDS and fields["key"] == row.cell.key
         assert row.version and row.environment in environments
-        templates.add((row.cell.template, row.cell))
+        templates.add((row.cell.first, row.cell))
     once = dict(templates)
     assert [str(cell) for cell in once.values() if not any(one.shows(cell) for one in known)] == []
 

@@ -11,8 +11,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import DomainError
-from panda_mdp.space.area import convex_hull
-from panda_mdp.space.mesh import UNITS, project, unproject
+from panda_mdp.space.mesh import UNITS, convex_hull, project, unproject
 from panda_mdp.space.metrics import haversine_km
 
 ROME = (41.88, 12.45, 41.92, 12.51)

@@ -150,13 +150,12 @@ def test_distances_match_exact_ones(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_embedding_never_exceeds_the_embedded_radius(kind):
+def test_embedding_never_exceeds_the_metric(kind):
     metric = random_domain(kind, 40, seed=4).metric
     everyone = np.arange(40)
     apart = metric.block(everyone, everyone)
     embedded = np.linalg.norm(metric.embedding[:, None] - metric.embedding, axis=2)
-    for i, j in np.ndindex(apart.shape):
-        assert embedded[i, j] <= metric.embedded_radius(apart[i, j])
+    assert (embedded <= apart * (1 + 1e-12) + 1e-9).all()
 
 
 def test_tree_only_where_it_is_exact_and_pays_off():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from panda_mdp import Domain
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.metrics import haversine_km
-from panda_mdp.space.nearest import RINGS, make_grid
-from panda_mdp.space.snapping import snap_places
+from panda_mdp.space.nearest import make_grid
+from panda_mdp.space.snapping import FEW_PLACES
 
 
 def clustered(seed: int, count: int, lat: float, lon: float) -> Domain:
@@ -19,12 +19,13 @@ def clustered(seed: int, count: int, lat: float, lon: float) -> Domain:
     rng = np.random.default_rng(seed)
     spread = 0.3 * rng.random((count, 1)) ** 4
     places = np.array([lat, lon]) + spread * rng.normal(size=(count, 2))
-    return Domain.from_points(*places.T, merge=True)
+    return Domain.from_points(*np.unique(places, axis=0).T)
 
 
 def check(domain: Domain, lat: np.ndarray, lon: np.ndarray, limit: float) -> None:
     """Against all distances; ties of a nanometre may go either way."""
-    snaps = domain.snap(lat, lon, limit)
+    many = FEW_PLACES + len(lat)
+    snaps = domain.snap(np.resize(lat, many), np.resize(lon, many), limit)
     for k in range(len(lat)):
         distances = haversine_km(lat[k], lon[k], domain.lat, domain.lon)
         least = distances.min()
@@ -35,6 +36,8 @@ def check(domain: Domain, lat: np.ndarray, lon: np.ndarray, limit: float) -> Non
             assert snaps.distance[k] == pytest.approx(least, abs=1e-11)
             assert least <= limit + 1e-11
     assert np.array_equal(snaps.inside, snaps.record >= 0)
+    few = domain.snap(lat[:FEW_PLACES], lon[:FEW_PLACES], limit)
+    assert np.allclose(few.distance, snaps.distance[: len(few)], rtol=0, atol=1e-11)
 
 
 @settings(max_examples=25, deadline=None)
@@ -47,7 +50,7 @@ def check(domain: Domain, lat: np.ndarray, lon: np.ndarray, limit: float) -> Non
 )
 def test_many_places_snap_as_one_by_one(seed, count, lat, lon, limit):
     domain = clustered(seed, count, lat, lon)
-    assert domain.grid is not None
+    assert domain.metric.grid is not None
     rng = np.random.default_rng(seed + 1)
     near = rng.integers(0, domain.size, 20)
     wide = rng.uniform(-1, 1, (20, 2)) * [[5, 10]]
@@ -61,17 +64,17 @@ def test_many_places_snap_as_one_by_one(seed, count, lat, lon, limit):
 
 def test_far_out_places_are_searched_over_all_records():
     domain = clustered(3, 3000, 41.9, 12.5)
-    assert domain.grid is not None and domain.grid.shape[0] > RINGS
+    assert domain.metric.grid is not None and domain.metric.grid.shape[0] > 20
     check(domain, np.array([41.0, 45.0, 41.9]), np.array([9.0, 12.5, 14.5]), 2000.0)
 
 
 def test_across_the_date_line_and_beyond_180():
     near = Domain.from_points([10.0, 10.0], [-179.95, -179.0])
-    assert near.grid is not None
+    assert near.metric.grid is not None
     check(near, np.array([10.0, 10.0]), np.array([179.99, -179.99]), 50.0)
     assert near.snap([10.0], [180.06], 50.0).record.tolist() == [0]
     both = Domain.from_points([10.0, 10.0], [-179.95, 179.95])
-    assert both.grid is None
+    assert both.metric.grid is None
     check(both, np.array([10.0, 10.0]), np.array([179.99, -179.99]), 50.0)
 
 
@@ -81,8 +84,9 @@ def test_without_a_grid_the_answers_are_the_same():
     lat, lon = 41.9 + rng.normal(0, 0.2, 500), 12.5 + rng.normal(0, 0.2, 500)
     lat[:3] = np.nan, 91.0, -95.0
     quick = domain.snap(lat, lon, 1.0)
-    tree = snap_places(domain.metric, None, lat, lon, 1.0)
-    assert np.array_equal(quick.record, tree.record)
+    spread = Domain.from_points(np.append(domain.lat, -60.0), np.append(domain.lon, 100.0))
+    assert spread.metric.grid is None
+    assert np.array_equal(quick.record, spread.snap(lat, lon, 1.0).record)
     assert (quick.record[:3] == -1).all() and quick.inside.any() and not quick.inside.all()
 
 
@@ -90,7 +94,7 @@ def test_records_in_a_line_make_a_grid():
     domain = Domain.from_points(np.full(50, 41.9), np.linspace(12, 13, 50))
     check(domain, np.array([41.9, 41.95]), np.array([12.51, 12.02]), 10.0)
     grid = make_grid(domain.lat, domain.lon, domain.metric.embedding)
-    assert grid.starts[-1] == 50
+    assert grid is not None and grid.starts[-1] == 50
 
 
 def test_what_is_no_list_of_places_is_refused_without_naming_it():

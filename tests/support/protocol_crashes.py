@@ -30,7 +30,6 @@ from protocol_servers import (
     Postgres,
     Running,
     domain_body,
-    new_id,
     publish,
     small_domain,
     small_table,
@@ -58,8 +57,6 @@ class Findings:
     """Reports that were stored although their first sender was not told."""
     retries: int = 0
     unavailable: int = 0
-    jobs: int = 0
-    job_runs: int = 0
     rounds: int = 0
     round_runs: int = 0
     uploads: int = 0
@@ -143,7 +140,6 @@ class Crashes:
         """Acknowledged reports by their id as it is stored."""
         self.sent: set[tuple[str, int]] = set()
         self.uploads: list[tuple[int, str]] = []
-        self.jobs: list[str] = []
         self.tokens: list[str] = []
         self._ending = False
 
@@ -152,7 +148,7 @@ class Crashes:
         reports = iter(self._reports)
         tasks = [asyncio.create_task(self._report(reports)) for _ in range(REPORTERS)]
         if self.work:
-            tasks += [asyncio.create_task(self._rounds()), asyncio.create_task(self._jobs())]
+            tasks.append(asyncio.create_task(self._rounds()))
         try:
             while not self._enough() and time.monotonic() < self.deadline:
                 await self._kill_and_check()
@@ -274,7 +270,7 @@ class Crashes:
             await self._solved(base, number, users)
 
     async def _upload(self, path: str, number: int, token: str, anchors: list[int]) -> None:
-        body = json.dumps({"id": new_id(), "anchors": anchors}).encode()
+        body = json.dumps({"anchors": anchors}).encode()
         status, _ = await self._insist("POST", path, token, body)
         # Another pass through an open round finds the upload of the pass before.
         if status in (200, 201):
@@ -296,28 +292,6 @@ class Crashes:
             if status != 200 or rows["round"] != number:
                 self.found.wrong.append(f"rows of round {number}: {status}")
         self.found.rounds += 1
-
-    async def _jobs(self) -> None:
-        """Ask for tables, one after the other; each must become one version of its own name."""
-        admin = self.running.admin_token
-        while not self._ending:
-            job = new_id()
-            wanted = {"id": job, "table": f"job{len(self.jobs)}", "domain": "large"}
-            wanted |= {"outputs": list(range(0, 40)), "epsilon": 3.0, "gap": 1e-6}
-            wanted |= {"time_limit": self.random.choice((0.2, 1.0))}
-            status, _ = await self._insist("POST", "/v1/jobs", admin, json.dumps(wanted).encode())
-            if status not in (200, 202):
-                self.found.wrong.append(f"a job was answered with {status}")
-                return
-            self.jobs.append(job)
-            while True:
-                _, info = await self._insist("GET", f"/v1/jobs/{job}", admin)
-                if info["state"] not in ("queued", "running"):
-                    break
-                await asyncio.sleep(0.1)
-            if info["state"] != "done":
-                self.found.wrong.append(f"a job {info['state']}: {info['error']}")
-            self.found.jobs += 1
 
     # The killer
 
@@ -355,9 +329,9 @@ class Crashes:
         self.found.database_kills += 1
 
     async def _something_ends(self) -> None:
-        """Wait for a table or a round, or the kills would never let one come about."""
-        before, deadline = self.found.jobs + self.found.rounds, time.monotonic() + 30
-        while self.found.jobs + self.found.rounds == before and time.monotonic() < deadline:
+        """Wait for a round, or the kills would never let one come about."""
+        before, deadline = self.found.rounds, time.monotonic() + 30
+        while self.found.rounds == before and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
 
     async def _kill_while_starting(self, server: Running) -> None:
@@ -384,12 +358,12 @@ class Crashes:
 
     def _check_database(self) -> None:
         """Everything that was acknowledged before this moment is in the database, once."""
-        told, uploads, jobs = dict(self.told), list(self.uploads), list(self.jobs)
-        stored, counted, kept, states, integrity = self.database.rows(
+        told, uploads = dict(self.told), list(self.uploads)
+        stored, counted, kept, failed, integrity = self.database.rows(
             "SELECT id FROM reports",
             "SELECT COALESCE(SUM(count), 0) FROM counts",
             "SELECT round, token FROM uploads",
-            "SELECT id, state FROM jobs WHERE kind = 'table'",
+            "SELECT round FROM rounds WHERE state = 'failed'",
             "PRAGMA integrity_check" if self.database.sqlite else "SELECT 'ok'",
         )
         ids = {bytes(row[0]) for row in stored}
@@ -399,10 +373,8 @@ class Crashes:
             self.found.wrong.append(f"{counted[0][0]} reports are counted of {len(stored)}")
         if not set(uploads) <= {(int(number), str(token)) for number, token in kept}:
             self.found.wrong.append("an upload is lost")
-        known = dict(states)
-        for job in jobs:
-            if known.get(job) not in ("queued", "running", "done"):
-                self.found.wrong.append(f"a job is {known.get(job, 'lost')}")
+        if failed:
+            self.found.wrong.append("a round failed")
         if integrity != [("ok",)]:
             self.found.wrong.append(f"integrity: {integrity[0][0]}")
 
@@ -422,13 +394,8 @@ class Crashes:
         counted = admin.get("/v1/deployments/main/counts").json()["reports"]
         if counted != sum(export.pairs.values()):
             found.wrong.append(f"{counted} reports are counted of {sum(export.pairs.values())}")
-        tables = [entry["name"] for entry in admin.get("/v1/tables").json()["tables"]]
-        wanted = ["city", *(f"job{k}" for k in range(len(self.jobs)))]
-        if sorted(tables) != sorted(wanted):
-            found.wrong.append(f"{len(tables)} tables for {len(self.jobs)} jobs")
-        runs = self.database.rows("SELECT kind, SUM(attempt) FROM jobs GROUP BY kind")[0]
-        by_kind = {str(kind): int(number) for kind, number in runs}
-        found.job_runs, found.round_runs = by_kind.get("table", 0), by_kind.get("round", 0)
+        [[(runs,)]] = self.database.rows("SELECT COALESCE(SUM(attempt), 0) FROM rounds")
+        found.round_runs = int(runs)
         code = server.stop()
         if code != 0:
             found.wrong.append(f"the server ended with code {code}")

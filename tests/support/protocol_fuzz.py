@@ -30,9 +30,9 @@ BELOW = (
     "WARNING Unsupported upgrade request.",
     'WARNING No supported WebSocket library detected. Please use "pip install '
     "'uvicorn[standard]'\", or install 'websockets' or 'wsproto' manually.",
-    "WARNING a table job failed",
+    "WARNING a round failed",
 )
-"""What else may be there: uvicorn about bytes that are not HTTP, and jobs. It quotes nothing."""
+"""What else may be there: uvicorn about bytes that are not HTTP, and rounds. It quotes nothing."""
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
     "response_headers_conformance,response_schema_conformance,negative_data_rejection"

@@ -69,7 +69,6 @@ def target(admin: str, reporter: str, table: bytes) -> Target:
     """The routes that take a body, for a server with deployments main, paper and ball."""
     made, small, large = new_id(), 64 << 10, 64 << 20
     place = {"lat": [41.9, 41.8, 41.7], "lon": [12.5, 12.4, 12.3]}
-    job = {"id": made, "table": "t", "domain": "city", "outputs": [0, 1], "epsilon": 3.0}
     selection = {"decay": "exponential", "alpha": 0.9, "rate": 0.5, "radius": 2.0}
     anchors = {"kind": "anchors", "name": "new", "domain": "city", "outputs": [0, 1]}
     anchors |= {"epsilon": 5.0, "delta": 1e-3, "selection": selection}
@@ -79,17 +78,10 @@ def target(admin: str, reporter: str, table: bytes) -> Target:
     routes = (
         Route("POST", f"{base}/main/reports", reporter, report, small),
         Route("POST", f"{base}/main/reports", reporter, report, small),
-        Route(
-            "POST",
-            f"{base}/paper/rounds/1/anchors",
-            reporter,
-            {"id": made, "anchors": [1, 2]},
-            8 << 20,
-        ),
-        Route("POST", f"{base}/ball/balls", reporter, {"id": made, "centre": 1}, small),
+        Route("POST", f"{base}/paper/rounds/1/anchors", reporter, {"anchors": [1, 2]}, small),
+        Route("POST", f"{base}/ball/balls", reporter, {"centre": 1}, small),
         Route("POST", f"{base}/paper/rounds", admin, {"closes_at_users": 3}, small),
         Route("POST", "/v1/tokens", admin, {"role": "reporter", "count": 1}, small),
-        Route("POST", "/v1/jobs", admin, job | {"gap": 0.1}, large),
         Route("POST", "/v1/domains", admin, {"name": "d", "kind": "haversine", **place}, large),
         Route("POST", base, admin, deploy | {"snap_km": 0.5}, large),
         Route("POST", base, admin, anchors, large),
@@ -386,7 +378,7 @@ def _range(where: Target, rng: random.Random) -> Case:
     chosen = rng.choice(ranges)
     more = rng.choice(([], ['if-range: "other"'], [f"if-range: {MARK}"], ["if-none-match: x, y"]))
     lines = [f"GET {where.file_path} HTTP/1.1", "host: x", f"range: {chosen}", *more, "", ""]
-    return Case("range", ("\r\n".join(lines).encode("latin-1"),), frozenset({200, 416}))
+    return Case("range", ("\r\n".join(lines).encode("latin-1"),), frozenset({200}))
 
 
 def _path(where: Target, rng: random.Random) -> Case:
@@ -399,7 +391,7 @@ def _path(where: Target, rng: random.Random) -> Case:
         "/v1/deployments/main/reports?after=NaN", "/v1/deployments/main/reports?after=-1",
         f"/v1/deployments/{MARK}/counts", f"/v1/deployments/main/rounds/{10**30}",
         "/v1/deployments/main/reports?after=" + "9" * 5_000, "/v1/deployments/%ff%fe",
-        f"/v1/jobs/{MARK}", "/v1/tables/city/1/file/x", f"/{MARK}", "/%ed%a0%80", "/v1/domains/ ",
+        f"/v1/tables/{MARK}", "/v1/tables/city/1/file/x", f"/{MARK}", "/%ed%a0%80", "/v1/domains/ ",
         "/v1/deployments/main/rounds", "/v1/deployments/main/rounds/1/rows", "*", "http://x/v1/nope",
         "/v1/openapi.json/..", "/%2e%2e/%2e%2e/etc/passwd", "/v1/tables/city/%D9%A1",
     )  # fmt: skip

@@ -293,7 +293,7 @@ def post_report(server: Standin, request: httpx.Request, name: str) -> httpx.Res
 
 
 def post_ball(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
-    return give(ball_rows(server, name, json.loads(request.content)["centre"]), 201)
+    return give(ball_rows(server, name, json.loads(request.content)["centre"]))
 
 
 def ball_rows(
@@ -330,7 +330,7 @@ def ball_rows(
 def post_anchors(server: Standin, request: httpx.Request, name: str, number: str) -> httpx.Response:
     body = json.loads(request.content)
     server.uploads[number] = body["anchors"]
-    answer = {"id": body["id"], "round": int(number), "accepted": True}
+    answer = {"round": int(number), "accepted": True}
     return httpx.Response(201, json=answer)
 
 
@@ -355,7 +355,7 @@ def get_rows(server: Standin, request: httpx.Request, name: str, number: str) ->
             anchors=anchors,
             outputs=outputs,
             weights=weights,
-            plan=PlanInfo(guarantee=None, anchors=len(anchors)),
+            plan=PlanInfo(guarantee=None),
             signature=server.key.sign(signed),
             key_id=server.key.id,
         )

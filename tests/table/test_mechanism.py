@@ -103,7 +103,8 @@ def test_a_bound_above_the_loss_is_refused(bound):
 
 
 def test_frozen_and_described():
-    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE, stages=(("a", 1.0), ("b", 2.0)))
+    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE)
+    mechanism = mechanism.with_facts(stages=(("a", 1.0), ("b", 2.0)))
     assert mechanism.seconds == 3.0
     more = mechanism.with_details(rounds=4)
     assert more.details["rounds"] == 4
@@ -165,7 +166,7 @@ def test_no_flag_opens_what_the_audit_rests_on():
 
 
 def test_a_mechanism_pickles_and_is_audited_on_the_way_in():
-    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=0.0, details={"rounds": 3})
+    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=0.0).with_details(rounds=3)
     for copy in (pickle.loads(pickle.dumps(mechanism)), copying.deepcopy(mechanism)):
         np.testing.assert_array_equal(copy.weights, mechanism.weights)
         assert copy.audit == mechanism.audit

@@ -1,4 +1,4 @@
-"""Arrays that objects own, and objects that are built again wherever they are copied."""
+"""Arrays that objects own, graphs of them, and objects that are built again when copied."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from panda_mdp.base.threads import by_slices
+import scipy
 
 FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-COPIED_AT_ONCE = 1 << 26
-"""Bytes up to which one core copies an array; larger ones are copied by all."""
 
 
 class _Owned(np.ndarray[Any, Any]):
@@ -35,16 +32,28 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         owner = owner.base
     if isinstance(owner, _Owned) and type(array) is np.ndarray and array.flags.c_contiguous:
         return array
-    plain = np.ascontiguousarray(array)
-    own = _Owned(plain.shape, plain.dtype)
-    source, target = plain.reshape(-1), own.reshape(-1)
-
-    def copy(part: slice) -> None:
-        target[part] = source[part]
-
-    by_slices(copy, plain.size, max(1, COPIED_AT_ONCE // max(1, plain.itemsize)))
+    own = _Owned(array.shape, array.dtype)
+    own[...] = array
     own.setflags(write=False)
-    return own.view(np.ndarray).reshape(np.shape(array))
+    return own.view(np.ndarray)
+
+
+def adjacency(
+    first: IntArray, second: IntArray, nodes: int, weights: FloatArray | None = None
+) -> scipy.sparse.csr_array:
+    """Edges first -> second among `nodes` as a sparse matrix; weights are 1 where not given.
+
+    Entries that repeat are added up. SciPy before 1.17.1 runs through graphs with indices of 32
+    bits alone ("Buffer dtype mismatch"), and nodes are never that many.
+
+    >>> adjacency(np.array([0, 1]), np.array([1, 2]), 3).toarray()
+    array([[0., 1., 0.],
+           [0., 0., 1.],
+           [0., 0., 0.]])
+    """
+    data = np.ones(len(first)) if weights is None else weights
+    ends = (first.astype(np.int32), second.astype(np.int32))
+    return scipy.sparse.csr_array((data, ends), shape=(nodes, nodes))
 
 
 class HashSource(Protocol):

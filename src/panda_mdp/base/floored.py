@@ -138,8 +138,6 @@ class FlooredRows(RebuiltOnCopy):
 
     def any(self, axis: int = 0) -> BoolArray:
         """For every column, whether some row has a number other than 0 in it."""
-        if axis != 0:
-            return np.array([bool(row.any()) for row in self])
         every = np.bincount(self.columns, minlength=len(self.floor)) == len(self)
         some = np.zeros(len(self.floor), dtype=np.bool_)
         some[self.columns[self.values != 0]] = True
@@ -198,15 +196,9 @@ class FlooredRows(RebuiltOnCopy):
 
 def _ascending(columns: Int32Array, starts: IntArray) -> bool:
     """Whether the columns of every row are."""
-    falls: list[IntArray] = []
-
-    def work(part: slice) -> None:
-        some = columns[part.start : part.stop + 1]
-        falls.append(part.start + 1 + np.flatnonzero(some[1:] <= some[:-1]))
-
-    by_slices(work, len(columns) - 1, BLOCK_ENTRIES)
     # They may fall where a row begins, and nowhere else.
-    return all(bool(np.isin(part, starts).all()) for part in falls)
+    falls = 1 + np.flatnonzero(columns[1:] <= columns[:-1])
+    return bool(np.isin(falls, starts).all())
 
 
 def owned(weights: IntArray | FlooredRows) -> IntArray | FlooredRows:

@@ -186,9 +186,7 @@ def peak_mb() -> float:
     status = Path("/proc/self/status")
     if status.exists():
         # Not getrusage: its figure survives exec and would include the parent's.
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return float(line.split()[1]) / 1024
+        return float(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
     if sys.platform == "win32":
         return 0.0
     import resource

@@ -1,10 +1,25 @@
-"""Array work in parts, on all cores: NumPy lets go of the interpreter while it computes."""
+"""Work shared among threads: array work, which lets go of the interpreter, and compiled loops.
+
+numba's own parallel loops take three times as long to compile as serial ones. The loops that
+`in_parts` runs are serial, take the range [begin, end) that they are to do, and let go of Python's
+lock. Where threads have to meet every few microseconds (compute/numba/pdhg.py) numba's own loops
+stay. GNU OpenMP ends a process that uses it after being forked from one that did: a forked process
+remembers what its parent had started, and callers take the path without threads (`threads_lost`).
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+PARTS = 8
+"""Parts per thread of a compiled loop: they differ in how long they take."""
+MOST_THREADS = 1024
+_STATE = {"lost": False}
 
 
 def by_slices(work: Callable[[slice], None], size: int, step: int) -> None:
@@ -16,17 +31,67 @@ def by_slices(work: Callable[[slice], None], size: int, step: int) -> None:
     [1, 1, 1, 1, 1]
     """
     parts = [slice(start, min(start + step, size)) for start in range(0, size, step)]
-    if len(parts) <= 1:
-        for part in parts:
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    _share(lambda part: work(parts[part]), len(parts), cores)
+
+
+def in_parts(loop: Callable[..., None], count: int, *arguments: Any) -> None:
+    """Call loop(begin, end, *arguments) for parts of range(count), by numba's number of threads.
+
+    Parts write to different places of their arguments, so neither order nor number matters.
+    """
+    import numba
+
+    threads = min(int(numba.get_num_threads()), count)
+    parts = min(count, PARTS * threads if threads > 1 else 1)
+
+    def work(part: int) -> None:
+        loop(count * part // parts, count * (part + 1) // parts, *arguments)
+
+    _share(work, parts, threads)
+
+
+def _share(work: Callable[[int], None], parts: int, threads: int) -> None:
+    """Call `work` for range(parts), by this thread and some of the pool's."""
+    left = iter(range(parts))
+
+    def take() -> None:
+        for part in left:
             work(part)
-        return
-    with ThreadPoolExecutor(min(len(parts), cores())) as pool:
-        for _ in pool.map(work, parts):
+
+    helpers = [_pool().submit(take) for _ in range(min(threads, parts) - 1)]
+    try:
+        take()
+    finally:
+        # After an error or Ctrl-C nobody begins another part.
+        for _ in left:
             pass
+        waited = [helper for helper in helpers if not helper.cancel()]
+    for helper in waited:
+        helper.result()
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_THREADS, "panda-mdp loops")
+
+
+def threads_lost() -> bool:
+    """Whether this process was forked from one whose compiled threads were running."""
+    return _STATE["lost"]
+
+
+def _after_fork() -> None:
+    # A forked process has none of its parent's threads.
+    _pool.cache_clear()
+    try:
+        if "numba" in sys.modules:
+            _STATE["lost"] |= sys.modules["numba"].threading_layer() == "omp"
+    except ValueError:
+        # No threads were started, so the child may start its own.
+        return
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,9 @@
-"""Road networks: junctions, streets, and the domains sampled from them."""
+"""Road networks: junctions, streets, the domains sampled from them, and travel over them.
+
+Travel is by shortest paths, in km or minutes. Its graph holds, for each pair of nodes, the shortest
+of their parallel streets (building a sparse matrix from repeated entries would add them up).
+Symmetrised, a street may be travelled both ways; directed, one-way streets are obeyed.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +12,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, digest, frozen
+from panda_mdp.base.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    adjacency,
+    digest,
+    frozen,
+)
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.base.card import card
-from panda_mdp.city.travel import Measure, shortest_parallel, travel_graph, travel_unit
-from panda_mdp.errors import CityError
+from panda_mdp.base.text import card
+from panda_mdp.errors import CityError, ProblemError
+from panda_mdp.problem import check_probabilities
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.road import Road
 
+Measure = Literal["length", "time"]
 LARGEST = np.finfo(np.float64).max
 COLUMNS: dict[str, tuple[str, Any, float, float, str]] = {
     "lat": ("node", np.float64, -90, 90, "lie in [-90, 90] degrees (swapped?)"),
@@ -249,16 +263,18 @@ class City(RebuiltOnCopy):
         for number, lat, lon in zip(ids, self.lat.tolist(), self.lon.tolist(), strict=True):
             place = f'<data key="y">{lat}</data><data key="x">{lon}</data>'
             yield f'<node id="{number}">{place}</node>\n'
-        oneway = np.zeros(len(self.u), dtype=np.bool_) if self.oneway is None else self.oneway
-        told = {"length": self.length_m, "oneway": oneway, "speed_kph": self.speed_kmh}
-        columns = {name: column.tolist() for name, column in told.items() if column is not None}
-        streets = zip(self.u.tolist(), self.v.tolist(), *columns.values(), strict=True)
-        for k, (u, v, *values) in enumerate(streets):
-            named = zip(columns, values, strict=True)
-            facts = "".join(f'<data key="{name}">{value}</data>' for name, value in named)
-            for a, b, back in ((u, v, False), (v, u, True))[: 1 if oneway[k] else 2]:
-                ends = f'source="{ids[a]}" target="{ids[b]}" id="{2 * k + back}"'
-                yield f'<edge {ends}>{facts}<data key="reversed">{back}</data></edge>\n'
+        single = np.zeros(len(self.u), dtype=np.bool_) if self.oneway is None else self.oneway
+        paces: list[str] = [""] * len(self.u)
+        if self.speed_kmh is not None:
+            paces = [f'<data key="speed_kph">{speed}</data>' for speed in self.speed_kmh.tolist()]
+        columns = (column.tolist() for column in (self.u, self.v, self.length_m, single))
+        for k, (u, v, length, oneway, pace) in enumerate(zip(*columns, paces, strict=True)):
+            for a, b, back in ((u, v, False), (v, u, True))[: 2 - oneway]:
+                yield (
+                    f'<edge source="{ids[a]}" target="{ids[b]}" id="{2 * k + back}">'
+                    f'<data key="length">{length}</data><data key="oneway">{oneway}</data>{pace}'
+                    f'<data key="reversed">{back}</data></edge>\n'
+                )
         yield "</graph>\n</graphml>\n"
 
 
@@ -267,3 +283,151 @@ def distinct_places(lat: FloatArray, lon: FloatArray) -> IntArray:
     # Of zeros the sign is dropped.
     places = np.stack([lat, lon], axis=1) + 0.0
     return np.sort(np.unique(places, axis=0, return_index=True)[1])
+
+
+def travel_unit(by: Measure) -> str:
+    """The unit of travel: km by length, min by time."""
+    return "km" if by == "length" else "min"
+
+
+def travel_graph(
+    city: City, by: Measure = "length", *, directed: bool = False
+) -> scipy.sparse.csr_array:
+    """Weights of the streets as a sparse matrix, nodes x nodes, in km or minutes."""
+    obeyed = city.oneway if directed and city.oneway is not None else np.zeros_like(city.u, bool)
+    back = np.flatnonzero(~obeyed)
+    cost = street_costs(city, by)
+    first, second = np.append(city.u, city.v[back]), np.append(city.v, city.u[back])
+    a, b, best = shortest_parallel(first, second, np.append(cost, cost[back]))
+    return adjacency(a, b, city.nodes, best)
+
+
+def street_costs(city: City, by: Measure) -> FloatArray:
+    """What each street takes: km, or minutes at its speed."""
+    if by not in ("length", "time"):
+        raise CityError(f"travel is measured by 'length' or 'time', not {by!r}")
+    if by == "length":
+        return city.length_m / 1000
+    if city.speed_kmh is None:
+        raise CityError(
+            "this city has no speeds, so travel takes no known time; measure by 'length' "
+            "or give speed_kmh per street (imports from OpenStreetMap set it)"
+        )
+    return city.length_m / 1000 / city.speed_kmh * 60
+
+
+def travel(
+    city: City,
+    sources: npt.ArrayLike,
+    targets: npt.ArrayLike | None = None,
+    *,
+    by: Measure = "length",
+    directed: bool = False,
+) -> FloatArray:
+    """Shortest travel from each source node to each target node, in km or minutes.
+
+    Shape (sources, targets); all nodes where `targets` is None; infinite where there is no way.
+
+    >>> from panda_mdp import City
+    >>> line = City([0, 0, 0], [0, 1, 2], [0, 1], [1, 2], [5000, 7000])
+    >>> travel(line, [0]).tolist()
+    [[0.0, 5.0, 12.0]]
+    """
+    first = check_indices(sources, city.nodes, "sources", CityError)
+    ways = _shortest(travel_graph(city, by, directed=directed), first)
+    if targets is None:
+        return ways
+    return ways[:, check_indices(targets, city.nodes, "targets", CityError)]
+
+
+def _shortest(graph: scipy.sparse.csr_array, sources: IntArray) -> FloatArray:
+    # A symmetric matrix read as directed gives the same paths in half the time.
+    return np.asarray(scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=sources))
+
+
+def shortest_parallel(
+    a: IntArray, b: IntArray, length: FloatArray
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Each pair (a, b) once, with the shortest length; loops dropped, pairs ascending."""
+    proper = a != b
+    a, b, length = a[proper], b[proper], length[proper]
+    order = np.lexsort((length, b, a))
+    first = order[group_starts(a[order], b[order])]
+    return a[first], b[first], length[first]
+
+
+def group_starts(*keys: npt.NDArray[np.generic]) -> IntArray:
+    """Where a new group begins among rows whose equal keys stand together."""
+    new = np.ones(len(keys[0]), dtype=np.bool_)
+    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    return np.flatnonzero(new)
+
+
+def group_ranks(*keys: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
+    """Of each row: how many before it have the same keys, and how many have them in all."""
+    order = np.lexsort(keys)
+    starts = group_starts(*(key[order] for key in keys))
+    sizes = np.diff(np.append(starts, len(order)))
+    rank, size = np.empty_like(order), np.empty_like(order)
+    rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
+    size[order] = np.repeat(sizes, sizes)
+    return rank, size
+
+
+def travel_loss(
+    city: City,
+    domain: Domain,
+    outputs: npt.ArrayLike,
+    tasks: npt.ArrayLike,
+    probabilities: npt.ArrayLike | None = None,
+    *,
+    by: Measure = "length",
+    directed: bool = False,
+) -> FloatArray:
+    """The paper's loss: how far off the travel to a task is when y is reported for x,
+
+        c(x, y) = sum_t q_t |travel(x, t) - travel(y, t)|,      shape (K, m), in km,
+
+    by shortest paths on the streets. `outputs` and `tasks` are indices into the domain, which must
+    come from this city; q is uniform where `probabilities` is None. `by="time"` gives minutes;
+    `directed` obeys one-way streets (streets are open both ways otherwise).
+
+    >>> from panda_mdp import City
+    >>> line = City([0, 0, 0], [0, 1, 2], [0, 1], [1, 2], [5000, 7000])
+    >>> travel_loss(line, line.domain(records=None), [0, 2], [0]).tolist()
+    [[0.0, 12.0], [5.0, 7.0], [12.0, 0.0]]
+    """
+    nodes = _nodes_of(city, domain)
+    columns = check_indices(outputs, domain.size, "outputs", ProblemError)
+    goals = check_indices(tasks, domain.size, "tasks", ProblemError)
+    if len(goals) == 0:
+        raise ProblemError("tasks is empty; name at least one record to travel to")
+    shares = check_probabilities(probabilities, len(goals), "distribution of tasks", "task")
+    graph = travel_graph(city, by, directed=directed)
+    # Of the ways to the tasks, which the transposed graph has from them.
+    ways = _shortest(graph.T.tocsr() if directed else graph, nodes[goals])[:, nodes]
+    cut = np.isinf(ways)
+    if cut.any():
+        t = int(cut.any(axis=1).argmax())
+        raise CityError(
+            f"{int(cut[t].sum())} records cannot reach task {int(goals[t])} over the streets; "
+            f"make the domain from city.largest_component({'strong=True' if directed else ''})"
+        )
+    distance = scipy.spatial.distance.cdist(ways.T, ways.T[columns], "cityblock", w=shares)
+    return np.asarray(distance)
+
+
+def _nodes_of(city: City, domain: Domain) -> IntArray:
+    nodes = domain.nodes
+    if nodes is None:
+        raise CityError("this domain does not know its city's nodes; make it with city.domain(...)")
+    same = len(nodes) == 0 or int(nodes.max()) < city.nodes
+    if same and domain.geographic:
+        # Longitudes may have been brought into [-180, 180).
+        turns = (city.lon[nodes] - domain.lon) / 360
+        same = np.array_equal(city.lat[nodes], domain.lat) and bool(np.all(turns == np.rint(turns)))
+    if not same:
+        raise CityError(
+            "the domain's nodes lie elsewhere in this city; give the city that it was made from"
+        )
+    return nodes

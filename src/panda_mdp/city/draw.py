@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.city.city import City
+from panda_mdp.city.city import City, travel_loss
 from panda_mdp.city.layers import NoStreetsError
 from panda_mdp.city.maps import load_city
 from panda_mdp.city.places import load_places
 from panda_mdp.city.synthetic import synthetic_city
-from panda_mdp.city.travel import travel_loss
 from panda_mdp.errors import ProblemError
 from panda_mdp.loss import distance_loss
 from panda_mdp.problem import Problem

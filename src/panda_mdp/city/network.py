@@ -12,13 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 
-from panda_mdp.base.adjacency import adjacency
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, adjacency
 from panda_mdp.base.packages import need
-from panda_mdp.city.city import City
-from panda_mdp.city.travel import group_ranks
+from panda_mdp.city.city import City, group_ranks
 from panda_mdp.errors import CityError, FileFormatError
-from panda_mdp.space.metrics import haversine_km
+from panda_mdp.space.metrics import are_places, haversine_km
 
 Traveller = Literal["drive", "walk", "bike"]
 DEGREES = "EPSG:4326"
@@ -133,23 +131,18 @@ def to_degrees(
             raise FileFormatError(
                 f"the reference system {str(crs)[:40]!r} of {source} is not known ({error})"
             ) from error
-    if _are_degrees(lon, lat):
+    if are_places(lat, lon).all():
         return np.asarray(lon), np.asarray(lat)
-    said = "names no reference system" if crs is None else f"says {getattr(crs, 'name', crs)}"
-    msg = (
-        f"{source} {said}, but its coordinates do not fit, or are no degrees (metres or feet of a "
-        "projection?); say which it is in: crs='EPSG:...' (--crs)"
-    )
-    if _are_degrees(y, x):
-        msg = (
+    if are_places(x, y).all():
+        raise FileFormatError(
             f"{source} has latitude and longitude exchanged: x is the longitude, y the latitude; "
             "write it again in that order"
         )
-    raise FileFormatError(msg)
-
-
-def _are_degrees(lon: FloatArray, lat: FloatArray) -> bool:
-    return bool((np.abs(lat) <= 90).all() and ((lon >= -180) & (lon <= 360)).all())
+    said = "names no reference system" if crs is None else f"says {getattr(crs, 'name', crs)}"
+    raise FileFormatError(
+        f"{source} {said}, but its coordinates do not fit, or are no degrees (metres or feet of a "
+        "projection?); say which it is in: crs='EPSG:...' (--crs)"
+    )
 
 
 @dataclass(frozen=True)

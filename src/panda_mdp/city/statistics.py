@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray
-from panda_mdp.city.city import City
-from panda_mdp.city.travel import travel
-from panda_mdp.space.metrics import EARTH_RADIUS_KM, haversine_km
+from panda_mdp.city.city import City, travel
+from panda_mdp.space.metrics import Haversine, haversine_km
 
 CELL_KM = 0.5
 ROWS = (
@@ -57,13 +55,14 @@ def city_statistics(city: City, *, sources: int = 20, seed: int = 0) -> CityStat
     """Measure a city; the detour is taken over `sources` random nodes against all others."""
     length = city.pairs[2]
     shares = np.bincount(city.degrees, minlength=5)[1:5] / city.nodes
-    x, y = plane_km(city)
+    plane = Haversine(city.lat, city.lon).project(city.lat, city.lon)
     some = np.random.default_rng(seed).choice(city.nodes, min(sources, city.nodes), replace=False)
     roads = travel(city, some)
     straight = haversine_km(city.lat[some, None], city.lon[some, None], city.lat, city.lon)
     reached = np.isfinite(roads) & (straight > 0)
-    cells = np.floor(np.stack([x, y], axis=1) / CELL_KM)
+    cells = np.floor(plane / CELL_KM)
     junctions = np.sort(np.unique(cells, axis=0, return_counts=True)[1])
+    width, height = np.ptp(plane, axis=0).tolist()
     ranks = 2 * np.arange(1, len(junctions) + 1) - len(junctions) - 1
     return CityStatistics(
         nodes=city.nodes,
@@ -73,15 +72,8 @@ def city_statistics(city: City, *, sources: int = 20, seed: int = 0) -> CityStat
         long_length_m=float(np.percentile(length, 90)),
         detour=float((roads[reached] / straight[reached]).mean()),
         gini=float(ranks @ junctions / (len(junctions) * junctions.sum())),
-        width_km=float(np.ptp(x)),
-        height_km=float(np.ptp(y)),
+        width_km=width,
+        height_km=height,
         total_km=city.total_km,
         components=int(city.components().max()) + 1,
     )
-
-
-def plane_km(city: City) -> tuple[FloatArray, FloatArray]:
-    """East and north of the city's middle, in km."""
-    lat0, lon0 = float(city.lat.mean()), float(city.lon.mean())
-    x = EARTH_RADIUS_KM * np.deg2rad(city.lon - lon0) * np.cos(np.deg2rad(lat0))
-    return x, EARTH_RADIUS_KM * np.deg2rad(city.lat - lat0)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from panda_mdp.base.adjacency import adjacency
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, adjacency
 from panda_mdp.city.city import City
 from panda_mdp.errors import CityError
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, haversine_km

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.atomic import atomic_file
+from panda_mdp.city.city import group_ranks
 from panda_mdp.city.traces import TraceReport, Traces
-from panda_mdp.city.travel import group_ranks
 from panda_mdp.errors import FileFormatError, InvalidInputError, PrivacyError
 from panda_mdp.prior import Prior
 from panda_mdp.space.domain import Domain

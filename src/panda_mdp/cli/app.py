@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from panda_mdp.base.units import per
+from panda_mdp.base.text import per
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
 from panda_mdp.cli.frame import Frame, output_console, working, write_json
@@ -59,6 +59,20 @@ app.command(context_settings=PLACES_IN_ARGUMENTS)(perturb)
 app.command("map")(draw_map)
 
 COMPARED = 2000
+AUDITED = {
+    "holds": "{holds}",
+    "audited epsilon": "{0.epsilon:.9g} {per}",
+    "claimed epsilon": "{0.claimed:.9g} {per}",
+    "worst pair": "records {0.worst[0]} and {0.worst[1]}, {0.distance:.6g} {0.unit}",
+    "worst output": "{0.worst[2]}",
+    "pairs covered": "{0.pairs:,}, all outputs",
+}
+STATED = {
+    "claims": "{guarantee}",
+    "snapping": "{snapping}",
+    "epsilon": "{epsilon:g} per {domain[unit]}",
+    "domain": "{domain[kind]}, {domain[unit]}",
+}
 
 
 def main() -> None:
@@ -156,7 +170,7 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
         epsilon NUMBER: Audit against this epsilon, not the file's own.
     """
     from panda_mdp.cli.panda import show_audit
-    from panda_mdp.cli.printing import show
+    from panda_mdp.cli.printing import show, tell
     from panda_mdp.privacy.audit import audit as audit_table
     from panda_mdp.table.decode import at_path, examine, inspect
 
@@ -169,15 +183,7 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
         table = at_path(file, examine)
         verdict = table.audit if epsilon is None else audit_table(table, epsilon)
     first, second, output = verdict.worst
-    unit = per(verdict.unit)
-    rows = [
-        ("holds", "yes" if verdict.holds else "NO"),
-        ("audited epsilon", f"{verdict.epsilon:.9g} {unit}"),
-        ("claimed epsilon", f"{verdict.claimed:.9g} {unit}"),
-        ("worst pair", f"records {first} and {second}, {verdict.distance:.6g} {verdict.unit}"),
-        ("worst output", output),
-        ("pairs covered", f"{verdict.pairs:,}, all outputs"),
-    ]
+    rows = tell(AUDITED, verdict, holds="yes" if verdict.holds else "NO", per=per(verdict.unit))
     numbers = {
         **{name: getattr(verdict, name) for name in ("holds", "unit", "distance", "pairs")},
         "audited_epsilon": verdict.epsilon,
@@ -191,19 +197,14 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
 @app.command()
 def info(file: TableFile, json: Json = None) -> None:
     """Show what a saved mechanism says about itself. Its sum is verified, nothing is audited."""
-    from panda_mdp.cli.printing import show
+    from panda_mdp.cli.printing import show, tell
     from panda_mdp.table.decode import inspect, promise
 
     said = inspect(file).header
-    shapes, notes, domain = said["shapes"], said["notes"], said["domain"]
+    shapes, notes = said["shapes"], said["notes"]
     guarantee, snapping = promise(said)
-    rows = [
-        ("claims", guarantee),
-        ("snapping", snapping),
-        ("epsilon", f"{said['epsilon']:g} per {domain['unit']}"),
-        ("domain", f"{domain['kind']}, {domain['unit']}"),
-        *((name, said[name]) for name in ("selection", "mesh") if name in said),
-    ]
+    rows = tell(STATED, guarantee=guarantee, snapping=snapping, **said)
+    rows += ((name, said[name]) for name in ("selection", "mesh") if name in said)
     if "bound_pairs" in shapes:
         rows.append(("bound", "proved by its multipliers (`verify`)"))
     rows += ((name, " x ".join(map(str, shape))) for name, shape in shapes.items())

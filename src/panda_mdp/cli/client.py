@@ -24,15 +24,28 @@ from panda_mdp.cli.options import (
     require,
 )
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, read_lines
-from panda_mdp.cli.printing import show
+from panda_mdp.cli.printing import show, tell
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from panda_mdp.privacy.guarantee import Guarantee
     from panda_mdp.protocol import Client, Plan, Record
 
 TOKEN = "PANDA_MDP_TOKEN"  # noqa: S105
 HOME = Path("~/.local/share/panda-mdp")
+
+LIMITS = {
+    "limits": "epsilon {0.epsilon:g} a report, {0.period_epsilon:g} in {hours:g} h, per {0.unit}; "
+    "delta {0.delta:g} and {0.period_delta:g}",
+    "same place again": "{again}",
+}
+PRICE = "epsilon {0.epsilon:g} per {0.unit}, delta {0.delta:g}"
+USED = "{0.reports} reports, {0.pending} not accepted yet"
+BALANCE = {
+    "  spent, by the largest distance": PRICE.replace("0.", "0.spent."),
+    "  spent, by the sum of distances": PRICE.replace("0.", "0.against_sum."),
+    "  left": "epsilon {0.left_epsilon:g} per {unit} until {ends}",
+    "  spent in all periods": PRICE.replace("0.", "0.ever."),
+}
 
 client_app = typer.Typer(
     help="Report to a server without telling it where you are.", rich_markup_mode=None
@@ -121,7 +134,7 @@ def status(url: Url, folder: Folder = HOME, plain_http: Plain = False, json: Jso
         claim, cost, verdict = offer.guarantee, "no guarantee", "refused"
         if claim is not None:
             claimed = Guarantee(**claim.model_dump())
-            cost = _price(claimed)
+            cost = PRICE.format(claimed)
             verdict = "too much" if limits.excess([], claimed) else "allowed"
         state = "open" if offer.open else "closed"
         rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {verdict}; {state}"))
@@ -162,7 +175,7 @@ def fetch(
     rows = [
         ("version", plan.version),
         ("records", f"{domain.size:,} ({domain.metric.kind}, {domain.unit})"),
-        ("a report costs", _price(plan.cost) if proved else "NO GUARANTEE"),
+        ("a report costs", PRICE.format(plan.cost) if proved else "NO GUARANTEE"),
         *plan.facts(),
         *([("snapping", plan.snapping)] if domain.geographic and proved else ()),
     ]
@@ -218,7 +231,7 @@ def report(
         where = dict(zip(("lat", "lon"), answer.where, strict=True))
         shown = ",".join(f"{degrees:.7f}" for degrees in answer.where)
     typer.echo(shown)
-    paid = "nothing: the same place was reported before" if answer.repeated else _price(cost)
+    paid = "nothing: the same place was reported before" if answer.repeated else PRICE.format(cost)
     typer.echo(f"spent {paid}", err=True)
     facts = {"output": answer.output, "repeated": answer.repeated}
     write_json(json, {**facts, **where, "epsilon": cost.epsilon, "delta": cost.delta})
@@ -242,24 +255,11 @@ def ledger(folder: Folder = HOME, json: Json = None) -> None:
 
     books = Ledger.open(folder.expanduser())
     limits, balances = books.allowance, books.balances()
-    rows: list[tuple[str, object]] = [
-        (
-            "limits",
-            f"epsilon {limits.epsilon:g} a report, {limits.period_epsilon:g} in "
-            f"{limits.period_s / 3600:g} h, per {limits.unit}; delta {limits.delta:g} and "
-            f"{limits.period_delta:g}",
-        ),
-        ("same place again", "same answer, free" if limits.repeats == "same" else "drawn, paid"),
-    ]
+    again = "same answer, free" if limits.repeats == "same" else "drawn, paid"
+    rows = tell(LIMITS, limits, hours=limits.period_s / 3600, again=again)
     for balance in balances:
         ends = datetime.fromtimestamp(balance.ends, UTC).isoformat(timespec="minutes")
-        rows += [
-            (balance.account, f"{balance.reports} reports, {balance.pending} not accepted yet"),
-            ("  spent, by the largest distance", _price(balance.spent)),
-            ("  spent, by the sum of distances", _price(balance.against_sum)),
-            ("  left", f"epsilon {balance.left_epsilon:g} per {limits.unit} until {ends}"),
-            ("  spent in all periods", _price(balance.ever)),
-        ]
+        rows += tell({balance.account: USED, **BALANCE}, balance, unit=limits.unit, ends=ends)
     show(f"Ledger in {folder}", rows, json, balances)
 
 
@@ -395,7 +395,3 @@ def read_token(path: Path | None) -> str:
     if not text.strip():
         raise InvalidInputError(f"no token; set {TOKEN} or give --token-file FILE")
     return text.strip()
-
-
-def _price(cost: Guarantee) -> str:
-    return f"epsilon {cost.epsilon:g} per {cost.unit}, delta {cost.delta:g}"

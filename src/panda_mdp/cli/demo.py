@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from panda_mdp.base.units import per
+from panda_mdp.base.text import per
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.cli.frame import progress_console, working, write_json

@@ -18,7 +18,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.base.plain import plain
+from panda_mdp.base.text import plain
 from panda_mdp.errors import PandaError
 
 BAD_INPUT = 2

@@ -19,8 +19,19 @@ from panda_mdp.cli.options import (
     require,
 )
 from panda_mdp.cli.perturb import read_record
-from panda_mdp.cli.printing import show
+from panda_mdp.cli.printing import show, tell
 
+BESIDE = "{:.4g} (without a report {:.4g})"
+ATTACKED = {
+    "prior": "{0.prior_source}",
+    "guessed right": "{0.vulnerability:.4g} (without a report {0.prior_vulnerability:.4g})",
+    "most often guessed record": "{0.most_hit:.4g}",
+    "attacker's error": "{0.error:.4g} {0.unit} (without a report {0.prior_error:.4g})",
+    "least protected record": "{0.least_error:.4g} {0.unit}",
+    "Shannon leakage": "{0.shannon_leakage:.4g} of {0.prior_entropy:.4g} bits",
+    "min-entropy leakage": "{0.min_entropy_leakage:.4g} bits",
+    "capacity": "{0.capacity:.4g}: helps no attacker with any prior by more",
+}
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>What this table means</title>
 <style>body {{ font: 16px/1.5 sans-serif; max-width: 42rem; margin: 2rem auto; padding: 0 1rem }}
@@ -76,21 +87,11 @@ def attack(file: TableFile, radius: list[float] | None = None, json: Json = None
 
     with working("measuring"):
         seen = attack_on(load_mechanism(file), radii=radius)
-    unit = seen.unit
-    rows = [
-        ("prior", seen.prior_source),
-        ("guessed right", _beside(seen.vulnerability, seen.prior_vulnerability)),
-        ("most often guessed record", f"{seen.most_hit:.4g}"),
-        ("attacker's error", _beside(seen.error, seen.prior_error, unit)),
-        ("least protected record", f"{seen.least_error:.4g} {unit}"),
-        *(
-            (f"located within {r:g} {unit}", _beside(share, seen.prior_located[r]))
-            for r, share in seen.located.items()
-        ),
-        ("Shannon leakage", f"{seen.shannon_leakage:.4g} of {seen.prior_entropy:.4g} bits"),
-        ("min-entropy leakage", f"{seen.min_entropy_leakage:.4g} bits"),
-        ("capacity", f"{seen.capacity:.4g}: helps no attacker with any prior by more"),
-    ]
+    located = (
+        (f"located within {r:g} {seen.unit}", BESIDE.format(share, seen.prior_located[r]))
+        for r, share in seen.located.items()
+    )
+    rows = (*tell(ATTACKED, seen), *located)
     show(f"Attack on {file} ({seen.method})", rows, json, seen.numbers())
 
 
@@ -132,7 +133,3 @@ def epsilon(
         )
     typer.echo(choice.text, nl=False)
     write_json(json, choice)
-
-
-def _beside(value: float, before: float, unit: str = "") -> str:
-    return f"{value:.4g} {unit}".rstrip() + f" (without a report {before:.4g})"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from panda_mdp.base.units import per
+from panda_mdp.base.text import per
 from panda_mdp.cli.frame import output_console, working
 from panda_mdp.cli.options import CityFile, Epsilon, FromOne, NonNegative, Seed, described, require
-from panda_mdp.cli.printing import show
+from panda_mdp.cli.printing import show, tell
 
 if TYPE_CHECKING:
     from panda_mdp.panda.calibrate import Calibration
@@ -110,8 +110,7 @@ def panda(
         run.save(out / "panda.pmdp")
     with working("drawing"):
         pictures = _pictures(run, where, frontier, out)
-    words = {"per_unit": per(result["unit"]), "verdict": "yes" if verdict.holds else "NO"}
-    said = [(name, form.format(**result, **words)) for name, form in FACTS.items()]
+    said = tell(FACTS, **_words(result))
     result["frontier"] = [] if frontier is None else _rows(frontier, problem.size)
     show(f"PAnDA on {city}", said, out / "results.json", result)
     if frontier is not None:
@@ -147,6 +146,7 @@ def _figures(run: PandaResult, holds: bool, violation: float) -> dict[str, Any]:
     }
 
 
+FITTING = "{selection}{whole}|{loss:.4f}|{download:.0%}|{selection_epsilon:.3g}"
 FACTS = {
     "selection": "{selection}",
     "guarantee": "epsilon {epsilon:g} {per_unit}, delta {delta:g}",
@@ -163,6 +163,14 @@ FACTS = {
     "seconds": "{seconds:.1f}",
 }
 """How the figures of a run are printed."""
+AUDITED = {
+    "holds": "{verdict}",
+    "guarantee": "epsilon {epsilon:g} {per_unit}, delta {delta:g}",
+    "violation": "at most {violation:.6g}",
+    "worst pair": "records {worst[records][0]} and {worst[records][1]}",
+    "Phase I": "{selection_epsilon:.6g} {per_unit}",
+    "pairs covered": "{pairs:,}, both phases",
+}
 
 
 def _rows(frontier: Calibration, size: int) -> list[dict[str, Any]]:
@@ -182,13 +190,12 @@ def _print_frontier(rows: list[dict[str, Any]], unit: str) -> None:
     from rich.table import Table
 
     table = Table(title="What fits: loss, download, what the upload tells", title_justify="left")
-    for heading in ("selection", f"loss, {unit}", "download", "ε of the upload"):
-        table.add_column(heading, justify="left" if heading == "selection" else "right")
+    table.add_column("selection")
+    for heading in (f"loss, {unit}", "download", "ε of the upload"):
+        table.add_column(heading, justify="right")
     for row in rows:
-        name = row["selection"] + (" (whole table)" if row["whole_table"] else "")
-        table.add_row(
-            name, f"{row['loss']:.4f}", f"{row['download']:.0%}", f"{row['selection_epsilon']:.3g}"
-        )
+        whole = " (whole table)" if row["whole_table"] else ""
+        table.add_row(*FITTING.format(whole=whole, **row).split("|"))
     output_console().print(table)
 
 
@@ -215,23 +222,21 @@ def show_audit(file: Path, json: Path | None) -> None:
 
     with working("auditing both phases over all pairs"):
         table = at_path(file, decode_panda)
-    unit, worst = table.problem.domain.unit, list(table.account.pair)
+    problem = table.problem
     numbers = {
         "holds": True,
         "epsilon": table.epsilon,
         "delta": table.delta,
-        "unit": unit,
+        "unit": problem.domain.unit,
         "violation": table.account.violation,
-        "worst": {"records": worst},
+        "worst": {"records": list(table.account.pair)},
         "selection_epsilon": table.selection_epsilon,
-        "pairs": table.problem.size * (table.problem.size - 1) // 2,
+        "pairs": problem.size * (problem.size - 1) // 2,
     }
-    rows = [
-        ("holds", "yes"),
-        ("guarantee", f"epsilon {table.epsilon:g} {per(unit)}, delta {table.delta:g}"),
-        ("violation", f"at most {table.account.violation:.6g}"),
-        ("worst pair", f"records {worst[0]} and {worst[1]}"),
-        ("Phase I", f"{table.selection_epsilon:.6g} {per(unit)}"),
-        ("pairs covered", f"{numbers['pairs']:,}, both phases"),
-    ]
-    show(f"Audit of {file}", rows, json, numbers)
+    show(f"Audit of {file}", tell(AUDITED, **_words(numbers)), json, numbers)
+
+
+def _words(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Numbers, with words that templates have for some."""
+    verdict = "yes" if numbers["holds"] else "NO"
+    return {**numbers, "verdict": verdict, "per_unit": per(numbers["unit"])}

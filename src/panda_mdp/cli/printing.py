@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from panda_mdp.cli.frame import output_console, progress_console, write_json
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
     from panda_mdp.survey.bench import MethodRun
     from panda_mdp.survey.registry import Method
 
+COLUMNS = {
+    "loss\n{unit}": ("loss", ",.4f"),
+    "gap": ("gap", ".1%"),
+    "audited ε\n/{per}": ("audited_epsilon", ",.4f"),
+    "attacker\noff, {per}": ("attacker_error", ",.4f"),
+    "guess\nright": ("vulnerability", ".2%"),
+    "s": ("seconds", ",.2f"),
+    "MB": ("peak_mb", ",.0f"),
+}
+"""Of a comparison: a number and how it is written."""
 NOTES = (
     "Attacker: the best who knows the table and the prior; how far off on average, how often the "
     "guess of the record is right. What helps the user helps the attacker: docs/lab.md.",
@@ -42,11 +53,8 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
         title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 0)
     )
     table.add_column("method", no_wrap=True)
-    for heading in (
-        f"loss\n{unit}", "gap", f"audited ε\n/{per}", f"attacker\noff, {per}", "guess\nright",
-        "s", "MB",
-    ):  # fmt: skip
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in COLUMNS:
+        table.add_column(heading.format(unit=unit, per=per), justify="right", no_wrap=True)
     best = min((o.loss for o in outcomes if o.loss is not None and o.holds), default=None)
     for outcome in outcomes:
         loss, label, gap = outcome.loss, outcome.method.label, None
@@ -55,15 +63,13 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
             continue
         if outcome.holds and bound is not None and bound > 0:
             gap = loss / bound - 1
+        numbers = {**vars(outcome), "gap": gap}
         table.add_row(
             label,
-            _number(loss, ",.4f"),
-            _number(gap, ".1%"),
-            _number(outcome.audited_epsilon, ",.4f"),
-            _number(outcome.attacker_error, ",.4f"),
-            _number(outcome.vulnerability, ".2%"),
-            _number(outcome.seconds, ",.2f"),
-            _number(outcome.peak_mb, ",.0f"),
+            *(
+                "" if numbers[name] is None else f"{numbers[name]:{form}}"
+                for name, form in COLUMNS.values()
+            ),
             style="red" if outcome.holds is False else "bold" if loss == best else None,
         )
     console.print(table)
@@ -74,47 +80,47 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
         console.print(note)
 
 
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[int, object], None]]:
+    """A bar on a terminal: gives what shows how many steps are done and what is going on."""
+    console = progress_console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done, what: bar.update(task, completed=done, description=str(what))
+
+
 def run_all(
     methods: tuple[Method, ...], problem: Problem, limits: tuple[float | None, ...]
 ) -> Iterator[MethodRun]:
     """Run methods one after the other, with progress on standard error."""
     from panda_mdp.survey.bench import Comparison
 
-    console = progress_console()
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed} of {task.total}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task("methods", total=len(methods))
-        for method, limit in zip(methods, limits, strict=True):
+    with progress(len(methods)) as show_step:
+        for done, (method, limit) in enumerate(zip(methods, limits, strict=True)):
             until = "" if limit is None else f" (at most {limit:g} s)"
-            bar.update(task, description=f"{method.label}{until}")
+            show_step(done, f"{method.label}{until}")
             yield Comparison(problem).outcome(method, limit)
-            bar.advance(task)
 
 
-def facts(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
-    """Two columns: a name and its value."""
-    table = Table("name", title=title, title_justify="left", show_header=False)
-    table.add_column("value", overflow="fold")
-    for name, value in rows:
-        table.add_row(name, str(value))
-    return table
+def tell(words: Mapping[str, str], *things: Any, **found: Any) -> list[tuple[str, str]]:
+    """Rows of a table: what templates say of things."""
+    return [(name, template.format(*things, **found)) for name, template in words.items()]
 
 
 def show(
-    title: str, rows: Sequence[tuple[str, Any]], json: Path | None = None, value: Any = None
+    title: str, rows: Iterable[tuple[str, Any]], json: Path | None = None, value: Any = None
 ) -> None:
-    """Print names with their values, and write what there is of them as JSON."""
-    output_console().print(facts(title, rows))
+    """Print names with their values in two columns, and write what there is of them as JSON."""
+    table = Table("name", title=title, title_justify="left", show_header=False)
+    table.add_column("value", overflow="fold")
+    for name, shown in rows:
+        table.add_row(name, str(shown))
+    output_console().print(table)
     write_json(json, value)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else f"{value:{form}}"

@@ -11,6 +11,7 @@ import typer
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.cli.frame import INTERRUPTED, output_console, progress_console, working
+from panda_mdp.cli.options import FromOne, comma_separated, described, require
 from panda_mdp.errors import MethodError
 
 if TYPE_CHECKING:
@@ -23,55 +24,21 @@ SHOWN = 3
 """Failures that are printed; all are in the results."""
 
 
+@described
 def reproduce(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT",
-            help="An item of the paper, several with commas, 'all', 'list' or 'report'.",
-        ),
-    ],
-    city: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A road map; a synthetic city where none is given."),
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path(
-        "results"
-    ),
-    repeats: Annotated[
-        int | None,
-        typer.Option(metavar="COUNT", min=1, help="Draws of each cell, instead of the item's."),
-    ] = None,
-    records: Annotated[
-        str | None, typer.Option(metavar="COUNTS", help="Sizes K, separated by commas.")
-    ] = None,
-    methods: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Methods, separated by commas.")
-    ] = None,
-    time_limit: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.1, help="Limit of each cell; the paper has 1800."),
-    ] = 1800.0,
-    slow: Annotated[
-        bool, typer.Option("--slow", help="Also run LP, LP+BD and LP+EM, which mostly time out.")
-    ] = False,
-    slow_repeats: Annotated[
-        int, typer.Option(metavar="COUNT", min=1, help="Draws of the slow methods, with --slow.")
-    ] = 1,
-    traces: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Traces for the real prior; else counts of streets."),
-    ] = None,
-    remark: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="On the map, for all titles; remembered in DIR/CITY."),
-    ] = None,
-    toy: Annotated[
-        bool, typer.Option("--toy", help="Toy sizes: tries everything in seconds.")
-    ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Run again what is already in the results.")
-    ] = False,
+    what: str,
+    city: str | None = None,
+    out: Path = Path("results"),
+    repeats: FromOne = None,
+    records: str | None = None,
+    methods: str | None = None,
+    time_limit: Annotated[float, typer.Option(min=0.1)] = 1800.0,
+    slow: bool = False,
+    slow_repeats: Annotated[int, typer.Option(min=1)] = 1,
+    traces: Path | None = None,
+    remark: str | None = None,
+    toy: bool = False,
+    fresh: bool = False,
 ) -> None:
     """Regenerate tables and figures of the paper, its value beside ours.
 
@@ -80,9 +47,23 @@ def reproduce(
     published code and has no guarantee; its audited epsilon is printed beside the claimed one.
     'list' shows the items, 'report' writes one page (DIR/report.html) on all results in DIR,
     without running anything.
-    """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    Options:
+        what WHAT: An item of the paper, several with commas, 'all', 'list' or 'report'.
+        city FILE: A road map; a synthetic city where none is given.
+        out DIR: Folder for the results.
+        repeats COUNT: Draws of each cell, instead of the item's.
+        records COUNTS: Sizes K, separated by commas.
+        methods NAMES: Methods, separated by commas.
+        time_limit SECONDS: Limit of each cell; the paper has 1800.
+        slow: Also run LP, LP+BD and LP+EM, which mostly time out.
+        slow_repeats COUNT: Draws of the slow methods, with --slow.
+        traces FILE: Traces for the real prior; else counts of streets.
+        remark TEXT: On the map, for all titles; remembered in DIR/CITY.
+        toy: Toy sizes: tries everything in seconds.
+        fresh: Run again what is already in the results.
+    """
+    from panda_mdp.cli.printing import progress
     from panda_mdp.survey.bench import Bench
     from panda_paper.items import ITEMS, choose_items, restricted
     from panda_paper.page import write_report
@@ -99,28 +80,16 @@ def reproduce(
         return
     items = [item.toy() if toy else item for item in choose_items(what)]
     sizes = None if records is None else _sizes(records)
-    names = None if methods is None else [name.strip() for name in methods.split(",")]
+    names = None if methods is None else comma_separated(methods)
     parts = restricted(items, sizes, names, repeats)
     with working("reading the map"):
         study = _study(city, out, traces, remark, toy)
     store = CellStore(study, fresh=fresh)
     planned = (part.cells(slow_repeats=slow_repeats if slow else 0) for part in parts)
     cells = list(dict.fromkeys(cell for several in planned for cell in several))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
-        with (
-            Progress(*columns, TimeElapsedColumn(), console=progress_console()) as bar,
-            Bench(CellLaboratory(study), "shared") as bench,
-        ):
-            task = bar.add_task("cells", total=len(cells))
-            rows = run_cells(
-                cells,
-                store,
-                bench,
-                time_limit,
-                lambda done, cell: bar.update(task, completed=done, description=str(cell)),
-            )
-            bar.update(task, completed=len(cells), description="done")
+        with progress(len(cells)) as show_step, Bench(CellLaboratory(study), "shared") as bench:
+            rows = run_cells(cells, store, bench, time_limit, show_step)
     except KeyboardInterrupt:
         progress_console().print(f"interrupted; what was done is in {study.folder}")
         raise typer.Exit(INTERRUPTED) from None
@@ -182,11 +151,11 @@ def _visits(city: City, traces: Path) -> tuple[FloatArray, str]:
 
 
 def _sizes(text: str) -> list[int]:
-    sizes = [part.strip() for part in text.split(",")]
-    for size in sizes:
-        if not size.isdigit() or int(size) < 2:
-            raise typer.BadParameter(
-                f"{size!r} is not a number of records; give sizes such as 500,1000",
-                param_hint="--records",
-            )
+    sizes = comma_separated(text)
+    for size in sizes or [text]:
+        require(
+            size.isdigit() and int(size) >= 2,
+            f"{size!r} is not a number of records; give sizes such as 500,1000",
+            "--records",
+        )
     return [int(size) for size in sizes]

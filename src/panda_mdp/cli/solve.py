@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from panda_mdp.base.units import per
+from panda_mdp.base.text import per
 from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
     Epsilon,
@@ -24,7 +24,7 @@ from panda_mdp.cli.options import (
     described,
     require,
 )
-from panda_mdp.cli.printing import show
+from panda_mdp.cli.printing import show, tell
 
 RECORDS, OUTPUTS = 5000, 100
 
@@ -175,51 +175,54 @@ def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[
         return solver(problem, gap=gap, time_limit=limit, progress=tell, **wishes)
 
 
-def meaning(mechanism: Any) -> list[tuple[str, object]]:
+TABLE = {
+    "method": "{0.method}",
+    "records": "{0.problem.size:,} with {0.problem.outputs_count:,} outputs",
+    "epsilon": "{0.problem.epsilon:g} {per}, audited {0.audit.epsilon:.6g}",
+    "expected loss": "{0.loss:.4g} {0.problem.loss_unit}",
+}
+SECOND = (
+    "the loss, then {what} within {percent:g} % of it: {value:.4g}{of}, with the loss alone "
+    "{before:.4g}{of}; no private table of loss {budget:.4g} {loss_unit} gets beyond "
+    "{bound:.4g}{of}"
+)
+LIMITED = (
+    "the loss, with {what} at {side} {limit:.4g}{of} (it is {value:.4g}{of}); no private table "
+    "within that limit has less than {bound:.4g} {loss_unit}, and without it the loss is "
+    "{loss_without:.4g} {loss_unit}"
+)
+
+
+def meaning(mechanism: Any) -> list[tuple[str, str]]:
     """What a table promises and costs, in words."""
     problem = mechanism.problem
-    unit, per_unit = problem.loss_unit, problem.domain.unit
-    rows: list[tuple[str, object]] = [
-        ("method", mechanism.method),
-        ("records", f"{problem.size:,} with {problem.outputs_count:,} outputs"),
-        ("epsilon", f"{problem.epsilon:g} {per(per_unit)}, audited {mechanism.audit.epsilon:.6g}"),
-        ("expected loss", f"{mechanism.loss:.4g} {unit}"),
-    ]
+    rows = tell(TABLE, mechanism, per=per(problem.domain.unit))
     if mechanism.lower_bound is not None:
         share = f"{100 * mechanism.gap:.2g} % above" if mechanism.gap else "at"
-        rows.append(("proved", f"{share} the least possible, {mechanism.lower_bound:.4g} {unit}"))
+        bound = f"{mechanism.lower_bound:.4g} {problem.loss_unit}"
+        rows.append(("proved", f"{share} the least possible, {bound}"))
     if mechanism.method.startswith("optimal"):
-        rows.append(("optimised", _optimised(mechanism.details, unit)))
-    for distance in (0.1, 1.0) if per_unit == "km" else ():
+        rows.append(("optimised", _optimised(mechanism.details, problem.loss_unit)))
+    for distance in (0.1, 1.0) if problem.domain.unit == "km" else ():
         factor = math.exp(min(problem.epsilon * distance, 700))
         said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
         rows.append((f"{distance:g} km apart", f"odds change by at most a factor of {said}"))
-    rows.append(("prior", problem.prior_source))
-    return rows
+    return [*rows, ("prior", problem.prior_source)]
 
 
-def _optimised(details: Any, unit: str) -> str:
+def _optimised(details: Any, loss_unit: str) -> str:
     """Which objectives a table of `optimal` was made for, and what is proved of the second."""
     facts = details.get("second") or details.get("limited")
     if facts is None:
         return "the loss alone; --then also makes an attacker gain little (docs/lab.md)"
     within = "" if facts.get("radius") is None else f" within {facts['radius']:g} km"
-    what = f"{facts['objective']}{within}"
-    value, before, bound, limit = (
-        f"{facts.get(name, 0):.4g} {facts.get('unit') or ''}".rstrip()
-        for name in ("value", "before", "bound", "limit")
-    )
-    if "second" in details:
-        return (
-            f"the loss, then {what} within {100 * facts['slack']:g} % of it: {value}, with the "
-            f"loss alone {before}; no private table of loss {facts['budget']:.4g} {unit} gets "
-            f"beyond {bound}"
-        )
-    side = "least" if facts["objective"] == "error" else "most"
-    return (
-        f"the loss, with {what} at {side} {limit} (it is {value}); no private table within that "
-        f"limit has less than {facts['bound']:.4g} {unit}, and without it the loss is "
-        f"{facts['loss_without']:.4g} {unit}"
+    return (SECOND if "second" in details else LIMITED).format(
+        **facts,
+        what=f"{facts['objective']}{within}",
+        of=f" {facts.get('unit') or ''}".rstrip(),
+        percent=100 * facts.get("slack", 0.0),
+        side="least" if facts["objective"] == "error" else "most",
+        loss_unit=loss_unit,
     )
 
 

@@ -6,7 +6,7 @@ import os
 from importlib.util import find_spec
 from typing import Literal
 
-from panda_mdp.base.forks import threads_lost
+from panda_mdp.base.threads import threads_lost
 
 Backend = Literal["numba", "jax", "numpy"]
 MEMORY_FULL = "RESOURCE_EXHAUSTED"

@@ -391,24 +391,11 @@ class Closure:
 
         Pairs beyond `nats`, which can miss little, are not looked at.
         """
-        if self._small(z):
-            return self._violated_small(z, epsilon, most, least_gain)
         from panda_mdp.compute.numba.closure import violated
 
         cut = self._cut_for(z)
         near = self._near_parts(cut, nats / epsilon)
         return violated(z, epsilon, nats, cut.blocks, near, most, least_gain)
-
-    def _violated_small(
-        self, z: FloatArray, epsilon: float, most: int, least_gain: float
-    ) -> tuple[IntArray, FloatArray]:
-        factors = np.exp(-epsilon * self._distances)
-        missed = (np.maximum(f[:, None] * z - row, 0.0) for f, row in zip(factors, z, strict=True))
-        gain = np.stack([mass.sum(axis=1) for mass in missed])
-        np.fill_diagonal(gain, 0.0)
-        partner = np.argsort(-gain, axis=1, kind="stable")[:, :most]
-        gain = np.take_along_axis(gain, partner, axis=1)
-        return np.where(gain > least_gain, partner, -1), gain
 
     def broken(
         self, z: FloatArray, epsilon: float, nats: float, gains: tuple[float, float], most: int

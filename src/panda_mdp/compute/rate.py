@@ -33,7 +33,8 @@ SMALL_TILES = 8
 """Up to this many tiles NumPy takes a tenth of a second; compiling, once, takes ten."""
 WIDTH = 32
 """Outputs of a group of rows over a floor."""
-CHUNK_ENTRIES = 1 << 21
+CHUNK_ENTRIES = 1 << 19
+"""Stored entries of the groups that are looked at together."""
 
 
 def host_rate(
@@ -73,34 +74,29 @@ def _by_record(domain: Domain, worst: Worst) -> Worst:
 def cuts(domain: Domain, rows: FlooredRows) -> Iterator[tuple[Cut, IntArray]]:
     """All outputs in groups of `WIDTH` that the same records use, a few groups at a time, and the
     weights of their nodes; the last group is filled up with columns of nothing."""
-    outputs = rows.shape[1]
-    # The numbers of the entries, not the weights: those may be 0, and are then dropped.
-    entry = np.arange(1, rows.stored + 1)
-    table = scipy.sparse.csr_array((entry, rows.columns, rows.starts), shape=rows.shape)
-    by_column = scipy.sparse.csc_array(table[domain.tiles.order])
+    (size, outputs), column, value = rows.shape, rows.columns, rows.values
+    position = np.argsort(domain.tiles.order)[rows.records]
     # Alike by where on the map their largest weight lies.
-    peaks = rows.values[by_column.data - 1], by_column.indices, by_column.indptr
-    order = np.argsort(scipy.sparse.csc_array(peaks, by_column.shape).argmax(axis=0), kind="stable")
-    by_column = by_column[:, order]
+    largest, peak = np.full(outputs, -1), np.full(outputs, size)
+    np.maximum.at(largest, column, value)
+    highest = value == largest[column]
+    np.minimum.at(peak, column[highest], position[highest])
+    order = np.argsort(peak, kind="stable")
     columns = np.full((-(-outputs // WIDTH), WIDTH), -1)
     columns.ravel()[:outputs] = order
-    positions: list[IntArray] = []
-    tables: list[IntArray] = []
-    for g, listed in enumerate(columns):
-        part = by_column[:, g * WIDTH : (g + 1) * WIDTH].tocoo()
-        position, node = np.unique(part.row, return_inverse=True)
-        weights = np.tile(np.where(listed >= 0, rows.floor[listed], 1), (len(position), 1))
-        weights[node, part.col] = rows.values[part.data - 1]
-        positions.append(position.astype(np.int64))
-        tables.append(weights)
-        groups = np.cumsum([0, *map(len, positions)])
-        if g + 1 == len(columns) or groups[-1] * WIDTH >= CHUNK_ENTRIES:
-            some = columns[g + 1 - len(positions) : g + 1]
-            yield (
-                Cut(domain, some, groups, np.concatenate(positions), rows.floor),
-                np.concatenate(tables),
-            )
-            positions, tables = [], []
+    group, k = np.divmod(np.argsort(order)[column], WIDTH)
+    along = np.argsort(group, kind="stable")
+    begin = np.searchsorted(group[along], np.arange(len(columns) + 1))
+    few = max(1, CHUNK_ENTRIES * len(columns) // max(1, rows.stored))
+    for first in range(0, len(columns), few):
+        some = columns[first : first + few]
+        here = along[begin[first] : begin[first + len(some)]]
+        key, node = np.unique((group[here] - first) * size + position[here], return_inverse=True)
+        groups = np.searchsorted(key, size * np.arange(len(some) + 1))
+        cut = Cut(domain, some, groups, key % size, rows.floor)
+        weights = cut.floors[cut.group]
+        weights[node, k[here]] = value[here]
+        yield cut, weights
 
 
 def uneven_column(rows: FlooredRows) -> tuple[int, int, int] | None:
@@ -114,12 +110,13 @@ def uneven_column(rows: FlooredRows) -> tuple[int, int, int] | None:
         for some in (rows.columns, rows.columns[rows.values == 0])
     )
     zeros += np.where(rows.floor == 0, size - stored, 0)
-    for y in np.flatnonzero((zeros > 0) & (zeros < size)).tolist():
-        possible = np.full(size, rows.floor[y] != 0)
-        here = rows.columns == y
-        possible[rows.records[here]] = rows.values[here] != 0
-        return int(possible.argmax()), int(possible.argmin()), y
-    return None
+    mixed = np.flatnonzero((zeros > 0) & (zeros < size))
+    if not len(mixed):
+        return None
+    y = int(mixed[0])
+    weights, here = np.full(size, rows.floor[y]), rows.columns == y
+    weights[rows.records[here]] = rows.values[here]
+    return int(weights.argmax()), int(weights.argmin()), y
 
 
 def lifts_of(

@@ -1,6 +1,7 @@
 """Files in, files out, batch by batch: CSV, NDJSON, Parquet and GeoParquet.
 
-Columns that are not asked about are copied as they are; a file appears whole or not at all.
+Columns that are not asked about are copied as they are; a file appears whole or not at all. The
+points of GeoParquet are GeoPandas' affair, which reads them all at once.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.packages import need
-from panda_mdp.city.network import DEGREES, to_degrees
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.perturb import Perturber
@@ -28,6 +27,9 @@ WORKERS = 2
 CSV, LINES, PARQUET = (".csv",), (".ndjson", ".jsonl"), (".parquet", ".geoparquet")
 Progress = Callable[[int], None]
 """Called with the rows so far."""
+Format = tuple[Any, Callable[[Any], Any], Callable[[BinaryIO, Any], Any] | None]
+"""Batches of a file, what becomes of each once it is perturbed, and who writes them; None where
+they are bytes by then."""
 
 
 def perturb_file(
@@ -36,7 +38,7 @@ def perturb_file(
     target: Path,
     *,
     summary: FrameSummary | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda rows: None,
     rows: int = ROWS,
 ) -> FrameSummary:
     """Perturb a file into another of the same format, in the memory of a few batches of `rows`."""
@@ -52,7 +54,18 @@ def perturb_file(
     run = {CSV: _csv, LINES: _lines, PARQUET: _parquet}[kind]
     try:
         with atomic_file(target) as stream:
-            run(perturber, source, stream, tally, progress or (lambda rows: None), rows)
+            if kind is PARQUET and _is_of_points(perturber, source):
+                geopandas = need("geopandas", "perturbing GeoParquet", "geo")
+                perturber.frame(geopandas.read_parquet(source), tally).to_parquet(stream)
+                return tally
+            batches, finish, writer_of = run(perturber, source, rows)
+            made = map(finish, _stream(perturber, batches, tally, progress))
+            if writer_of is None:
+                stream.writelines(made)
+            elif (first := next(made, None)) is not None:
+                with writer_of(stream, first.schema) as writer:
+                    for batch in chain([first], made):
+                        writer.write(batch)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
         # Arrow's messages show the value that it could not read.
         raise FileFormatError(
@@ -69,154 +82,68 @@ def _kind(path: Path) -> tuple[str, ...]:
     raise FileFormatError(f"{path.name} has an unknown suffix; known: {known}")
 
 
-def _csv(
-    perturber: Perturber,
-    source: Path,
-    stream: BinaryIO,
-    summary: FrameSummary,
-    progress: Progress,
-    rows: int,
-) -> None:
+def _csv(perturber: Perturber, source: Path, rows: int) -> Format:
     import pyarrow
     from pyarrow import csv
 
     with source.open("rb") as raw:
         header = raw.readline()
     names = csv.open_csv(pyarrow.BufferReader(header + b"\n")).schema.names
-    numeric = set(perturber.columns.true)
     # Text stays text: 007 is not 7, and an empty field is not a missing one.
-    types = {n: pyarrow.float64() if n in numeric else pyarrow.string() for n in names}
+    types = dict.fromkeys(names, pyarrow.string())
+    types |= dict.fromkeys(perturber.columns.true, pyarrow.float64())
     convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
     read = csv.ReadOptions(block_size=64 * rows)
-    writer = None
     batches = csv.open_csv(source, read_options=read, convert_options=convert)
-    for batch in _stream(perturber, batches, summary, progress):
-        if writer is None:
-            options = csv.WriteOptions(quoting_style="needed")
-            writer = csv.CSVWriter(stream, batch.schema, write_options=options)
-        writer.write(batch)
-    if writer is not None:
-        writer.close()
+    options = csv.WriteOptions(quoting_style="needed")
+    return batches, _same, partial(csv.CSVWriter, write_options=options)
 
 
-def _parquet(
-    perturber: Perturber,
-    source: Path,
-    stream: BinaryIO,
-    summary: FrameSummary,
-    progress: Progress,
-    rows: int,
-) -> None:
+def _parquet(perturber: Perturber, source: Path, rows: int) -> Format:
     from pyarrow import parquet
 
     # What is buffered ahead stays until the end: memory would grow with the file.
-    with parquet.ParquetFile(source, pre_buffer=False) as file:
-        notes = json.loads((file.schema_arrow.metadata or {}).get(b"geo", b"null"))
-        placed = set(perturber.columns.true) <= set(file.schema_arrow.names)
-        points = None if notes is None or placed else _Points(perturber, notes, source.name)
-        batches = file.iter_batches(rows)
-        if points is not None:
-            batches = map(points.taken, batches)
-        writer = None
-        for batch in _stream(perturber, batches, summary, progress):
-            ready = batch if points is None else points.given(batch)
-            if writer is None:
-                writer = parquet.ParquetWriter(stream, ready.schema)
-            writer.write_batch(ready)
-        if writer is not None:
-            writer.close()
+    file = parquet.ParquetFile(source, pre_buffer=False)
+    return file.iter_batches(rows), _same, parquet.ParquetWriter
 
 
-class _Points:
-    """GeoParquet's points as latitude and longitude, and back, in the file's reference system.
+def _is_of_points(perturber: Perturber, source: Path) -> bool:
+    """Whether places are GeoParquet's points, and not columns of degrees."""
+    from pyarrow import parquet
 
-    The bounding box in the file's notes and a column of boxes tell true places: both go.
-    """
-
-    def __init__(self, perturber: Perturber, notes: dict[str, Any], name: str) -> None:
-        if perturber.columns.keep:
-            raise InvalidInputError("true points are not kept in GeoParquet; keep the file itself")
-        self.columns = perturber.columns
-        self.name = name
-        self.shape = str(notes.get("primary_column", "geometry"))
-        said = notes["columns"][self.shape]
-        self.crs = said.get("crs", "absent")
-        self.covering = {
-            path[0] for paths in said.get("covering", {}).values() for path in paths.values()
-        }
-        column = {"encoding": "WKB", "geometry_types": ["Point"]}
-        if self.crs != "absent":
-            column["crs"] = self.crs
-        self.notes = {"version": "1.0.0", "primary_column": self.shape,
-                      "columns": {self.shape: column}}  # fmt: skip
-
-    @property
-    def system(self) -> str | None:
-        """The reference system as pyproj takes it."""
-        if self.crs == "absent":
-            return DEGREES
-        return None if self.crs is None else json.dumps(self.crs)
-
-    def taken(self, batch: Any) -> Any:
-        """The batch with columns of degrees instead of points."""
-        import pyarrow
-        import shapely
-
-        shapes = shapely.from_wkb(batch[self.shape].to_pylist())
-        x, y = shapely.get_x(shapes), shapely.get_y(shapes)
-        lat, lon = np.full(len(x), np.nan), np.full(len(x), np.nan)
-        known = np.isfinite(x)
-        lon[known], lat[known] = to_degrees(x[known], y[known], self.system, self.name)
-        table = pyarrow.Table.from_batches([batch]).drop_columns([self.shape, *self.covering])
-        for name, values in ((self.columns.lat, lat), (self.columns.lon, lon)):
-            table = table.append_column(name, pyarrow.array(values))
-        return table.combine_chunks().to_batches()[0]
-
-    def given(self, batch: Any) -> Any:
-        """The batch with reported points instead of columns of degrees."""
-        import pyarrow
-        import shapely
-
-        lat, lon = (np.asarray(batch[f"reported_{n}"], dtype=np.float64) for n in ("lat", "lon"))
-        if self.system not in (None, DEGREES):
-            import pyproj
-
-            turn = pyproj.Transformer.from_crs(DEGREES, self.system, always_xy=True)
-            lon, lat = turn.transform(lon, lat)
-        points = shapely.to_wkb(shapely.points(lon, lat))
-        points = [None if np.isnan(v) else p for v, p in zip(lat, points, strict=True)]
-        table = pyarrow.Table.from_batches([batch]).drop_columns(["reported_lat", "reported_lon"])
-        table = table.append_column(self.shape, pyarrow.array(points, pyarrow.binary()))
-        table = table.replace_schema_metadata({b"geo": json.dumps(self.notes).encode()})
-        return table.combine_chunks().to_batches()[0]
+    schema = parquet.read_schema(source)
+    placed = set(perturber.columns.true) <= set(schema.names)
+    return b"geo" in (schema.metadata or {}) and not placed
 
 
-def _lines(
-    perturber: Perturber,
-    source: Path,
-    stream: BinaryIO,
-    summary: FrameSummary,
-    progress: Progress,
-    rows: int,
-) -> None:
-    """Objects, one per line; only the columns that are asked for become a table."""
+def _lines(perturber: Perturber, source: Path, rows: int) -> Format:
+    """Objects, one per line; only the columns that are asked for become a table beside them."""
     import pyarrow
 
     columns = perturber.columns
-    drawer = perturber.drawer(summary)
-    with source.open("rb") as raw:
-        while lines := list(islice(raw, rows // 4)):
-            objects = [_object(line, source.name) for line in lines if line.strip()]
-            table = pyarrow.table(
-                {name: [row.get(name) for row in objects] for name in columns.read}
-            ).append_column("\0", pyarrow.array(np.arange(len(objects))))
-            for drawn in perturber.eager(table, drawer).to_pylist():
-                row = objects[drawn["\0"]]
-                for name in columns.dropped:
-                    row.pop(name, None)
-                row.update({k: v for k, v in drawn.items() if k.startswith("reported")})
-                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-            progress(summary.rows)
+
+    def read() -> Iterator[Any]:
+        with source.open("rb") as raw:
+            while lines := list(islice(raw, rows // 4)):
+                lines = [line for line in lines if line.strip()]
+                objects = [_object(line, source.name) for line in lines]
+                named = {name: [row.get(name) for row in objects] for name in columns.read}
+                yield pyarrow.RecordBatch.from_pydict({**named, "\0": lines})
+
+    def written(batch: Any) -> bytes:
+        lines = []
+        for drawn in batch.to_pylist():
+            row = json.loads(drawn["\0"])
+            row |= {name: value for name, value in drawn.items() if name.startswith("reported")}
+            kept = {name: value for name, value in row.items() if name not in columns.dropped}
+            lines.append(json.dumps(kept, ensure_ascii=False) + "\n")
+        return "".join(lines).encode()
+
+    return read(), written, None
+
+
+def _same(batch: Any) -> Any:
+    return batch
 
 
 def _object(line: bytes, name: str) -> dict[str, Any]:

@@ -85,19 +85,18 @@ def draw_records(records, rows, words):
 
 
 @njit(cache=True, nogil=True, inline="always")
+def _mix(state, a, b, d, bits):
+    state[a] += state[b]
+    x = state[d] ^ state[a]
+    state[d] = (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
+
+
+@njit(cache=True, nogil=True, inline="always")
 def _quarter(state, a, b, c, d):
-    state[a] += state[b]
-    x = state[d] ^ state[a]
-    state[d] = (x << np.uint32(16)) | (x >> np.uint32(16))
-    state[c] += state[d]
-    x = state[b] ^ state[c]
-    state[b] = (x << np.uint32(12)) | (x >> np.uint32(20))
-    state[a] += state[b]
-    x = state[d] ^ state[a]
-    state[d] = (x << np.uint32(8)) | (x >> np.uint32(24))
-    state[c] += state[d]
-    x = state[b] ^ state[c]
-    state[b] = (x << np.uint32(7)) | (x >> np.uint32(25))
+    _mix(state, a, b, d, 16)
+    _mix(state, c, d, b, 12)
+    _mix(state, a, b, d, 8)
+    _mix(state, c, d, b, 7)
 
 
 @njit(cache=True, nogil=True)
@@ -115,14 +114,10 @@ def keyed_words(key, nonces, group, counter, constants):
         start[13:] = nonces[group[i]]
         state[:] = start
         for _ in range(DOUBLE_ROUNDS):
-            _quarter(state, 0, 4, 8, 12)
-            _quarter(state, 1, 5, 9, 13)
-            _quarter(state, 2, 6, 10, 14)
-            _quarter(state, 3, 7, 11, 15)
-            _quarter(state, 0, 5, 10, 15)
-            _quarter(state, 1, 6, 11, 12)
-            _quarter(state, 2, 7, 8, 13)
-            _quarter(state, 3, 4, 9, 14)
+            for k in range(4):
+                _quarter(state, k, 4 + k, 8 + k, 12 + k)
+            for k in range(4):
+                _quarter(state, k, 4 + (k + 1) % 4, 8 + (k + 2) % 4, 12 + (k + 3) % 4)
         # Sums of 32 bits are computed in 64: the carry must not reach the second word.
         low, high = np.uint32(state[0] + start[0]), np.uint32(state[1] + start[1])
         out[i] = np.uint64(low) | (np.uint64(high) << np.uint64(32))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from panda_mdp.errors import BudgetError, InvalidInputError, SnapError
 from panda_mdp.frames.drawing import HELD, OUTSIDE, Drawer, FrameSummary, Sampler, people_of
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.space.snapping import snap_values
+from panda_mdp.space.snapping import check_limit
 from panda_mdp.table.mechanism import Mechanism
 
 Frame = TypeVar("Frame")
@@ -22,8 +23,8 @@ Uncovered = Literal["refuse", "drop", "null"]
 """What becomes of rows that are not covered."""
 Period = Literal["hour", "day", "week", "month"]
 STEPS = {"hour": "h", "day": "D", "week": "W", "month": "M"}
-PREFIX = "reported"
 DEGREES = 4326
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -62,46 +63,10 @@ class Columns:
         return [name for name in named if name is not None]
 
 
-@dataclass(frozen=True, eq=False)
-class Reports:
-    """What the outputs of a table are: places, labels, or indices into the domain."""
-
-    index: IntArray
-    lat: FloatArray | None = None
-    lon: FloatArray | None = None
-    names: tuple[Any, ...] | None = None
-
-    @classmethod
-    def of(cls, mechanism: Mechanism | PandaTable) -> Reports:
-        """The outputs of a mechanism; records are called as the domain calls them."""
-        domain, outputs = mechanism.problem.domain, mechanism.problem.reports
-        if outputs.records is None:
-            return cls(outputs.codes, outputs.lat, outputs.lon, outputs.names)
-        chosen = outputs.records
-        names = None if domain.labels is None else tuple(domain.labels[k] for k in chosen.tolist())
-        if not domain.geographic:
-            return cls(chosen, names=names)
-        return cls(chosen, domain.lat[chosen], domain.lon[chosen], names)
-
-    def columns(self, drawn: IntArray) -> dict[str, Any]:
-        """Columns of reports: coordinates, names or indices; NaN or None where there is none."""
-        made: dict[str, Any] = {}
-        if self.names is not None:
-            made[PREFIX] = [self.names[k] if k >= 0 else None for k in drawn.tolist()]
-        if self.lat is not None and self.lon is not None:
-            parts = {f"{PREFIX}_lat": self.lat, f"{PREFIX}_lon": self.lon}
-            made |= {k: np.where(drawn >= 0, v[drawn], np.nan) for k, v in parts.items()}
-        if made:
-            return made
-        if (drawn >= 0).all():
-            return {PREFIX: self.index[drawn]}
-        return {PREFIX: np.where(drawn >= 0, self.index[drawn].astype(np.float64), np.nan)}
-
-
 def perturb(
     frame: Frame,
     mechanism: Mechanism | PandaTable,
-    columns: Columns | None = None,
+    columns: Columns = Columns(),
     *,
     limit: float = 0.5,
     outside: Uncovered = "refuse",
@@ -111,11 +76,11 @@ def perturb(
 ) -> Frame:
     """Draw a report for every row; the same kind of frame comes back.
 
-    `frame` is a frame of pandas, GeoPandas, Polars (lazy too), PyArrow or DuckDB; `columns` says
-    what its columns are. Places are the columns `lat` and `lon` in degrees (a GeoPandas frame's own
-    points), snapped to the nearest record within `limit` km; or `record` names a column of indices
-    into the domain, of labels where its records have labels, of numbers where the domain is
-    `from_values`: those are snapped to the nearest value within `limit`, in the domain's unit.
+    `frame` is a frame of pandas, GeoPandas, Polars (lazy too), PyArrow, DuckDB or Spark; `columns`
+    says what its columns are. Places are the columns `lat` and `lon` in degrees (a GeoPandas
+    frame's own points), snapped to the nearest record within `limit` km; or `record` names a column
+    of indices into the domain, of labels where its records have labels, of numbers where the domain
+    is `from_values`: those are snapped to the nearest value within `limit`, in the domain's unit.
     Columns `reported_lat` and `reported_lon`, and `reported` for labels or indices, take the place
     of the true ones, which are dropped unless `keep`; all others stay as they are. Rows beyond the
     limit or without a place are refused, dropped or null, as `outside` says; so are those that a
@@ -131,62 +96,74 @@ def perturb(
     and place, whose rows share the selection. It is not released; (epsilon, delta) holds for each
     row, and n rows cost at most n times both.
     """
-    perturber = Perturber(
-        mechanism, columns or Columns(), limit=limit, outside=outside, key=key, budget=budget
-    )
-    return perturber.frame(frame, summary)
+    return Perturber(mechanism, columns, limit, outside, key, budget).frame(frame, summary)
 
 
+@dataclass(eq=False, repr=False)
 class Perturber:
     """The options of `perturb` bound to a mechanism: a picklable function of frames or batches."""
 
-    def __init__(
-        self,
-        mechanism: Mechanism | PandaTable,
-        columns: Columns,
-        *,
-        limit: float = 0.5,
-        outside: Uncovered = "refuse",
-        key: DrawKey | None = None,
-        budget: float | None = None,
-    ) -> None:
+    mechanism: InitVar[Mechanism | PandaTable]
+    columns: Columns = Columns()
+    limit: float = 0.5
+    outside: Uncovered = "refuse"
+    key: DrawKey | None = None
+    budget: float | None = None
+    sampler: Sampler = field(init=False)
+
+    def __post_init__(self, mechanism: Mechanism | PandaTable) -> None:
+        columns, outside, period = self.columns, self.outside, self.columns.period
         if outside not in (choices := get_args(Uncovered)):
             raise InvalidInputError(f"outside is {outside!r}; choose one of {', '.join(choices)}")
-        if columns.time is not None and columns.period not in STEPS:
+        if columns.time is not None and period not in STEPS:
             raise InvalidInputError(
-                f"period is {columns.period!r}; with time=... it is one of {', '.join(STEPS)}"
+                f"period is {period!r}; with time=... it is one of {', '.join(STEPS)}"
             )
-        if (columns.time or columns.period or key or budget) and columns.person is None:
+        if (columns.time or period or self.key or self.budget) and columns.person is None:
             raise InvalidInputError(
                 "periods, keys and budgets are per person; name the person's column: person=..."
             )
+        check_limit(self.limit)
         self.sampler = Sampler.of(mechanism)
-        if key is not None and self.sampler.mesh is not None and columns.record is None:
+        each = self.sampler.guarantee
+        if self.budget is not None and not self.budget >= each.epsilon * (1 - ROUNDING):
+            raise BudgetError(
+                f"the budget of {self.budget!r} is less than one report costs "
+                f"({each.epsilon:g} per {each.unit}); allow at least that"
+            )
+        if self.key is not None and self.sampler.mesh is not None and columns.record is None:
             raise InvalidInputError(
                 "a key repeats draws of a record, and this table draws at the point, at another "
                 "vertex each time; draw without key=..., or use a table that snaps"
             )
-        self.reports = Reports.of(mechanism)
-        self.labels = mechanism.problem.domain.labels
-        self.values = mechanism.problem.domain.values
-        self.columns = columns
-        self.limit, self.outside = limit, outside
-        self.key, self.budget = key, budget
-        # Refuses a budget or a limit that cannot be, before any row is read.
-        self.drawer()
 
     def __repr__(self) -> str:
         return f"Perturber({self.sampler!r})"
 
     def drawer(self, summary: FrameSummary | None = None) -> Drawer:
         """What draws for one pass over the rows."""
-        return Drawer(
-            self.sampler, limit=self.limit, key=self.key, budget=self.budget, summary=summary
-        )
+        summary = FrameSummary() if summary is None else summary
+        places = self.columns.record is None and self.sampler.mesh is None
+        if places or (self.columns.record is not None and self.sampler.domain.values is not None):
+            summary.limit = self.limit
+        epsilon = self.sampler.guarantee.epsilon
+        most = None if self.budget is None else int(self.budget / epsilon * (1 + ROUNDING))
+        return Drawer(self.sampler, self.key, most, summary)
 
     def frame(self, frame: Frame, summary: FrameSummary | None = None) -> Frame:
-        """Perturb a frame of any known kind."""
-        result: Frame = perturb_frame(self, frame, summary)
+        """Perturb a frame of any known kind, by what it is."""
+        kind = f"{type(frame).__module__}.{type(frame).__name__}"
+        for package, name, perturb_kind in KINDS:
+            if package in kind and kind.endswith(name):
+                result: Frame = perturb_kind(self, frame, summary)
+                return result
+        try:
+            result = self.eager(frame, self.drawer(summary))
+        except TypeError as error:
+            raise InvalidInputError(
+                f"{kind} is no frame that is known; give one of pandas, GeoPandas, Polars, "
+                "PyArrow, DuckDB or Spark, or columns by mechanism.sample(records)"
+            ) from error
         return result
 
     def batches(self, batches: Any, summary: FrameSummary | None = None) -> Iterator[Any]:
@@ -202,30 +179,7 @@ class Perturber:
         """Perturb a frame that is in memory, by narwhals."""
         narwhals = narwhals_of()
         wrapped = narwhals.from_native(frame, eager_only=True)
-        drawn = self.refused(self._draw(wrapped, drawer))
-        backend = narwhals.get_native_namespace(wrapped)
-        fresh = []
-        for name, values in self.reports.columns(drawn).items():
-            kind = self._kind(values)
-            series = narwhals.new_series(name, values, kind, backend=backend)
-            plain = isinstance(values, list) or np.issubdtype(values.dtype, np.integer)
-            fresh.append(series if plain else _null(series))
-        result = wrapped.drop(self.columns.dropped).with_columns(*fresh)
-        if self.outside == "drop" and (drawn < 0).any():
-            result = result.filter((drawn >= 0).tolist())
-        return result.to_native()
-
-    def _kind(self, values: Any) -> Any:
-        """The type of a column of labels, which an empty one does not tell; None leaves it open."""
-        if not isinstance(values, list) or self.reports.names is None or None in values:
-            return None
-        narwhals = narwhals_of()
-        kinds = {str: narwhals.String, int: narwhals.Int64, float: narwhals.Float64}
-        different = {type(name) for name in self.reports.names}
-        return kinds.get(different.pop()) if len(different) == 1 else None
-
-    def refused(self, drawn: IntArray) -> IntArray:
-        """The draws, or an error where some rows have none and that is to be refused."""
+        drawn = self._draw(wrapped, drawer)
         if self.outside == "refuse" and (drawn == HELD).any():
             raise BudgetError(
                 "some rows are beyond their person's budget; raise it, or leave them out: "
@@ -236,7 +190,23 @@ class Perturber:
                 "some rows have no place or lie beyond the snap limit from every record; leave "
                 "them out: outside='drop' or 'null' (--outside), or raise limit (--snap-limit)"
             )
-        return drawn
+        backend = narwhals.get_native_namespace(wrapped)
+        kinds = {str: narwhals.String, int: narwhals.Int64, float: narwhals.Float64}
+        fresh = []
+        for name, values in self.sampler.reports(drawn).items():
+            # The type of labels, which an empty column does not tell; open where some are missing.
+            types = {type(value) for value in self.sampler.reported[name]}
+            kind = kinds.get(types.pop()) if len(types) == 1 else None
+            kind = None if kind is None or None in values else kind
+            series = narwhals.new_series(name, values, kind, backend=backend)
+            # NaN stands for a missing report; frames that know nulls get those.
+            if series.dtype.is_float() and not wrapped.implementation.is_pandas():
+                series = series.fill_nan(None)
+            fresh.append(series)
+        result = wrapped.drop(self.columns.dropped).with_columns(*fresh)
+        if self.outside == "drop" and (drawn < 0).any():
+            result = result.filter((drawn >= 0).tolist())
+        return result.to_native()
 
     def _draw(self, frame: Any, drawer: Drawer) -> IntArray:
         columns = self.columns
@@ -245,35 +215,34 @@ class Perturber:
                 raise InvalidInputError(
                     f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
                 )
-        for name in self.reports.columns(np.empty(0, dtype=np.int64)):
+        for name in self.sampler.reported:
             if name in frame.columns:
                 raise InvalidInputError(f"there is a column {name!r} already; rename it")
         people = None
         if columns.person is not None:
-            step = "" if columns.time is None else f"{columns.period} "
-            people = people_of(frame[columns.person].to_arrow(), self._period(frame), step)
+            step, period = "", None
+            if columns.time is not None:
+                step = f"{columns.period} "
+                period = periods(frame[columns.time], columns.time, str(columns.period))
+            elif columns.period is not None:
+                period = frame[columns.period].to_arrow()
+            people = people_of(frame[columns.person].to_arrow(), period, step)
         if columns.record is not None:
-            records = self._records(frame[columns.record])
-            return drawer.draw(records, people, snapped=self.values is not None)
+            return drawer.draw(self._records(frame[columns.record]), people)
         lat, lon = (numbers(frame[name], name) for name in columns.true)
-        records = self.sampler.snapped(lat, lon, self.limit)
-        return drawer.draw(records, people, snapped=self.sampler.mesh is None)
+        return drawer.draw(self.sampler.snapped(lat, lon, self.limit), people)
 
     def _records(self, series: Any) -> IntArray:
         """Records of a column: nearest to its numbers, by their labels, or their indices."""
-        if self.values is not None:
-            given = numbers(series, series.name)
-            return snap_values(self.values, given, self.limit).record
-        if self.labels is None:
-            return whole_numbers(series)
-        known = {label: k for k, label in enumerate(self.labels)}
-        return np.array([known.get(value, OUTSIDE) for value in series.to_list()], dtype=np.int64)
-
-    def _period(self, frame: Any) -> Any:
-        columns = self.columns
-        if columns.time is not None:
-            return periods(frame[columns.time], columns.time, str(columns.period))
-        return None if columns.period is None else frame[columns.period].to_arrow()
+        domain = self.sampler.domain
+        if domain.values is not None:
+            return domain.nearest(numbers(series, series.name), self.limit).record
+        if domain.labels is not None:
+            place = {label: k for k, label in enumerate(domain.labels)}
+            return np.array([place.get(value, OUTSIDE) for value in series.to_list()], np.int64)
+        values = numbers(series, series.name)
+        whole = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)
+        return np.where(whole, values, OUTSIDE).astype(np.int64)
 
 
 def narwhals_of() -> Any:
@@ -281,50 +250,29 @@ def narwhals_of() -> Any:
     return need("narwhals", "perturbing frames", "frames")
 
 
-def _null(series: Any) -> Any:
-    """NaN stands for a missing report; frames that know nulls get those."""
-    kind = str(series.implementation)
-    return series if "PANDAS" in kind.upper() else series.fill_nan(None)
-
-
 def numbers(series: Any, name: str) -> FloatArray:
     """A column of numbers; missing ones as NaN. The error names no value."""
-    try:
+    # Each engine has errors of its own, which show the value.
+    with suppress(Exception):
         return np.ascontiguousarray(series.cast(narwhals_of().Float64).to_numpy(), np.float64)
-    except Exception:  # noqa: S110 -- each engine has errors of its own, which show the value
-        pass
     raise InvalidInputError(f"the column {name!r} is not of numbers")
 
 
-def whole_numbers(series: Any) -> IntArray:
-    """A column of indices; -1 where there is none."""
-    values = numbers(series, series.name)
-    whole = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)
-    return np.where(whole, np.where(whole, values, 0).astype(np.int64), -1)
+def periods(series: Any, name: str, step: str) -> Any:
+    """The number of the hour, day, week or month (UTC) of each time; weeks begin on Mondays.
 
-
-def _moments(values: Any) -> Any:
-    """UTC times of timestamps, dates, or texts: ISO with or without a zone, or seconds."""
+    Times are timestamps, dates, seconds, or texts of these: ISO with or without a zone.
+    """
     import pyarrow
 
-    for kind in (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC")):
-        try:
-            return np.asarray(values.cast(kind), dtype="datetime64[us]")
-        except pyarrow.ArrowInvalid:
-            continue
-    return (np.asarray(values.cast(pyarrow.float64())) * 1e6).astype("datetime64[us]")
-
-
-def periods(series: Any, name: str, step: str) -> Any:
-    """The number of the hour, day, week or month (UTC) of each time; weeks begin on Mondays."""
-    values = series.to_numpy()
-    try:
-        if np.issubdtype(values.dtype, np.number):
-            moments = (values * 1e6).astype("datetime64[us]")
-        else:
-            moments = _moments(series.to_arrow())
-    except Exception:
-        moments = np.array(["NaT"], dtype="datetime64[us]")
+    values, moments = series.to_arrow(), np.array(["NaT"], dtype="datetime64[us]")
+    kinds = (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC"), pyarrow.float64())
+    for kind in kinds[2 if series.dtype.is_numeric() else 0 :]:
+        # What Arrow says of a value that it cannot read shows the value.
+        with suppress(Exception):
+            found = np.asarray(values.cast(kind))
+            moments = (1e6 * found if found.dtype.kind == "f" else found).astype("datetime64[us]")
+            break
     if np.isnat(moments).any():
         raise InvalidInputError(
             f"the column {name!r} has rows without a time (seconds, timestamps or ISO text)"
@@ -333,21 +281,6 @@ def periods(series: Any, name: str, step: str) -> Any:
         # 1970 began on a Thursday.
         return (moments.astype("datetime64[D]").astype(np.int64) + 3) // 7
     return moments.astype(f"datetime64[{STEPS[step]}]").astype(np.int64)
-
-
-def perturb_frame(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
-    """Perturb a frame by what it is."""
-    kind = f"{type(frame).__module__}.{type(frame).__name__}"
-    for package, name, perturb_kind in KINDS:
-        if package in kind and kind.endswith(name):
-            return perturb_kind(perturber, frame, summary)
-    try:
-        return perturber.eager(frame, perturber.drawer(summary))
-    except TypeError as error:
-        raise InvalidInputError(
-            f"{kind} is no frame that is known; give one of pandas, GeoPandas, Polars, PyArrow or "
-            "DuckDB, or columns by mechanism.sample(records)"
-        ) from error
 
 
 def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
@@ -365,20 +298,19 @@ def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> A
             "some rows are no points; frame.representative_point() makes points of areas"
         )
     degrees = frame.geometry.to_crs(DEGREES)
-    rest = frame.drop(columns=frame.geometry.name)
     lat, lon = perturber.columns.true
-    placed = rest.assign(**{lat: degrees.y.to_numpy(), lon: degrees.x.to_numpy()})
-    result = perturber.eager(placed, perturber.drawer(summary))
-    points = geopandas.points_from_xy(result["reported_lon"], result["reported_lat"], crs=DEGREES)
-    points = np.where(result["reported_lat"].isna(), None, points)
-    reported = geopandas.GeoSeries(points, index=result.index, crs=DEGREES).to_crs(frame.crs)
-    dropped = ["reported_lat", "reported_lon", *([lat, lon] if perturber.columns.keep else [])]
-    result = result.drop(columns=dropped)
-    if perturber.columns.keep:
-        result = result.assign(true_geometry=frame.geometry.loc[result.index])
-    return geopandas.GeoDataFrame(
-        result.assign(**{frame.geometry.name: reported}), geometry=frame.geometry.name
+    placed = frame.drop(columns=frame.geometry.name).assign(
+        **{lat: degrees.y.to_numpy(), lon: degrees.x.to_numpy()}
     )
+    result = perturber.eager(placed, perturber.drawer(summary))
+    reported = [result.pop(f"reported_{part}") for part in ("lon", "lat")]
+    points = geopandas.GeoSeries.from_xy(*reported, crs=DEGREES)
+    points = points.where(reported[0].notna(), None).to_crs(frame.crs)
+    if perturber.columns.keep:
+        result = result.drop(columns=[lat, lon])
+        result = result.assign(true_geometry=frame.geometry.loc[result.index])
+    result[frame.geometry.name] = points
+    return geopandas.GeoDataFrame(result, geometry=frame.geometry.name)
 
 
 def _lazy(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
@@ -406,8 +338,44 @@ def _relation(perturber: Perturber, relation: Any, summary: FrameSummary | None)
     return relation.query("source", "SELECT * FROM perturbed")
 
 
+def _spark(perturber: Perturber, df: Any, summary: FrameSummary | None) -> Any:
+    """The same draws on a cluster, whatever is retried, killed or run twice; nothing is counted.
+
+    A task may run several times, and each run of an independent draw would be another report of the
+    same row. So a key is required: a row has one report however often it is computed. It travels to
+    the executors with the table, which is broadcast once; batches are mapped in Arrow. With a
+    budget, the rows of a person are brought together and sorted by time and place, so that the same
+    rows are held back on every run.
+    """
+    from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+    columns, reported = perturber.columns, perturber.sampler.reported
+    if perturber.key is None:
+        raise InvalidInputError(
+            "Spark may run a task twice; give key=... (pm.DrawKey), so that it draws once"
+        )
+    if perturber.budget is not None:
+        period = None if columns.period in STEPS else columns.period
+        order = [columns.person, period, columns.time, *columns.true]
+        df = df.repartition(columns.person)
+        df = df.sortWithinPartitions(*[name for name in order if name is not None])
+    held = df.sparkSession.sparkContext.broadcast(perturber)
+
+    def draw(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from held.value.batches(batches)
+
+    kinds = {"i": LongType(), "f": DoubleType()}
+    told = [
+        StructField(name, kinds.get(np.asarray(values[:1]).dtype.kind, StringType()))
+        for name, values in reported.items()
+    ]
+    kept = [field for field in df.schema.fields if field.name not in columns.dropped]
+    return df.mapInArrow(draw, StructType([*kept, *told]))
+
+
 KINDS = (
     ("geopandas", "GeoDataFrame", _points),
+    ("pyspark", "DataFrame", _spark),
     ("polars", "LazyFrame", _lazy),
     ("duckdb", "DuckDBPyRelation", _relation),
 )

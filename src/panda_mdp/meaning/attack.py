@@ -1,22 +1,106 @@
-"""The best attacker against a table: all measures at once, for every record and on average."""
+"""The best attacker against a table: all measures at once, for every record and on average.
+
+A channel z (K x m, rows on the simplex) carries a secret record x, drawn from a prior p, to an
+observed output y. Every measure is a finite sum in float64; nothing is sampled. The attacker
+knows p and z and does the best that can be done. Names and definitions follow quantitative
+information flow (Alvim, Chatzikokolakis, McIver, Morgan, Palamidessi and Smith, The Science of
+Quantitative Information Flow, Springer 2020) and, for locations, Shokri et al. (S&P 2011).
+
+Entropies are in bits. `prior` has shape (K,), `matrix` (K, m).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.errors import MethodError
-from panda_mdp.meaning import leakage
+from panda_mdp.errors import InvalidInputError, MethodError
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Table
 
 RADII_KM = (0.1, 0.2, 0.5, 1.0)
+
+
+def joint(prior: FloatArray, matrix: FloatArray) -> FloatArray:
+    """p_x z_xy, the probability of record and output together, (K, m)."""
+    if prior.ndim != 1 or matrix.ndim != 2 or len(prior) != len(matrix):
+        raise InvalidInputError(
+            f"prior has shape {prior.shape} and the channel {matrix.shape}; give (K,) and (K, m)"
+        )
+    if not (prior >= 0).all():
+        raise InvalidInputError("the prior has an entry that is negative or no number")
+    return np.asarray(prior[:, None] * matrix)
+
+
+def posterior(prior: FloatArray, matrix: FloatArray) -> FloatArray:
+    """What the attacker believes after each output: column y is p(x | y), (K, m).
+
+    The column of an output that is never seen is 0.
+
+    >>> posterior(np.array([0.5, 0.5]), np.array([[0.75, 0.25], [0.25, 0.75]])).tolist()
+    [[0.75, 0.25], [0.25, 0.75]]
+    """
+    both = joint(prior, matrix)
+    seen = both.sum(axis=0)
+    return np.asarray(both / np.where(seen > 0, seen, 1.0))
+
+
+def bayes_vulnerability(prior: FloatArray, matrix: FloatArray) -> float:
+    """sum_y max_x p_x z_xy: how often the best single guess of the record is right (Smith 2009)."""
+    return float(joint(prior, matrix).max(axis=0).sum())
+
+
+def g_vulnerability(gain: FloatArray, prior: FloatArray, matrix: FloatArray) -> float:
+    """sum_y max_w sum_x p_x z_xy g_wx for gains g, (guesses, K) (Alvim et al., CSF 2012).
+
+    The identity as gain is Bayes vulnerability; g_wx = 1 where w lies within r of x is the
+    probability of being located within r; minus a distance is minus the inference error, how far
+    off the Bayesian attacker's best guess is (Shokri et al., S&P 2011).
+
+    >>> fair, channel = np.array([0.5, 0.5]), np.array([[0.75, 0.25], [0.25, 0.75]])
+    >>> g_vulnerability(np.eye(2), fair, channel)
+    0.75
+    """
+    return float((gain @ joint(prior, matrix)).max(axis=0).sum())
+
+
+def min_entropy_leakage(prior: FloatArray, matrix: FloatArray) -> float:
+    """log2 of posterior over prior Bayes vulnerability, in bits (Smith, FoSSaCS 2009)."""
+    return float(np.log2(bayes_vulnerability(prior, matrix) / prior.max()))
+
+
+def entropy(distribution: FloatArray) -> float:
+    """Shannon entropy in bits.
+
+    >>> entropy(np.array([0.5, 0.25, 0.25, 0.0]))
+    1.5
+    """
+    positive = distribution[distribution > 0]
+    return float(-(positive @ np.log2(positive)))
+
+
+def shannon_leakage(prior: FloatArray, matrix: FloatArray) -> float:
+    """Mutual information I(X; Y) in bits, as a sum of terms without cancellation between entropies.
+
+    sum_xy p_x z_xy log2(z_xy / q_y), q the distribution of outputs.
+    """
+    both = joint(prior, matrix)
+    ratio = np.divide(matrix, prior @ matrix, out=np.ones_like(matrix), where=both > 0)
+    return float(np.einsum("xy,xy->", both, np.log2(ratio)))
+
+
+def multiplicative_capacity(matrix: FloatArray) -> float:
+    """sum_y max_x z_xy: by which factor, at most over all priors and all non-negative gains, an
+    attacker's success grows (the miracle theorem; attained at the uniform prior for Bayes
+    vulnerability; Braun, Chatzikokolakis and Palamidessi 2009, Alvim et al. 2012)."""
+    return float(matrix.max(axis=0).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,25 +162,17 @@ class Attack(RebuiltOnCopy):
         return float(self.error_by_record.min())
 
     @property
-    def least_protected(self) -> int:
-        """The record whose place the attacker of `error` guesses best."""
-        return int(self.error_by_record.argmin())
-
-    @property
     def most_hit(self) -> float:
         """How often the record that is guessed best is guessed right."""
         return float(self.hit_by_record.max())
 
-    def numbers(self) -> dict[str, float | str | dict[str, float]]:
+    def numbers(self) -> dict[str, Any]:
         """The numbers that are not arrays, for JSON; entropies and leakages are bits."""
-        told: dict[str, float | str | dict[str, float]] = {
-            name: value for name, value in vars(self).items() if isinstance(value, float | str)
-        }
-        for name in ("risk", "most_hit", "least_error"):
-            told[name] = getattr(self, name)
+        named = ("risk", "most_hit", "least_error")
+        told = vars(self) | {name: getattr(self, name) for name in named}
         for name in ("located", "prior_located"):
-            told[name] = {f"{radius:g}": share for radius, share in getattr(self, name).items()}
-        return told
+            told[name] = {f"{radius:g}": share for radius, share in told[name].items()}
+        return {name: value for name, value in told.items() if not isinstance(value, np.ndarray)}
 
 
 def attack(
@@ -126,10 +202,10 @@ def attack(
     problem = mechanism.problem
     domain, matrix = problem.domain, mechanism.matrix
     weights, source = checked_prior(problem, prior)
-    chosen = _radii(domain, radii)
-    both = leakage.joint(weights, matrix)
+    within = _radii(domain, radii)
+    both = joint(weights, matrix)
     # The prior is one more column.
-    least, best = _best_guesses(domain, np.column_stack([both, weights]), (None, *chosen))
+    least, best = _best_guesses(domain, np.column_stack([both, weights]), (None, *within))
     after, before = least[:, :-1].sum(axis=1), least[:, -1]
     guess = both.argmax(axis=0)
     hits = np.zeros(problem.size)
@@ -139,19 +215,19 @@ def attack(
         unit=domain.unit,
         prior_source=source,
         place=frozen(best[0, :-1]),
-        vulnerability=leakage.bayes_vulnerability(weights, matrix),
-        prior_vulnerability=leakage.prior_vulnerability(weights),
-        worst_posterior=float(leakage.posterior(weights, matrix).max()),
+        vulnerability=bayes_vulnerability(weights, matrix),
+        prior_vulnerability=float(weights.max()),
+        worst_posterior=float(posterior(weights, matrix).max()),
         error=float(after[0]),
         prior_error=float(before[0]),
         error_by_record=frozen(_expected_distance(domain, matrix, best[0, :-1])),
         hit_by_record=frozen(hits),
-        located=dict(zip(chosen, (-after[1:]).tolist(), strict=True)),
-        prior_located=dict(zip(chosen, (-before[1:]).tolist(), strict=True)),
-        min_entropy_leakage=leakage.min_entropy_leakage(weights, matrix),
-        shannon_leakage=leakage.shannon_leakage(weights, matrix),
-        prior_entropy=leakage.entropy(weights),
-        capacity=leakage.multiplicative_capacity(matrix),
+        located=dict(zip(within, (-after[1:]).tolist(), strict=True)),
+        prior_located=dict(zip(within, (-before[1:]).tolist(), strict=True)),
+        min_entropy_leakage=min_entropy_leakage(weights, matrix),
+        shannon_leakage=shannon_leakage(weights, matrix),
+        prior_entropy=entropy(weights),
+        capacity=multiplicative_capacity(matrix),
     )
 
 
@@ -213,14 +289,11 @@ def _radii(domain: Domain, radii: Sequence[float] | None) -> tuple[float, ...]:
     if radii is None:
         return RADII_KM if domain.unit == "km" else (domain.diameter / 10,)
     try:
-        chosen = tuple(float(radius) for radius in radii)
-    except (TypeError, ValueError) as error:
+        distances = tuple(float(radius) for radius in radii)
+    except (TypeError, ValueError):
+        distances = (-1.0,)
+    if not all(0 <= distance < np.inf for distance in distances):
         raise MethodError(
-            f"radii are {radii!r}; give a list of distances in {domain.unit}"
-        ) from error
-    for radius in chosen:
-        if not (np.isfinite(radius) and radius >= 0):
-            raise MethodError(
-                f"radius {radius!r} is no distance; give finite numbers >= 0 in {domain.unit}"
-            )
-    return chosen
+            f"radii are {radii!r}; give a list of distances in {domain.unit}, finite and >= 0"
+        )
+    return distances

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from panda_mdp.base.units import amount, inverse, per
+from panda_mdp.base.text import amount, inverse, per
 from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_displacement
 from panda_mdp.errors import GapWarning, MethodError
@@ -266,7 +266,7 @@ def _check(
             f"{len(stated)} wishes are stated; give one of within and odds, loss, or error"
         )
     for name, value in stated.items():
-        if not (np.isfinite(value) and value > 0):
+        if not 0 < value < np.inf:
             raise MethodError(f"{name} is {value!r}; it must be positive and finite")
-    if odds is not None and not (np.isfinite(odds) and odds > 1):
+    if odds is not None and not 1 < odds < np.inf:
         raise MethodError(f"odds is {odds!r}; it must be above 1, such as 4 for 4 to 1")

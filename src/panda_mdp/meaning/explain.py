@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from panda_mdp.base.units import amount, per
+from panda_mdp.base.text import amount, per
 from panda_mdp.errors import MethodError
 from panda_mdp.meaning.attack import Attack, attack
 from panda_mdp.meaning.words import (
@@ -19,7 +19,7 @@ from panda_mdp.meaning.words import (
     guess_words,
 )
 from panda_mdp.space.domain import check_record
-from panda_mdp.table.mechanism import Mechanism, Table
+from panda_mdp.table.mechanism import Table
 
 DISTANCES_KM = (0.05, 0.1, 0.2, 0.5, 1.0)
 SHARES = (0.01, 0.05, 0.1, 0.25, 1.0)
@@ -131,12 +131,9 @@ def explain(mechanism: Table, record: int | None = None) -> Explanation:
 
 
 def _spread(table: Table, row: int | None) -> Spread:
-    domain, outputs = table.problem.domain, table.problem.outputs
-    if row is not None:
-        distance, shares = domain.distances([row], outputs)[0], table.matrix[row]
-    else:
-        distance = np.concatenate([block.ravel() for _, block in domain.blocks(outputs)])
-        shares = (table.problem.prior[:, None] * table.matrix).ravel()
+    problem, matrix = table.problem, table.matrix
+    distance = problem.domain.distances(None if row is None else [row], problem.outputs).ravel()
+    shares = (problem.prior[:, None] * matrix).ravel() if row is None else matrix[row]
     order = np.argsort(distance, kind="stable")
     reached = np.cumsum(shares[order])
     at = np.searchsorted(reached, np.array([0.5, 0.9]) * reached[-1])
@@ -150,7 +147,7 @@ def _guarantee(table: Table, noun: str) -> list[str]:
         f"Epsilon {table.epsilon:.4g} {unit}: what one report tells about two {noun}s, "
         "whatever was known before."
     )
-    if not isinstance(table, Mechanism):
+    if table.warning:
         head = (
             "NO GUARANTEE: this table is not private at the epsilon that was asked for; the lines "
             f"below do not hold for it (audited: {table.audit.epsilon:.4g} {unit})."

@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy
 
 from panda_mdp.base.arrays import IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import DomainError
-from panda_mdp.meaning.elastic import shortest_ways
 from panda_mdp.outputs import Outputs
 from panda_mdp.prior import square_cells
 from panda_mdp.problem import Problem
@@ -74,14 +74,18 @@ class Fences(RebuiltOnCopy):
                 f"there are {count:,} zones and records outside; fences take 2 to {LARGEST:,} of "
                 "them: draw larger zones, or more than one"
             )
-        object.__setattr__(self, "zones", frozen(zones.astype(np.int64)))
-        object.__setattr__(self, "group", frozen(group.astype(np.int64)))
         nearest = np.full((count, count), np.inf)
         for rows, block in self.domain.blocks():
             np.minimum.at(nearest, (group[rows, None], group[None, :]), block)
         np.fill_diagonal(nearest, 0.0)
-        lengths = shortest_ways(np.minimum(nearest, nearest.T)) * (1 - SHORTER)
-        object.__setattr__(self, "quotient", Domain.from_matrix(lengths, unit=self.domain.unit))
+        ways = scipy.sparse.csgraph.shortest_path(nearest, method="FW", directed=False)
+        # Symmetric to the last bit.
+        lengths = 0.5 * (ways + ways.T) * (1 - SHORTER)
+        vars(self).update(
+            zones=frozen(zones.astype(np.int64)),
+            group=frozen(group.astype(np.int64)),
+            quotient=Domain.from_matrix(lengths, unit=self.domain.unit),
+        )
 
     @classmethod
     def cells(cls, domain: Domain, side: float, *, fewest: int = 2) -> Fences:
@@ -99,8 +103,7 @@ class Fences(RebuiltOnCopy):
 
     def fold(self, problem: Problem) -> Problem:
         """The problem over the zones: their prior, their mean losses under it; the same outputs."""
-        own = problem.domain is self.domain
-        if not own and problem.domain.fingerprint != self.domain.fingerprint:
+        if problem.domain.fingerprint != self.domain.fingerprint:
             raise DomainError(
                 "the problem has another domain than the fences; draw fences on its own domain"
             )

@@ -1,7 +1,7 @@
 """Several reports of one person: of one place, along a way, of a home at night.
 
 Reports of a place are drawn anew each time or drawn once and repeated; an attacker may know how
-people move (a Markov model, forward-backward and Viterbi) and when they are at home.
+people move (a Markov model, forward-backward) and when they are at home.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ def repeated(
     mechanism: Table,
     count: int,
     *,
-    memoised: bool = False,
     prior: Prior | npt.ArrayLike | None = None,
     draws: int = DRAWS,
     exact: int = EXACT_OUTCOMES,
@@ -59,10 +58,10 @@ def repeated(
     Independent reports are exchangeable, so the attacker sees how often each output came: up to
     `exact` such counts are all summed over. Beyond that, records and reports are drawn
     with `seed` and the posterior of each draw is exact: its largest entry and its least expected
-    distance are averaged, with their standard errors. Memoised reports (one draw, repeated) tell no
-    more than one: the table itself.
+    distance are averaged, with their standard errors. Reports that are drawn once and repeated tell
+    no more than one.
 
-    Guarantee of the mechanism over count independent reports: count * epsilon; memoised: epsilon.
+    Guarantee of the mechanism over count independent reports: count * epsilon.
 
     >>> from panda_mdp import Domain, Problem, exponential
     >>> domain = Domain.from_vectors([[0.0], [1.0]])
@@ -75,18 +74,18 @@ def repeated(
             raise MethodError(f"{name} is {number!r}; give a whole number, at least {least}")
     problem, matrix = mechanism.problem, mechanism.matrix
     weights, _ = checked_prior(problem, prior)
-    times, outputs = 1 if memoised else count, problem.outputs_count
+    outputs = problem.outputs_count
     distance = problem.domain.distances()
-    if math.comb(times + outputs - 1, times) <= exact:
-        lists = itertools.combinations_with_replacement(range(outputs), times)
+    if math.comb(count + outputs - 1, count) <= exact:
+        lists = itertools.combinations_with_replacement(range(outputs), count)
         counts = np.stack([np.bincount(drawn, minlength=outputs) for drawn in lists])
-        orders = scipy.special.gammaln(times + 1) - scipy.special.gammaln(counts + 1).sum(axis=1)
+        orders = scipy.special.gammaln(count + 1) - scipy.special.gammaln(counts + 1).sum(axis=1)
         both = weights * np.exp(_log_likelihoods(counts, matrix) + orders[:, None])
         sums = both.max(axis=1).sum(), (both @ distance).min(axis=1).sum()
         return Repeated(count, float(sums[0]), float(sums[1]), 0.0, 0.0, exact=True)
     generator = np.random.default_rng(seed)
     records = generator.choice(len(weights), size=draws, p=weights)
-    counts = generator.multinomial(times, matrix[records] / matrix[records].sum(1, keepdims=True))
+    counts = generator.multinomial(count, matrix[records] / matrix[records].sum(1, keepdims=True))
     belief = _posterior(weights, _log_likelihoods(counts, matrix))
     measured = np.stack([belief.max(axis=1), (belief @ distance).min(axis=1)])
     right, off = measured.mean(axis=1).tolist()
@@ -114,22 +113,6 @@ def _posterior(prior: FloatArray, logs: FloatArray) -> FloatArray:
     return np.asarray(belief / belief.sum(axis=-1, keepdims=True))
 
 
-def blurred_distance(epsilon: float, reports: int = 1, guess: float = 0.75) -> float:
-    """The distance within which a guess between two records is right at most `guess` of the time
-    after so many independent reports, in the unit that epsilon is per: what an allowance of
-    reports * epsilon in a ledger means in metres. log(guess / (1 - guess)) / (reports epsilon).
-
-    >>> round(1000 * blurred_distance(5.0)), round(1000 * blurred_distance(5.0, reports=30))
-    (220, 7)
-    """
-    if not 0.5 < guess < 1 or not epsilon > 0 or not reports >= 1:
-        raise MethodError(
-            f"guess is {guess!r}, epsilon {epsilon!r}, reports {reports!r}; a guess between two "
-            "lies between 0.5 and 1, epsilon is positive and there is at least 1 report"
-        )
-    return math.log(guess / (1 - guess)) / (reports * epsilon)
-
-
 @dataclass(frozen=True, eq=False)
 class Movement:
     """A Markov chain over records: where a trace starts, (K,), and where it goes, (K, K)."""
@@ -146,8 +129,7 @@ class Movement:
                 f"start has shape {start.shape} and steps {steps.shape}; give one probability per "
                 "record, (K,), and one row of them per record, (K, K), not negative, with sum 1"
             )
-        object.__setattr__(self, "start", frozen(start))
-        object.__setattr__(self, "steps", frozen(steps))
+        vars(self).update(start=frozen(start), steps=frozen(steps))
 
     def __repr__(self) -> str:
         return f"Movement({len(self.start)} records)"
@@ -192,43 +174,6 @@ def forward_backward(movement: Movement, seen: FloatArray) -> FloatArray:
     The smoothing recursions of hidden Markov models (Rabiner 1989; for locations Shokri et al.,
     S&P 2011), scaled at every step.
     """
-    seen = _seen(movement, seen)
-    both, ahead = np.empty_like(seen), np.ones(seen.shape[1])
-    belief = movement.start
-    for t, likely in enumerate(seen):
-        both[t] = _normalised(belief * likely)
-        belief = both[t] @ movement.steps
-    for t in range(len(seen) - 1, -1, -1):
-        both[t] *= ahead
-        ahead = _normalised(movement.steps @ (seen[t] * ahead))
-    return np.asarray(both / both.sum(axis=1, keepdims=True))
-
-
-def viterbi(movement: Movement, seen: FloatArray) -> IntArray:
-    """The most likely trace, (T,), from the same likelihoods."""
-    seen = _seen(movement, seen)
-    with np.errstate(divide="ignore"):
-        logs, steps = np.log(seen), np.log(movement.steps)
-        best = np.log(movement.start) + logs[0]
-    back = []
-    for now in logs[1:]:
-        through = best[:, None] + steps
-        back.append(through.argmax(axis=0))
-        best = through.max(axis=0) + now
-    _refuse_impossible(bool(best.max() > -np.inf))
-    path = [int(best.argmax())]
-    for before in reversed(back):
-        path.append(int(before[path[-1]]))
-    return np.array(path[::-1], dtype=np.int64)
-
-
-def best_places(domain: Domain, belief: FloatArray) -> IntArray:
-    """The record of least expected distance under each belief, (T,)."""
-    return np.asarray((belief @ domain.distances()).argmin(axis=1), dtype=np.int64)
-
-
-def _seen(movement: Movement, seen: FloatArray) -> FloatArray:
-    """The likelihoods, where they are some for every record that moves."""
     likely, size = np.asarray(seen, dtype=np.float64), len(movement.start)
     fits = likely.ndim == 2 and len(likely) > 0 and likely.shape[1] == size
     if not (fits and (np.isfinite(likely) & (likely >= 0)).all()):
@@ -236,19 +181,28 @@ def _seen(movement: Movement, seen: FloatArray) -> FloatArray:
             f"the likelihoods have shape {likely.shape}; give one row of {size} per report, one "
             "finite number >= 0 for each record of the movement, and at least one report"
         )
-    return likely
+    both, ahead = np.empty_like(likely), np.ones(size)
+    belief = movement.start
+    for t, now in enumerate(likely):
+        both[t] = _normalised(belief * now)
+        belief = both[t] @ movement.steps
+    for t in range(len(likely) - 1, -1, -1):
+        both[t] *= ahead
+        ahead = _normalised(movement.steps @ (likely[t] * ahead))
+    return np.asarray(both / both.sum(axis=1, keepdims=True))
+
+
+def best_places(domain: Domain, belief: FloatArray) -> IntArray:
+    """The record of least expected distance under each belief, (T,)."""
+    return np.asarray((belief @ domain.distances()).argmin(axis=1), dtype=np.int64)
 
 
 def _normalised(joint: FloatArray) -> FloatArray:
-    _refuse_impossible(float(joint.sum()) > 0)
-    return np.asarray(joint / joint.sum())
-
-
-def _refuse_impossible(possible: bool) -> None:
-    if not possible:
+    if not joint.sum() > 0:
         raise MethodError(
             "these reports are impossible under this table and movement; raise the smoothing"
         )
+    return np.asarray(joint / joint.sum())
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from panda_mdp.base.units import amount
+from panda_mdp.base.text import amount
 
 
 def distance_words(distance: float, unit: str = "km") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy import repair as repairs
-from panda_mdp.privacy.quantise import quantise
+from panda_mdp.privacy.quantise import TOTAL, quantise
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table, audited_table
 from panda_mdp.table.release import normalise, release
@@ -54,20 +54,22 @@ def remap(mechanism: Table) -> Table:
     weights = np.zeros_like(mechanism.weights)
     for y, better in enumerate(target):
         weights[:, better] += mechanism.weights[:, y]
-    answer = audited_table(
-        problem,
-        weights,
-        f"{mechanism.method}, remapped",
-        lower_bound=mechanism.lower_bound,
-        stages=(*mechanism.stages, ("remap", time.perf_counter() - start)),
-        details={**mechanism.details, "outputs_used": int(weights.any(axis=0).sum())},
-    )
+    method = f"{mechanism.method}, remapped"
+    facts: dict[str, Any] = {
+        "lower_bound": mechanism.lower_bound,
+        "stages": (*mechanism.stages, ("remap", time.perf_counter() - start)),
+        "details": {**mechanism.details, "outputs_used": int(weights.any(axis=0).sum())},
+    }
     if not isinstance(mechanism, Mechanism):
         # What had no guarantee is not given one by post-processing.
-        return NoGuarantee(
-            problem, weights, answer.method, mechanism.lower_bound, answer.stages, answer.details
-        )
-    return answer if isinstance(answer, Mechanism) else _lifted(mechanism, weights)
+        return NoGuarantee(problem, weights, method, **facts)
+    answer = audited_table(problem, weights, method, **facts)
+    if isinstance(answer, Mechanism):
+        return answer
+    # The table is within rounding of its limit: the audit's bound on the added columns lies above
+    # it by rounding, which a share of the uniform row absorbs.
+    lifted = release(problem, weights / TOTAL, method=method, **facts)
+    return min(mechanism, lifted, key=lambda table: table.loss)
 
 
 def best_response(mechanism: Table) -> IntArray:
@@ -78,20 +80,6 @@ def best_response(mechanism: Table) -> IntArray:
     # Sums in another order differ in the last digits; nothing is moved for so little.
     stay = costs[columns, columns] <= costs[columns, target] * (1 + 1e-12)
     return np.where(stay, columns, target)
-
-
-def _lifted(mechanism: Mechanism, weights: IntArray) -> Mechanism:
-    """For a table within rounding of its limit: the audit's bound on the added columns can lie
-    above it by rounding, which a share of the uniform row absorbs."""
-    lifted = release(
-        mechanism.problem,
-        weights / weights.sum(axis=1, keepdims=True),
-        method=f"{mechanism.method}, remapped",
-        lower_bound=mechanism.lower_bound,
-        stages=mechanism.stages,
-        details=mechanism.details,
-    )
-    return mechanism if lifted.loss > mechanism.loss else lifted
 
 
 def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") -> Mechanism:

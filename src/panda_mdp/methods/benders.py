@@ -12,34 +12,32 @@ multipliers l >= 0 of the constraints that touch internal records,
 
 with h and a the reduced costs that l leaves (h with the internal costs): an optimality cut. Without
 the costs the right side is at most 0 wherever the internal LP is feasible: a feasibility cut. Cuts
-are kept as multipliers, so the master's prices on them add up to multipliers of the whole LP, from
-which `methods/optimal/dual.py` computes a rigorous bound, and so that they can be derived anew when
-the graph grows and internal records become boundary records.
+are kept as prices of the whole LP's rows, so that the master's prices of them add up to multipliers
+of the whole LP, from which `methods/optimal/dual.py` computes a rigorous bound, and so that they
+can be derived anew when the graph grows and internal records become boundary records.
 """
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.highs import Answer, Lp, cost_scale, multipliers, require_numba
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential
-from panda_mdp.methods.optimal.dual import both_ways, dual_bound, free_bound
-from panda_mdp.methods.optimal.graph import Graph, constraint_graph, missing_pairs
+from panda_mdp.methods.optimal.dual import dual_bound, free_bound
+from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph
 from panda_mdp.methods.optimal.lp import table_rows
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import order_in_space
-from panda_mdp.table.bound import reduced_costs
 from panda_mdp.table.mechanism import Mechanism
 
 NEIGHBOURS = 8
@@ -60,106 +58,94 @@ def compact_clusters(domain: Domain, count: int) -> IntArray:
     return label
 
 
+class Split:
+    """The rows of the whole LP, and which of its columns are a border's and which a cluster's;
+    costs are divided by `scale` for the solver."""
+
+    def __init__(self, problem: Problem, graph: Graph, label: IntArray) -> None:
+        self.problem, self.graph, self.label = problem, graph, label
+        self.exponent = problem.epsilon * graph.length
+        self.rows, self.lower, self.upper = table_rows(
+            graph.ends, self.exponent, *problem.loss.shape
+        )
+        self.scale = cost_scale(problem.weighted_loss)
+        self.cost = problem.weighted_loss.ravel() / self.scale
+        across = np.diff(label[graph.ends], axis=1)[:, 0] != 0
+        self.boundary = np.isin(np.arange(problem.size), graph.ends[across])
+        owner = np.repeat(np.where(self.boundary, -1, label), problem.outputs_count)
+        self.border = np.flatnonzero(owner < 0)
+        inside = np.unique(owner[owner >= 0]).tolist()
+        self.clusters = [Cluster(self, c, np.flatnonzero(owner == c)) for c in inside]
+
+    def multipliers(self, prices: FloatArray) -> FloatArray:
+        """Those of all edges, (2, E, m), in the problem's own costs, from prices of all rows."""
+        problem = self.problem
+        edges = prices[problem.size :]
+        return self.scale * multipliers(edges, self.exponent, problem.outputs_count)
+
+    def grown(self, more: Graph) -> Split:
+        """The same clusters with further pairs, which may make internal records a border's."""
+        return Split(self.problem, self.graph.join(more.ends, more.length), self.label)
+
+
 @dataclass(frozen=True)
 class Cut:
-    """Multipliers of some edges of one cluster; `edges` are places in the graph."""
+    """Prices of the LP's rows, (1, rows), other than 0 for those that touch one cluster."""
 
     cluster: int
     costed: bool
     """Whether the internal costs count: an optimality cut; else a feasibility cut."""
-    edges: IntArray
-    weights: scipy.sparse.csr_array
-    """Shape (2 edges, m): z_i <= g z_j first, then z_j <= g z_i."""
+    prices: scipy.sparse.csr_array
 
+    def row(self, split: Split) -> tuple[FloatArray, float]:
+        """Coefficients of the border's entries and of the clusters' costs, and what they sum to at
+        least."""
+        terms = (self.prices @ split.rows).toarray()[0, split.border]
+        own = [self.costed and cluster.label == self.cluster for cluster in split.clusters]
+        return np.append(terms, own), float((self.prices @ split.upper)[0])
 
-class Split:
-    """A problem, its graph and its clusters; costs are divided by `scale` for the solver."""
-
-    def __init__(self, problem: Problem, graph: Graph, label: IntArray) -> None:
-        self.problem, self.graph, self.label = problem, graph, label
-        self.scale = cost_scale(problem.weighted_loss)
-        self.cost = problem.weighted_loss / self.scale
-        self.exponent = problem.epsilon * graph.length
-        across = np.diff(label[graph.ends], axis=1)[:, 0] != 0
-        self.boundary = np.isin(np.arange(problem.size), graph.ends[across])
-        self.border = np.flatnonzero(self.boundary)
-        self.clusters = [Cluster(self, int(c)) for c in np.unique(label[~self.boundary])]
-
-    def inside(self, cluster: int) -> BoolArray:
-        """The internal records of a cluster."""
-        return np.asarray(~self.boundary & (self.label == cluster))
-
-    def multipliers(self, prices: FloatArray, edges: IntArray) -> FloatArray:
-        """Those of some edges, (2, edges, m), from the prices of their rows."""
-        return multipliers(prices, self.exponent[edges], self.cost.shape[1])
-
-    def cut_terms(self, cut: Cut) -> tuple[float, FloatArray]:
-        """A cut's constant, and the coefficients beside it of the border's rows, (border, m)."""
-        inside = self.inside(cut.cluster)
-        start = np.where(inside[:, None] & cut.costed, self.cost, 0.0)
-        pairs = both_ways(self.graph.ends[cut.edges])
-        growths = np.tile(np.exp(self.exponent[cut.edges]), 2)
-        reduced, _ = reduced_costs(start, pairs, growths, cut.weights.toarray())
-        return float(reduced[inside].min(axis=1).sum()), reduced[self.border]
+    def among(self, before: Split, after: Split) -> Cut:
+        """The same among the rows of a larger graph: further edges come last, either way."""
+        half = before.problem.size + before.graph.count * before.problem.outputs_count
+        more = scipy.sparse.csr_array((1, (len(after.upper) - len(before.upper)) // 2))
+        parts = [self.prices[:, :half], more, self.prices[:, half:], more]
+        return replace(self, prices=scipy.sparse.csr_array(scipy.sparse.hstack(parts)))
 
 
 class Cluster:
     """The LP over one cluster's internal records, solved again for every border."""
 
-    def __init__(self, split: Split, label: int) -> None:
-        self.split, self.label = split, label
-        inside = split.inside(label)
-        self.records = np.flatnonzero(inside)
-        self.edges = np.flatnonzero(inside[split.graph.ends].any(axis=1))
-        ends = split.graph.ends[self.edges]
-        self.border = np.unique(ends[~inside[ends]])
-        self.cost = split.cost[self.records]
-        records = np.concatenate([self.records, self.border])
-        order = np.argsort(records)
-        place = order[np.searchsorted(records, ends, sorter=order)]
-        count, outputs = self.cost.shape
-        rows, lower, upper = table_rows(place, split.exponent[self.edges], len(records), outputs)
-        # The border's rows are given: their sums are no constraints, their entries no columns.
-        kept = np.delete(np.arange(len(lower)), np.arange(count, len(records)))
-        columns = rows[kept].tocsc()
-        self._given = scipy.sparse.csr_array(columns[:, self.cost.size :][count:])
-        self._lower = lower[len(records) :]
-        self._lp = Lp(
-            self.cost.ravel(),
-            scipy.sparse.csr_array(columns[:, : self.cost.size]),
-            lower[kept],
-            upper[kept],
-            # Presolve would throw the basis away.
-            presolve=False,
-        )
+    def __init__(self, split: Split, label: int, columns: IntArray) -> None:
+        self.split, self.label, self.columns = split, label, columns
+        self.cost = split.cost[columns]
+        self.rows = np.unique(split.rows.tocsc()[:, columns].indices)
+        part = split.rows[self.rows].tocsc()
+        self._given = scipy.sparse.csr_array(part[:, split.border])
+        self._lower, self._upper = split.lower[self.rows], split.upper[self.rows]
+        inner = scipy.sparse.csr_array(part[:, columns])
+        # Presolve would throw the basis away.
+        self._lp = Lp(self.cost, inner, self._lower, self._upper, presolve=False)
 
     def reply(
-        self, table: FloatArray, time_limit: float | None = None
+        self, point: FloatArray, time_limit: float | None = None
     ) -> tuple[FloatArray | None, Cut | None]:
-        """The internal rows that are best beside the boundary rows of `table`, None where none
-        fit, and a cut."""
-        count = len(self.records)
-        places = count + np.arange(len(self._lower))
-        self._lp.set_row_bounds(places, self._lower, -(self._given @ table[self.border].ravel()))
+        """The internal entries that are best beside the border's of a `point` (K m,), None where
+        none fit, and a cut."""
+        given = self._given @ point[self.split.border]
+        upper = self._upper - given
+        self._lp.set_row_bounds(np.arange(len(given)), self._lower - given, upper)
         answer = self._lp.solve(time_limit)
-        if answer.optimal and answer.primal is not None and answer.prices is not None:
-            rows = np.maximum(answer.primal, 0.0).reshape(self.cost.shape)
-            return rows, self._cut(answer.prices[count:], costed=True)
-        if answer.infeasible and answer.ray is not None:
-            # Whichever way round the ray was given, one of the two proves what it can.
-            rays = (answer.ray[count:], -answer.ray[count:])
-            cuts = [self._cut(ray, costed=False) for ray in rays]
-            return None, max(cuts, key=lambda cut: self.violation(cut, table))
-        return None, None
-
-    def violation(self, cut: Cut, table: FloatArray) -> float:
-        """By how much the boundary rows of `table` break a feasibility cut."""
-        constant, slope = self.split.cut_terms(cut)
-        return constant + float((slope * table[self.split.border]).sum())
-
-    def _cut(self, prices: FloatArray, *, costed: bool) -> Cut:
-        duals = self.split.multipliers(prices, self.edges).reshape(-1, self.cost.shape[1])
-        return Cut(self.label, costed, self.edges, scipy.sparse.csr_array(duals))
+        prices = answer.prices if answer.optimal else answer.ray
+        if prices is None:
+            return None, None
+        if not answer.optimal:
+            # Whichever way round the ray was given, one of the two cuts the point off.
+            prices = prices * np.sign(prices @ upper)
+        places = (np.zeros_like(self.rows), self.rows)
+        cut = scipy.sparse.csr_array((prices, places), shape=(1, len(self.split.upper)))
+        cut.eliminate_zeros()
+        best = answer.primal if answer.optimal else None
+        return best, Cut(self.label, answer.optimal, cut)
 
 
 class Master:
@@ -167,67 +153,56 @@ class Master:
 
     def __init__(self, split: Split) -> None:
         self.split = split
-        self.cuts: list[tuple[Cut, float]] = []
-        """With the sizes that their rows were divided by."""
-        self._edges = np.flatnonzero(split.boundary[split.graph.ends].all(axis=1))
-        self._cost = split.cost[split.border]
-        place = np.searchsorted(split.border, split.graph.ends[self._edges])
-        rows, lower, upper = table_rows(place, split.exponent[self._edges], *self._cost.shape)
-        self._rows = len(lower)
-        least = [float(c.cost.min(axis=1).sum()) for c in split.clusters]
-        unused = scipy.sparse.csr_array((self._rows, len(least)))
-        self._lp = Lp(
-            np.append(self._cost, np.ones(len(least))),
-            scipy.sparse.csr_array(scipy.sparse.hstack([rows, unused])),
-            lower,
-            upper,
-            lower=np.append(np.zeros(self._cost.size), least),
+        self.cuts: list[Cut] = []
+        self._sizes: list[float] = []
+        """What the cuts' rows were divided by."""
+        touched = [cluster.rows for cluster in split.clusters]
+        self._rows = np.delete(
+            np.arange(len(split.upper)), np.concatenate([[], *touched]).astype(np.int64)
+        )
+        outputs = split.problem.outputs_count
+        least = [float(c.cost.reshape(-1, outputs).min(axis=1).sum()) for c in split.clusters]
+        own = split.rows[self._rows].tocsc()[:, split.border]
+        unused = scipy.sparse.csr_array((len(self._rows), len(least)))
+        self.lp = Lp(
+            np.append(split.cost[split.border], np.ones(len(least))),
+            scipy.sparse.csr_array(scipy.sparse.hstack([own, unused])),
+            split.lower[self._rows],
+            split.upper[self._rows],
+            lower=np.append(np.zeros(len(split.border)), least),
         )
 
     def add(self, cuts: list[Cut]) -> None:
         """Further cuts."""
         for cut in cuts:
-            constant, slope = self.split.cut_terms(cut)
-            own = [cut.costed and c.label == cut.cluster for c in self.split.clusters]
-            row = np.append(-slope, own)
+            row, least = cut.row(self.split)
             size = float(np.abs(row).max())
             if size > 0:
                 rows = scipy.sparse.csr_array(row[None] / size)
-                self._lp.add_rows(rows, np.array([constant / size]), np.array([np.inf]))
-                self.cuts.append((cut, size))
-
-    def solve(self, time_limit: float | None = None) -> Answer:
-        """The best boundary rows as far as the cuts know."""
-        return self._lp.solve(time_limit)
-
-    def rows(self, answer: Answer) -> FloatArray:
-        """The boundary records' rows of an answer."""
-        values = np.zeros(0) if answer.primal is None else answer.primal[: self._cost.size]
-        return np.maximum(values, 0.0).reshape(-1, self._cost.shape[1])
+                self.lp.add_rows(rows, np.array([least / size]), np.array([np.inf]))
+                self.cuts.append(cut)
+                self._sizes.append(size)
 
     def multipliers(self, answer: Answer) -> FloatArray:
-        """Multipliers of the whole graph, (2, E, m), in the problem's own costs.
+        """Multipliers of the whole graph, (2, E, m).
 
         The price of a cut is its share in its cluster's multipliers; the shares of a cluster's
         optimality cuts sum to 1, the bound on the cluster's cost taking what is left.
         """
-        split, outputs = self.split, self._cost.shape[1]
-        total = np.zeros((2, split.graph.count, outputs))
-        if answer.prices is None:
-            return total
-        _, border, prices = np.split(answer.prices, [len(self._cost), self._rows])
-        total[:, self._edges] = split.multipliers(border, self._edges)
-        for (cut, size), price in zip(self.cuts, prices, strict=True):
-            if price > 0:
-                weights = cut.weights.toarray().reshape(2, -1, outputs)
-                total[:, cut.edges] += (price / size) * weights
-        return total * split.scale
+        total = np.zeros(len(self.split.upper))
+        if answer.prices is not None:
+            total[self._rows], shares = np.split(answer.prices, [len(self._rows)])
+            for cut, share in zip(self.cuts, shares / self._sizes, strict=True):
+                total[cut.prices.indices] += max(share, 0.0) * cut.prices.data
+        return self.split.multipliers(total)
 
 
 RECORDS_PER_CLUSTER = 150
 LARGEST_STEP = 0.5
 TRIES = 6
 """Times that a step into infeasible ground is halved."""
+NEGLIGIBLE = 1e-6
+"""In mean costs of an entry: a difference between the master and the best point that is none."""
 INWARD = 0.05
 """Share of a point well inside that is mixed in with every halving: at the edge of what is
 feasible, cuts say little."""
@@ -259,8 +234,7 @@ def benders(
     weigh the cuts' multipliers into multipliers of the whole LP, whose bound is evaluated in
     float64 with all rounding accounted for. `loss` is within `gap` of it where
     `details["stopped"]` is "gap reached". `details["trace"]` holds (seconds, iterations, best
-    private loss, lower bound) and `details["decomposition"]` (iteration, master's objective, best
-    value of the graph's LP) for every iteration.
+    private loss, lower bound) for every iteration.
 
     `time_limit` (seconds), `iterations` or an interrupt end with the best private table so far.
 
@@ -271,19 +245,15 @@ def benders(
     >>> mechanism.audit.holds, mechanism.gap <= 0.01
     (True, True)
     """
-    if clusters is not None and not (
-        isinstance(clusters, int | np.integer) and 1 <= clusters <= problem.size
-    ):
-        raise MethodError(
-            f"clusters is {clusters!r}; it must be a whole number from 1 to {problem.size}"
-        )
+    rule = f"a whole number from 1 to {problem.size}"
+    check_number(clusters, "clusters", rule, least=1, most=problem.size, whole=True)
     budget = Budget(gap, time_limit, iterations)
     count = max(-(-problem.size // RECORDS_PER_CLUSTER), 2) if clusters is None else int(clusters)
     return certify(Decomposed(problem, count), budget).mechanism()
 
 
 class Decomposed(TableSolver):
-    """Masters and clusters in turn; `value` is the graph's LP at `centre`, the best point."""
+    """Masters and clusters in turn; `point_value` is the graph's LP at `centre`, the best point."""
 
     method = "benders"
     backend = "highs"
@@ -292,51 +262,43 @@ class Decomposed(TableSolver):
 
     def __init__(self, problem: Problem, clusters: int) -> None:
         self.problem, self.count = problem, clusters
-        self.trail: list[tuple[int, float, float]] = []
-        self.master_status = "Optimal"
-        """In HiGHS's words, of the last master."""
 
     def begin(self, standing: Standing) -> None:
         require_numba("the exact repair of benders")
         problem = self.problem
         standing.offer_start(lambda: loss_exponential(problem))
         standing.raise_bound(free_bound(problem))
+        self._accuracy = (standing.budget.gap or 0.0) / 3
+        self._interior = standing.certified.matrix.ravel()
         with standing.stage("graph"):
             graph = thin_graph(problem.domain, problem.epsilon)
-            self._accuracy = (standing.budget.gap or 0.0) / 3
-            self._split_up(graph, compact_clusters(problem.domain, self.count), [])
-        self._interior = standing.certified.matrix
-        self._restart(standing)
+            split = Split(problem, graph, compact_clusters(problem.domain, self.count))
+        self._restart(split, [], standing)
 
-    def _split_up(self, graph: Graph, label: IntArray, cuts: list[Cut]) -> None:
-        self.split = Split(self.problem, graph, label)
-        self.master = Master(self.split)
-        inside = {cluster.label for cluster in self.split.clusters}
-        self.master.add([cut for cut in cuts if cut.cluster in inside])
-        self.edges = graph.count
-
-    def _restart(self, standing: Standing) -> None:
+    def _restart(self, split: Split, cuts: list[Cut], standing: Standing) -> None:
         """From the best private table, which is feasible for every graph."""
-        self.centre, self.point_value, self.step = standing.certified.matrix, np.inf, LARGEST_STEP
+        self.split, self.master, self.edges = split, Master(split), split.graph.count
+        self.master.add(cuts)
+        self.centre, self.point_value = standing.certified.matrix.ravel(), np.inf
+        # Where nothing is inside the master's point is the answer.
+        self.step = LARGEST_STEP if split.clusters else 1.0
         self._ask(self.centre, standing)
 
     def advance(self, target: int, standing: Standing) -> None:
         """One master, and the clusters on the way to its point."""
         self.iterations += 1
         with standing.stage("master"):
-            answer = self.master.solve(_seconds(standing))
-        lowest = answer.objective
-        if not answer.optimal or lowest is None:
-            self.master_status = answer.status
+            answer = self.master.lp.solve(standing.left())
+        lowest, self.status = answer.objective, answer.status
+        if not answer.optimal or lowest is None or answer.primal is None:
             self.ended = Stopped.TIME_LIMIT if standing.late() else Stopped.FAILED
             return
         # Of the cuts so far: the step adds others.
         self._weights = self.master.multipliers(answer)
-        self._step_towards(self.master.rows(answer), standing)
-        scale = self.split.scale
-        self.trail.append((self.iterations, lowest * scale, self.point_value * scale))
-        negligible = self.tuning.negligible * float(self.problem.mean_loss.min()) / scale
-        self.settled = self.point_value - lowest <= max(self._accuracy * lowest, negligible)
+        target_point = self.centre.copy()
+        target_point[self.split.border] = answer.primal[: len(self.split.border)]
+        self._step_towards(np.maximum(target_point, 0.0), standing)
+        self.settled = self.point_value - lowest <= self._accuracy * lowest + NEGLIGIBLE
 
     def bound(self) -> float:
         if self.ended is not None:
@@ -344,7 +306,7 @@ class Decomposed(TableSolver):
         return dual_bound(self.problem, self.split.graph, self._weights)
 
     def candidate(self) -> FloatArray:
-        return self.centre
+        return self.centre.reshape(self.problem.loss.shape)
 
     def estimate(self, candidate: FloatArray) -> float:
         return self.point_value * self.split.scale
@@ -354,25 +316,19 @@ class Decomposed(TableSolver):
         higher accuracy."""
         if not self.settled:
             return
-        graph = self.split.graph
-        more = missing_pairs(self.closure, graph, self.centre, self.problem.epsilon)
+        split = self.split
+        table = self.closure.start(candidate)
+        more = broken_pairs(self.closure, split.graph, table, self.problem.epsilon)
         if more.count:
-            joined = graph.join(more.ends, more.length)
-            self._split_up(joined, self.split.label, [cut for cut, _ in self.master.cuts])
-            self._restart(standing)
+            larger = split.grown(more)
+            self._restart(larger, [cut.among(split, larger) for cut in self.master.cuts], standing)
         elif self._accuracy < 1e-6:
             self.ended = Stopped.PRECISION_REACHED
         else:
             self._accuracy /= 3
 
-    def _step_towards(self, rows: FloatArray, standing: Standing) -> None:
+    def _step_towards(self, target: FloatArray, standing: Standing) -> None:
         """Ask the clusters on the way from the best point to the master's; keep what is better."""
-        target = self.centre.copy()
-        target[self.split.border] = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-300)
-        if not self.split.clusters:
-            # Nothing is inside: the master's point is the answer.
-            self._ask(target, standing)
-            return
         for attempt in range(TRIES):
             inward = INWARD * attempt
             base = (1 - inward) * self.centre + inward * self._interior
@@ -386,31 +342,24 @@ class Decomposed(TableSolver):
 
     def _ask(self, point: FloatArray, standing: Standing) -> bool:
         """Hand a point to all clusters, their cuts to the master; whether all have rows for it."""
-        clusters, seconds = self.split.clusters, _seconds(standing)
+        clusters, seconds = self.split.clusters, standing.left()
         workers = max(1, min(len(clusters), os.cpu_count() or 1))
         with standing.stage("clusters"), ThreadPoolExecutor(workers) as pool:
             replies = list(pool.map(lambda c: c.reply(point, seconds), clusters))
         self.master.add([cut for _, cut in replies if cut is not None])
-        table = point.copy()
-        for cluster, (rows, _) in zip(clusters, replies, strict=True):
-            if rows is None:
+        point = point.copy()
+        for cluster, (entries, _) in zip(clusters, replies, strict=True):
+            if entries is None:
                 return False
-            table[cluster.records] = rows
-        value = float((self.split.cost * table).sum())
+            point[cluster.columns] = np.maximum(entries, 0.0)
+        value = float(self.split.cost @ point)
         if value < self.point_value:
-            self.point_value, self.centre = value, table
+            self.point_value, self.centre = value, point
         return True
 
     def facts(self) -> dict[str, Any]:
         return {
-            "master_status": self.master_status,
             "clusters": int(self.split.label.max()) + 1,
-            "boundary_records": len(self.split.border),
+            "boundary_records": int(self.split.boundary.sum()),
             "cuts": len(self.master.cuts),
-            "decomposition": tuple(self.trail),
         }
-
-
-def _seconds(standing: Standing) -> float | None:
-    left = standing.left()
-    return None if left is None else max(left, 1e-3)

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import FLOOR, Closure
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError, PrivacyError, SolverError
 from panda_mdp.methods.optimal.dual import proved
 from panda_mdp.privacy.repair import TIGHTENING, repair
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import BoundProof
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import release
@@ -75,18 +76,12 @@ class Budget:
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
-        if self.gap is not None and not (np.isfinite(self.gap) and self.gap > 0):
-            raise MethodError(
-                f"gap is {self.gap!r}; it must be a positive number such as 0.01 for one per cent"
-            )
+        check_number(self.gap, "gap", "a positive number such as 0.01 for one per cent")
         if self.time_limit is not None and not self.time_limit > 0:
             raise MethodError(
                 f"time_limit is {self.time_limit!r}; it must be positive, in seconds, or None"
             )
-        if not (isinstance(self.iterations, int | np.integer) and self.iterations >= 1):
-            raise MethodError(
-                f"iterations is {self.iterations!r}; it must be a whole number from 1"
-            )
+        check_number(self.iterations, "iterations", "a whole number from 1", least=1, whole=True)
 
 
 @dataclass(frozen=True)
@@ -203,6 +198,8 @@ class TableSolver(Solver):
 
     tightening = TIGHTENING
     """The closure runs at epsilon (1 - tightening); accurate tables need less of it."""
+    audit: Backend | None = None
+    """What computes the audits; the default one where None."""
 
     @cached_property
     def closure(self) -> Closure:
@@ -224,7 +221,11 @@ class TableSolver(Solver):
             )
         with standing.stage("audit"):
             return release(
-                self.problem, repaired.matrix, method=self.method, details=repaired.facts
+                self.problem,
+                repaired.matrix,
+                method=self.method,
+                details=repaired.facts,
+                backend=self.audit,
             )
 
 
@@ -248,8 +249,7 @@ class Standing:
     seconds: dict[str, float] = field(default_factory=dict)
     trace: list[tuple[float, int, float, float]] = field(default_factory=list)
     certify_seconds: float = 0.0
-    timed: bool = False
-    """Whether that is known: what runs for the first time may have been compiled meanwhile."""
+    """That certifying takes; 0 where it is not known."""
 
     def __post_init__(self) -> None:
         self._began = self.budget.clock()
@@ -296,18 +296,15 @@ class Standing:
                 ended = Stopped.ITERATIONS
             if ended is None and self.late():
                 ended = Stopped.TIME_LIMIT
-            seen.append((solver.iterations, guess / self.bound - 1 if self.bound > 0 else np.inf))
-            target, in_sight = next_check(seen, gap, tuning)
+            seen.append((solver.iterations, first / self.bound - 1 if self.bound > 0 else np.inf))
+            target, in_sight = next_check(seen, gap / (1 + self._markup), tuning)
             # On the way where it costs little, and much is to be had.
             cheap = solver.iterations >= 2 * self._certified_iterations
             due = cheap and guess < 0.98 * self.value and not in_sight
             if due or self.missing(guess) <= 0 or ended is not None or solver.settled:
-                value = self._certify(candidate, first)
-                if guess > self.bound:
-                    # Earlier looks were as wrong about what the whole repair costs.
-                    off = (value - self.bound) / (guess - self.bound)
-                    seen = [(count, off * gap) for count, gap in seen]
-                    target, _ = next_check(seen, gap, tuning)
+                self._certify(candidate, first)
+                # Earlier looks were as wrong about what the whole repair costs.
+                target, _ = next_check(seen, gap / (1 + self._markup), tuning)
             self.report()
             if self.missing(self.value) <= 0:
                 break
@@ -328,8 +325,8 @@ class Standing:
         """The value after a little of the repair, and from its time what a whole one takes."""
         start = self.budget.clock()
         value = self.solver.estimate(candidate)
-        if self.best is None:
-            self.timed = self.certify_seconds > 0 or not self.solver.compiles
+        # What runs for the first time may have been compiled meanwhile.
+        if self.best is None and (self.trace or not self.solver.compiles):
             spent = self.budget.clock() - start
             self.certify_seconds = self.solver.tuning.estimates_worth * spent
         return value
@@ -356,7 +353,7 @@ class Standing:
             beyond = (value - first) / (first - self.bound)
             self._markup = min(max(0.0, beyond), self.solver.tuning.most_markup)
         self._certified_iterations = self.solver.iterations
-        self.certify_seconds, self.timed = self.budget.clock() - start, True
+        self.certify_seconds = self.budget.clock() - start
         return value
 
     def offer(self, mechanism: Mechanism) -> float:
@@ -372,7 +369,7 @@ class Standing:
         start = self.budget.clock()
         with self.stage("start"):
             self.offer(make())
-        self.certify_seconds, self.timed = self.budget.clock() - start, True
+        self.certify_seconds = self.budget.clock() - start
 
     def raise_bound(self, bound: float, solver: Solver | None = None) -> None:
         """A bound, proved by the solver's present multipliers where it is given."""
@@ -384,20 +381,20 @@ class Standing:
         least = self.solver.tuning.negligible * float(self.solver.problem.mean_loss.min())
         return self._beyond(value, least)
 
-    def _beyond(self, value: float, least: float) -> float:
+    def _beyond(self, value: float, least: float = 0.0) -> float:
         if self.budget.gap is None or not math.isfinite(self.bound):
             return math.inf
         return value - self.bound - max(self.solver.allowed(self.budget.gap, self.bound), least)
 
     def _reached(self) -> bool:
         """Whether the certified gap is at most the one asked for."""
-        return self._beyond(self.value, 0.0) <= 0
+        return self._beyond(self.value) <= 0
 
     def left(self) -> float | None:
         """Seconds until there is just time enough to certify what was reached; None: unlimited."""
         if self.budget.time_limit is None:
             return None
-        needed = 1.5 * self.certify_seconds + 0.02 if self.timed else 0.0
+        needed = 1.5 * self.certify_seconds + 0.02 if self.certify_seconds else 0.0
         return self.budget.time_limit - self._spent() - needed
 
     def late(self) -> bool:
@@ -440,18 +437,6 @@ class Standing:
             f"({self.solver.status or self.stopped}); give it more time, or try another method"
         )
 
-    @property
-    def details(self) -> dict[str, Any]:
-        """What is told about the run beside its table."""
-        return {
-            "stopped": self.stopped,
-            "iterations": self.solver.iterations,
-            "edges": self.solver.edges,
-            "backend": self.solver.backend,
-            "trace": tuple(self.trace),
-            **self.solver.facts(),
-        }
-
     def mechanism(self) -> Mechanism:
         """The best table with what is known about it."""
         best, solver = self.certified, self.solver
@@ -465,7 +450,15 @@ class Standing:
             lower_bound=bound,
             proof=proof,
             stages=tuple(self.seconds.items()),
-            details={**best.details, **self.details},
+            details={
+                **best.details,
+                "stopped": self.stopped,
+                "iterations": solver.iterations,
+                "edges": solver.edges,
+                "backend": solver.backend,
+                "trace": tuple(self.trace),
+                **solver.facts(),
+            },
         )
 
 
@@ -489,15 +482,15 @@ def next_check(
     missing, beyond (gap / wanted)^2 times them: a look costs less than going too far.
     """
     iterations, gap = seen[-1]
-    furthest = max(int(tuning.growth * iterations), iterations + tuning.step)
-    if len(seen) < 2:
+    next_step = iterations + tuning.step
+    furthest = max(int(tuning.growth * iterations), next_step)
+    if len(seen) < 2 or not 0 < wanted < gap:
         return furthest, False
-    if 0 < wanted < gap:
-        close = tuning.later * iterations * min((gap / wanted) ** 2, tuning.growth)
-        furthest = min(furthest, max(int(close), iterations + tuning.step))
+    later = tuning.later * iterations
+    furthest = min(furthest, max(int(later * min((gap / wanted) ** 2, tuning.growth)), next_step))
     earlier, before = seen[-2]
-    if not (0 < wanted < gap < before < np.inf and earlier < iterations):
+    if not (gap < before < math.inf and earlier < iterations):
         return furthest, False
-    power = np.log(before / gap) / np.log(iterations / earlier)
-    expected = tuning.later * iterations * np.exp(min(np.log(gap / wanted) / power, 50.0))
-    return int(min(furthest, max(expected, iterations + tuning.step))), bool(expected <= furthest)
+    power = math.log(before / gap) / math.log(iterations / earlier)
+    expected = later * math.exp(min(math.log(gap / wanted) / power, 50.0))
+    return int(min(furthest, max(expected, next_step))), expected <= furthest

@@ -14,7 +14,7 @@ from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy.audit import audit_weights, largest_rate
 from panda_mdp.privacy.quantise import BITS, quantise
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import FLOOR_SHARE, mix, release
 
@@ -115,7 +115,6 @@ def softmax(logits: FloatArray) -> FloatArray:
 
 NATS = 600.0
 """That losses of an output are apart, at most, before exp is taken of them."""
-GRID_RATIO = 2.0
 SEARCH_TOLERANCE = 0.01
 """Of log L: the loss is flat at its minimum, so a hundredth costs about 1e-5 of it."""
 
@@ -151,11 +150,9 @@ def loss_exponential(
     [0.7311, 0.5, 0.2689]
     """
     start = time.perf_counter()
-    if lipschitz is not None and not (np.isfinite(lipschitz) and lipschitz > 0):
-        raise MethodError(
-            f"lipschitz is {lipschitz!r}; it must be a positive, finite number of "
-            f"{problem.loss_unit} per {problem.domain.unit}, or None to search for the best"
-        )
+    units = f"{problem.loss_unit} per {problem.domain.unit}"
+    rule = f"a positive, finite number of {units}, or None to search for the best"
+    check_number(lipschitz, "lipschitz", rule)
     envelope = Envelope(problem)
     constant = best_constant(envelope) if lipschitz is None else float(lipschitz)
     scores = envelope(constant) / constant
@@ -184,15 +181,14 @@ class Envelope:
         loss = self.problem.loss
         return largest_rate(self.problem.domain, loss, loss.view(np.int64))[0]
 
-    def __call__(self, constant: float, rows: IntArray | None = None) -> FloatArray:
-        wanted = np.arange(self.problem.size) if rows is None else rows
+    def __call__(self, constant: float, rows: IntArray | slice = slice(None)) -> FloatArray:
+        loss = self.problem.loss
         if constant >= self.limit:
-            return np.asarray(self.problem.loss[wanted])
-        active = np.zeros(self.problem.size, dtype=np.bool_)
-        active[self._closure.place[wanted]] = True
+            return np.asarray(loss[rows])
+        places = self._closure.place[rows]
+        active = np.isin(np.arange(len(loss)), places)
         closed = self._closure.close(self._exponentials, self._unit * constant, active)
-        nats = np.log(closed[self._closure.place[wanted]])
-        return np.asarray(self.problem.loss.min(axis=0) - nats / self._unit)
+        return np.asarray(loss.min(axis=0) - np.log(closed[places]) / self._unit)
 
     @cached_property
     def sample(self) -> IntArray:
@@ -239,14 +235,12 @@ def best_constant(envelope: Envelope) -> float:
         return float(np.finfo(np.float64).tiny ** 0.25)
     top = envelope.limit
     bottom = min(top, 1e-3 * spread / problem.domain.diameter)
-    count = int(np.ceil(np.log(top / bottom) / np.log(GRID_RATIO))) + 1
-    grid = np.geomspace(bottom, top, max(count, 3))
+    grid = np.geomspace(bottom, top, max(int(np.ceil(np.log2(top / bottom))) + 1, 3))
     losses = [envelope.expected_loss(float(constant)) for constant in grid]
     k = int(np.argmin(losses))
-    low, high = grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)]
     optimum = scipy.optimize.minimize_scalar(
         lambda log: envelope.expected_loss(float(np.exp(log))),
-        bounds=(float(np.log(low)), float(np.log(high))),
+        bounds=np.log(grid[[max(k - 1, 0), min(k + 1, len(grid) - 1)]]).tolist(),
         method="bounded",
         options={"xatol": SEARCH_TOLERANCE},
     )

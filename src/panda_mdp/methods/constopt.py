@@ -9,14 +9,12 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
-from panda_mdp.compute.highs import cost_scale, require_numba
+from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Standing, certify
 from panda_mdp.methods.closed_forms import softmax
-from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.lp import OneLp, table_rows
-from panda_mdp.problem import Problem
+from panda_mdp.methods.optimal.lp import OneLp
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.mechanism import Mechanism
 
 NEAR_SHARE, NEAR_OUTPUTS = 0.1, 4
@@ -67,11 +65,8 @@ def constopt(
     >>> mechanism.audit.holds, mechanism.details["near_pairs"]
     (True, 4)
     """
-    if radius is not None and not (np.isfinite(radius) and radius >= 0):
-        raise MethodError(
-            f"radius is {radius!r}; it must be a finite number of {problem.domain.unit}, not "
-            "negative, or None"
-        )
+    rule = f"a finite number of {problem.domain.unit}, not negative, or None"
+    check_number(radius, "radius", rule, least=0.0)
     budget = Budget(gap=None, time_limit=time_limit)
     require_numba("the exact repair of constopt")
     return certify(RestrictedLp(problem, radius), budget).mechanism()
@@ -93,23 +88,14 @@ class RestrictedLp(OneLp):
         self.radius = float(np.quantile(distance, share)) if radius is None else radius
         self._near = distance <= self.radius
 
-    def begin(self, standing: Standing) -> None:
-        problem = self.problem
-        with standing.stage("form"):
-            self._form = restricted_form(self._near, self._exponential)
-            self._graph = constraint_graph(problem.domain, problem.epsilon)
-        self.edges = self._graph.count
-
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        problem, graph = self.problem, self._graph
-        exponent = problem.epsilon * graph.length
-        rows, lower, upper = table_rows(graph.ends, exponent, *problem.loss.shape)
-        touched = self._near[graph.ends].any(axis=1).ravel()
+        cost, rows, lower, upper = super().parts()
+        touched = self._near[self.graph.ends].any(axis=1).ravel()
         # Pairs of far entries hold by themselves.
-        kept = np.concatenate([np.ones(problem.size, dtype=np.bool_), touched, touched])
-        cost = problem.weighted_loss.ravel() / cost_scale(problem.weighted_loss)
-        form = scipy.sparse.csr_array(rows[kept] @ self._form)
-        return np.asarray(self._form.T @ cost), form, lower[kept], upper[kept]
+        kept = np.concatenate([np.ones(self.problem.size, dtype=np.bool_), touched, touched])
+        self._form = form = restricted_form(self._near, self._exponential)
+        restricted = scipy.sparse.csr_array(rows[kept] @ form)
+        return np.asarray(form.T @ cost), restricted, lower[kept], upper[kept]
 
     def table(self, values: FloatArray) -> FloatArray:
         return np.asarray(self._form @ np.maximum(values, 0.0)).reshape(self._near.shape)

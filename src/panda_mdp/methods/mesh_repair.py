@@ -25,6 +25,7 @@ from panda_mdp.privacy.continuous import triangle_rates
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
 from panda_mdp.space.mesh import Mesh
+from panda_mdp.table.release import mix, normalise
 
 
 class ConeSolver(Float32Halpern):
@@ -149,17 +150,17 @@ class MeshRepair:
     def run(self, matrix: FloatArray) -> FloatArray:
         """A table near `matrix` that fits: triangles brought within the slope and pairs beyond the
         area raised, in turn; where that does not end, mixed with one that fits."""
-        rows = scaled(matrix)
+        rows = normalise(matrix)
         used = ~faint(rows)
         moved = np.zeros_like(rows)
-        part = self._polished(scaled(rows[:, used]))
+        part = self._polished(normalise(rows[:, used]))
         for _ in range(TURNS):
             moved[:, used] = part
             if self.fits(moved):
                 return moved
             columns = part.T.copy()
             raise_pairs(columns, *self.pairs)
-            part = self._polished(scaled(columns.T))
+            part = self._polished(normalise(columns.T))
         return self._mixed(moved)
 
     def _polished(self, rows: FloatArray) -> FloatArray:
@@ -167,7 +168,7 @@ class MeshRepair:
         solver = ConeSolver(np.zeros_like(rows), self.mesh.triangles, self.slope, rows)
         while self.excess(rows).max() > 1 - MARGIN and solver.iterations < POLISHING:
             solver.advance(BLOCK)
-            rows = scaled(solver.matrix())
+            rows = normalise(solver.matrix())
         return rows
 
     def _mixed(self, rows: FloatArray) -> FloatArray:
@@ -175,14 +176,9 @@ class MeshRepair:
         mean, low, high = self.problem.prior @ rows, 0.0, 1.0
         for _ in range(SHARES):
             middle = (low + high) / 2
-            fits = self.fits((1 - middle) * rows + middle * mean)
+            fits = self.fits(mix(rows, middle, mean))
             low, high = (low, middle) if fits else (middle, high)
-        return np.asarray((1 - high) * rows + high * mean)
-
-
-def scaled(rows: FloatArray) -> FloatArray:
-    """Rows of sum 1."""
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+        return mix(rows, high, mean)
 
 
 def faint(matrix: FloatArray) -> BoolArray:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
@@ -20,19 +21,23 @@ from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import FLOOR_SHARE, MAX_SHARE, mix, release
 
+ComplexArray = npt.NDArray[np.complex128]
+PLANE = np.array([1, 1j])
+"""Coordinates times this are places in the complex plane."""
 COLLINEAR = 1e-9
 """Sites whose extent across is this small against that along count as lying on a line."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Edge e runs from place `begin[e]` to `end[e]` with site `left[e]` on its left."""
+    """Edge e runs from place `begin[e]` to `end[e]`, in the complex plane, with site `left[e]` on
+    its left."""
 
-    sites: FloatArray
+    sites: ComplexArray
     left: IntArray
     right: IntArray
-    begin: FloatArray
-    end: FloatArray
+    begin: ComplexArray
+    end: ComplexArray
 
     def view(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The edges as seen from each point, arrays of shape (points, edges): the distance to the
@@ -42,18 +47,14 @@ class Cells:
         Edges that share a vertex use the same angle for it, so the angles around a point add up
         even where the point lies on an edge or a vertex and a single angle is arbitrary.
         """
-        left, right = self.sites[self.left], self.sites[self.right]
+        left, right, spots = self.sites[self.left], self.sites[self.right], points @ PLANE
         # The left normal of the edge points from the right site to the left one.
-        normal = normalise_rows(left - right)
-        offset = points @ normal.T - np.einsum("ep,ep->e", (left + right) / 2, normal)
-        first, second = (
-            np.arctan2(*(places - points[:, None])[..., ::-1].transpose(2, 0, 1))
-            for places in (self.begin, self.end)
-        )
+        normal = (left - right) / np.abs(left - right)
+        offset = _along(spots[:, None] - (left + right) / 2, normal)
+        first, second = (np.angle(places - spots[:, None]) for places in (self.begin, self.end))
         sweep = _wrapped(second - first)
         # Seen from the left, an edge runs anticlockwise and lies towards its right normal.
-        heading = np.arctan2(-normal[:, 0], normal[:, 1])
-        foot = heading - np.copysign(np.pi / 2, sweep)
+        foot = np.angle(-1j * normal) - np.copysign(np.pi / 2, sweep)
         return np.abs(offset), _wrapped(first - foot), sweep
 
     def total(self, values: FloatArray) -> FloatArray:
@@ -85,31 +86,27 @@ def voronoi(sites: FloatArray, reach: float) -> Cells:
         order = np.argsort(sites @ axes[0], kind="stable")
         left, right = order[1:], order[:-1]
         ends = np.full((len(left), 2), -1)
-        places = np.zeros((1, 2))
+        places = np.zeros(1, dtype=np.complex128)
     else:
         diagram = scipy.spatial.Voronoi(sites)
         left, right = np.array(diagram.ridge_points, dtype=np.int64).T
         ends = np.sort(np.array(diagram.ridge_vertices, dtype=np.int64), axis=1)
-        places = np.asarray(diagram.vertices)
-    across, middle = sites[left] - sites[right], (sites[left] + sites[right]) / 2
-    ahead = normalise_rows(np.stack([across[:, 1], -across[:, 0]], axis=1))
+        places = np.asarray(diagram.vertices) @ PLANE
+    spots = sites @ PLANE
+    across, middle = spots[left] - spots[right], (spots[left] + spots[right]) / 2
+    ahead = -1j * across / np.abs(across)
     # An end at infinity lies away from the middle of all sites, which is inside their hull.
-    outward = np.where(_along(middle - sites.mean(axis=0), ahead) >= 0, ahead, -ahead)
-    known = np.where(ends[:, 1:] < 0, middle - reach * outward, places[ends[:, 1]])
-    farther = reach + np.linalg.norm(known - middle, axis=1, keepdims=True)
-    other = np.where(ends[:, :1] < 0, known + farther * outward, places[ends[:, 0]])
-    forward = _along(other - known, ahead) >= 0
-    begin, end = np.where(forward, known, other), np.where(forward, other, known)
-    return Cells(sites, left, right, begin, end)
+    outward = np.where(_along(middle - spots.mean(), ahead) >= 0, ahead, -ahead)
+    second = np.where(ends[:, 1] < 0, middle - reach * outward, places[ends[:, 1]])
+    farther = reach + np.abs(second - middle)
+    first = np.where(ends[:, 0] < 0, second + farther * outward, places[ends[:, 0]])
+    forward = _along(first - second, ahead) >= 0
+    begin, end = np.where(forward, second, first), np.where(forward, first, second)
+    return Cells(spots, left, right, begin, end)
 
 
-def _along(vectors: FloatArray, ahead: FloatArray) -> FloatArray:
-    return np.asarray((vectors * ahead).sum(axis=1, keepdims=True))
-
-
-def normalise_rows(vectors: FloatArray) -> FloatArray:
-    """Vectors of length 1."""
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+def _along(vectors: ComplexArray, ahead: ComplexArray) -> FloatArray:
+    return np.asarray((vectors * ahead.conj()).real)
 
 
 def _wrapped(angle: FloatArray) -> FloatArray:

@@ -167,44 +167,37 @@ def solve_anchors(
     weights: FloatArray,
     *,
     losses: FloatArray | None = None,
-    solver: Callable[[Problem, FloatArray | None], Mechanism],
-    start: Callable[[IntArray], FloatArray] | None = None,
+    solver: Callable[[Problem], Mechanism],
 ) -> AnchorTable:
     """Solve AnPO for given budgets.
 
     `losses` are what the rows of anchors are chosen for, (n, m); the anchors' own by default.
-    `solver` is one of `solver_of`. `start` gives rows to begin with for anchors (a previous
-    solution), one row per anchor.
+    `solver` is one of `solver_of`.
     """
     own = problem.loss[anchors] if losses is None else losses
     anpo = scaled_problem(problem, anchors, own, budgets, weights)
     if anpo is not None:
-        group, count = np.arange(len(anchors)), len(anchors)
+        group = np.arange(len(anchors))
     else:
         group, closed = merge(budgets)
-        anpo, count = anchor_problem(problem, own, weights, group, closed), len(closed)
-    initial = None
-    if start is not None:
-        initial = np.full((anpo.size, anpo.outputs_count), 1.0 / anpo.outputs_count)
-        initial[:count] = 0.0
-        np.add.at(initial, group, start(anchors) / np.bincount(group)[group][:, None])
-    return AnchorTable(frozen(anchors), frozen(group), solver(anpo, initial))
+        anpo = anchor_problem(problem, own, weights, group, closed)
+    return AnchorTable(frozen(anchors), frozen(group), solver(anpo))
 
 
 def solver_of(
     name: Solver = "optimal", gap: float = 0.01, time_limit: float | None = None
-) -> Callable[[Problem, FloatArray | None], Mechanism]:
-    """The solver behind a name: of a problem, possibly from rows to begin with."""
+) -> Callable[[Problem], Mechanism]:
+    """The solver behind a name."""
     from panda_mdp.methods.benders import benders
     from panda_mdp.methods.optimal.lp import solve_lp
     from panda_mdp.methods.optimal.optimal import optimal
 
-    def solve(problem: Problem, initial: FloatArray | None) -> Mechanism:
+    def solve(problem: Problem) -> Mechanism:
         if name == "benders":
             return benders(problem, gap=gap, time_limit=time_limit)
         if name == "highs":
             return solve_lp(problem, "all", time_limit=time_limit)
-        return optimal(problem, gap, time_limit=time_limit, initial=initial)
+        return optimal(problem, gap, time_limit=time_limit)
 
     return solve
 
@@ -213,7 +206,7 @@ def relaxed_bound(
     problem: Problem,
     anchors: IntArray,
     weights: FloatArray,
-    solver: Callable[[Problem, FloatArray | None], Mechanism] | None = None,
+    solver: Callable[[Problem], Mechanism] | None = None,
 ) -> float | None:
     """A rigorous lower bound on the loss over anchors, by relaxed AnPO (Eq. 44, Proposition 6).
 

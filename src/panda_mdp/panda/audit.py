@@ -3,15 +3,13 @@
 One user releases a set and a report; the loss of a release R is log P_x(R) / P_x'(R), and the
 violation probability the larger, over the two hypotheses, of Pr[|loss| > eps d]. Where reports are
 not told apart, the largest loss over outputs counts for the set. The paper's definition
-(Proposition 4): two users with independent sets, the leakage at its supremum, surrogates each from
-its own set.
+(Proposition 4) is about two users with independent sets, and does not imply this one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -19,14 +17,11 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
-from panda_mdp.panda.selection import SLACK, Scheme, Violation, source_of
+from panda_mdp.panda.selection import SLACK, Scheme, Violation
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import quantise
-from panda_mdp.privacy.sampler import BitSource
 from panda_mdp.space.domain import Domain, check_indices
 
 Run = PandaResult | PandaNoGuarantee
-Definition = Literal["standard", "paper"]
 IMPOSSIBLE = -1e6
 """Stands for the logarithm of 0 in sums: larger than any real loss, and finite."""
 
@@ -52,20 +47,6 @@ class SetAudit:
 
 
 @dataclass(frozen=True)
-class DrawAudit:
-    """Fresh sets: how often some pair with the true record exceeds epsilon, with confidence."""
-
-    draws: int
-    certain: int
-    """Sets for which some loss certainly exceeds it."""
-    possible: int
-    """Sets for which it may: rows that were never computed count by their budgets."""
-    low: float
-    high: float
-    confidence: float
-
-
-@dataclass(frozen=True)
 class PandaAudit:
     """What a run of PAnDA really guarantees."""
 
@@ -81,7 +62,6 @@ class PandaAudit:
     """The pair of records with the largest bound."""
     sets: tuple[SetAudit, ...]
     """One for each user's anchor set, exact over all pairs."""
-    drawn: DrawAudit | None
 
     def __repr__(self) -> str:
         verdict = "holds" if self.holds else "NO GUARANTEE HOLDS"
@@ -101,32 +81,18 @@ class PandaAudit:
         )
 
 
-def audit_panda(
-    run: Run,
-    *,
-    draws: int = 0,
-    confidence: float = 0.99,
-    seed: int | None = None,
-) -> PandaAudit:
+def audit_panda(run: Run) -> PandaAudit:
     """Audit a run: one user, anchors and report together, the same released set for both records.
 
     For every anchor set that was drawn the loss max_y |l(x, x'; A) + log z(y|s) / z(y|s')| is
     exact over all pairs x, x' of the domain. The claim is checked over the drawing of sets by the
-    account of the scheme. With `draws`, as many fresh sets are drawn for records from the prior,
-    with confidence limits; their tables are not the run's, so their rows count by the budgets that
-    any table keeps, unless the table is the same whatever anybody draws.
+    account of the scheme.
     """
-    if draws < 0 or not 0 < confidence < 1:
-        raise MethodError(
-            f"draws is {draws} and confidence {confidence}; give a count and a probability"
-        )
-    seen: dict[tuple[bytes, int], SetAudit] = {}
-    sets = []
-    for n, chosen in enumerate(run.anchor_sets):
-        if len(chosen):
-            key = (chosen.tobytes(), id(run.table_of(n)))
-            seen[key] = seen.get(key) or audit_set(run.scheme, chosen, run.table_of(n))
-            sets.append(seen[key])
+    seen: dict[bytes, SetAudit] = {}
+    drawn = [anchors for anchors in run.anchor_sets if len(anchors)]
+    for anchors in drawn:
+        if anchors.tobytes() not in seen:
+            seen[anchors.tobytes()] = audit_set(run.scheme, anchors, run.table)
     account, claimed = run.scheme.account, run.guarantee
     return PandaAudit(
         holds=claimed is not None and account.violation <= claimed.delta,
@@ -136,8 +102,7 @@ def audit_panda(
         unit=run.problem.domain.unit,
         violation=account.violation,
         worst=account.pair,
-        sets=tuple(sets),
-        drawn=_drawn(run, draws, confidence, seed) if draws else None,
+        sets=tuple(seen[anchors.tobytes()] for anchors in drawn),
     )
 
 
@@ -193,62 +158,15 @@ class PairScan:
         return float("inf") if certain else float(worst[x]), pair, int(beyond.sum())
 
 
-def violation(run: Run, x: int, x2: int, *, definition: Definition = "standard") -> Violation:
+def violation(run: Run, x: int, x2: int) -> Violation:
     """The violation probability of a pair of records in a run of PAnDA.
 
-    Standard: all releases are enumerated for balls, all sets for at most 14 candidates; otherwise
-    the surrogates of one set are enumerated for an upper bound. Exact only where the table is the
-    same whatever the user draws. Paper's: two users, surrogates of independent sets.
+    All releases are enumerated for balls, all sets for at most 14 candidates; otherwise the
+    surrogates of one set are enumerated for an upper bound. Exact only where the table is the same
+    whatever the user draws.
     """
     scheme = run.scheme
     pair = check_indices([x, x2], scheme.problem.size, "records", MethodError)
     if pair[0] == pair[1]:
         raise MethodError("a record has no privacy loss against itself; give two different records")
-    table = scheme.settled(run.anchor_sets, run.tables)
-    if definition == "standard":
-        return scheme.violation(table, pair)
-    if definition == "paper":
-        return scheme.paper_violation(table, pair)
-    raise MethodError(f"definition is {definition!r}; choose 'standard' or 'paper'")
-
-
-def _drawn(run: Run, draws: int, confidence: float, seed: int | None) -> DrawAudit:
-    """Draw records from the prior and sets from them; look at all pairs with that record."""
-    scheme, bits = run.scheme, source_of(seed)
-    row = quantise(scheme.problem.prior[None, :])[0]
-    records = np.searchsorted(np.cumsum(row), bits.integers(draws), side="right")
-    table = scheme.settled(run.anchor_sets, run.tables)
-    found = [exceeds(scheme, table, int(record), bits) for record in records]
-    certain, possible = (sum(column) for column in zip(*found, strict=True))
-    low = interval(certain, draws, confidence)[0]
-    high = interval(possible, draws, confidence)[1]
-    return DrawAudit(draws, certain, possible, low, high, confidence)
-
-
-def exceeds(
-    scheme: Scheme, table: AnchorTable | None, record: int, bits: BitSource
-) -> tuple[bool, bool]:
-    """Whether a fresh set of a record certainly, or possibly, exceeds eps d for some other."""
-    anchors = scheme.law.draw(record, bits)
-    if len(anchors) == 0:
-        return True, True
-    others = np.delete(np.arange(scheme.problem.size), record)
-    low, high = scheme.losses(table, anchors, record, others)
-    distance = scheme.problem.domain.metric.pairs(np.full(len(others), record), others)
-    limit = scheme.problem.epsilon * distance
-    room = SLACK * (1 + limit)
-    return bool((low > limit + room).any()), bool((high > limit - room).any())
-
-
-def interval(count: int, draws: int, confidence: float) -> tuple[float, float]:
-    """Clopper and Pearson's confidence limits, each one-sided at `confidence`.
-
-    >>> [round(limit, 4) for limit in interval(0, 1000, 0.99)]
-    [0.0, 0.0046]
-    """
-    from scipy.stats import beta  # slow to import, and needed only here
-
-    # Where all or none were seen the limit is a bound of the parameter, not a quantile.
-    low = float(beta.ppf(1 - confidence, count, draws - count + 1)) if count else 0.0
-    high = float(beta.ppf(confidence, count + 1, draws - count)) if count < draws else 1.0
-    return low, high
+    return scheme.violation(scheme.settled(run.anchor_sets, run.table), pair)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, PhaseOneCostError, SurrogateError
@@ -28,7 +27,6 @@ from panda_mdp.panda.selection import (
     PandaOptions,
     Scheme,
     Selection,
-    Start,
     Violation,
     check_choice,
     check_delta,
@@ -59,8 +57,6 @@ RECORDS_AT_ONCE = 64
 """Records that are compared with all others at a time."""
 MOST_PAIRWISE = 9_000
 """Beyond this many records the account of balls is kept per record, not per pair."""
-MARGINAL_ROWS = 4_096
-"""Records whose reports are summed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,8 +233,8 @@ class BallScheme(Scheme):
         everyone = np.arange(self.problem.size)
         return AnchorTable(everyone, everyone, self.mechanism)
 
-    def solve(self, sets: tuple[IntArray, ...], start: Start | None) -> tuple[AnchorTable, ...]:
-        return (self.whole_table,)
+    def solve(self, sets: tuple[IntArray, ...]) -> AnchorTable:
+        return self.whole_table
 
     @cached_property
     def outside_rows(self) -> IntArray:
@@ -269,29 +265,18 @@ class BallScheme(Scheme):
 
     @cached_property
     def marginal(self) -> FloatArray:
-        size, rows = self.problem.size, self.report_rows / float(TOTAL)
-        centre = np.arange(len(self.law.centres))
-        out = np.empty((size, rows.shape[1]))
-        for begin in range(0, size, MARGINAL_ROWS):
-            records = np.arange(begin, min(begin + MARGINAL_ROWS, size))
-            chances = self.law.mechanism.matrix[records]
-            place = np.repeat(records - begin, len(centre))
-            shares = scipy.sparse.coo_array(
-                (chances.ravel(), (place, self.row_of(records[:, None], centre).ravel())),
-                shape=(len(records), len(rows)),
-            )
-            out[records] = np.asarray(shares.tocsr() @ rows)
-        return frozen(out)
+        inside, chances = self.law.distance <= self.law.radius, self.law.mechanism.matrix
+        own = np.where(inside, chances, 0.0).sum(axis=1)[:, None] * self.mechanism.matrix
+        outside = np.where(inside, 0.0, chances)
+        return frozen(own + outside @ (self.outside_rows / float(TOTAL)))
 
     def shares(self, anchors: IntArray) -> BudgetShares:
         first = self.selection.epsilon / self.problem.epsilon
         last = self.mechanism.epsilon / self.problem.epsilon
         return BudgetShares(first, 1.0 - first - last, last)
 
-    def settled(
-        self, sets: tuple[IntArray, ...], tables: tuple[AnchorTable, ...]
-    ) -> AnchorTable | None:
-        return tables[0]
+    def settled(self, sets: tuple[IntArray, ...], table: AnchorTable) -> AnchorTable | None:
+        return table
 
     def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
         """All balls and all reports."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
@@ -32,8 +32,6 @@ FEW = 300
 """Domains up to this size are searched with more rates and radii: each look costs K^2."""
 MARGIN_WORK = 3e10
 """Surrogates are enumerated for all pairs and pairs of near candidates, up to this many."""
-RESCUED = 3.0
-"""A quantile of the leakage is tried where the supremum exceeds epsilon by at most this factor."""
 WHOLE = 0.95
 """A download of this share of the records is the whole table."""
 _CALL = "This call works, and everybody downloads the whole table: optimal(problem)"
@@ -44,11 +42,10 @@ class Trial:
     """One set of parameters: what it costs, or which condition it fails."""
 
     selection: Selection
-    delta_selection: float
     selection_epsilon: float
     """What the upload alone may tell, per unit of distance."""
     anchors: float = 0.0
-    """Rows that a user downloads, on average."""
+    """Rows that a user downloads, on average, where the parameters fit."""
     loss: float | None = None
     """Expected loss over the prior, draws and reports; None where the parameters do not fit."""
     failure: str = ""
@@ -68,10 +65,9 @@ class Trial:
 class Calibration:
     """What fits (epsilon, delta), as a frontier of loss, download and what the upload tells.
 
-    `selection` goes to `panda` with the same problem and delta (and the `delta_selection` of `best`
-    in its options); it is the one of least loss that is not degenerate. None where nothing fits, or
-    only the whole table for everybody, which `optimal(problem)` gives without a Phase I; `binding`
-    then says why.
+    `selection` goes to `panda` with the same problem and delta; it is the one of least loss that is
+    not degenerate. None where nothing fits, or only the whole table for everybody, which
+    `optimal(problem)` gives without a Phase I; `binding` then says why.
     """
 
     frontier: tuple[Trial, ...]
@@ -156,7 +152,7 @@ def calibrate(
       neighbours, and balls that miss a quarter as often; one table serves everybody;
     - "candidates": public candidate sets of records that serve the others, selected alike by
       everybody: the upload tells nothing;
-    - "coins": the paper's decays, also with half of delta for Phase I where that may rescue them.
+    - "coins": the paper's decays.
 
     Losses are exact, over the prior, the draws and the reports. Conditions are checked from cheap
     to dear, so what cannot fit costs little.
@@ -178,11 +174,6 @@ def calibrate(
     if "coins" in search.families:
         for selection in _decaying(problem, delta, search):
             tried.append(_toss(selection.scheme(problem, delta, options), search))
-            # A quantile of the leakage can rescue what the supremum misses by little.
-            few, last = problem.size <= FEW, tried[-1]
-            if few and last.failure == "cost" and last.excess <= RESCUED:
-                halved = replace(options, delta_selection=delta / 2)
-                tried.append(_toss(selection.scheme(problem, delta, halved), search))
     frontier = _frontier([trial for trial in tried if trial.fits])
     useful = any(not trial.degenerate for trial in frontier)
     binding = "" if useful else _binding(problem, delta, tried)
@@ -245,36 +236,34 @@ def _decaying(problem: Problem, delta: float, search: SearchSpace) -> Iterator[B
 
 def _toss(scheme: CoinScheme, search: SearchSpace) -> Trial:
     """A selection with a decay: what cannot fit is seen before budgets are computed."""
-    size, work = scheme.problem.size, len(scheme.law.all_rows.anchor) ** 2
-    cost = scheme.selection_epsilon
-    for failure, excess in (
-        ("cost", cost / scheme.problem.epsilon),
-        ("size", max(size / MOST_RECORDS, work / MARGIN_WORK)),
-    ):
-        if excess > 1:
-            share, anchors = scheme.options.delta_selection, scheme.expected_anchors
-            return Trial(scheme.selection, share, cost, anchors, None, failure, excess)
-    return _weigh(scheme, cost, search)
+    problem, cost = scheme.problem, scheme.selection_epsilon
+    limits = (
+        ("cost", cost, problem.epsilon),
+        ("size", problem.size, MOST_RECORDS),
+        ("size", len(scheme.law.all_rows.anchor) ** 2, MARGIN_WORK),
+    )
+    return _weigh(scheme, cost, search, *limits)
 
 
-def _weigh(scheme: Scheme, cost: float, search: SearchSpace) -> Trial:
-    """A trial: limits, then the certificate, then the loss."""
+def _weigh(
+    scheme: Scheme, cost: float, search: SearchSpace, *limits: tuple[str, float, float]
+) -> Trial:
+    """A trial: limits, then the certificate, then the loss; the first that is exceeded ends it."""
 
-    def exceeding(name: str, value: float, limit: float) -> Trial:
-        excess = value / limit if limit > 0 else np.inf
-        return replace(trial, failure=name, excess=excess)
+    def conditions() -> Iterator[tuple[str, float, float | None]]:
+        yield from limits
+        yield "upload", cost, search.most_selection_epsilon
+        if scheme.failure is not None:
+            yield "surrogates", scheme.failure.value, scheme.failure.limit
+        yield "anchors", scheme.expected_anchors, search.most_anchors
 
-    trial = Trial(scheme.selection, scheme.options.delta_selection, cost)
-    most_epsilon, most_anchors = search.most_selection_epsilon, search.most_anchors
-    if most_epsilon is not None and cost > most_epsilon:
-        return exceeding("upload", cost, most_epsilon)
-    if scheme.failure is not None:
-        return exceeding("surrogates", scheme.failure.value, scheme.failure.limit)
-    trial = replace(trial, anchors=scheme.expected_anchors)
-    if most_anchors is not None and trial.anchors > most_anchors:
-        return exceeding("anchors", trial.anchors, most_anchors)
-    whole = trial.anchors > WHOLE * scheme.problem.size
-    return replace(trial, loss=scheme.expected_loss, degenerate=whole)
+    for name, value, limit in conditions():
+        if limit is not None and value > limit:
+            excess = value / limit if limit > 0 else np.inf
+            return Trial(scheme.selection, cost, failure=name, excess=excess)
+    anchors = scheme.expected_anchors
+    whole = anchors > WHOLE * scheme.problem.size
+    return Trial(scheme.selection, cost, anchors, scheme.expected_loss, degenerate=whole)
 
 
 def _frontier(trials: Sequence[Trial]) -> tuple[Trial, ...]:

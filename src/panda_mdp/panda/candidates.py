@@ -20,16 +20,21 @@ MEMBERS = 512
 """Records of a cell that may become its medoid."""
 
 
+def check_count(domain: Domain, count: int) -> None:
+    """So many candidates can be named."""
+    if not (isinstance(count, int | np.integer) and 1 <= count <= domain.size):
+        raise MethodError(
+            f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
+        )
+
+
 def spread_out(domain: Domain, count: int) -> IntArray:
     """`count` records that cover the domain, ascending: each is the farthest from those before.
 
     Starts at the record nearest to the middle. Deterministic, and within a factor 2 of the least
     covering radius that any `count` records have (Gonzalez 1985). Costs count x K distances.
     """
-    if not 1 <= count <= domain.size:
-        raise MethodError(
-            f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
-        )
+    check_count(domain, count)
     if count == domain.size:
         return np.arange(domain.size)
     points = domain.metric.embedding
@@ -78,10 +83,7 @@ def serving(problem: Problem, count: int) -> IntArray:
     [0, 2]
     """
     domain = problem.domain
-    if not 1 <= count <= domain.size:
-        raise MethodError(
-            f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
-        )
+    check_count(domain, count)
     if count == domain.size:
         return np.arange(domain.size)
     links = domain.distances()

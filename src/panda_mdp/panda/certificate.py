@@ -62,7 +62,6 @@ def certified_budgets(
     law: AnchorLaw,
     epsilon: float,
     delta: float,
-    delta_selection: float = 0.0,
     limits: Limits = LIMITS,
 ) -> FloatArray:
     """Budgets between all candidates, (n, n) in nats, as large as the certificate allows (ours).
@@ -87,9 +86,9 @@ def certified_budgets(
     if law.indifferent:
         budgets *= epsilon
     else:
-        cost = cost_table(law, law.rows(anchors), budgets, delta_selection)
+        cost = cost_table(law, law.rows(anchors), budgets)
         budgets = np.maximum(0.0, epsilon * budgets - cost)
-    cap(law, epsilon, budgets, delta - delta_selection, delta_selection, limits)
+    cap(law, epsilon, budgets, delta, limits)
     step = max(1, limits.block_entries // len(anchors))
     for begin in range(0, len(anchors), step):
         part = slice(begin, begin + step)
@@ -108,36 +107,25 @@ def pair_bound(
     """
     from panda_mdp.panda.kernels import anchors
 
-    x, x2 = pair
-    room = epsilon * law.domain.distance(x, x2) * (1 - 1e-12) - cost * (1 + 1e-12)
-    if room < 0:
-        return 1.0
-    ranked = law.ranked(LIMITS.listed, np.array(pair))
-    args = (ranked, law.coins(law.all_rows), budgets, law.place, room, 0.0)
-    return float(max(anchors.unsafe_mass(0, 1, x, *args), anchors.unsafe_mass(0, 1, x2, *args)))
+    room = epsilon * law.domain.distance(*pair) * (1 - 1e-12) - cost * (1 + 1e-12)
+    both = np.array(pair)
+    ranked, near = law.ranked(LIMITS.listed, both), law.coins(law.rows(both))
+    # The second of the two is compared with what comes before it.
+    tables = (ranked, near, budgets, law.place, np.array([[room]]), 0.0)
+    return float(anchors.unsafe_pairs(1, *tables)[0][0])
 
 
 def cap(
-    law: AnchorLaw,
-    epsilon: float,
-    budgets: FloatArray,
-    delta: float,
-    delta_selection: float = 0.0,
-    limits: Limits = LIMITS,
+    law: AnchorLaw, epsilon: float, budgets: FloatArray, delta: float, limits: Limits = LIMITS
 ) -> None:
-    """Lower budgets between candidates, in place, until all pairs of records are safe.
-
-    `delta` is what surrogates may take of it, beside Phase I's `delta_selection`.
-    """
+    """Lower budgets between candidates, in place, until all pairs of records are safe."""
     from panda_mdp.panda.kernels import anchors
 
     ranked, near = law.ranked(limits.listed), law.coins(law.all_rows)
     # The certificate counts as unsafe what is rarer than a millionth of delta.
     kept, rare = delta * (1 - 1e-3), delta * 1e-6
-    for begin, room in _rooms(law, epsilon, delta_selection, limits):
-        anchors.cap_budgets(
-            begin, ranked, near, law.place, room, budgets, kept, rare, ranked.shape[1] ** 2
-        )
+    for begin, room in _rooms(law, epsilon, limits):
+        anchors.cap_budgets(begin, ranked, near, law.place, room, budgets, kept, rare)
 
 
 def certify(
@@ -145,32 +133,27 @@ def certify(
     epsilon: float,
     delta: float,
     budgets: FloatArray,
-    delta_selection: float = 0.0,
     limits: Limits = LIMITS,
 ) -> Account:
     """Bound the violation probability over all pairs of records.
 
-    `budgets` are between all candidates of the law, in their order; `delta_selection` is the part
-    of delta that Phase I's quantiles use, and counts in full.
+    `budgets` are between all candidates of the law, in their order.
     """
     from panda_mdp.panda.kernels import anchors
 
     ranked, near = law.ranked(limits.listed), law.coins(law.all_rows)
-    found = Account(delta_selection, (0, 1))
-    for begin, room in _rooms(law, epsilon, delta_selection, limits):
+    found = Account(0.0, (0, 1))
+    for begin, room in _rooms(law, epsilon, limits):
         worst, partner = anchors.unsafe_pairs(
             begin, ranked, near, budgets, law.place, room, delta * 1e-6
         )
         k = int(worst.argmax())
-        violation = float(worst[k]) + delta_selection
-        if violation > found.violation:
-            found = Account(violation, (int(partner[k]), begin + k))
+        if worst[k] > found.violation:
+            found = Account(float(worst[k]), (int(partner[k]), begin + k))
     return found
 
 
-def _rooms(
-    law: AnchorLaw, epsilon: float, delta_selection: float, limits: Limits
-) -> Iterator[tuple[int, FloatArray]]:
+def _rooms(law: AnchorLaw, epsilon: float, limits: Limits) -> Iterator[tuple[int, FloatArray]]:
     """What Phase I leaves of eps d between records, (rows, K) at a time, and the first row.
 
     Rounded against the claim; negative where Phase I costs more than eps d.
@@ -189,5 +172,5 @@ def _rooms(
             "(rate 0)"
         )
     distance = domain.distances()
-    cost = cost_table(law, law.all_rows, distance, delta_selection)
+    cost = cost_table(law, law.all_rows, distance)
     yield 0, epsilon * distance * (1 - 1e-12) - cost * (1 + 1e-12)

@@ -13,7 +13,13 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, SurrogateError
 from panda_mdp.panda.anpo import AnchorTable, solve_anchors
-from panda_mdp.panda.candidates import MOST_LINKED, central, covering_radius, serving
+from panda_mdp.panda.candidates import (
+    MOST_LINKED,
+    central,
+    check_count,
+    covering_radius,
+    serving,
+)
 from panda_mdp.panda.certificate import certified_budgets, certify, pair_bound
 from panda_mdp.panda.law import AnchorLaw, log_ratio, numerators, surrogates
 from panda_mdp.panda.leakage import cost_table, leakage
@@ -25,7 +31,6 @@ from panda_mdp.panda.selection import (
     PandaOptions,
     Scheme,
     Selection,
-    Start,
     Violation,
     budget_shares,
     check_choice,
@@ -44,8 +49,6 @@ RADIUS_SHARE = 50
 """The paper's radius is the domain's diameter over this."""
 ENUMERATED = 14
 """Up to this many candidates all sets are visited."""
-RECORD_BLOCK = 1024
-"""Records whose candidates are ranked at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,10 +133,7 @@ class BernoulliAnchors(Selection):
         With all records this is the whole table for everybody. Where the `problem` is given,
         candidates stand for records that are near them and that their rows serve well.
         """
-        if not (isinstance(count, int | np.integer) and count <= domain.size):
-            raise MethodError(
-                f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
-            )
+        check_count(domain, count)
         chosen = None
         if count < domain.size and problem is not None and domain.size <= MOST_LINKED:
             chosen = serving(problem, count)
@@ -146,14 +146,13 @@ class BernoulliAnchors(Selection):
 
     def __repr__(self) -> str:
         parts = [repr(self.decay), f"alpha={self.alpha:.12g}", f"rate={self.rate:.6g}"]
-        if self.radius is not None:
-            parts.append(f"radius={self.radius:.6g}")
-        if self.tail != "clip":
-            parts.append(f"tail={self.tail:.6g}")
+        parts += [
+            f"{name}={getattr(self, name):.6g}"
+            for name, usual in (("radius", None), ("tail", "clip"), ("neighbours", 20))
+            if getattr(self, name) != usual
+        ]
         if self.candidates is not None:
             parts.append(f"{len(self.candidates)} candidates")
-        if self.neighbours != 20:
-            parts.append(f"neighbours={self.neighbours}")
         return f"BernoulliAnchors({', '.join(parts)})"
 
     def h(self, distance: npt.ArrayLike) -> FloatArray:
@@ -205,10 +204,8 @@ class CoinScheme(Scheme):
     @cached_property
     def conditions(self) -> Feasibility:
         """What the paper's argument needs. Only the cost of Phase I is necessary for ours."""
-        share = self.options.delta_selection
         epsilon, prior = self.problem.epsilon, self.problem.prior
-        neighbours = self.selection.neighbours
-        return feasibility(self.law, epsilon, self.delta - share, prior, neighbours, share)
+        return feasibility(self.law, epsilon, self.delta, prior, self.selection.neighbours)
 
     @property
     def selection_epsilon(self) -> float:
@@ -224,19 +221,12 @@ class CoinScheme(Scheme):
         """What rows of candidates may differ by, in nats, (n, n), whatever anybody uploads."""
         if self.options.budgets == "margin":
             return self.margins(self.law.candidates).budgets
-        share = self.options.delta_selection
-        return certified_budgets(self.law, self.problem.epsilon, self.delta, share)
+        return certified_budgets(self.law, self.problem.epsilon, self.delta)
 
     def margins(self, anchors: IntArray) -> MarginPlan:
         """The paper's margins and budgets between some anchors."""
-        return MarginPlan.over(
-            self.problem,
-            self.law,
-            anchors,
-            self.delta,
-            neighbours=self.selection.neighbours,
-            delta_selection=self.options.delta_selection,
-        )
+        neighbours = self.selection.neighbours
+        return MarginPlan.over(self.problem, self.law, anchors, self.delta, neighbours=neighbours)
 
     def budgets_of(self, anchors: IntArray) -> FloatArray:
         """What rows of some anchors may differ by: for study the paper's, where Phase I alone
@@ -250,8 +240,7 @@ class CoinScheme(Scheme):
     def account(self) -> Account:
         if not self.affordable:
             return Account(1.0, self.conditions.cost.pair, self.conditions.failure)
-        share = self.options.delta_selection
-        found = certify(self.law, self.problem.epsilon, self.delta, self.budgets, share)
+        found = certify(self.law, self.problem.epsilon, self.delta, self.budgets)
         if found.violation <= self.delta:
             return found
         x, x2 = found.pair
@@ -276,7 +265,7 @@ class CoinScheme(Scheme):
             "radius": self.law.radius,
             "tail": coins.tail,
             "neighbours": int(coins.neighbours),
-            "delta_selection": self.options.delta_selection,
+            "delta_selection": 0.0,
         }
         weights = np.asarray(table.mechanism.weights)
         return said, {"weights": weights, "candidates": table.anchors, "anchor_rows": table.row}
@@ -287,31 +276,26 @@ class CoinScheme(Scheme):
         are the same."""
         return Guarantee(self.problem.epsilon, 0.0, self.problem.domain.unit)
 
-    def solve(self, sets: tuple[IntArray, ...], start: Start | None) -> tuple[AnchorTable, ...]:
-        candidates, own = self.law.candidates, self.options.pairs == "own"
+    def solve(self, sets: tuple[IntArray, ...]) -> AnchorTable:
+        candidates = self.law.candidates
         public = self.options.pairs == "public"
-        union = candidates if public else np.unique(np.concatenate(sets))
-        budgets, (importance, losses) = self.budgets_of(union), self.objective(union)
-        tables = []
-        for chosen in sets if own else (union,):
-            at = np.searchsorted(union, chosen if len(chosen) else union)
-            table = solve_anchors(
-                self.problem,
-                union[at],
-                budgets[np.ix_(at, at)],
-                importance[at],
-                losses=losses[at],
-                solver=self.options.table,
-                start=start,
-            )
-            tables.append(table)
-        if len(tables) == 1 and len(union) == len(candidates):
-            vars(self).setdefault("whole_table", tables[0])
-        return tuple(tables)
+        anchors = candidates if public else np.unique(np.concatenate(sets))
+        weights, losses = self.objective(anchors)
+        table = solve_anchors(
+            self.problem,
+            anchors,
+            self.budgets_of(anchors),
+            weights,
+            losses=losses,
+            solver=self.options.table,
+        )
+        if len(anchors) == len(candidates):
+            vars(self).setdefault("whole_table", table)
+        return table
 
     @cached_property
     def whole_table(self) -> AnchorTable:
-        return self.solve((self.law.candidates,), None)[0]
+        return self.solve((self.law.candidates,))
 
     def objective(self, anchors: IntArray) -> tuple[FloatArray, FloatArray]:
         """AnPO's objective: weights and losses of anchors.
@@ -359,19 +343,17 @@ class CoinScheme(Scheme):
         what is beyond does not change the report, and the set itself is not released here."""
         law, table = self.law, self.whole_table
         rows = np.full(len(records), len(table.mechanism.weights), dtype=np.int64)
-        for begin in range(0, len(records), RECORD_BLOCK):
-            different, which = np.unique(records[begin : begin + RECORD_BLOCK], return_inverse=True)
-            ranked = law.ranked(len(law.candidates), different)
-            units = numerators(np.take_along_axis(law.dense(different), ranked, axis=1))
-            waiting = np.arange(len(which))
-            for rank in range(ranked.shape[1]):
+        different, which = np.unique(records, return_inverse=True)
+        for k, record in enumerate(different):
+            ranked = law.ranked(len(law.candidates), np.array([record]))[0]
+            units = numerators(law.dense(np.array([record]))[0, ranked])
+            waiting = np.flatnonzero(which == k)
+            for row, unit in zip(table.row[law.place[ranked]], units, strict=True):
+                selected = bits.integers(len(waiting)) < unit
+                rows[waiting[selected]] = row
+                waiting = waiting[~selected]
                 if len(waiting) == 0:
                     break
-                mine = which.reshape(-1)[waiting]
-                selected = bits.integers(len(waiting)) < units[mine, rank]
-                anchors = ranked[mine[selected], rank]
-                rows[begin + waiting[selected]] = table.row[table.positions(anchors)]
-                waiting = waiting[~selected]
         return rows
 
     @cached_property
@@ -387,36 +369,19 @@ class CoinScheme(Scheme):
     def shares(self, anchors: IntArray) -> BudgetShares:
         distance = self.problem.domain.distances(anchors, anchors)
         np.fill_diagonal(distance, 0.0)
-        share = self.options.delta_selection
-        cost = cost_table(self.law, self.law.rows(anchors), distance, share)
+        cost = cost_table(self.law, self.law.rows(anchors), distance)
         whole = self.problem.epsilon * distance
         margin = np.maximum(0.0, whole - cost - self.budgets_of(anchors))
         return budget_shares(whole, cost, margin)
 
-    def settled(
-        self, sets: tuple[IntArray, ...], tables: tuple[AnchorTable, ...]
-    ) -> AnchorTable | None:
+    def settled(self, sets: tuple[IntArray, ...], table: AnchorTable) -> AnchorTable | None:
         """A public table, or one over all candidates, each in the sets of two users at least.
 
         Whatever one user draws instead, the union, and with it the table, stays as it is.
         """
-        if self.options.pairs == "public":
-            return tables[0]
         counts = np.bincount(np.concatenate(sets), minlength=self.problem.size)
-        stays = len(tables) == 1 and counts[self.law.candidates].min() >= 2
-        return tables[0] if stays else None
-
-    def losses(
-        self, table: AnchorTable | None, anchors: IntArray, record: int, others: IntArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Whatever table AnPO gives for a fresh set keeps the budgets between its surrogates."""
-        if table is not None:
-            return super().losses(table, anchors, record, others)
-        leaks = self.law.log_likelihoods(anchors)
-        leaks = np.abs(leaks[record] - leaks[others])
-        everyone = np.concatenate([[record], others])
-        at = self.law.place[anchors[surrogates(self.problem.domain, anchors, everyone)]]
-        return leaks, leaks + self._between(None)[at[0], at[1:]]
+        stays = self.options.pairs == "public" or counts[self.law.candidates].min() >= 2
+        return table if stays else None
 
     def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
         """All anchor sets of at most 14 candidates; else a bound by the surrogates of one set."""
@@ -439,11 +404,10 @@ class CoinScheme(Scheme):
         return sum_violation(self, pair, low, high, masses, "all anchor sets")
 
     def _bounded(self, x: int, x2: int) -> Violation:
-        upper, share = 1.0, self.options.delta_selection
+        upper = 1.0
         if self.affordable:
-            cost = leakage(self.law, x, x2, share)
-            bound = pair_bound(self.law, self.problem.epsilon, self.budgets, cost, (x, x2))
-            upper = min(1.0, bound + share)
+            cost = leakage(self.law, x, x2)
+            upper = pair_bound(self.law, self.problem.epsilon, self.budgets, cost, (x, x2))
         epsilon = self.problem.epsilon if upper <= self.delta else np.inf
         return Violation(0.0, upper, epsilon, "surrogates of one set")
 
@@ -455,22 +419,3 @@ class CoinScheme(Scheme):
         if self.affordable:
             return self.budgets
         return np.where(np.eye(len(self.law.candidates), dtype=bool), 0.0, np.inf)
-
-    def paper_violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
-        """Two users, independent sets: surrogates (a, b) with v(x, a) v(x', b) (Proposition 4)."""
-        laws = np.zeros((2, self.problem.size))
-        for v, record in zip(laws, pair, strict=True):
-            anchors, chances = self.law.surrogate_law(int(record))
-            v[anchors] = chances
-        laws = laws[:, self.law.candidates]
-        between = self._between(table)
-        high = leakage(self.law, int(pair[0]), int(pair[1])) + np.maximum(between, between.T)
-        low = high if table is not None else np.diag(high.diagonal())
-        masses = np.outer(laws[0], laws[1])
-        # Where one of the two has no anchor, the loss is infinite.
-        empty = max(0.0, 1.0 - float(laws[0].sum()) * float(laws[1].sum()))
-        low, high, masses = (
-            np.append(values.ravel(), last)
-            for values, last in ((low, np.inf), (high, np.inf), (masses, empty))
-        )
-        return sum_violation(self, pair, low, high, masses[None], "surrogate pairs")

@@ -17,16 +17,15 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import FileFormatError
-from panda_mdp.outputs import Outputs
-from panda_mdp.panda.anpo import AnchorTable
+from panda_mdp.panda.anpo import AnchorTable, anchor_problem
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.centres import BallLaw, centre_problem
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.panda.selection import PandaOptions, check_delta
+from panda_mdp.panda.selection import check_delta
 from panda_mdp.privacy.quantise import check_weights
-from panda_mdp.problem import Problem, quiet_scale
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import check_indices
 from panda_mdp.table import decode as tables
 from panda_mdp.table.container import Sections, check_object, real, unpack, whole
 from panda_mdp.table.decode import Expected, at_path, contradictions, look, restore_problem
@@ -143,15 +142,19 @@ def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
         None if len(candidates) == domain.size else candidates,
         whole(stated["neighbours"], "neighbours", 1),
     )
-    options = PandaOptions(delta_selection=real(stated["delta_selection"], "delta_selection"))
-    scheme = selection.scheme(problem, delta, options)
-    mechanism, nats = _anchor_mechanism(weights)
+    if real(stated["delta_selection"], "delta_selection") != 0:
+        raise FileFormatError(
+            f"a share of delta for Phase I, {stated['delta_selection']!r}, which this library no "
+            "longer accounts for: make the file anew, the selection's cost being its supremum"
+        )
+    scheme = selection.scheme(problem, delta)
+    mechanism, nats = _anchor_mechanism(problem, weights)
     # Rows may differ by what they differ by: the certificate decides whether that is little enough.
     table = AnchorTable(frozen(candidates), frozen(row), mechanism)
     return PandaTable(scheme.holding(budgets=nats[np.ix_(row, row)], whole_table=table))
 
 
-def _anchor_mechanism(weights: IntArray) -> tuple[Mechanism, FloatArray]:
+def _anchor_mechanism(problem: Problem, weights: IntArray) -> tuple[Mechanism, FloatArray]:
     """Rows of anchors as a mechanism over the metric that they themselves span, and that in nats.
 
     max_y |log z_a(y) / z_a'(y)| is a metric; the least distance makes it one for equal rows.
@@ -166,19 +169,13 @@ def _anchor_mechanism(weights: IntArray) -> tuple[Mechanism, FloatArray]:
     up = anchors.row_spreads(np.log(used))
     nats = np.maximum(up, up.T) + LOG_ERROR
     np.fill_diagonal(nats, 0.0)
-    size = max(count, 2)
-    # A domain has two records at least: a single row stands twice.
-    twice = np.resize(np.arange(count), size)
-    metric = np.maximum(nats[np.ix_(twice, twice)] * (1 + 1e-9), LEAST_NATS)
+    metric = np.maximum(nats * (1 + 1e-6), LEAST_NATS)
     np.fill_diagonal(metric, 0.0)
-    with quiet_scale():
-        spanned = Problem(
-            Domain.from_matrix(metric, unit="nats"),
-            Outputs.labels(range(outputs)),
-            np.zeros((size, outputs)),
-            1.0 + 1e-6,
-        )
-    return Mechanism(spanned, weights[twice], "PAnDA"), nats
+    spanned = anchor_problem(
+        problem, np.zeros(weights.shape), np.ones(count), np.arange(count), metric
+    )
+    # A domain has two records at least: a single row stands twice.
+    return Mechanism(spanned, np.resize(weights, (spanned.size, outputs)), "PAnDA"), nats
 
 
 # A pickle can be edited: what comes out of one is verified as a file is.

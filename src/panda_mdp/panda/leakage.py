@@ -9,15 +9,6 @@ Its supremum over A takes the larger of the two terms for every candidate, and t
 larger of the suprema for (x, x') and (x', x). Only candidates within the radius of x or of x' have
 w != w'. For records at least two radii apart no candidate is near both, and the supremum splits
 into one sum per record. All values are in nats; eps_bar is leakage over distance.
-
-With delta_1 > 0, which the paper names as future work (section 6), the cost of Phase I between x
-and x' is the smallest t such that, whichever of the two records is the true one,
-
-    Pr[ |l(x, x'; A)| > t ] <= delta_1,
-
-the probability being over the set A that the true record draws. l is a sum of independent terms
-with two values each, so log E exp(s l) is a sum, and Chernoff's bound on the quantile is
-min over s of (log E exp(s l) + log(2 / delta_1)) / s, and never more than the supremum.
 """
 
 from __future__ import annotations
@@ -28,12 +19,10 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.panda.law import AnchorLaw, Rows
-from panda_mdp.space.checks import TRIANGLE_TOLERANCE
+from panda_mdp.space.metrics import TRIANGLE_TOLERANCE
 
 SPLIT_SLACK = 1 + 4 * TRIANGLE_TOLERANCE
 """The triangle inequality holds up to a tolerance, so a little more than two radii."""
-POWERS = np.geomspace(0.25, 2.0**13, 24)
-"""Values of s that Chernoff's bound is tried at."""
 
 
 def favour(w: FloatArray, other: FloatArray) -> FloatArray:
@@ -43,14 +32,9 @@ def favour(w: FloatArray, other: FloatArray) -> FloatArray:
     return np.log1p(np.where(up, w - other, other - w) / np.where(up, other, 1.0 - other))
 
 
-def leakage(law: AnchorLaw, x: int, x2: int, delta: float = 0.0) -> float:
-    """sup over anchor sets of |log P_x(A) / P_x2(A)|, in nats (Proposition 1).
-
-    With delta > 0 an upper bound on the two-sided (1 - delta)-quantile for both hypotheses, never
-    above the supremum.
-    """
-    pair = np.array([x, x2])
-    return float(cost_table(law, law.rows(pair), law.domain.distances(pair, pair), delta)[0, 1])
+def leakage(law: AnchorLaw, x: int, x2: int) -> float:
+    """sup over anchor sets of |log P_x(A) / P_x2(A)|, in nats (Proposition 1)."""
+    return float(leakages(law, law.all_rows, np.array([x]), np.array([x2]))[0])
 
 
 def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> FloatArray:
@@ -60,20 +44,15 @@ def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> F
     return np.asarray(anchors.many_leakages(law.coins(rows), first, second))
 
 
-def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray, delta: float = 0.0) -> FloatArray:
-    """The cost of Phase I between all rows in nats, (n, n), given their distances.
-
-    Suprema, or with delta > 0 bounds on quantiles.
-    """
-    from panda_mdp.panda.kernels import anchors
-
-    near = law.coins(rows)
+def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray) -> FloatArray:
+    """The cost of Phase I between all rows in nats, (n, n), given their distances."""
     split = 2 * law.radius * SPLIT_SLACK
-    suprema = np.asarray(anchors.leakage_matrix(near, *one_sided(law, rows), distance, split))
-    if delta <= 0:
-        return suprema
-    bounds = anchors.quantile_matrix(near, distance, split, POWERS, np.log(2 / delta))
-    return np.asarray(np.minimum(suprema, bounds))
+    table = np.add.outer(*one_sided(law, rows))
+    np.maximum(table, table.T, out=table)
+    np.fill_diagonal(table, 0.0)
+    first, second = np.nonzero(np.triu(distance < split, k=1))
+    table[first, second] = table[second, first] = leakages(law, rows, first, second)
+    return table
 
 
 def one_sided(law: AnchorLaw, rows: Rows) -> tuple[FloatArray, FloatArray]:
@@ -104,20 +83,14 @@ class WorstLeakage:
         return WorstLeakage(float(rates[k]), (pair[0], pair[1]), float(distance[k]))
 
 
-def worst_leakage(law: AnchorLaw, delta: float = 0.0) -> WorstLeakage:
-    """max over all pairs of leakage / distance, without visiting all pairs where delta is 0.
+def worst_leakage(law: AnchorLaw) -> WorstLeakage:
+    """max over all pairs of leakage / distance, without visiting all pairs.
 
     Pairs within two radii are visited. A farther pair cannot exceed the sum of the two largest
     one-sided suprema over two radii; only where that bound is larger are far pairs visited too.
     """
     rows, domain, everyone = law.all_rows, law.domain, np.arange(law.domain.size)
     worst = WorstLeakage(0.0, (0, 1), domain.distance(0, 1))
-    if delta > 0:
-        apart = domain.distances()
-        np.fill_diagonal(apart, 0.0)
-        return worst.or_larger(
-            cost_table(law, rows, apart, delta), apart, everyone[:, None], everyone
-        )
     split = 2 * law.radius * SPLIT_SLACK
     for first, second, distance in domain.pairs_within(split):
         if len(first):

@@ -24,6 +24,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -134,7 +135,6 @@ def feasibility(
     delta: float,
     prior: FloatArray,
     neighbours: int,
-    delta_selection: float = 0.0,
 ) -> Feasibility:
     """Evaluate the conditions over all records and all candidates of a domain."""
     rows = law.all_rows
@@ -146,7 +146,7 @@ def feasibility(
         epsilon=epsilon,
         delta=delta,
         unit=law.domain.unit,
-        cost=worst_leakage(law, delta_selection),
+        cost=worst_leakage(law),
         shortfall=shortfall,
         shortfall_pair=records,
         uncovered=unseen,
@@ -290,43 +290,55 @@ class MarginPlan(RebuiltOnCopy):
         delta: float = 1e-7,
         *,
         neighbours: int,
-        delta_selection: float = 0.0,
     ) -> MarginPlan:
         """Plan for the anchors of all users together.
 
-        `neighbours` is Gamma, 5 to 20 in the paper. `delta_selection` is the share of delta that
-        Phase I may use (delta_1); the margins then use the rest. Says in `feasibility` what does
-        not fit, and raises nothing for it.
+        `neighbours` is Gamma, 5 to 20 in the paper. Says in `feasibility` what does not fit, and
+        raises nothing for it.
         """
         check_delta(delta)
-        if not 0 <= delta_selection <= delta:
-            raise MethodError(
-                f"delta_selection is {delta_selection!r}; it is a share of delta, {delta:g}"
-            )
         if neighbours < 1:
             raise MethodError(
                 f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
             )
         clock = time.perf_counter()
-        chosen = law.check(anchors)
-        rest = delta - delta_selection
-        fit = feasibility(law, problem.epsilon, rest, problem.prior, neighbours, delta_selection)
-        windows = nearest_records(problem.domain, chosen, neighbours)
-        pairs = _Pairs(law, chosen, windows, problem.epsilon, delta_selection)
+        domain, chosen = problem.domain, law.check(anchors)
+        fit = feasibility(law, problem.epsilon, delta, problem.prior, neighbours)
+        windows = nearest_records(domain, chosen, neighbours)
+        covered = _in_space(domain, np.arange(domain.size) if windows is None else windows)
+        rows = law.rows(covered)
+        near, v = rows.surrogates
+        involved = _in_space(domain, np.union1d(covered, near))
+        if len(involved) > MOST_RECORDS:
+            raise MethodError(
+                f"the margins of these anchors involve {len(involved):,} records, and pairwise "
+                f"tables are kept to {MOST_RECORDS:,}: choose a smaller tail probability, a public "
+                "candidate set, fewer neighbours or fewer users"
+            )
+        distance = domain.distances(involved, involved)
+        np.fill_diagonal(distance, 0.0)
+        cost = cost_table(law, law.rows(involved), distance)
+        place, among = np.empty((2, domain.size), dtype=np.int64)
+        place[involved], among[covered] = np.arange(len(involved)), np.arange(len(covered))
         leaked = time.perf_counter()
         missing = either(uncovered(law, chosen, windows, problem.prior))
-        out_of_reach = missing > rest
-        # rest < 1, so what is within reach misses less than everything.
-        deltas = np.where(out_of_reach, rest, (rest - missing) / (1.0 - np.minimum(missing, rest)))
-        margin, unreached = pairs.estimated_margins(deltas)
+        out_of_reach = missing > delta
+        # delta < 1, so what is within reach misses less than everything.
+        left = (delta - missing) / (1.0 - np.minimum(missing, delta))
+        budgets = problem.epsilon * distance - cost
+        margin, unreached = estimated_margins(
+            np.where(out_of_reach, delta, left),
+            None if windows is None else among[windows],
+            (rows.start, place[near], v, rows.missed, budgets, place[covered]),
+        )
         stages = (("leakage", leaked - clock), ("margins", time.perf_counter() - leaked))
-        square = np.ix_(pairs.own, pairs.own)
+        square = np.ix_(place[chosen], place[chosen])
         return cls(
             problem=problem,
             delta=delta,
             anchors=frozen(chosen),
-            distance=frozen(pairs.distance[square]),
-            leakage=frozen(pairs.cost[square]),
+            distance=frozen(distance[square]),
+            leakage=frozen(cost[square]),
             margin=frozen(margin),
             feasibility=fit,
             uncovered_pairs=int(np.triu(out_of_reach, k=1).sum()),
@@ -367,70 +379,37 @@ class MarginPlan(RebuiltOnCopy):
         return budget_shares(self.problem.epsilon * self.distance, self.leakage, self.margin)
 
 
-class _Pairs:
-    """Pairwise tables over the anchors, the records that they cover and those records' anchors."""
+def _in_space(domain: Domain, records: IntArray) -> IntArray:
+    """Distinct records in the order of tiles: neighbours in space become neighbours in memory."""
+    return domain.tiles.order[np.isin(domain.tiles.order, records)]
 
-    def __init__(
-        self,
-        law: AnchorLaw,
-        anchors: IntArray,
-        windows: IntArray | None,
-        epsilon: float,
-        delta_selection: float,
-    ) -> None:
-        domain = law.domain
-        covered = np.arange(domain.size) if windows is None else np.unique(windows)
-        # Neighbours in space become neighbours in memory.
-        covered = domain.tiles.order[np.isin(domain.tiles.order, covered)]
-        rows = law.rows(covered)
-        near, v = rows.surrogates
-        involved = np.union1d(covered, near)
-        if len(involved) > MOST_RECORDS:
-            raise MethodError(
-                f"the margins of these anchors involve {len(involved):,} records, and pairwise "
-                f"tables are kept to {MOST_RECORDS:,}: choose a smaller tail probability, a public "
-                "candidate set, fewer neighbours or fewer users"
-            )
-        involved = domain.tiles.order[np.isin(domain.tiles.order, involved)]
-        place, among = np.empty((2, domain.size), dtype=np.int64)
-        place[involved], among[covered] = np.arange(len(involved)), np.arange(len(covered))
-        self.distance = domain.distances(involved, involved)
-        np.fill_diagonal(self.distance, 0.0)
-        self.cost = cost_table(law, law.rows(involved), self.distance, delta_selection)
-        self.own = place[anchors]
-        """Positions of the anchors in the tables."""
-        self._windows = None if windows is None else among[windows]
-        self._missed = rows.missed
-        budgets = epsilon * self.distance - self.cost
-        self._tables = (rows.start, place[near], v, rows.missed, budgets, place[covered])
-        self._widest = max(1, int(np.diff(rows.start).max()))
 
-    def estimated_margins(self, deltas: FloatArray) -> tuple[FloatArray, BoolArray]:
-        """xi_hat of every pair of anchors at its own delta, and where the shortfall exceeds it.
+def estimated_margins(
+    deltas: FloatArray, windows: IntArray | None, tables: tuple[npt.NDArray[Any], ...]
+) -> tuple[FloatArray, BoolArray]:
+    """xi_hat of every pair of anchors at its own delta, and where the shortfall exceeds it.
 
-        Margins fall in steps as delta grows. They are computed for all records at the least and
-        the largest delta; a pair of anchors whose two agree is done, the others are computed at
-        their own delta, where only records whose margins differ have to be looked at.
-        """
-        from panda_mdp.panda.kernels import margins
+    `windows` are the rows that each anchor covers, None for all; `tables` are those rows as the
+    compiled loops take them. Margins fall in steps as delta grows. They are computed for all rows
+    at the least and the largest delta; a pair of anchors whose two agree is done, the others are
+    computed at their own delta, where only rows whose margins differ have to be looked at.
+    """
+    from panda_mdp.panda.kernels import margins
 
-        windows, most = self._windows, float(deltas.max())
-        lower = margins.margin_matrix(*self._tables, most, self._widest)
-        if windows is None:
-            # Everything is covered, so all deltas are equal and all windows are everything.
-            missed = np.full(len(deltas), self._missed.max())
-            return np.full_like(deltas, lower.max()), either(missed) > deltas
-        upper = margins.margin_matrix(*self._tables, float(deltas.min()), self._widest)
-        above, estimate = margins.window_max(upper, windows), margins.window_max(lower, windows)
-        first, second = np.nonzero(np.triu((estimate < above) & (deltas < most)))
-        estimate[first, second] = estimate[second, first] = margins.refine(
-            first,
-            second,
-            windows,
-            deltas[first, second],
-            estimate[first, second],
-            upper,
-            *self._tables,
-            self._widest,
-        )
-        return estimate, either(self._missed[windows].max(axis=1)) > deltas
+    start, _, _, missed, _, _ = tables
+    widest, most = max(1, int(np.diff(start).max())), float(deltas.max())
+    lower = margins.margin_matrix(*tables, most, widest)
+    if windows is None:
+        # Everything is covered, so all deltas are equal and all windows are everything.
+        everything = np.full(len(deltas), missed.max())
+        return np.full_like(deltas, lower.max()), either(everything) > deltas
+    upper = margins.margin_matrix(*tables, float(deltas.min()), widest)
+    above, estimate = (
+        margins.row_max(np.ascontiguousarray(margins.row_max(table, windows).T), windows)
+        for table in (upper, lower)
+    )
+    pairs = np.nonzero(np.triu((estimate < above) & (deltas < most)))
+    estimate[pairs] = estimate[pairs[::-1]] = margins.refine(
+        *pairs, windows, deltas[pairs], estimate[pairs], upper, *tables, widest
+    )
+    return estimate, either(missed[windows].max(axis=1)) > deltas

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.base.sealing import sealed
-from panda_mdp.base.units import per
+from panda_mdp.base.text import per
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme

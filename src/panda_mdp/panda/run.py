@@ -29,7 +29,6 @@ from panda_mdp.panda.selection import (
     PandaOptions,
     Scheme,
     Selection,
-    Start,
     check_delta,
     check_users,
     mean_loss,
@@ -51,8 +50,8 @@ class PandaRun(RebuiltOnCopy):
     """What is public and the same for everybody: budgets or ball law, and their account."""
     anchor_sets: tuple[IntArray, ...]
     """What each user uploads: anchors as domain indices, ascending."""
-    tables: tuple[AnchorTable, ...]
-    """One table for all users, or one for each."""
+    table: AnchorTable
+    """What all users download from."""
     stages: tuple[tuple[str, float], ...]
     """What was done, and the seconds that it took."""
     seeded: bool
@@ -71,7 +70,6 @@ class PandaRun(RebuiltOnCopy):
         sets: tuple[IntArray, ...],
         *,
         seeded: bool,
-        start: Start | None = None,
         stages: tuple[tuple[str, float], ...] = (),
     ) -> Self:
         """Phase II for given anchor sets. The table depends on the sets, never on the records."""
@@ -82,9 +80,9 @@ class PandaRun(RebuiltOnCopy):
                 limit=0.0,
             )
         clock = time.perf_counter()
-        tables = scheme.solve(sets, start)
+        table = scheme.solve(sets)
         solved = (f"AnPO ({scheme.options.solver})", time.perf_counter() - clock)
-        return cls(scheme, sets, tables, (*stages, solved), seeded, records)
+        return cls(scheme, sets, table, (*stages, solved), seeded, records)
 
     @property
     def problem(self) -> Problem:
@@ -106,7 +104,7 @@ class PandaRun(RebuiltOnCopy):
         """The integer row that each user reports from: derived from true records, never shown."""
         weights = []
         for n, chosen in enumerate(self.anchor_sets):
-            rows, row = self.scheme.rows(chosen, self.table_of(n), self._records[n : n + 1])
+            rows, row = self.scheme.rows(chosen, self.table, self._records[n : n + 1])
             weights.append(rows[row[0]])
         return np.array(weights)
 
@@ -119,9 +117,8 @@ class PandaRun(RebuiltOnCopy):
     @property
     def anchor_loss(self) -> float:
         """Expected loss over the anchors themselves, as the paper counts it (Eq. 42)."""
-        # One table may hold rows that are nobody's anchors; the paper's loss is over the union.
-        losses = [mean_loss(self.problem, table, some) for table, some in self._by_table()]
-        return float(np.mean(losses))
+        # The table may hold rows that are nobody's anchors; the paper's loss is over the union.
+        return mean_loss(self.problem, self.table, self.anchors)
 
     @cached_property
     def lower_bound(self) -> float | None:
@@ -129,18 +126,9 @@ class PandaRun(RebuiltOnCopy):
 
         Solved when it is asked for.
         """
-        options = self.scheme.options
+        options, anchors = self.scheme.options, self.anchors
         solver = solver_of("optimal", options.gap, options.time_limit)
-        bounds = [
-            relaxed_bound(self.problem, some, self.problem.prior[some], solver)
-            for _, some in self._by_table()
-        ]
-        return None if None in bounds else float(np.mean(np.array(bounds, dtype=np.float64)))
-
-    def _by_table(self) -> list[tuple[AnchorTable, IntArray]]:
-        if len(self.tables) == 1:
-            return [(self.tables[0], self.anchors)]
-        return [(table, table.anchors) for table in self.tables]
+        return relaxed_bound(self.problem, anchors, self.problem.prior[anchors], solver)
 
     @property
     def ratio(self) -> float | None:
@@ -161,17 +149,17 @@ class PandaRun(RebuiltOnCopy):
         """Time that all stages took."""
         return sum(seconds for _, seconds in self.stages)
 
-    def table_of(self, user: int) -> AnchorTable:
-        """The table that a user (by position) downloads from."""
+    def anchors_of(self, user: int) -> IntArray:
+        """What a user (by position) uploads."""
         if not 0 <= user < self.users:
             raise MethodError(
                 f"there is no user {user}; users are the positions 0..{self.users - 1}"
             )
-        return self.tables[user % len(self.tables)]
+        return self.anchor_sets[user]
 
     def download(self, user: int) -> FloatArray:
         """The rows that a user (by position) downloads, one per own anchor."""
-        return self.table_of(user).rows(self.anchor_sets[user])
+        return self.table.rows(self.anchors_of(user))
 
     @property
     def _empty(self) -> EmptyAnchorsError | None:
@@ -226,7 +214,7 @@ class PandaResult(PandaRun):
         Drawn with the operating system's generator from the row of the user's surrogate. Every
         further report spends Phase II's part of the budget again.
         """
-        self.table_of(user)
+        self.anchors_of(user)
         if self.seeded:
             raise NotForReleaseError(
                 "the anchors were drawn with a seed; a report from them is not for release"

@@ -11,7 +11,6 @@ no user's record. Whoever simulates users hands records to `law.draw` and `rows`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -34,10 +33,9 @@ CENTRE_SHARE = 0.3
 SLACK = 1e-12
 """Bounds the rounding of a loss, relative to eps d and in nats; on the safe side of each bound."""
 
-Start = Callable[[IntArray], FloatArray]
 """Rows to begin with, for anchors."""
 Budgets = Literal["certificate", "margin"]
-Pairs = Literal["union", "own", "public"]
+Pairs = Literal["union", "public"]
 Weights = Literal["surrogate", "prior"]
 
 
@@ -88,12 +86,9 @@ class PandaOptions:
     budgets: Budgets = "certificate"
     """What anchors may differ by: as much as the "certificate" allows, or what the paper's safety
     "margin" leaves."""
-    delta_selection: float = 0.0
-    """The part of delta for Phase I (delta_1), 0 in the paper."""
     pairs: Pairs = "union"
-    """Constrain all pairs of all users' anchors with one table, as the paper does; only pairs
-    within a user's "own" set, one table each; or all candidates, whoever uploads what: a "public"
-    table that no upload can change."""
+    """Constrain all pairs of all users' anchors, as the paper does; or all candidates, whoever
+    uploads what: a "public" table that no upload can change."""
     weights: Weights = "surrogate"
     """Choose rows for the records behind the anchors, each as often as the anchor is its
     "surrogate": the loss over true records; or for the anchors under the "prior", as the paper
@@ -107,12 +102,10 @@ class PandaOptions:
         words = {"budgets": Budgets, "pairs": Pairs, "weights": Weights, "solver": Solver}
         for name, choices in words.items():
             check_choice(name, getattr(self, name), choices)
-        within = 0 <= self.delta_selection < 1
-        check_rules(self, ("delta_selection", within, "it is a share of delta"))
 
-    def table(self, problem: Problem, initial: FloatArray | None = None) -> Mechanism:
-        """The table of a problem by the solver, possibly from rows to begin with."""
-        return solver_of(self.solver, self.gap, self.time_limit)(problem, initial)
+    def table(self, problem: Problem) -> Mechanism:
+        """The table of a problem by the solver."""
+        return solver_of(self.solver, self.gap, self.time_limit)(problem)
 
 
 DEFAULT_OPTIONS = PandaOptions()
@@ -259,8 +252,8 @@ class Scheme(ABC):
         """A table with a row for every anchor that can be drawn."""
 
     @abstractmethod
-    def solve(self, sets: tuple[IntArray, ...], start: Start | None) -> tuple[AnchorTable, ...]:
-        """Phase II for the sets of all users: one table for all, or one for each."""
+    def solve(self, sets: tuple[IntArray, ...]) -> AnchorTable:
+        """Phase II for the sets of all users: one table for all."""
 
     @abstractmethod
     def rows(
@@ -305,21 +298,13 @@ class Scheme(ABC):
         """Average shares of eps d over pairs of anchors (section 4.4 of the paper)."""
 
     @abstractmethod
-    def settled(
-        self, sets: tuple[IntArray, ...], tables: tuple[AnchorTable, ...]
-    ) -> AnchorTable | None:
-        """The table of a run that stays the same whatever any one of its users draws, if any."""
+    def settled(self, sets: tuple[IntArray, ...], table: AnchorTable) -> AnchorTable | None:
+        """The table of a run where it stays the same whatever any one of its users draws."""
 
     @abstractmethod
     def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
         """How often the loss of two records exceeds eps d; exact for a settled table, by every
         release, where those are not too many."""
-
-    def paper_violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
-        """The violation probability as Proposition 4 defines it, for two users."""
-        raise MethodError(
-            "the paper's definition is about independent selection; balls use the standard one"
-        )
 
     @property
     def failure(self) -> InfeasibleError | None:
@@ -358,23 +343,6 @@ class Scheme(ABC):
     def objective(self, anchors: IntArray) -> Any:
         """AnPO's weights and losses of anchors; None where no upload changes the table."""
         return None
-
-    def losses(
-        self, table: AnchorTable | None, anchors: IntArray, record: int, others: IntArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Bounds on max_y |l + log z / z'| between a record and others for a set, in nats.
-
-        Both are the loss in the table that is settled whatever the set is; where none is, what any
-        table keeps.
-        """
-        leaks = self.law.log_likelihoods(anchors)
-        leaks = leaks[record] - leaks[others]
-        rows, row = self.rows(
-            anchors, table or self.whole_table, np.concatenate([[record], others])
-        )
-        ratios = log_ratios(rows[row[0]], rows[row[1:]])
-        exact = np.abs(leaks[:, None] + ratios).max(axis=1)
-        return exact, exact
 
     def holding(self, **parts: Any) -> Self:
         """The same scheme with parts that it would compute when asked: a file's, or shared ones.

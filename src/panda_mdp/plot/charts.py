@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panda_mdp.base.units import amount, inverse, per, plural
+from panda_mdp.base.text import amount, inverse, per, plural
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.calibrate import Calibration, Trial
 from panda_mdp.plot.measures import privacy_loss_curve

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
-from panda_mdp.base.units import inverse, per, plural
+from panda_mdp.base.text import inverse, per, plural
 from panda_mdp.city.city import City
 from panda_mdp.city.places import Places
 from panda_mdp.errors import DomainError, MethodError

@@ -12,6 +12,8 @@ from panda_mdp.errors import MethodError
 from panda_mdp.table.mechanism import Table
 
 CURVE_RECORDS = 1500
+UNBOUNDED = 1e6
+"""Nats that no ratio of two integers has."""
 
 
 def expected_losses(table: Table) -> FloatArray:
@@ -75,28 +77,20 @@ def privacy_loss_curve(
     of the diameter by default. For a statement over all pairs use the audit.
     """
     domain = table.problem.domain
-    chosen = np.arange(domain.size)
-    if domain.size > records:
-        chosen = np.random.default_rng(0).choice(domain.size, records, replace=False)
+    sampled = domain.size > records
+    generator, count = np.random.default_rng(0), min(records, domain.size)
+    some = np.sort(generator.choice(domain.size, count, replace=False))
     limit = domain.diameter / 3 if reach is None else reach
-    weights = table.weights[chosen]
-    with np.errstate(divide="ignore"):
-        logs = np.log(weights[:, (weights > 0).any(axis=0)].astype(np.float64))
-    found: list[FloatArray] = []
-    for k in range(len(chosen) - 1):
-        distance = domain.metric.block(chosen[k : k + 1], chosen[k + 1 :])[0]
-        near = np.flatnonzero(distance <= limit)
-        with np.errstate(invalid="ignore"):
-            gap = np.abs(logs[k + 1 :][near] - logs[k])
-        # Two impossible outcomes tell nothing apart.
-        largest = np.nan_to_num(gap, posinf=np.inf).max(axis=1, initial=0.0)
-        found.append(np.stack([distance[near], largest]))
-    distance, gap = np.hstack(found)
-    which = np.clip(np.ceil(distance / limit * bins) - 1, 0, bins - 1)
-    inside = [gap[which == k] for k in range(bins)]
-    largest, median = (
-        np.array([reduce(one) if len(one) else np.nan for one in inside])
-        for reduce in (np.max, np.median)
+    weights = np.asarray(table.weights[some], dtype=np.float64)
+    # Two impossible outcomes tell nothing apart, a possible and an impossible one everything.
+    logs = np.log(weights, out=np.full(weights.shape, -2 * UNBOUNDED), where=weights > 0)
+    distance = domain.distances(some, some)[np.triu_indices(count, 1)]
+    near, gap = distance <= limit, scipy.spatial.distance.pdist(logs, "chebyshev")
+    found = (
+        scipy.stats.binned_statistic(distance[near], gap[near], how, bins, (0, limit)).statistic
+        for how in ("max", "median")
     )
+    largest, median = np.stack([*found]).astype(np.float64)
+    largest[largest > UNBOUNDED] = median[median > UNBOUNDED] = np.inf
     edges = np.linspace(0, limit, bins + 1)
-    return LossCurve(edges[1:], largest, median, len(gap), sampled=domain.size > records)
+    return LossCurve(edges[1:], largest, median, int(near.sum()), sampled)

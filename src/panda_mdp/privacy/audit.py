@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.base.units import per
+from panda_mdp.base.text import card, per
 from panda_mdp.compute.backend import Backend, accelerator, default_backend, host_backend
 from panda_mdp.compute.rate import floored_rate, host_rate, uneven_column
 from panda_mdp.errors import ProblemError
@@ -69,23 +68,23 @@ class Audit:
             f"at records {x} and {x2}, output {y}"
         )
 
-    def __repr__(self) -> str:
+    @property
+    def _facts(self) -> dict[str, str]:
         x, x2, y = self.worst
+        return {
+            "epsilon": f"{self.epsilon:.9g} of {self.claimed:.9g} {per(self.unit)}",
+            "worst": f"records {x} and {x2}, {self.distance:.6g} {self.unit} apart, output {y}",
+            "pairs": f"all {self.pairs:,}",
+        }
+
+    def __repr__(self) -> str:
         verdict = "holds" if self.holds else "DOES NOT HOLD"
-        return (
-            f"Audit({verdict}: epsilon {self.epsilon:.9g} of {self.claimed:.9g} {per(self.unit)}; "
-            f"worst: records {x} and {x2}, {self.distance:.6g} {self.unit} apart, output {y}; "
-            f"all {self.pairs:,} pairs)"
-        )
+        epsilon, worst, pairs = self._facts.values()
+        return f"Audit({verdict}: epsilon {epsilon}; worst: {worst}; {pairs} pairs)"
 
     def _repr_html_(self) -> str:
-        x, x2, y = self.worst
-        facts = [
-            ("epsilon", f"{self.epsilon:.9g} of {self.claimed:.9g} {per(self.unit)}"),
-            ("worst", f"records {x} and {x2}, {self.distance:.6g} {self.unit} apart, output {y}"),
-            ("pairs", f"all {self.pairs:,}"),
-        ]
-        return card("Audit", facts, warning="" if self.holds else "DOES NOT HOLD")
+        warning = "" if self.holds else "DOES NOT HOLD"
+        return card("Audit", list(self._facts.items()), warning=warning)
 
 
 def audit(mechanism: Table, epsilon: float | None = None) -> Audit:
@@ -123,10 +122,7 @@ def audit_weights(
     if uneven is not None:
         value, (x, x2, y) = np.inf, uneven
     else:
-        if isinstance(weights, FlooredRows):
-            value, x, x2 = _floored(domain, weights, backend)
-        else:
-            value, x, x2 = largest_rate(domain, None, weights, backend)
+        value, x, x2 = largest_rate(domain, None, weights, backend)
         first, second = weights[x], weights[x2]
         ratio = np.log(np.maximum(first, 1)) - np.log(np.maximum(second, 1))
         y = int(np.argmax(np.where(first != second, np.abs(ratio), -1.0)))
@@ -151,29 +147,18 @@ def floored_backend(stored: int, backend: Backend | None = None) -> Backend:
     return "jax" if stored > LARGE and accelerator() else default_backend()
 
 
-def _floored(
-    domain: Domain, weights: FlooredRows, backend: Backend | None
-) -> tuple[float, int, int]:
-    chosen = floored_backend(weights.stored, backend)
-    if chosen == "jax":
-        from panda_mdp.compute.jax.closure import device_rate
-
-        measured = device_rate(domain, weights)
-        if measured is not None:
-            return measured
-        chosen = host_backend()
-    return floored_rate(domain, weights, compiled=chosen == "numba")
-
-
 def largest_rate(
-    domain: Domain, logs: FloatArray | None, weights: IntArray, backend: Backend | None = None
+    domain: Domain,
+    logs: FloatArray | None,
+    weights: IntArray | FlooredRows,
+    backend: Backend | None = None,
 ) -> tuple[float, int, int]:
     """An upper bound, within the stated error, on max |log ratio| / d, and the pair.
 
     Without `logs` they are those of the weights, each column all positive or all zero: one that is
     zero everywhere tells nothing.
     """
-    chosen = default_backend() if backend is None else backend
+    chosen = floored_backend(getattr(weights, "stored", 0), backend)
     if chosen == "jax":
         from panda_mdp.compute.jax.closure import device_rate
 
@@ -181,6 +166,9 @@ def largest_rate(
         measured = device_rate(domain, weights, logs)
         if measured is not None:
             return measured
+    if isinstance(weights, FlooredRows):
+        host = host_backend() if chosen == "jax" else chosen
+        return floored_rate(domain, weights, compiled=host == "numba")
     if logs is None:
         logs = np.log(np.maximum(weights, 1).astype(np.float64))
     compiled = None if backend is None and chosen == "numba" else chosen == "numba"

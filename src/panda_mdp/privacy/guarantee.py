@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from panda_mdp.base.units import per
+from panda_mdp.base.text import per
 from panda_mdp.errors import MethodError
 
 

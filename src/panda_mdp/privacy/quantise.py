@@ -44,9 +44,10 @@ def quantise(matrix: FloatArray) -> IntArray:
 def _quantise_rows(rows: FloatArray) -> IntArray:
     # Twice a little less than the whole, so that what is missing is never negative: a row sums to
     # 1 within 2^-45 (pairwise summation), and a 2^-40 of slack is shared out by the second step.
-    weights = np.floor(rows * (TOTAL * (1 - 2.0**-40))).astype(np.int64)
-    missing = TOTAL - weights.sum(axis=1)
-    weights += np.floor(rows * (missing * (1 - 2.0**-40))[:, None]).astype(np.int64)
+    weights = np.zeros(rows.shape, dtype=np.int64)
+    for _ in range(2):
+        missing = TOTAL - weights.sum(axis=1)
+        weights += np.floor(rows * (missing * (1 - SLACK))[:, None]).astype(np.int64)
     missing = TOTAL - weights.sum(axis=1)
     # The last units, about as many as outputs, go to the largest entries in turn.
     rank = np.argsort(-rows, axis=1, kind="stable")

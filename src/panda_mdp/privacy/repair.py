@@ -6,12 +6,12 @@ Closing and normalising in turn (compute/closure.py) until the audited rate is a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
 
 TIGHTENING = 3e-4
@@ -40,7 +40,9 @@ PLAIN = RepairTuning()
 class Repaired:
     """A table whose audited rate, before it is quantised, is at most epsilon."""
 
-    matrix: FloatArray
+    matrix: Any
+    """Where `closure` has it, or on the host."""
+    closure: Closure
     rounds: int
     tightening: float
     """The closure ran at epsilon (1 - tightening)."""
@@ -105,19 +107,12 @@ def repair(
     """
     unused = floor_row(floor, matrix.shape[1]) <= UNUSED
     done = close_until_private(closure, closure.start(matrix, floor), epsilon, tightening, tuning)
-    table = _without(closure.host(done.z), unused)
-    return Repaired(table, done.rounds, done.tightening, done.common_share)
-
-
-class ClosedTable(NamedTuple):
-    """A table that was closed and scaled until its audited rate is at most epsilon."""
-
-    closure: Closure
-    """Where it lies."""
-    z: Any
-    rounds: int
-    tightening: float
-    common_share: float
+    table = closure.host(done.matrix)
+    if unused.any():
+        # Entries of unused outputs are alike in all rows.
+        table = np.where(unused, 0.0, table)
+        table /= table.sum(axis=1, keepdims=True)
+    return replace(done, matrix=table)
 
 
 def close_until_private(
@@ -128,7 +123,7 @@ def close_until_private(
     tuning: RepairTuning = PLAIN,
     *,
     audits: bool = True,
-) -> ClosedTable:
+) -> Repaired:
     """Close and scale until the audited rate is at most epsilon, from above as long as that gets
     nearer and from both sides then.
 
@@ -152,18 +147,11 @@ def close_until_private(
             total += count
         rate = closure.rate(z) if audits or not done else 0.0
         if rate <= epsilon * (1 - MARGIN):
-            return ClosedTable(closure, z, total, tightening, 0.0)
+            return Repaired(z, closure, total, tightening, 0.0)
         tightening = min(0.5, 2 * tightening + max(0.0, rate / within - 1))
     share = _smallest_share(closure, z, epsilon)
-    return ClosedTable(*closure.mixed(z, share), total, tightening, share)
-
-
-def _without(matrix: FloatArray, unused: BoolArray) -> FloatArray:
-    """The table with 0 for unused outputs, whose entries are alike in all rows."""
-    if not unused.any():
-        return matrix
-    rest = np.where(unused, 0.0, matrix)
-    return np.asarray(rest / rest.sum(axis=1, keepdims=True))
+    closure, z = closure.mixed(z, share)
+    return Repaired(z, closure, total, tightening, share)
 
 
 def run_rounds(

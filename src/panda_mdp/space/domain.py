@@ -8,48 +8,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import DomainError, SnapError
-from panda_mdp.space.checks import (
-    SMALLEST_DEGREES,
-    check_coordinates,
-    check_entries,
-    check_places,
-    check_triangles,
-    distinct,
-    merge_zero_distances,
-    place_keys,
-    refuse_few,
-)
+from panda_mdp.errors import DomainError
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
+    SMALLEST_DEGREES,
     Angular,
     Euclidean,
     Haversine,
     Matrix,
     Metric,
+    check_places,
     haversine_km,
+    refuse_few,
     unit_vectors,
 )
-from panda_mdp.space.snapping import (
-    Snap,
-    Snaps,
-    grid_of,
-    snap_place,
-    snap_places,
-    snap_values,
-)
+from panda_mdp.space.snapping import Snap, Snaps, snap_place, snap_places, snap_values
 from panda_mdp.space.tiles import Tiles, tile
-
-if TYPE_CHECKING:
-    from panda_mdp.space.nearest import Grid
 
 Label = str | int | float
 
@@ -69,8 +51,6 @@ class Domain(RebuiltOnCopy):
     metric: Metric
     nodes: IntArray | None = None
     """The city's node of each record, where the domain was sampled from a city."""
-    merged: IntArray | None = None
-    """For `merge=True`: the domain's record of each record that was given."""
     labels: tuple[Label, ...] | None = None
     """What each record is called: a word, an age, the name of a zone."""
     mesh: Mesh | None = None
@@ -87,18 +67,16 @@ class Domain(RebuiltOnCopy):
 
     def _take_over(self) -> None:
         """Own what goes with the records; one of each per record."""
-        own: dict[str, Any] = {
-            name: frozen(np.asarray(given, dtype=np.int64))
-            for name, given in (("nodes", self.nodes), ("merged", self.merged))
-            if given is not None
-        }
+        own: dict[str, Any] = {}
+        if self.nodes is not None:
+            own["nodes"] = frozen(np.asarray(self.nodes, dtype=np.int64))
         if self.labels is not None:
             own["labels"] = check_labels(self.labels, "labels", DomainError)
         vars(self).update(own)
-        for name in ("nodes", "labels"):
-            if name in own and len(own[name]) != self.size:
+        for name, entries in own.items():
+            if len(entries) != self.size:
                 raise DomainError(
-                    f"{len(own[name])} {name} for {self.size} records; give one per record"
+                    f"{len(entries)} {name} for {self.size} records; give one per record"
                 )
         if self.mesh is not None:
             self._check_mesh(self.mesh)
@@ -121,7 +99,7 @@ class Domain(RebuiltOnCopy):
         return new
 
     @classmethod
-    def from_points(cls, lat: npt.ArrayLike, lon: npt.ArrayLike, *, merge: bool = False) -> Domain:
+    def from_points(cls, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Domain:
         """Places by latitude and longitude in degrees; great-circle distance in km."""
         lats, lons = _column(lat, "lat"), _column(lon, "lon")
         if len(lats) != len(lons):
@@ -129,12 +107,10 @@ class Domain(RebuiltOnCopy):
                 f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
             )
         check_places(lats, lons)
-        refuse_few(len(lats))
         lons = np.where(lons >= 180, lons - 360, lons)
         # Squares of such degrees underflow; as a length they are nothing.
         lats, lons = (np.where(np.abs(c) < SMALLEST_DEGREES, 0.0, c) for c in (lats, lons))
-        keep, mapping = distinct(place_keys(lats, lons), merge)
-        return cls(Haversine(lats[keep], lons[keep]), merged=mapping)
+        return cls(Haversine(lats, lons))
 
     @classmethod
     def from_vectors(
@@ -143,7 +119,6 @@ class Domain(RebuiltOnCopy):
         *,
         metric: Literal["euclidean", "angular"] = "euclidean",
         unit: str = "unit",
-        merge: bool = False,
     ) -> Domain:
         """Vectors, shape (K, p), under euclidean distance, or by the angle between them (rad)."""
         if metric not in ("euclidean", "angular"):
@@ -155,13 +130,9 @@ class Domain(RebuiltOnCopy):
             raise DomainError(
                 f"vectors has shape {table.shape}; give a (records, dimensions) table"
             )
-        refuse_few(len(table))
-        check_coordinates(table, any_size=metric == "angular")
-        if metric == "angular":
-            table = unit_vectors(table)
-        keep, mapping = distinct(table + 0.0, merge)
-        chosen = Angular(table[keep]) if metric == "angular" else Euclidean(table[keep], unit)
-        return cls(chosen, merged=mapping)
+        return cls(
+            Euclidean(table, unit) if metric == "euclidean" else Angular(unit_vectors(table))
+        )
 
     @classmethod
     def from_values(cls, values: npt.ArrayLike, *, unit: str = "unit") -> Domain:
@@ -180,22 +151,14 @@ class Domain(RebuiltOnCopy):
         return cls.from_vectors(distinct_values, unit=unit).with_labels(distinct_values.tolist())
 
     @classmethod
-    def from_matrix(
-        cls, distances: npt.ArrayLike, *, unit: str = "unit", merge: bool = False
-    ) -> Domain:
+    def from_matrix(cls, distances: npt.ArrayLike, *, unit: str = "unit") -> Domain:
         """Any metric, as its K x K matrix; the triangle inequality is checked for all triples."""
         table = np.array(distances, dtype=np.float64)
         if table.ndim != 2 or table.shape[0] != table.shape[1]:
             raise DomainError(
                 f"the distance matrix has shape {table.shape}; it must be square, K x K"
             )
-        refuse_few(len(table))
-        if not merge:
-            return cls(Matrix(table, unit))
-        check_entries(table)
-        check_triangles(table)
-        keep, mapping = merge_zero_distances(table)
-        return cls(Matrix(table[np.ix_(keep, keep)], unit), merged=mapping)
+        return cls(Matrix(table, unit))
 
     @classmethod
     def from_area(
@@ -252,14 +215,8 @@ class Domain(RebuiltOnCopy):
 
     @property
     def plane(self) -> FloatArray | None:
-        """Planar coordinates, shape (K, 2), where records lie in a plane: exact for vectors of
-        two dimensions, a local projection in km for places within a few degrees; else None."""
-        if isinstance(self.metric, Haversine):
-            small = np.ptp(self.metric.lat) < 10 and np.ptp(self.metric.lon) < 10
-            return self.metric.plane if small and np.abs(self.metric.lat).max() < 80 else None
-        if isinstance(self.metric, Euclidean) and self.metric.vectors.shape[1] == 2:
-            return self.metric.vectors
-        return None
+        """Planar coordinates, shape (K, 2), where records lie in a plane; else None."""
+        return self.metric.plane
 
     @cached_property
     def fingerprint(self) -> str:
@@ -281,7 +238,7 @@ class Domain(RebuiltOnCopy):
         nodes = None if self.nodes is None else self.nodes[chosen]
         labels = None if self.labels is None else tuple(self.labels[k] for k in chosen.tolist())
         metric = self.metric.take(chosen)
-        return self._changed(metric=metric, nodes=nodes, labels=labels, merged=None, mesh=None)
+        return self._changed(metric=metric, nodes=nodes, labels=labels, mesh=None)
 
     def with_nodes(self, nodes: IntArray) -> Domain:
         """The same domain, remembering the city's node of each record."""
@@ -399,8 +356,8 @@ class Domain(RebuiltOnCopy):
         """
         metric = self._haversine("snap")
         if np.ndim(lat) == 0 and np.ndim(lon) == 0:
-            return snap_place(metric, lat, lon, limit)  # type: ignore[arg-type]
-        return snap_places(metric, self.grid, lat, lon, limit)
+            return snap_place(metric, lat, lon, limit)
+        return snap_places(metric, lat, lon, limit)
 
     @property
     def values(self) -> FloatArray | None:
@@ -435,17 +392,10 @@ class Domain(RebuiltOnCopy):
         snapped = snap_values(values, np.atleast_1d(np.asarray(value, dtype=np.float64)), limit)
         if np.ndim(value):
             return snapped
-        if snapped.record[0] < 0:
-            raise SnapError(
-                f"the number is more than the limit of {limit:g} {self.unit} from every record; "
-                "it is not covered by this domain"
-            )
-        return Snap(int(snapped.record[0]), float(snapped.distance[0]))
-
-    @cached_property
-    def grid(self) -> Grid | None:
-        """Cells of places, for searches over many; None where records are spread too far."""
-        return grid_of(self._haversine("grid"))
+        return snapped.first(
+            f"the number is more than the limit of {limit:g} {self.unit} from every record; "
+            "it is not covered by this domain"
+        )
 
     @cached_property
     def tiles(self) -> Tiles:

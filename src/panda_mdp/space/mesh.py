@@ -14,7 +14,7 @@ triangle of its cell where a + b <= 1, with weights (1 - a - b, a, b), else in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,8 +23,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import DomainError, SnapError
-from panda_mdp.space.area import around, convex_hull, read_area, within
-from panda_mdp.space.metrics import EARTH_RADIUS_KM, sphere_points
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, are_places, check_places, sphere_points
 
 WEIGHT_BITS = 30
 UNITS = 1 << WEIGHT_BITS
@@ -50,6 +49,14 @@ CORNERS = np.array([[[0, 0], [1, 0], [0, 1]], [[1, 1], [0, 1], [1, 0]]])
 """Of the lower and the upper triangle of a cell."""
 AROUND = np.array([[1, 0], [0, 1], [-1, 1], [-1, 0], [0, -1], [1, -1]])
 """The six neighbours of a vertex."""
+
+SIDE_POINTS = 32
+"""Points along each side of a box: sides along a parallel are no great circles."""
+CIRCLE_POINTS = 12
+FORMS = (
+    "give (south, west, north, east), a list of (lat, lon) corners, a list of such rings (the "
+    "first outside, the others holes), a GeoJSON polygon, or what has lat and lon to be covered"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +187,7 @@ class Mesh(RebuiltOnCopy):
 
     def locate(self, lat: FloatArray, lon: FloatArray) -> Located:
         """The triangle of each place, and the weights of its vertices; -1 outside the area."""
-        valid = (np.abs(lat) <= 90) & (lon >= -180) & (lon <= 360)
+        valid = are_places(lat, lon)
         point, seen = project(np.where(valid, lat, 0.0), np.where(valid, lon, 0.0), self.middle)
         lattice = np.where((valid & seen)[:, None], to_lattice(point, self.spacing), np.nan)
         with np.errstate(invalid="ignore"):
@@ -213,11 +220,11 @@ class Mesh(RebuiltOnCopy):
 def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
     """The mesh over an area; its spacing, or epsilon (per km) from which 0.2 / epsilon follows."""
     step = _spacing(spacing, epsilon)
-    shape = read_area(area)
-    middle = _middle(shape.corners)
-    rings = tuple(_projected(ring, middle) for ring in shape.rings)
-    if shape.places:
-        rings = (convex_hull(around(rings[0], 2 * step)),)
+    given, bare = read_area(area)
+    middle = _middle(np.concatenate(given))
+    rings = [_projected(ring, middle) for ring in given]
+    if bare:
+        rings = [convex_hull(around(rings[0], 2 * step))]
     hull = convex_hull(np.concatenate(rings))
     far, message = _too_far(hull)
     if far:
@@ -233,7 +240,7 @@ def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
         )
     corners = convex_hull(to_lattice(hull, step))
     vertices = np.unique(_corners(covering(corners, 2 * COVERED)).reshape(-1, 2), axis=0)
-    within_rings = within(vertices @ SLANT, tuple(to_lattice(ring, step) @ SLANT for ring in rings))
+    within_rings = within(vertices @ SLANT, [to_lattice(ring, step) @ SLANT for ring in rings])
     around_each = _numbers(_lookup(vertices), vertices[:, None, :] + AROUND)
     inside = within_rings & ((around_each >= 0) & within_rings[around_each]).all(axis=1)
     if not inside.any():
@@ -374,3 +381,118 @@ def _too_far(plane: FloatArray) -> tuple[bool, str]:
     """Whether points of the plane are too far from the middle, and what to say then."""
     reach_km = float(np.hypot(*plane.T).max())
     return reach_km > FARTHEST * EARTH_RADIUS_KM, f"the area reaches {reach_km:,.0f} km {FAR_RULE}"
+
+
+def read_area(area: Any) -> tuple[list[FloatArray], bool]:
+    """Rings of (lat, lon) in degrees, by the even-odd rule, from any form that is understood; and
+    whether they are places to lie around. `DomainError` for what is no area."""
+    area = getattr(area, "__geo_interface__", area)
+    if isinstance(area, Mapping):
+        return _geojson(area), False
+    if hasattr(area, "chunks") or hasattr(area, "lat"):
+        return [_covered(list(area.chunks()) if hasattr(area, "chunks") else [area])], True
+    try:
+        parts = [np.asarray(part, dtype=np.float64) for part in area]
+    except (TypeError, ValueError) as error:
+        raise DomainError(
+            f"the area is a {type(area).__name__} that holds no numbers; {FORMS}"
+        ) from error
+    shapes = [part.shape for part in parts]
+    if shapes == [()] * 4:
+        return [_box(*map(float, parts))], False
+    if shapes and set(shapes) == {(2,)}:
+        parts = [np.stack(parts)]
+    elif not shapes or any(len(shape) != 2 or shape[1] != 2 for shape in shapes):
+        raise DomainError(f"the area has {len(parts)} parts of shapes {shapes[:4]}; {FORMS}")
+    return [_ring(part, k) for k, part in enumerate(parts)], False
+
+
+def _covered(fixes: list[Any]) -> FloatArray:
+    lat, lon = (
+        np.concatenate([[], *(np.atleast_1d(np.asarray(c, np.float64)) for c in column)])
+        for column in ([part.lat for part in fixes], [part.lon for part in fixes])
+    )
+    if len(lat) != len(lon) or not len(lat):
+        raise DomainError(
+            f"{len(lat)} latitudes and {len(lon)} longitudes to cover; give one of each per place"
+        )
+    check_places(lat, lon)
+    return np.stack([lat, lon], axis=1)
+
+
+def _box(south: float, west: float, north: float, east: float) -> FloatArray:
+    check_places(np.array([south, north]), np.array([west, east]))
+    width = east - west + 360 * (east < west)
+    if not (north > south and width > 0):
+        raise DomainError(
+            f"the box {(south, west, north, east)} is empty; it is (south, west, north, east) in "
+            "degrees"
+        )
+    along = np.linspace(0, 1, SIDE_POINTS)
+    lon = west + width * np.concatenate([along, along[::-1]])
+    lat = np.repeat([south, north], SIDE_POINTS)
+    return np.stack([lat, np.where(lon > 180, lon - 360, lon)], axis=1)
+
+
+def _ring(ring: FloatArray, number: int) -> FloatArray:
+    check_places(ring[:, 0], ring[:, 1])
+    if len(np.unique(ring, axis=0)) < 3:
+        raise DomainError(
+            f"ring {number} of the area has fewer than three different corners; it is no polygon"
+        )
+    # A ring that ends where it began says it once.
+    return ring[:-1] if np.array_equal(ring[0], ring[-1]) else ring
+
+
+def _geojson(geometry: Mapping[str, Any]) -> list[FloatArray]:
+    kind = geometry.get("type")
+    if kind == "Feature":
+        return _geojson(geometry["geometry"])
+    if kind == "FeatureCollection":
+        return [ring for part in geometry["features"] for ring in _geojson(part)]
+    if kind not in ("Polygon", "MultiPolygon"):
+        raise DomainError(f"a GeoJSON {kind!r} is no area; give a Polygon or a MultiPolygon")
+    polygons = [geometry["coordinates"]] if kind == "Polygon" else geometry["coordinates"]
+    rings = [ring for polygon in polygons for ring in polygon]
+    # GeoJSON has longitudes first.
+    return [_ring(np.asarray(ring, dtype=np.float64)[:, 1::-1], k) for k, ring in enumerate(rings)]
+
+
+def around(points: FloatArray, margin: float) -> FloatArray:
+    """Points on circles of at least `margin` around each corner of the hull of `points`."""
+    angles = 2 * np.pi * np.arange(CIRCLE_POINTS) / CIRCLE_POINTS
+    circle = margin / np.cos(np.pi / CIRCLE_POINTS) * np.stack([np.cos(angles), np.sin(angles)], 1)
+    return np.asarray((convex_hull(points)[:, None, :] + circle).reshape(-1, 2))
+
+
+def convex_hull(points: FloatArray) -> FloatArray:
+    """Corners of the convex hull, counterclockwise (Andrew's chain); fewer than three if flat."""
+    ordered = np.unique(points, axis=0) @ np.array([1, 1j])
+    if len(ordered) < 3:
+        return np.unique(points, axis=0)
+    hull: list[complex] = []
+    for chain in (ordered.tolist(), ordered[::-1].tolist()):
+        half: list[complex] = []
+        for point in chain:
+            while len(half) > 1 and _turn(half[-1] - half[-2], point - half[-2]) <= 0:
+                half.pop()
+            half.append(point)
+        hull += half[:-1]
+    return np.array(hull).view(np.float64).reshape(-1, 2)
+
+
+def _turn(first: complex, second: complex) -> float:
+    return (first.conjugate() * second).imag
+
+
+def within(points: FloatArray, rings: list[FloatArray]) -> BoolArray:
+    """Which points lie in the rings by the even-odd rule, all in one plane."""
+    odd = np.zeros(len(points), dtype=np.bool_)
+    x, y = points[:, 0], points[:, 1]
+    for ring in rings:
+        for (x1, y1), (x2, y2) in zip(ring, np.roll(ring, -1, axis=0), strict=True):
+            if y1 == y2:
+                continue
+            crosses = (y1 > y) != (y2 > y)
+            odd ^= crosses & (x < x1 + (y - y1) * ((x2 - x1) / (y2 - y1)))
+    return odd

@@ -12,24 +12,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, digest, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, digest, frozen
+from panda_mdp.base.threads import threads_lost
 from panda_mdp.errors import DomainError
-from panda_mdp.space.checks import (
-    TRIANGLE_TOLERANCE,
-    check_coordinates,
-    check_entries,
-    check_places,
-    check_triangles,
-    distinct,
-    place_keys,
-    refuse_bad,
-    refuse_zero_distances,
-)
+
+if TYPE_CHECKING:
+    from panda_mdp.space.nearest import Grid
 
 EARTH_RADIUS_KM = 6371.0088
 TREE_DIMENSIONS = 15
@@ -47,6 +40,16 @@ LENGTH_ERROR = 2e-15
 TURN = 2.0**-52
 """Radians by which rounding turns a vector that is brought to length 1: half an ulp of each
 coordinate is 2^-53 of the length, and extended precision before it adds less than as much."""
+TRIANGLE_TOLERANCE = 1e-9
+"""Share by which a given matrix may break the triangle inequality: what rounding leaves of a
+matrix that was computed. Whoever relies on the inequality allows for it (`triangle_slack`)."""
+SMALL_MATRIX = 128
+"""Up to this many records NumPy is done before compiled threads have started."""
+SMALLEST_DEGREES = 1e-100
+FINITE = "be finite: repair or leave out the record"
+SMALLEST_COORDINATE, LARGEST_COORDINATE = 1e-120, 1e140
+SMALLEST_DISTANCE, LARGEST_DISTANCE = 1e-250, 1e250
+"""Between these no square, product or quotient of distances leaves the range of float64."""
 
 
 class Metric(RebuiltOnCopy, ABC):
@@ -118,13 +121,14 @@ class Metric(RebuiltOnCopy, ABC):
         or at least never exceeds it (`Matrix`); used for trees and for orders in space."""
 
     @property
+    def plane(self) -> FloatArray | None:
+        """Coordinates, shape (K, 2), of records that lie in a plane; None where they do not."""
+        return None
+
+    @property
     def generating_pairs(self) -> IntArray | None:
         """Pairs, shape (E, 2), whose constraints imply those of all pairs; None where unknown."""
         return None
-
-    def embedded_radius(self, radius: float) -> float:
-        """An upper bound on the embedding distance of records within `radius`."""
-        return radius * (1 + 1e-12)
 
     @cached_property
     def tree(self) -> scipy.spatial.cKDTree | None:
@@ -182,6 +186,11 @@ def haversine_km(
     return np.asarray(EARTH_RADIUS_KM * np.where(far, far_angle, near_angle))
 
 
+def are_places(lat: Any, lon: Any) -> BoolArray:
+    """Which degrees are places: latitudes in [-90, 90], longitudes in [-180, 360]."""
+    return np.asarray((abs(lat) <= 90) & (lon >= -180) & (lon <= 360))
+
+
 def sphere_points(lat: FloatArray, lon: FloatArray) -> FloatArray:
     """Places in degrees as points of the unit sphere, shape (n, 3)."""
     phi, lam = np.deg2rad(lat), np.deg2rad(lon)
@@ -203,7 +212,9 @@ class Haversine(Metric):
     def check(self) -> None:
         check_places(self.lat, self.lon)
         refuse_bad(self.lon >= 180, self.lon, "longitude", "lie in [-180, 180) degrees")
-        distinct(place_keys(self.lat, self.lon), merge=False)
+        # A pole has one place and every longitude; of zeros the sign is dropped.
+        lon = np.where(np.abs(self.lat) == 90, 0.0, self.lon)
+        refuse_repeats(np.stack([self.lat, lon], axis=1) + 0.0)
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
         step = max(1, CACHED_ENTRIES // max(1, len(cols)))
@@ -218,17 +229,23 @@ class Haversine(Metric):
         """Points on the sphere of the earth's radius, km."""
         return np.ascontiguousarray(EARTH_RADIUS_KM * sphere_points(self.lat, self.lon))
 
-    def embedded_radius(self, radius: float) -> float:
-        angle = min(radius / EARTH_RADIUS_KM, np.pi)
-        return float(2 * EARTH_RADIUS_KM * np.sin(angle / 2) * (1 + 1e-9) + 1e-9)
+    @cached_property
+    def grid(self) -> Grid | None:
+        """Cells for fast searches; None where places spread too far, or without numba."""
+        try:
+            from panda_mdp.space.nearest import make_grid
+        except ImportError:
+            return None
+        return make_grid(self.lat, self.lon, self.embedding)
 
     @cached_property
-    def plane(self) -> FloatArray:
-        """Local equirectangular coordinates in km, shape (K, 2), centred on the mean place."""
-        return self.project(self.lat, self.lon)
+    def plane(self) -> FloatArray | None:
+        """A local projection in km, for places within a few degrees."""
+        small = np.ptp(self.lat) < 10 and np.ptp(self.lon) < 10 and np.abs(self.lat).max() < 80
+        return self.project(self.lat, self.lon) if small else None
 
     def project(self, lat: FloatArray, lon: FloatArray) -> FloatArray:
-        """Any places in the coordinates of `plane`."""
+        """Local equirectangular coordinates in km, shape (n, 2), centred on the mean record."""
         middle = float(self.lat.mean())
         x = np.deg2rad(lon - float(self.lon.mean())) * np.cos(np.deg2rad(middle))
         return np.ascontiguousarray(EARTH_RADIUS_KM * np.stack([x, np.deg2rad(lat - middle)], 1))
@@ -305,9 +322,13 @@ class Euclidean(Vectors):
 
     kind = "euclidean"
 
+    @property
+    def plane(self) -> FloatArray | None:
+        return self.vectors if self.vectors.shape[1] == 2 else None
+
     def check(self) -> None:
         check_coordinates(self.vectors, any_size=False)
-        distinct(self.vectors + 0.0, merge=False)
+        refuse_repeats(self.vectors + 0.0)
 
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
         return lengths(first, second, squares)
@@ -352,9 +373,6 @@ class Angular(Vectors):
         across, along = lengths(first, second, squares), lengths(first, -second, squares)
         return np.asarray(2 * np.arctan2(across, along))
 
-    def embedded_radius(self, radius: float) -> float:
-        return float(2 * np.sin(min(radius, np.pi) / 2) * (1 + 1e-12) + 1e-14)
-
     @cached_property
     def smallest(self) -> tuple[float, int, int]:
         """The smallest angle between two records, and the two."""
@@ -380,6 +398,7 @@ def unit_vectors(vectors: FloatArray) -> FloatArray:
 
     Vectors that are unit already stay as they are, so that a saved domain is read back to the bit.
     """
+    check_coordinates(vectors, any_size=True)
     if _of_unit_length(vectors):
         return vectors
     scale = np.abs(vectors).max(axis=1, keepdims=True)
@@ -407,7 +426,12 @@ class Matrix(Metric):
 
     def check(self) -> None:
         check_entries(self.distances)
-        refuse_zero_distances(self.distances)
+        _refuse(
+            np.triu(self.distances == 0, k=1),
+            lambda i, j: (
+                f"records {i} and {j} are at distance 0; records are distinct: leave one out"
+            ),
+        )
         check_triangles(self.distances)
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
@@ -428,3 +452,113 @@ class Matrix(Metric):
             columns.append(self.block(np.array([far]), np.arange(self.size))[0])
             far = int(np.min(columns, axis=0).argmax())
         return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(len(columns)))
+
+
+def _refuse(bad: BoolArray, message: Callable[..., str]) -> None:
+    """`DomainError` with the message for the place of the first bad entry, and their number."""
+    places = np.argwhere(bad)
+    if len(places):
+        more = f" ({len(places)} such)" if len(places) > 1 else ""
+        raise DomainError(message(*places[0].tolist()) + more)
+
+
+def check_coordinates(table: FloatArray, any_size: bool) -> None:
+    """Refuse coordinates that are not finite, or of a size whose squares leave float64."""
+
+    def refuse(bad: BoolArray, rule: str) -> None:
+        _refuse(bad, lambda i, j: f"coordinate {j} of record {i} is {table[i, j]}; it must {rule}")
+
+    refuse(~np.isfinite(table), FINITE)
+    size = np.abs(table)
+    if not any_size:
+        refuse(
+            (size > LARGEST_COORDINATE) | ((size < SMALLEST_COORDINATE) & (size > 0)),
+            f"be 0 or of a size from {SMALLEST_COORDINATE:g} to {LARGEST_COORDINATE:g}: "
+            "use another unit of length",
+        )
+
+
+def refuse_few(count: int) -> None:
+    """Refuse a domain of fewer than two records."""
+    if count < 2:
+        raise DomainError(
+            f"the domain has {count} distinct record(s); privacy between records needs at least 2: "
+            "add records"
+        )
+
+
+def refuse_bad(bad: BoolArray, values: FloatArray, what: str, rule: str) -> None:
+    """Name the first bad value and its rule."""
+    _refuse(bad, lambda k: f"{what} of record {k} is {values[k]}; it must {rule}")
+
+
+def check_places(lat: FloatArray, lon: FloatArray) -> None:
+    """Refuse degrees that are no places."""
+    refuse_bad(~np.isfinite(lat), lat, "lat", FINITE)
+    refuse_bad(~np.isfinite(lon), lon, "lon", FINITE)
+    refuse_bad(np.abs(lat) > 90, lat, "latitude", "lie in [-90, 90] degrees (swapped?)")
+    refuse_bad((lon < -180) | (lon > 360), lon, "longitude", "lie in [-180, 360] degrees")
+
+
+def refuse_repeats(keys: FloatArray) -> None:
+    """Refuse records whose rows of keys are equal."""
+    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    same = first[inverse.reshape(-1)]
+    repeats = np.flatnonzero(same != np.arange(len(keys)))
+    if len(repeats):
+        raise DomainError(
+            f"record {repeats[0]} repeats record {same[repeats[0]]} ({len(repeats)} repeats); "
+            "records are distinct: leave repeats out (np.unique)"
+        )
+
+
+def check_entries(table: FloatArray) -> None:
+    """Refuse distances that are not finite, non-negative, 0 on the diagonal and symmetric."""
+    rules = (
+        (~np.isfinite(table), "be finite: give records without a path a large finite distance"),
+        (table < 0, "not be negative: take absolute values or repair the matrix"),
+        (np.diag(np.diag(table) != 0), "be 0 on the diagonal: np.fill_diagonal(D, 0) sets it"),
+        (
+            (table > LARGEST_DISTANCE) | ((table > 0) & (table < SMALLEST_DISTANCE)),
+            f"be 0 or from {SMALLEST_DISTANCE:g} to {LARGEST_DISTANCE:g}: use another unit",
+        ),
+        (
+            table != table.T,
+            "be symmetric: take (D + D.T) / 2 if the difference is rounding",
+        ),
+    )
+    for broken, rule in rules:
+        _refuse(
+            broken,
+            lambda i, j, rule=rule: (
+                f"distance ({i}, {j}) is {table[i, j]} and ({j}, {i}) is {table[j, i]}; "
+                f"distances must {rule}"
+            ),
+        )
+
+
+def check_triangles(table: FloatArray) -> None:
+    """Refuse a matrix that breaks the triangle inequality for any triple of records."""
+    i, j, k = _broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
+    if i >= 0:
+        raise DomainError(
+            f"the triangle inequality fails for records ({i}, {j}, {k}): "
+            f"d({i}, {j}) = {table[i, j]:.12g} exceeds d({i}, {k}) + d({k}, {j}) = "
+            f"{table[i, k] + table[k, j]:.12g} by more than 1e-9; "
+            "replace the matrix by its shortest-path closure (scipy.sparse.csgraph)"
+        )
+
+
+def _broken_triangle(table: FloatArray, factor: float) -> tuple[int, int, int]:
+    """A triple (i, j, k) with d(i, j) > factor (d(i, k) + d(k, j)), or (-1, -1, -1)."""
+    if len(table) > SMALL_MATRIX and not threads_lost():
+        try:
+            from panda_mdp.space.triangles import broken_triangle
+        except ImportError:
+            pass
+        else:
+            return broken_triangle(table, factor)
+    for k in range(len(table)):
+        for i, j in np.argwhere(table > factor * (table[:, k, None] + table[k])).tolist():
+            return i, j, k
+    return -1, -1, -1

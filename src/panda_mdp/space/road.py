@@ -12,31 +12,29 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.adjacency import adjacency
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, adjacency, frozen
 from panda_mdp.errors import DomainError
 from panda_mdp.space.metrics import Matrix
 
 STEPS_PER_UNIT = 1e9
 MATRIX_RECORDS = 8000
-"""Beyond this many records the K x K table that compiled loops read is not formed."""
+"""Beyond this many records the K x K table is not formed."""
 BLOCK_ENTRIES = 1 << 21
 
 
 class Road(Matrix):
     """Shortest road distance between some nodes of a city, streets open both ways.
 
-    Answers for blocks of records by Dijkstra's algorithm; the whole table is formed only where
-    compiled loops or files need it (`distances`).
+    The table is formed when it is first asked for.
     """
 
     graph: scipy.sparse.csr_array
     nodes: IntArray
 
     def __init__(self, graph: scipy.sparse.csr_array, nodes: IntArray, unit: str) -> None:
-        # The base class would want the table; it is formed when it is asked for.
         vars(self).update(graph=graph, nodes=frozen(nodes), unit=unit)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -49,8 +47,29 @@ class Road(Matrix):
             raise DomainError(
                 "the graph of a road metric is symmetric, in whole steps that are not negative"
             )
-        _refuse_cut_off(costs, self.nodes)
-        _refuse_together(costs, self.nodes)
+        part = self._parts(costs)
+        wrong = np.flatnonzero(part != part[0])
+        if len(wrong):
+            raise DomainError(
+                f"records 0 and {wrong[0]} are not connected by streets ({len(wrong)} such); "
+                "use city.largest_component()"
+            )
+        # Records that streets of no length join are at distance 0.
+        ends = costs.tocoo()
+        still = ends.data == 0
+        group = self._parts(adjacency(ends.row[still], ends.col[still], costs.shape[0]))
+        _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+        again = np.flatnonzero(first[inverse] != np.arange(self.size))
+        if len(again):
+            raise DomainError(
+                f"records {first[inverse[again[0]]]} and {again[0]} are joined by a street of no "
+                f"length ({len(again)} such); take one of them only"
+            )
+
+    def _parts(self, graph: scipy.sparse.csr_array) -> IntArray:
+        """The connected part of a graph that each record is in."""
+        label = scipy.sparse.csgraph.connected_components(graph, directed=False)[1]
+        return label[self.nodes].astype(np.int64)
 
     @classmethod
     def over(cls, graph: scipy.sparse.csr_array, nodes: IntArray, unit: str) -> Road:
@@ -62,39 +81,12 @@ class Road(Matrix):
     def size(self) -> int:
         return len(self.nodes)
 
-    def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        if "distances" in vars(self):
-            return super().block(rows, cols)
-        out = np.empty((len(rows), len(cols)))
-        for mine, at, ways in self._ways(rows):
-            out[mine] = ways[at][:, cols]
-        return out
-
-    def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
-        if "distances" in vars(self):
-            return super().pairs(first, second)
-        out = np.empty(len(first))
-        for mine, at, ways in self._ways(first):
-            out[mine] = ways[at, second[mine]]
-        return out
-
-    def _ways(self, records: IntArray) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
-        """For some of the given records at a time: which, their rows, and those rows of distances
-        to all records."""
-        wanted, place = np.unique(records, return_inverse=True)
-        step = max(1, BLOCK_ENTRIES // self.graph.shape[0])
-        for start in range(0, len(wanted), step):
-            some = self.nodes[wanted[start : start + step]]
-            ways = scipy.sparse.csgraph.dijkstra(self.graph, directed=True, indices=some)
-            mine = np.flatnonzero(place // step == start // step)
-            yield mine, place[mine] - start, ways[:, self.nodes] / STEPS_PER_UNIT
-
     def take(self, indices: IntArray) -> Road:
         return Road(self.graph, self.nodes[indices], self.unit)
 
-    @cached_property
-    def distances(self) -> FloatArray:
-        """The whole table, K x K, for compiled loops and files."""
+    def _ways(self) -> Iterator[tuple[slice, FloatArray, npt.NDArray[np.int32]]]:
+        """Shortest ways from some records at a time to all nodes: which, how long, and the node
+        before each on its way."""
         if self.size > MATRIX_RECORDS:
             gigabytes = self.size**2 * 8 / 1e9
             raise DomainError(
@@ -102,7 +94,19 @@ class Road(Matrix):
                 f"use at most {MATRIX_RECORDS:,} records (a smaller sample, or a part of the city "
                 "with --bbox), or great-circle distance with city.domain(...)"
             )
-        return frozen(self.block(np.arange(self.size), np.arange(self.size)))
+        step = max(1, BLOCK_ENTRIES // self.graph.shape[0])
+        for start in range(0, self.size, step):
+            part = slice(start, start + step)
+            length, before = scipy.sparse.csgraph.dijkstra(
+                self.graph, directed=True, indices=self.nodes[part], return_predecessors=True
+            )
+            yield part, length, before
+
+    @cached_property
+    def distances(self) -> FloatArray:
+        """The whole table, K x K."""
+        parts = [length[:, self.nodes] for _, length, _ in self._ways()]
+        return frozen(np.concatenate(parts) / STEPS_PER_UNIT)
 
     @cached_property
     def generating_pairs(self) -> IntArray:
@@ -116,51 +120,19 @@ class Road(Matrix):
         is_record = np.zeros(self.graph.shape[0], dtype=np.bool_)
         is_record[self.nodes] = True
         pairs = []
-        step = max(1, BLOCK_ENTRIES // len(is_record))
-        for start in range(0, self.size, step):
-            sources = self.nodes[start : start + step]
-            _, before = scipy.sparse.csgraph.dijkstra(
-                self.graph, directed=True, indices=sources, return_predecessors=True
-            )
-            for k, source in enumerate(sources.tolist()):
+        for part, _, before in self._ways():
+            for k, source in enumerate(self.nodes[part].tolist()):
                 last = _last_record(before[k], source, is_record)[self.nodes]
                 direct = np.flatnonzero((last == source) & (self.nodes != source))
-                pairs.append(np.stack([np.full(len(direct), start + k), direct], axis=1))
+                pairs.append(np.stack([np.full(len(direct), part.start + k), direct], axis=1))
         return np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
 
 
-def _last_record(before: IntArray, source: int, is_record: BoolArray) -> IntArray:
+def _last_record(before: npt.NDArray[np.int32], source: int, is_record: BoolArray) -> IntArray:
     """For every node the last record on the way to it, itself excluded."""
     last = before.astype(np.int64)
     last[source] = source
     # Two steps at a time, four, eight: the depth of the tree is halved by each round.
-    while not (known := is_record[last]).all():
-        last = np.where(known, last, last[last])
+    while not (reached := is_record[last]).all():
+        last = np.where(reached, last, last[last])
     return last
-
-
-def _refuse_cut_off(graph: scipy.sparse.csr_array, nodes: IntArray) -> None:
-    part = scipy.sparse.csgraph.connected_components(graph, directed=False)[1][nodes]
-    wrong = np.flatnonzero(part != part[0])
-    if len(wrong):
-        raise DomainError(
-            f"records 0 and {wrong[0]} are not connected by streets ({len(wrong)} such); "
-            "use city.largest_component()"
-        )
-
-
-def _refuse_together(graph: scipy.sparse.csr_array, nodes: IntArray) -> None:
-    """Records that streets of no length join are at distance 0."""
-    coordinates = graph.tocoo()
-    still = coordinates.data == 0
-    if not still.any():
-        return
-    joined = adjacency(coordinates.row[still], coordinates.col[still], graph.shape[0])
-    group = scipy.sparse.csgraph.connected_components(joined, directed=False)[1][nodes]
-    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse] != np.arange(len(nodes)))
-    if len(again):
-        raise DomainError(
-            f"records {first[inverse[again[0]]]} and {again[0]} are joined by a street of no "
-            f"length ({len(again)} such); take one of them only"
-        )

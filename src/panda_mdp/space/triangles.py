@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.parts import in_parts
+from panda_mdp.base.threads import in_parts
 
 DETOUR_ROWS, DETOUR_COLUMNS = 32, 512
 

@@ -13,12 +13,12 @@ The byte layout is in docs/format.md.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Self
+from typing import Any
 
 import numpy as np
+import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import FileFormatError
 from panda_mdp.privacy.quantise import TOTAL
@@ -30,34 +30,6 @@ BLOCK_ROWS = 256
 MOST_OUTPUTS = 1 << 16
 MOST_BITS = 46
 """Codes stay below 2^52 then, which a browser's numbers hold exactly."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows in the form that is stored.
-
-    An entry is at its column's floor, or stored at its row's precision, or the rest of its row:
-    w[x, rest[x]] = 2^62 - the sum of the others.
-    """
-
-    weights: IntArray
-    """(n, m), rows summing to 2^62."""
-    raised: BoolArray
-    """(n, m): entries that are not at the floor."""
-    bits: IntArray
-    """(n,): stored entries have at most bits + 1 significant binary digits."""
-    rest: IntArray
-    """(n,): the column that takes what the others leave."""
-
-    @classmethod
-    def of(cls, weights: IntArray, floor: IntArray) -> Self:
-        """Rows of integers: the rest is the entry of most digits, the largest of such."""
-        raised = weights != floor
-        digits = np.where(raised, significant_digits(weights), 0)
-        along = np.arange(len(weights))
-        rest = np.where(digits == digits.max(axis=1, keepdims=True), weights, -1).argmax(axis=1)
-        digits[along, rest] = 0
-        return cls(weights, raised, np.maximum(digits.max(axis=1) - 1, 0), rest)
 
 
 def significant_digits(weights: IntArray) -> IntArray:
@@ -85,48 +57,42 @@ def pack_rows(domain: Domain, rows: FlooredRows) -> dict[str, IntArray | Section
     order = domain.tiles.order.copy()
     data, stored = [], 0
     for start in range(0, len(rows), BLOCK_ROWS):
-        near = order[start : start + BLOCK_ROWS]
-        along, parent = spanning_order(domain.distances(near, near))
-        members = near[along]
-        order[start : start + BLOCK_ROWS] = members
-        short = Rows.of(rows[members], rows.floor)
-        if short.bits.max() > MOST_BITS:
+        members = order[start : start + BLOCK_ROWS]
+        along, parent = spanning_order(domain.distances(members, members))
+        members[:] = members[along]
+        weights = rows[members]
+        stored += int((weights != rows.floor).sum())
+        try:
+            block = encode_block(weights, parent, rows.floor)
+        except FileFormatError:
             return None
-        block = encode_block(short, parent, rows.floor)
         data += [struct.pack("<I", len(block)), block]
-        stored += int(short.raised.sum())
     section = Section("blocks", (*rows.shape, stored), b"".join(data))
     return {"floor": rows.floor, "order": order, "blocks": section}
 
 
 def unpack_rows(section: Section, order: IntArray, floor: IntArray) -> FlooredRows:
     """The rows over a floor of a section of blocks, every field checked."""
-    size, outputs, left = section.shape
+    size, outputs, stored = section.shape
     _refuse(outputs > MOST_OUTPUTS, "the number of outputs")
     _refuse(not np.array_equal(np.sort(order), np.arange(size)), "the order of the rows")
-    _refuse(bool((floor < 0).any()) or floor.sum(dtype=np.float64) > TOTAL, "a floor")
-    counts, columns, values = [], [], []
+    _refuse((floor < 0).any() or floor.sum(dtype=np.float64) > TOTAL, "a floor")
+    columns, values = [floor[:0]] * size, [floor[:0]] * size
     at = 0
     for start in range(0, size, BLOCK_ROWS):
-        _refuse(at + 4 > len(section.data), "the length of a block")
-        (length,) = struct.unpack_from("<I", section.data, at)
-        block = section.data[at + 4 : at + 4 + length]
-        at += 4 + length
-        _refuse(at > len(section.data), "the length of a block")
-        weights = decode_block(block, min(BLOCK_ROWS, size - start), floor).weights
-        above = weights != floor
-        counts.append(above.sum(axis=1))
-        left -= int(counts[-1].sum())
-        _refuse(left < 0, "the number of stored entries")
-        columns.append(np.nonzero(above)[1].astype(np.int32))
-        values.append(weights[above])
-    _refuse(left != 0 or at != len(section.data), "the number of stored entries")
-    count = np.concatenate(counts)
-    ends = np.cumsum(count)
-    place = np.argsort(order)
-    starts = np.concatenate([[0], np.cumsum(count[place])])
-    along = np.repeat((ends - count)[place] - starts[:-1], count[place]) + np.arange(starts[-1])
-    return FlooredRows(floor, starts, np.concatenate(columns)[along], np.concatenate(values)[along])
+        members = order[start : start + BLOCK_ROWS].tolist()
+        begin = at + 4
+        at = begin + int.from_bytes(section.data[at:begin], "little")
+        _refuse(max(begin, at) > len(section.data), "the length of a block")
+        rows = decode_block(section.data[begin:at], len(members), floor)
+        for record, row in zip(members, rows, strict=True):
+            columns[record] = np.flatnonzero(row != floor)
+            values[record] = row[columns[record]]
+            stored -= len(columns[record])
+        _refuse(stored < 0, "the number of stored entries")
+    _refuse(stored != 0 or at != len(section.data), "the number of stored entries")
+    starts = np.cumsum([0, *map(len, columns)])
+    return FlooredRows(floor, starts, np.concatenate(columns), np.concatenate(values))
 
 
 def shifts(weights: IntArray, bits: IntArray) -> IntArray:
@@ -162,99 +128,79 @@ def round_weights(weights: IntArray, bits: IntArray) -> IntArray:
 
 
 def spanning_order(between: FloatArray) -> tuple[IntArray, IntArray]:
-    """An order of some records, and for each the earlier one, by place, that it is nearest to.
+    """An order of some records, and for each the earlier one, by place, that it is next to in the
+    tree of least total length, so that predictions are as near as can be."""
+    graphs = scipy.sparse.csgraph
+    tree = graphs.minimum_spanning_tree(np.triu(between))
+    found, before = graphs.depth_first_order(tree, 0, directed=False)
+    order = found.astype(np.int64)
+    # The first one has none: it is its own.
+    return order, np.asarray(np.argsort(order)[np.maximum(before[order], 0)], dtype=np.int64)
 
-    Prim's algorithm: the tree of least total length, so that predictions are as near as can be.
+
+def encode_block(weights: IntArray, parent: IntArray, floors: IntArray) -> bytes:
+    """Rows, each summing to 2^62, in an order in which parents come first, as deflated bytes.
+
+    An entry is at its column's floor, or stored at its row's precision, or the rest of its row,
+    which takes what the others leave: the entry of most digits, the largest of such. Refused where
+    the others have more than `MOST_BITS` + 1 digits.
     """
-    size = len(between)
-    order, parent = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    nearest, via = between[0].copy(), np.zeros(size, dtype=np.int64)
-    nearest[0] = np.inf
-    waiting = np.ones(size, dtype=np.bool_)
-    waiting[0] = False
-    for place in range(1, size):
-        record = int(nearest.argmin())
-        order[place], parent[place] = record, via[record]
-        waiting[record] = False
-        nearest[record] = np.inf
-        closer = waiting & (between[record] < nearest)
-        nearest[closer] = between[record][closer]
-        via[closer] = place
-    return order, parent
-
-
-def encode_block(rows: Rows, parent: IntArray, floors: IntArray) -> bytes:
-    """Rows in an order in which parents come first, as deflated bytes."""
-    count = len(parent)
-    first = np.arange(count) == 0
-    raised = rows.raised.copy()
-    raised[1:] ^= rows.raised[parent[1:]]
-    stored = rows.raised.copy()
-    stored[np.arange(count), rows.rest] = False
-    near = np.where(first[:, None], floors, rows.weights[parent])
-    bits = rows.bits[:, None]
-    change = shorten(rows.weights, bits) - shorten(near, bits)
+    along = np.arange(len(weights))
+    raised = weights != floors
+    digits = np.where(raised, significant_digits(weights), 0)
+    rest = np.where(digits == digits.max(axis=1, keepdims=True), weights, -1).argmax(axis=1)
+    digits[along, rest] = 0
+    bits = np.maximum(digits.max(axis=1) - 1, 0)
+    _refuse(bits > MOST_BITS, "a precision")
+    changed = raised.copy()
+    changed[1:] ^= raised[parent[1:]]
+    raised[along, rest] = False
+    near = np.where((along == 0)[:, None], floors, weights[parent])
+    change = shorten(weights, bits[:, None]) - shorten(near, bits[:, None])
     return deflate(
         parent.astype(np.uint8).tobytes()
-        + rows.bits.astype(np.uint8).tobytes()
-        + rows.rest.astype("<u2").tobytes()
-        + np.packbits(raised.T.ravel()).tobytes()
-        + pack_planes(change.T[stored.T])
+        + bits.astype(np.uint8).tobytes()
+        + rest.astype("<u2").tobytes()
+        + np.packbits(changed.T.ravel()).tobytes()
+        + pack_planes(change.T[raised.T])
     )
 
 
-def decode_block(data: bytes, count: int, floors: IntArray) -> Rows:
-    """The rows of a block, every field checked."""
+def decode_block(data: bytes, count: int, floors: IntArray) -> IntArray:
+    """The rows of a block, (count, m), every field checked."""
     outputs = len(floors)
-    flags = (count * outputs + 7) // 8
-    plain = inflate(data, 4 * count + flags + 1 + 8 * count * outputs)
-    if len(plain) < 4 * count + flags:
+    flags = 4 * count + (count * outputs + 7) // 8
+    plain = inflate(data, flags + 1 + 8 * count * outputs)
+    if len(plain) < flags:
         raise FileFormatError(f"a block of {count} rows ends early; the file is damaged")
-    parent = np.frombuffer(plain, np.uint8, count).astype(np.int64)
-    bits = np.frombuffer(plain, np.uint8, count, count).astype(np.int64)
-    rest = np.frombuffer(plain, "<u2", count, 2 * count).astype(np.int64)
-    _refuse(bool((parent[1:] >= np.arange(1, count)).any()), "the row of a parent")
-    _refuse(bool((bits > MOST_BITS).any()), "a precision")
-    _refuse(bool((rest >= outputs).any()), "the column of a rest")
-    packed = np.frombuffer(plain, np.uint8, flags, 4 * count)
-    changed = np.unpackbits(packed, count=count * outputs).astype(np.bool_)
-    raised = np.ascontiguousarray(changed.reshape(outputs, count).T)
+    head = np.frombuffer(plain, np.uint8, flags)
+    parent, bits = head[: 2 * count].reshape(2, count).astype(np.int64)
+    rest = head[2 * count : 4 * count].view("<u2").astype(np.int64)
+    _refuse(parent[1:] >= np.arange(1, count), "the row of a parent")
+    _refuse(bits > MOST_BITS, "a precision")
+    _refuse(rest >= outputs, "the column of a rest")
+    raised = np.unpackbits(head[4 * count :], count=count * outputs).astype(np.bool_)
+    raised = np.ascontiguousarray(raised.reshape(outputs, count).T)
     for i in range(1, count):
         raised[i] ^= raised[parent[i]]
-    stored = raised.copy()
-    stored[np.arange(count), rest] = False
+    raised[np.arange(count), rest] = False
     change = np.zeros((outputs, count), dtype=np.int64)
-    change[stored.T] = unpack_planes(plain[4 * count + flags :], int(stored.sum()))
-    weights = _predict(parent, bits, rest, stored, change.T, floors)
-    return Rows(weights, raised, bits, rest)
-
-
-def _predict(
-    parent: IntArray,
-    bits: IntArray,
-    rest: IntArray,
-    stored: BoolArray,
-    change: IntArray,
-    floors: IntArray,
-) -> IntArray:
-    weights = np.empty(stored.shape, dtype=np.int64)
-    for i in range(len(parent)):
+    change[raised.T] = unpack_planes(plain[flags:], int(raised.sum()))
+    weights = np.tile(floors, (count, 1))
+    for i, row in enumerate(weights):
+        columns = np.flatnonzero(raised[i])
         near = floors if i == 0 else weights[parent[i]]
-        row = floors.copy()
-        columns = np.flatnonzero(stored[i])
-        codes = shorten(near[columns], bits[i]) + change[i, columns]
-        highest = (63 - bits[i]) << bits[i]
-        _refuse(bool(((codes < 0) | (codes > highest)).any()), "a weight")
+        codes = shorten(near[columns], bits[i]) + change[columns, i]
+        _refuse((codes < 0) | (codes > (63 - bits[i]) << bits[i]), "a weight")
         row[columns] = lengthen(codes, bits[i])
         row[rest[i]] = 0
         # The integer sum is exact modulo 2^64; the float sum rules out that it went round.
         total = int(row.sum())
         _refuse(total > TOTAL or row.sum(dtype=np.float64) > 1.5 * TOTAL, "the sum of a row")
         row[rest[i]] = TOTAL - total
-        weights[i] = row
     return weights
 
 
-def _refuse(wrong: bool, what: str) -> None:
-    if wrong:
+def _refuse(wrong: Any, what: str) -> None:
+    if np.any(wrong):
         raise FileFormatError(f"{what} is out of range; the file is damaged")

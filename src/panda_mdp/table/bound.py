@@ -73,25 +73,21 @@ class BoundProof(RebuiltOnCopy):
 
 
 def dual_bound(
-    problem: Problem, pairs: IntArray, multipliers: FloatArray, *, allowance: float = 1.0
+    problem: Problem,
+    pairs: IntArray,
+    multipliers: FloatArray,
+    cost: FloatArray | None = None,
+    *,
+    allowance: float = 1.0,
 ) -> float:
-    """A lower bound on the loss of every mechanism of `problem`: that of the module's head.
+    """A lower bound on the loss of every mechanism of `problem`: that of the module's head; on what
+    it costs at another `cost` (K x m) than p c where one is given.
 
-    `pairs`, shape (E, 2), are records (x, x'), `multipliers`, shape (E, m), not negative. -inf
-    where numbers leave the range of float64. `allowance`, from 1, is how many times the error of
-    rounding is subtracted.
+    -inf where numbers leave the range of float64.
     """
-    ends = np.asarray(pairs)
-    if ends.size and not (ends.min() >= 0 and ends.max() < problem.size):
-        raise ProblemError(f"the bound's pairs name records outside 0..{problem.size - 1}")
-    if not (np.isfinite(multipliers).all() and (multipliers >= 0).all()):
-        raise ProblemError("the bound's multipliers are finite and not negative; these are not")
-    metric = problem.domain.metric
-    length = metric.pairs(ends[:, 0], ends[:, 1])
-    growths = growth(problem.epsilon, length, metric.relative_error)
-    with np.errstate(invalid="ignore", over="ignore"):
-        reduced = reduced_from_below(problem.weighted_loss, ends, growths, multipliers, allowance)
-    return total_from_below(reduced.min(axis=1))
+    return total_from_below(
+        reduced_from_below(problem, pairs, multipliers, cost, allowance).min(axis=1)
+    )
 
 
 def growth(epsilon: float, length: FloatArray, relative_error: float) -> FloatArray:
@@ -102,32 +98,34 @@ def growth(epsilon: float, length: FloatArray, relative_error: float) -> FloatAr
 
 
 def reduced_from_below(
-    cost: FloatArray,
+    problem: Problem,
     pairs: IntArray,
-    growths: FloatArray,
     multipliers: FloatArray,
+    cost: FloatArray | None = None,
     allowance: float = 1.0,
 ) -> FloatArray:
     """h of the module's head less what rounding may have added, (records, m).
 
-    A sum of n terms of sizes s_k errs by (n + 8) 2^-53 sum s_k, products and `cost` included, and
-    where they nearly vanish by a smallest float for each.
+    `pairs`, shape (E, 2), are records (x, x'), `multipliers`, shape (E, m), not negative.
+    `allowance`, from 1, is how many times the error of rounding is subtracted: a sum of n terms of
+    sizes s_k errs by (n + 8) 2^-53 sum s_k, products and `cost` included, and where they nearly
+    vanish by a smallest float for each.
     """
-    reduced, size = reduced_costs(cost, pairs, growths, multipliers)
-    terms = allowance * (np.bincount(pairs.ravel(), minlength=len(cost)) + 8.0)[:, None]
-    return np.asarray(reduced - terms * (UNIT_ROUNDOFF * size + SMALLEST))
-
-
-def reduced_costs(
-    cost: FloatArray, pairs: IntArray, growths: FloatArray, multipliers: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """h of the module's head, and the sum of the sizes of its terms; both (records, m)."""
+    if pairs.size and not (pairs.min() >= 0 and pairs.max() < problem.size):
+        raise ProblemError(f"the bound's pairs name records outside 0..{problem.size - 1}")
+    if not (np.isfinite(multipliers).all() and (multipliers >= 0).all()):
+        raise ProblemError("the bound's multipliers are finite and not negative; these are not")
+    metric, cost = problem.domain.metric, problem.weighted_loss if cost is None else cost
+    length = metric.pairs(pairs[:, 0], pairs[:, 1])
+    growths = growth(problem.epsilon, length, metric.relative_error)
     shape, column = (len(cost), len(pairs)), np.arange(len(pairs))
     up = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], column)), shape=shape)
     down = scipy.sparse.csr_array((growths, (pairs[:, 1], column)), shape=shape)
-    reduced = cost + (up - down) @ multipliers
-    size = np.abs(cost) + (up + down) @ multipliers
-    return np.asarray(reduced), np.asarray(size)
+    terms = allowance * (np.bincount(pairs.ravel(), minlength=len(cost)) + 8.0)[:, None]
+    with np.errstate(invalid="ignore", over="ignore"):
+        reduced = cost + (up - down) @ multipliers
+        size = np.abs(cost) + (up + down) @ multipliers
+        return np.asarray(reduced - terms * (UNIT_ROUNDOFF * size + SMALLEST))
 
 
 def total_from_below(values: FloatArray) -> float:

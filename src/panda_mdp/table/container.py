@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import struct
+import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -242,13 +243,9 @@ def whole(value: Any, what: str, least: int) -> int:
 
 def real(value: Any, what: str) -> float:
     """A finite number of a header."""
-    try:
-        number = float(value) if type(value) in (int, float) else math.nan
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
         raise FileFormatError(f"{what} is {str(value)[:40]!r}, no finite number")
-    return number
+    return float(value)
 
 
 def text(value: Any, what: str) -> str:

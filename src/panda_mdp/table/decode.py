@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -40,18 +40,16 @@ from panda_mdp.table.mechanism import Mechanism, NoGuarantee, audited_table
 T = TypeVar("T")
 
 SHORTEST_FINGERPRINT = 16
-KEYS = ("epsilon", "domain", "outputs", "loss", "notes")
-"""What every header has beside its sections."""
-NOTES = (
-    "method",
-    "library",
-    "date",
-    "prior_source",
-    "stages",
-    "details",
-    "lower_bound",
-    "loss",
-)
+PARTS = {
+    "domain": ("kind", "unit", "labels"),
+    "outputs": ("kind", "labels"),
+    "loss": ("power", "unit"),
+    "notes": (
+        *("method", "library", "date", "prior_source"),
+        *("stages", "details", "lower_bound", "loss"),
+    ),
+}
+"""What every header has beside its sections and epsilon."""
 
 
 @dataclass(frozen=True)
@@ -159,19 +157,18 @@ def promise(header: Mapping[str, Any]) -> tuple[str, str]:
 
 def _check_keys(header: Mapping[str, Any]) -> None:
     optional = {"mesh", "selection"} & set(header)
-    check_object(header, (*KEYS, *optional), "the header")
-    check_object(header["domain"], ("kind", "unit", "labels"), "domain")
-    check_object(header["outputs"], ("kind", "labels"), "outputs")
-    check_object(header["loss"], ("power", "unit"), "loss")
-    text(header["domain"]["unit"], "the unit")
-    text(header["loss"]["unit"], "the unit of losses")
-    real(header["epsilon"], "epsilon")
-    notes = check_object(header["notes"], NOTES, "notes")
+    check_object(header, ("epsilon", *PARTS, *optional), "the header")
+    for name, parts in PARTS.items():
+        check_object(header[name], parts, name)
+    notes = header["notes"]
+    check_object(notes["details"], None, "details")
+    for part in (header["domain"], header["loss"]):
+        text(part["unit"], "a unit")
     for name in ("method", "library", "date", "prior_source"):
         text(notes[name], name)
-    check_object(notes["details"], None, "details")
     for stage, seconds in notes["stages"]:
         text(stage, "a stage"), real(seconds, "seconds")
+    real(header["epsilon"], "epsilon")
     for name in ("lower_bound", "loss"):
         real(0 if notes[name] is None else notes[name], name)
 
@@ -217,7 +214,7 @@ def examine(data: bytes) -> Mechanism | NoGuarantee:
 def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mechanism | NoGuarantee:
     problem = restore_problem(header, sections, packed)
     weights = _restore_weights(sections, problem)
-    pairs = multipliers = None
+    multipliers = None
     if "bound_pairs" in sections:
         pairs = sections.take("bound_pairs", None, 2)
         multipliers = sections.take("bound_multipliers", len(pairs), problem.outputs_count)
@@ -234,15 +231,16 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     stated = notes["lower_bound"]
     if isinstance(problem.loss, UnknownLoss):
         return table.with_details(stated_loss=notes["loss"], stated_bound=stated)
-    if pairs is not None and multipliers is not None:
+    source, proof = "stated in the file, not proved there", None
+    if multipliers is not None:
         proof = BoundProof(problem, pairs, multipliers)
         if math.isfinite(proof.value):
-            table = table.with_facts(lower_bound=proof.value, proof=proof)
-            return table.with_details(bound_source="proved by the file's multipliers")
+            source, stated = "proved by the file's multipliers", proof.value
+        else:
+            proof = None
     if stated is None:
         return table
-    table = table.with_facts(lower_bound=stated)
-    return table.with_details(bound_source="stated in the file, not proved there")
+    return table.with_facts(lower_bound=stated, proof=proof).with_details(bound_source=source)
 
 
 def _restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:
@@ -262,15 +260,17 @@ def _restore_weights(sections: Sections, problem: Problem) -> IntArray | Floored
 
 def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) -> Problem:
     """The problem of a file: a metric, losses and a prior, each checked as any other."""
-    kind, unit = header["domain"]["kind"], header["domain"]["unit"]
-    shapes = {"lat": (None,), "lon": (None,), "vectors": (None, None), "distances": (None, None)}
-    names = {"haversine": ("lat", "lon"), "matrix": ("distances",)}.get(kind, ("vectors",))
-    arrays = {name: sections.take(name, *shapes[name]) for name in names}
-    domain = restore_domain(kind, unit, arrays)
+    stated = header["domain"]
+    parts = {"haversine": ("lat", "lon"), "matrix": ("distances",)}.get(
+        stated["kind"], ("vectors",)
+    )
+    shape = (None,) if len(parts) == 2 else (None, None)
+    arrays = {name: sections.take(name, *shape) for name in parts}
+    domain = restore_domain(stated["kind"], stated["unit"], arrays)
     if "nodes" in sections:
         domain = domain.with_nodes(sections.take("nodes", domain.size))
-    if header["domain"]["labels"] is not None:
-        domain = domain.with_labels(header["domain"]["labels"])
+    if stated["labels"] is not None:
+        domain = domain.with_labels(stated["labels"])
     if "mesh" in header:
         domain = replace(domain, mesh=_restore_mesh(header["mesh"], sections, domain.size))
     outputs = _restore_outputs(header["outputs"], sections, domain)
@@ -295,10 +295,9 @@ def restore_domain(kind: str, unit: str, arrays: Mapping[str, FloatArray]) -> Do
         domain = Domain.from_points(arrays["lat"], arrays["lon"])
     elif kind == "matrix":
         domain = Domain.from_matrix(arrays["distances"], unit=unit)
-    elif kind == "euclidean":
-        domain = Domain.from_vectors(arrays["vectors"], unit=unit)
-    elif kind == "angular":
-        domain = Domain.from_vectors(arrays["vectors"], metric="angular", unit=unit)
+    elif kind in ("euclidean", "angular"):
+        metric: Literal["euclidean", "angular"] = "angular" if kind == "angular" else "euclidean"
+        domain = Domain.from_vectors(arrays["vectors"], metric=metric, unit=unit)
     else:
         raise FileFormatError(
             f"a metric of kind {str(kind)[:40]!r} is none that this library knows"

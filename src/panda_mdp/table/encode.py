@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows
-from panda_mdp.base.plain import plain
+from panda_mdp.base.text import plain
 from panda_mdp.loss import DistanceLoss, UnknownLoss
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
@@ -31,11 +31,10 @@ from panda_mdp.table.container import Section, pack
 from panda_mdp.version import __version__
 
 if TYPE_CHECKING:
+    from panda_mdp.space.mesh import Mesh
     from panda_mdp.table.bound import BoundProof
     from panda_mdp.table.mechanism import Mechanism
 
-SUFFIX = ".pmdp"
-"""The suffix by convention; nothing depends on it."""
 LONGEST, SHORT_FILE = 2, 1 << 15
 """Times the length that a file has without the proof of its bound, or bytes in any case."""
 
@@ -64,7 +63,9 @@ def _encoded(mechanism: Mechanism, proof: BoundProof | None, losses: bool) -> by
     rows = weight_sections(problem.domain, mechanism.weights)
     # Every reader reads losses that are given; distances stand for them where rows are sparse too.
     short = "weights" not in rows
-    header, sections = describe_problem(problem, given=losses, derived=short or not losses)
+    header, sections = describe_problem(
+        problem, mechanism.mesh, given=losses, derived=short or not losses
+    )
     known = "loss" in sections or header["loss"]["power"] is not None
     header["notes"] = describe_notes(
         mechanism.method,
@@ -74,14 +75,9 @@ def _encoded(mechanism: Mechanism, proof: BoundProof | None, losses: bool) -> by
         lower_bound=None if proof is not None else mechanism.lower_bound,
         loss=None if known or isinstance(problem.loss, UnknownLoss) else mechanism.loss,
     )
-    if mechanism.mesh is not None:
-        mesh = mechanism.mesh
-        header["mesh"] = {"middle": list(mesh.middle), "spacing": mesh.spacing}
-        arrays = {"mesh_vertices": mesh.vertices, "mesh_area": mesh.area}
-        sections |= {**arrays, "mesh_inside": mesh.inside}
     if proof is not None:
         sections |= {"bound_pairs": proof.pairs, "bound_multipliers": proof.multipliers}
-    return pack(header, sections | rows)
+    return pack(header, {**sections, **rows})
 
 
 def weight_sections(domain: Domain, weights: npt.NDArray[np.int64] | FlooredRows) -> Parts:
@@ -96,12 +92,12 @@ def weight_sections(domain: Domain, weights: npt.NDArray[np.int64] | FlooredRows
 
 
 def describe_problem(
-    problem: Problem, *, given: bool = True, derived: bool = False
-) -> tuple[dict[str, Any], Parts]:
-    """Header and sections of a problem; losses that are distances are `derived` from them, others
-    go with it where they are `given`."""
+    problem: Problem, mesh: Mesh | None = None, *, given: bool = True, derived: bool = False
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Header and sections of a problem, and of the mesh of a table for every point; losses that are
+    distances are `derived` from them, others go with it where they are `given`."""
     domain, reports = problem.domain, problem.reports
-    sections: Parts = dict(domain.metric.arrays())
+    sections: dict[str, npt.NDArray[Any]] = dict(domain.metric.arrays())
     if domain.nodes is not None:
         sections["nodes"] = domain.nodes
     if reports.records is not None:
@@ -113,7 +109,7 @@ def describe_problem(
     power = distance_power(problem) if derived or isinstance(problem.loss, DistanceLoss) else None
     if power is None and given and not isinstance(problem.loss, UnknownLoss):
         sections["loss"] = np.asarray(problem.loss)
-    header = {
+    header: dict[str, Any] = {
         "epsilon": problem.epsilon,
         "domain": {
             "kind": domain.metric.kind,
@@ -126,6 +122,10 @@ def describe_problem(
         },
         "loss": {"power": power, "unit": problem.loss_unit},
     }
+    if mesh is not None:
+        header["mesh"] = {"middle": list(mesh.middle), "spacing": mesh.spacing}
+        arrays = {"mesh_vertices": mesh.vertices, "mesh_area": mesh.area}
+        sections |= {**arrays, "mesh_inside": mesh.inside}
     return header, sections
 
 

@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, frozen
 from panda_mdp.base.sealing import sealed
-from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError, SnapError
 from panda_mdp.privacy.continuous import ContinuousAudit, audit_mesh
 from panda_mdp.privacy.quantise import BITS, TOTAL
 from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
 from panda_mdp.space.mesh import UNITS, WEIGHT_BITS, Located, Mesh, check_covered
 from panda_mdp.space.snapping import degrees
-from panda_mdp.table.mechanism import Mechanism, Simulation, Table
+from panda_mdp.table.mechanism import Mechanism
 
 
 class EverywhereMechanism(Mechanism):
@@ -32,11 +31,8 @@ class EverywhereMechanism(Mechanism):
     expected loss over points.
     """
 
-    def _judge(self, backend: Backend | None) -> None:
-        super()._judge(backend)
-        self._check_everywhere()
-
-    def _check_everywhere(self) -> None:
+    def _check(self) -> None:
+        super()._check()
         if not self.everywhere.holds:
             raise PrivacyError(
                 f"{self.everywhere.shortfall}; optimal_everywhere(problem) makes one"
@@ -45,10 +41,8 @@ class EverywhereMechanism(Mechanism):
     @classmethod
     def of(cls, mechanism: Mechanism) -> Self:
         """The same table, where it is private at every point; its audit is not made twice."""
-        if not isinstance(mechanism, Mechanism):
-            raise PrivacyError(f"a {type(mechanism).__name__} has no guarantee; give a Mechanism")
         new = mechanism._as(cls)
-        new._check_everywhere()
+        new._check()
         return new
 
     @property
@@ -65,10 +59,8 @@ class EverywhereMechanism(Mechanism):
         problem, weights = self.problem, np.asarray(self.weights)
         return audit_mesh(self.mesh, problem.outputs, weights, problem.epsilon)
 
-    def __repr__(self) -> str:
-        return (
-            f"EverywhereMechanism({self._summary()}, at every point {self.everywhere.epsilon:.6g})"
-        )
+    def _summary(self) -> str:
+        return f"{super()._summary()}, at every point {self.everywhere.epsilon:.6g}"
 
     @sealed
     def sample_at(self, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Any:
@@ -93,21 +85,6 @@ class EverywhereMechanism(Mechanism):
         rows = self.weights[located.vertices[0]] / float(TOTAL)
         return frozen(located.weights[0] / float(UNITS) @ rows)
 
-    @sealed
-    def simulate(self, seed: int) -> PointSimulation:
-        """A seeded twin for experiments. Its draws are predictable: it is not for release."""
-        plain = super().simulate(seed)
-        return PointSimulation(self, plain._bits)
-
-
-class PointSimulation(Simulation):
-    """A seeded `EverywhereMechanism`, for experiments. NOT FOR RELEASE."""
-
-    @sealed
-    def sample_at(self, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Any:
-        """Draw as `EverywhereMechanism.sample_at` does, with the seeded generator."""
-        return draw_at(self.table, self._bits, lat, lon)
-
 
 def draw_vertices(located: Located, bits: BitSource) -> npt.NDArray[np.int64]:
     """A vertex for each point, with its whole weight out of 2^30."""
@@ -117,24 +94,20 @@ def draw_vertices(located: Located, bits: BitSource) -> npt.NDArray[np.int64]:
     return np.take_along_axis(located.vertices, corner[:, None], axis=1)[:, 0]
 
 
-def draw_at(table: Table, bits: BitSource, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Any:
+def draw_at(
+    table: EverywhereMechanism, bits: BitSource, lat: npt.ArrayLike, lon: npt.ArrayLike
+) -> Any:
     """Outputs drawn at places: a random vertex, then its row."""
-    located = _located(table, lat, lon)
-    columns = choose_rows(table.weights, draw_vertices(located, bits), bits)
+    columns = choose_rows(table.weights, draw_vertices(_located(table, lat, lon), bits), bits)
     return table.problem.reports.report(columns, single=np.ndim(lat) == 0)
 
 
-def _located(table: Table, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Located:
-    mesh = table.problem.domain.mesh
-    if mesh is None:
-        raise SnapError("this table has no mesh and draws for records: snap the place first")
-    if np.ndim(lat) == 0 and np.ndim(lon) == 0:
-        lat, lon = np.reshape(lat, 1), np.reshape(lon, 1)
-    north, east = degrees(lat, "lat"), degrees(lon, "lon")
+def _located(table: EverywhereMechanism, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Located:
+    north, east = degrees(np.atleast_1d(lat), "lat"), degrees(np.atleast_1d(lon), "lon")
     if north.shape != east.shape:
         raise SnapError(
             f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
         )
-    located = mesh.locate(north, east)
+    located = table.mesh.locate(north, east)
     check_covered(located)
     return located

@@ -11,7 +11,6 @@ what users of tables rely on, whatever kind they are of.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -19,16 +18,15 @@ from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, digest, frozen
-from panda_mdp.base.card import card
 from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import sealed
-from panda_mdp.base.units import per
+from panda_mdp.base.text import card, per
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.loss import UnknownLoss, losses_above
@@ -40,7 +38,8 @@ from panda_mdp.problem import Problem
 from panda_mdp.space.domain import check_record, check_records
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.bound import BoundProof
-from panda_mdp.table.encode import encode, write
+from panda_mdp.table.container import canonical
+from panda_mdp.table.encode import describe_problem, encode, write
 
 LOSS_ROUNDING = 1e-9
 """Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
@@ -74,6 +73,8 @@ class Release(Protocol):
 class Table(RebuiltOnCopy):
     """A perturbation table: row x holds the distribution of what is reported for record x."""
 
+    warning: ClassVar[str] = ""
+    """What every printer says first of a table without a guarantee."""
     problem: Problem
     weights: IntArray | FlooredRows
     """K x m integers, each row summing to 2^62: the numbers that are audited and sampled. As an
@@ -110,7 +111,7 @@ class Table(RebuiltOnCopy):
             problem.domain, problem.outputs, self.weights, problem.epsilon, backend
         )
         set_(self, "audit", verdict)
-        self._check_proof()
+        self._check()
 
     @classmethod
     def from_matrix(
@@ -120,8 +121,6 @@ class Table(RebuiltOnCopy):
         *,
         method: str = "given",
         lower_bound: float | None = None,
-        stages: tuple[tuple[str, float], ...] = (),
-        details: Mapping[str, Any] | None = None,
     ) -> Self:
         """Quantise a K x m matrix of probabilities and audit it over all pairs.
 
@@ -131,14 +130,7 @@ class Table(RebuiltOnCopy):
         shape = (problem.size, problem.outputs_count)
         if table.shape != shape:
             raise PrivacyError(f"the matrix has shape {table.shape}; this problem needs {shape}")
-        return cls(
-            problem=problem,
-            weights=quantise(table),
-            method=method,
-            lower_bound=lower_bound,
-            stages=stages,
-            details=details or {},
-        )
+        return cls(problem, quantise(table), method, lower_bound)
 
     @property
     def matrix(self) -> FloatArray:
@@ -170,24 +162,9 @@ class Table(RebuiltOnCopy):
     def identity(self) -> str:
         """SHA-256 over everything that has a meaning: metric, places, labels, outputs, losses,
         prior, epsilon and integers, however they are stored."""
-        problem, reports = self.problem, self.problem.reports
-        loss: Any = problem.loss
-        told: list[Any] = [
-            problem.domain.fingerprint,
-            problem.epsilon,
-            problem.loss_unit,
-            reports.kind,
-            reports.names,
-            None if self.mesh is None else [self.mesh.middle, self.mesh.spacing],
-        ]
-        if not isinstance(loss, np.ndarray):
-            told.append(repr(loss))
-            loss = np.zeros(0)
-        empty = np.zeros(0)
-        placed = [empty if part is None else part for part in (reports.lat, reports.lon)]
-        mesh = [] if self.mesh is None else [self.mesh.vertices, self.mesh.area, self.mesh.inside]
-        words = np.frombuffer(json.dumps(told).encode(), np.uint8)
-        return digest(words, reports.codes, *placed, loss, problem.prior, *mesh, self.weights)
+        header, parts = describe_problem(self.problem, self.mesh)
+        words = np.frombuffer(canonical(header), np.uint8)
+        return digest(words, *(parts[name] for name in sorted(parts)), self.weights)
 
     @property
     def epsilon(self) -> float:
@@ -228,14 +205,17 @@ class Table(RebuiltOnCopy):
         Another lower bound needs another proof: the one at hand is not kept for it.
         """
         new = self._as(type(self))
-        facts: dict[str, Any] = {"method": method, "lower_bound": lower_bound, "stages": stages}
-        if details is not None:
-            facts["details"] = MappingProxyType(dict(details))
+        facts = {
+            "method": method,
+            "lower_bound": lower_bound,
+            "stages": stages,
+            "details": None if details is None else MappingProxyType(dict(details)),
+            "proof": proof,
+        }
         vars(new).update({name: value for name, value in facts.items() if value is not None})
-        if proof is not None or lower_bound is not None:
+        if lower_bound is not None:
             vars(new)["proof"] = proof
-        new._check_bound()
-        new._check_proof()
+        new._check()
         return new
 
     def _as(self, kind: type[Kind]) -> Kind:
@@ -248,15 +228,13 @@ class Table(RebuiltOnCopy):
         """The same table with more said about it."""
         return self.with_facts(details={**self.details, **details})
 
-    def _check_bound(self) -> None:
-        bound = self.lower_bound
+    def _check(self) -> None:
+        """Refuse what is said of the table where it cannot be."""
+        proof, bound = self.proof, self.lower_bound
         if bound is not None and math.isnan(bound):
             raise PrivacyError(
                 f"the lower bound is {bound}; it must be a number, or None where there is none"
             )
-
-    def _check_proof(self) -> None:
-        proof, bound = self.proof, self.lower_bound
         if proof is None:
             return
         if proof.problem is not self.problem:
@@ -280,6 +258,10 @@ class Table(RebuiltOnCopy):
         bound = "" if self.lower_bound is None else f", lower bound {self.lower_bound:.6g}"
         return f"{self.loss:.6g} {self.problem.loss_unit}{bound}"
 
+    def __repr__(self) -> str:
+        end = f"; {self.warning}" if self.warning else ""
+        return f"{type(self).__name__}({self._summary()}{end})"
+
     def _summary(self) -> str:
         return (
             f"{self.method}: K={self.problem.size}, m={self.problem.outputs_count}, "
@@ -296,8 +278,7 @@ class Table(RebuiltOnCopy):
             ("expected loss", self.loss_words),
             ("epsilon", f"{self.epsilon:g} {per(per_unit)}, audited {self.audit.epsilon:.6g}"),
         ]
-        safe = isinstance(self, Mechanism)
-        return card(type(self).__name__, facts, warning="" if safe else "NO PRIVACY GUARANTEE")
+        return card(type(self).__name__, facts, warning=self.warning)
 
 
 class Mechanism(Table):
@@ -307,26 +288,19 @@ class Mechanism(Table):
     z(y|x) <= exp(epsilon d(x, x')) z(y|x') for all records x, x' and outputs y.
     """
 
-    def _judge(self, backend: Backend | None) -> None:
-        super()._judge(backend)
+    def _check(self) -> None:
         if not self.audit.holds:
             raise PrivacyError(
                 f"{self.audit.shortfall}; pm.repair(problem, matrix) gives the nearest table that "
                 "holds; or raise epsilon, or keep it as NoGuarantee"
             )
-        self._check_bound()
-
-    def _check_bound(self) -> None:
-        super()._check_bound()
+        super()._check()
         bound = self.lower_bound
         # No private table loses less than the optimum.
         if bound is not None and bound > self.loss * (1 + LOSS_ROUNDING):
             raise PrivacyError(
                 f"a lower bound of {bound!r} lies above the loss, {self.loss!r}; it is no bound"
             )
-
-    def __repr__(self) -> str:
-        return f"Mechanism({self._summary()})"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -359,8 +333,7 @@ class NoGuarantee(Table):
     Use `simulate(seed)` to draw from it in an experiment.
     """
 
-    def __repr__(self) -> str:
-        return f"NoGuarantee({self._summary()}; NO PRIVACY GUARANTEE)"
+    warning = "NO PRIVACY GUARANTEE"
 
     def sample(self, record: int, size: int | None = None) -> int:
         """Refused: a draw from this table would be released without a guarantee."""

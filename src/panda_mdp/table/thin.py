@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -49,14 +49,16 @@ def compact(
         raise NotForReleaseError(
             f"a {type(mechanism).__name__} is not for release; only a Mechanism can be saved"
         )
-    _check_share(slack, "slack")
-    _check_share(floor_cost, "floor_cost")
+    for name, value in (("slack", slack), ("floor_cost", floor_cost)):
+        if not 0 < value < 0.5:
+            raise MethodError(f"{name} is {value!r}; it must lie between 0 and 0.5, such as 0.001")
     start = time.perf_counter()
     room = 1 - mechanism.audit.epsilon / mechanism.problem.epsilon
     weights = mechanism.weights
-    attempts = thinned(mechanism, slack, floor_cost)
     if isinstance(weights, FlooredRows) and room >= slack / 2:
         attempts = _shortened(mechanism.problem, weights, room)
+    else:
+        attempts = thinned(mechanism, slack, floor_cost)
     for rows, share in attempts:
         answer = audited_table(
             mechanism.problem,
@@ -86,12 +88,14 @@ def thinned(
 ) -> Iterator[tuple[FlooredRows, float]]:
     """Rows raised to a floor and rounded, with more and more slack, and that slack."""
     used = np.asarray(mechanism.weights.any(axis=0))
-    nearest = _nearest_nats(mechanism.problem)
     for attempt in range(ATTEMPTS):
         share = min(0.5, slack * 2**attempt)
-        table = _with_slack(mechanism, used, share)
         floor = _floor(mechanism, used, share, floor_cost)
-        yield _rounded(nearest, table, floor, share), share
+        filled, _ = fill(_with_slack(mechanism, used, share), floor)
+        exact = np.rint(filled * TOTAL).astype(np.int64)
+        rows = FlooredRows.of(exact, (floor * TOTAL).astype(np.int64))
+        # The rest of a row is off by what all others are off by.
+        yield _rounded(mechanism.problem, rows, share, lambda ratio: ratio), share
 
 
 def _shortened(
@@ -99,26 +103,39 @@ def _shortened(
 ) -> Iterator[tuple[FlooredRows, float]]:
     """Rows over a floor, rounded as coarsely as the share of epsilon that they leave allows, and
     finer and finer then."""
-    nearest = _nearest_nats(problem)
+    for attempt in range(ATTEMPTS):
+        # What others are off by goes in all directions.
+        yield _rounded(problem, rows, slack, np.sqrt, 2 * attempt), slack
+
+
+def _rounded(
+    problem: Problem,
+    rows: FlooredRows,
+    slack: float,
+    swing_of: Callable[[FloatArray], FloatArray],
+    finer: int = 0,
+) -> FlooredRows:
+    """Rows at the precision that the distance to the nearest record allows each, and `finer` bits.
+
+    The largest entry of a row is its rest, whose error is `swing_of` the ratio of the others to it.
+    """
+    nearest = problem.epsilon * problem.domain.neighbours(1)[1][:, 0]
     rest = rows.largest()
     highest = rows.values[rest] / float(TOTAL)
-    # The rest of a row is off by the sum of what all others are off by, in all directions.
-    swing = np.sqrt(np.maximum(1.0, (1 - highest) / highest))
+    swing = swing_of(np.maximum(1.0, (1 - highest) / highest))
     needed = np.ceil(np.log2(2 * swing / np.minimum(slack * nearest, COARSEST)))
-    for attempt in range(ATTEMPTS):
-        bits = np.minimum(needed + 2 * attempt, MOST_BITS).astype(np.int64)
-        bits = _highest_of_equal(bits, rows.keys())
-        digits = np.repeat(bits, np.diff(rows.starts))
-        values = _round_above(rows.values, digits, rows.floor[rows.columns])
-        values[rest] = 0
-        short = FlooredRows(rows.floor, rows.starts, rows.columns, values)
-        values[rest] = TOTAL - short.sums()[0]
-        yield FlooredRows(rows.floor, rows.starts, rows.columns, values), slack
-
-
-def _nearest_nats(problem: Problem) -> FloatArray:
-    """Epsilon times the distance to the nearest other record, (K,)."""
-    return np.asarray(problem.epsilon * problem.domain.neighbours(1)[1][:, 0])
+    bits = np.minimum(needed + finer, MOST_BITS).astype(np.int64)
+    # Equal rows stay equal: those of one key have the highest precision among them. Rows that only
+    # share a key get more digits than they need.
+    _, group = np.unique(rows.keys(), return_inverse=True)
+    most = np.zeros(int(group.max()) + 1, dtype=np.int64)
+    np.maximum.at(most, group, bits)
+    digits = np.repeat(most[group], np.diff(rows.starts))
+    values = _round_above(rows.values, digits, rows.floor[rows.columns])
+    values[rest] = 0
+    short = FlooredRows(rows.floor, rows.starts, rows.columns, values)
+    values[rest] = TOTAL - short.sums()[0]
+    return FlooredRows(rows.floor, rows.starts, rows.columns, values)
 
 
 def _round_above(weights: IntArray, bits: IntArray, floors: IntArray) -> IntArray:
@@ -126,11 +143,6 @@ def _round_above(weights: IntArray, bits: IntArray, floors: IntArray) -> IntArra
     rounded = round_weights(weights, bits)
     step = np.int64(1) << shifts(weights, bits)
     return np.where((rounded < floors) & (weights >= floors), rounded + step, rounded)
-
-
-def _check_share(value: float, name: str) -> None:
-    if not 0 < value < 0.5:
-        raise MethodError(f"{name} is {value!r}; it must lie between 0 and 0.5, such as 0.001")
 
 
 def _with_slack(mechanism: Mechanism, used: BoolArray, slack: float) -> FloatArray:
@@ -173,25 +185,6 @@ def _floor(mechanism: Mechanism, used: BoolArray, slack: float, cost: float) -> 
     return np.asarray(floor / TOTAL)
 
 
-def _rounded(
-    nearest: FloatArray, table: FloatArray, floor: FloatArray, slack: float
-) -> FlooredRows:
-    """The table raised to the floor, at the precision that `nearest` (nats) allows each row."""
-    filled, raised = fill(table, floor)
-    highest = filled.max(axis=1)
-    # The rest of a row is off by what all others are off by.
-    swing = np.maximum(1.0, (1 - highest) / highest)
-    bits = np.ceil(np.log2(2 * swing / np.minimum(slack * nearest, COARSEST)))
-    bits = _same_for_equal_rows(np.minimum(bits, MOST_BITS).astype(np.int64), filled)
-    floors = (floor * TOTAL).astype(np.int64)
-    exact = np.rint(filled * TOTAL).astype(np.int64)
-    weights = np.where(raised, _round_above(exact, bits[:, None], floors), floors)
-    rows, rest = np.arange(len(table)), filled.argmax(axis=1)
-    weights[rows, rest] = 0
-    weights[rows, rest] = TOTAL - weights.sum(axis=1)
-    return FlooredRows.of(weights, floors)
-
-
 def fill(table: FloatArray, floor: FloatArray) -> tuple[FloatArray, BoolArray]:
     """max(s z, b) with one s <= 1 for each row such that it sums to 1, and where s z > b.
 
@@ -208,18 +201,3 @@ def fill(table: FloatArray, floor: FloatArray) -> tuple[FloatArray, BoolArray]:
             break
         above = still
     return np.where(above, table * scale, floor), above
-
-
-def _same_for_equal_rows(bits: IntArray, table: FloatArray) -> IntArray:
-    """The highest precision among the rows that are equal to each, so that they stay equal."""
-    odd = np.random.default_rng(0).integers(1, 1 << 62, table.shape[1]) | 1
-    return _highest_of_equal(bits, table.view(np.int64) @ odd)
-
-
-def _highest_of_equal(bits: IntArray, keys: IntArray) -> IntArray:
-    """The highest precision among rows of equal keys: rows that are not equal only get more digits
-    than they need."""
-    _, group = np.unique(keys, return_inverse=True)
-    highest = np.zeros(int(group.max()) + 1, dtype=np.int64)
-    np.maximum.at(highest, group, bits)
-    return np.asarray(highest[group])

@@ -84,9 +84,9 @@ def test_what_fails_while_devices_wake_is_raised_where_they_are_asked_for(monkey
         mesh()
 
 
-def test_one_process_decides_for_itself(mesh):
-    assert any_process(True, mesh)
-    assert not any_process(False, mesh)
+def test_one_process_decides_for_itself():
+    assert any_process(True)
+    assert not any_process(False)
 
 
 def test_64_bits_are_for_the_inside_only():

@@ -10,9 +10,8 @@ from scipy.sparse import csr_array, vstack
 
 from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
-from panda_mdp.methods.optimal.dual import growth
 from panda_mdp.methods.optimal.graph import all_pairs
-from panda_mdp.methods.optimal.halpern import ROW_PULL
+from panda_mdp.methods.optimal.halpern import ROW_PULL, growths
 
 
 def small(kind: str = "euclidean", size: int = 7):
@@ -94,7 +93,7 @@ def test_an_optimum_is_a_fixed_point(kind):
     z, mu, edges = solved(problem, graph)
     solver = CpuSolver(problem, graph, z)
     place = {tuple(sorted(pair)): e for e, pair in enumerate(graph.ends.tolist())}
-    g = growth(problem, graph)
+    g = growths(problem, graph.length)[1]
     # Multipliers of z_i <= g z_j enter an edge's dual pair as (l, -g l), in the scale of x.
     for k, (i, j) in enumerate(solver.program.record[solver.ends].tolist()):
         e = place[tuple(sorted((i, j)))]

@@ -19,10 +19,10 @@ from panda_mdp.methods.optimal.dual import (
     centre_bound,
     dual_bound,
     free_bound,
-    growth,
     total_from_below,
 )
 from panda_mdp.methods.optimal.graph import Graph, all_pairs
+from panda_mdp.methods.optimal.halpern import growths
 from panda_mdp.methods.optimal.lp import solve_lp
 
 
@@ -52,7 +52,7 @@ def test_is_below_the_exact_bound_and_near_it(kind, size):
     exact = exact_bound(problem, graph, multipliers)
     found = dual_bound(problem, graph, multipliers)
     assert found <= exact
-    top = float(growth(problem, graph).max()) * size * 20 + float(problem.loss.max())
+    top = float(growths(problem, graph.length)[1].max()) * size * 20 + float(problem.loss.max())
     assert found >= exact - 1e-12 * top
 
 
@@ -77,7 +77,7 @@ def test_growth_is_above_the_true_exponential(kind):
     problem = displacement_problem(random_domain(kind, 9), [0], 2.7)
     graph = all_pairs(problem.domain, problem.epsilon)
     with mp.workdps(DIGITS):
-        for value, (i, j) in zip(growth(problem, graph), graph.ends, strict=True):
+        for value, (i, j) in zip(growths(problem, graph.length)[1], graph.ends, strict=True):
             true = mp.exp(mp.mpf(problem.epsilon) * exact_distance(problem.domain, i, j))
             assert true < value < true * (1 + mp.mpf("2e-12"))
 

@@ -17,10 +17,10 @@ from panda_mdp.methods.optimal.graph import (
     NEIGHBOURS,
     Graph,
     all_pairs,
+    broken_pairs,
     constraint_graph,
     delaunay,
     distinct,
-    missing_pairs,
 )
 
 
@@ -127,7 +127,7 @@ def test_the_worst_partners_of_each_record(kind, most):
     epsilon = 1.0 / float(np.median(domain.neighbours(1)[1]))
     closure = Closure(domain)
     matrix = table(90)
-    found = missing_pairs(closure, NONE, matrix, epsilon, most)
+    found = broken_pairs(closure, NONE, closure.start(matrix), epsilon, most)
     true = gains(domain, matrix, epsilon)
     worst = np.argsort(-true, axis=1)[:, :most]
     expected = {
@@ -149,20 +149,22 @@ def test_pairs_of_the_graph_are_not_added_again():
     domain = random_domain("haversine", 60)
     closure = Closure(domain)
     known = all_pairs(domain, 1e-3)
-    assert missing_pairs(closure, known, table(60), 0.5).count == 0
+    assert broken_pairs(closure, known, closure.start(table(60)), 0.5).count == 0
     # In either order of the ends.
     turned = Graph(known.ends[:, ::-1].copy(), known.length)
-    assert missing_pairs(closure, turned, table(60), 0.5).count == 0
+    assert broken_pairs(closure, turned, closure.start(table(60)), 0.5).count == 0
 
 
 def test_a_private_table_needs_no_pair():
     domain = random_domain("matrix", 50)
     weights = np.exp(-0.5 * domain.distances(None, [0, 10, 20]))
     private = weights / weights.sum(axis=1, keepdims=True)
-    assert missing_pairs(Closure(domain), NONE, private, 1.0).count == 0
+    closure = Closure(domain)
+    assert broken_pairs(closure, NONE, closure.start(private), 1.0).count == 0
 
 
 def test_pairs_too_long_to_bind_are_not_added():
     domain = Domain.from_vectors([[0.0], [1.0], [2.0]])
-    found = missing_pairs(Closure(domain), NONE, np.eye(3), 0.9 * MAX_EXPONENT)
+    closure = Closure(domain)
+    found = broken_pairs(closure, NONE, closure.start(np.eye(3)), 0.9 * MAX_EXPONENT)
     assert np.all(found.length * 0.9 * MAX_EXPONENT <= MAX_EXPONENT)

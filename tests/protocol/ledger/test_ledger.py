@@ -453,7 +453,7 @@ def test_a_vault_shows_and_pickles_nothing(tmp_path):
     with pytest.raises(TypeError):
         pickle.dumps(vault)
     box = tmp_path / "box"
-    box.write_bytes(vault.lock("what was drawn", "a"))
+    box.write_bytes(vault.lock(b"what was drawn", "a"))
     assert vault.unlock(box, "a") == b"what was drawn"
     with pytest.raises(LedgerError, match="is damaged"):
         vault.unlock(box, "b")

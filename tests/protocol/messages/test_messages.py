@@ -68,8 +68,8 @@ def test_every_string_and_list_is_bounded(model):
 
 def test_a_report_holds_an_id_its_table_and_an_output_and_nothing_else():
     assert set(ReportRequest.model_fields) == {"id", "table", "output"}
-    assert set(BallRequest.model_fields) == {"id", "centre"}
-    assert set(AnchorsRequest.model_fields) == {"id", "anchors"}
+    assert set(BallRequest.model_fields) == {"centre"}
+    assert set(AnchorsRequest.model_fields) == {"anchors"}
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_streets_fit_their_nodes():
 
 
 def test_anchors_ascend():
-    AnchorsRequest(id=ID, anchors=[1, 2, 9])
+    AnchorsRequest(anchors=[1, 2, 9])
     for anchors in ([2, 1], [1, 1]):
         with pytest.raises(ValidationError):
-            AnchorsRequest(id=ID, anchors=anchors)
+            AnchorsRequest(anchors=anchors)
 
 
 def test_deployments_are_told_apart_by_kind():

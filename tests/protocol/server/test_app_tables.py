@@ -134,45 +134,20 @@ def test_an_etag_saves_a_download(file: tuple[httpx.Client, str, bytes]) -> None
     client, url, data = file
     etag = client.get(url).headers["etag"]
     assert etag == f'"{hashlib.sha256(data).hexdigest()}"'
-    for known in (etag, f'"other", {etag}', f"W/{etag}", "*"):
+    for known in (etag, f'"other", {etag}', f"W/{etag}"):
         answer = client.get(url, headers={"if-none-match": known})
         assert (answer.status_code, answer.content) == (304, b"")
     assert client.get(url, headers={"if-none-match": '"other"'}).status_code == 200
 
 
-def test_a_broken_download_can_be_resumed(file: tuple[httpx.Client, str, bytes]) -> None:
-    client, url, data = file
-    etag = client.get(url).headers["etag"]
-    answer = client.get(url, headers={"range": "bytes=100-", "if-range": etag})
-    assert answer.status_code == 206
-    assert answer.content == data[100:]
-    assert answer.headers["content-range"] == f"bytes 100-{len(data) - 1}/{len(data)}"
-    # The file is another one by now: all of it.
-    answer = client.get(url, headers={"range": "bytes=100-", "if-range": '"other"'})
-    assert (answer.status_code, answer.content) == (200, data)
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        "bytes=0-99",
-        "bytes=100-200",
-        "bytes=-5",
-        "bytes=5-,7-",
-        "rows=1-",
-        "bytes=x-",
-        "bytes=999999999-",
-    ],
-)
+@pytest.mark.parametrize("wanted", ["bytes=0-99", "bytes=100-", "bytes=-5", "rows=1-"])
 def test_parts_are_not_served(file: tuple[httpx.Client, str, bytes], wanted: str) -> None:
     """Which part of a table somebody asks for would tell where they are."""
     client, url, data = file
     etag = client.get(url).headers["etag"]
     answer = client.get(url, headers={"range": wanted, "if-range": etag})
-    assert error_of(answer) == (416, "range")
-    assert answer.headers["content-range"] == f"bytes */{len(data)}"
-    # Without If-Range it is not a resumed download.
-    assert error_of(client.get(url, headers={"range": "bytes=5-"})) == (416, "range")
+    assert (answer.status_code, answer.content) == (200, data)
+    assert answer.headers["accept-ranges"] == "none"
 
 
 def test_a_table_is_not_compressed_again(file: tuple[httpx.Client, str, bytes]) -> None:

@@ -167,9 +167,10 @@ def test_anchors_count_as_evidence_with_the_reports() -> None:
     matrix = np.array([[0.7, 0.3], [0.2, 0.8]])
     solution = solved(union, row, matrix)
     chosen = np.array([0, 3])
-    members = [("a", chosen), ("b", np.array([], dtype=np.int64)), ("silent", union)]
+    sets = {"a": chosen, "b": np.array([], dtype=np.int64), "silent": union}
+    members = {(1, user): (anchors, solution) for user, anchors in sets.items()}
     told = [("a", 1, 1, 2), ("a", 1, 0, 1), ("b", 1, 0, 1)]
-    seen = anchors_observations(law, [(1, members, solution)], told)
+    seen = anchors_observations(law, members, told)
     assert seen.counts.shape == (2, 2)
     nearest = chosen[surrogates(LINE, chosen)]
     rows = matrix[row[np.searchsorted(union, nearest)]]
@@ -183,7 +184,7 @@ def test_anchors_count_as_evidence_with_the_reports() -> None:
 
 def test_observations_of_nobody_are_empty() -> None:
     law = pm.BernoulliAnchors("exponential", 0.8, 0.7, 3.0).on(LINE)
-    seen = anchors_observations(law, [], [])
+    seen = anchors_observations(law, {}, [])
     assert isinstance(seen, Observations) and seen.counts.sum() == 0
     assert estimate(seen).share == [0.25] * 4
 
@@ -202,8 +203,8 @@ def test_what_no_record_makes_is_left_out_of_anchors_observations() -> None:
     law = pm.BernoulliAnchors("exponential", 0.9, 0.5, 2.0).on(domain)
     every = np.arange(4)
     matrix = np.tile([1.0, 0.0], (4, 1))
-    rounds = [(1, [("a", every)], solved(every, every, matrix))]
-    assert anchors_observations(law, rounds, [("a", 1, 0, 1)]).counts.sum() == 1
-    found = anchors_observations(law, rounds, [("a", 1, 1, 1)])
+    sets = {(1, "a"): (every, solved(every, every, matrix))}
+    assert anchors_observations(law, sets, [("a", 1, 0, 1)]).counts.sum() == 1
+    found = anchors_observations(law, sets, [("a", 1, 1, 1)])
     assert found.counts.sum() == 0
     assert np.isfinite(estimate(found).share).all()

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from panda_mdp.protocol.messages.deployments import ReportRequest
 from panda_mdp.protocol.messages.service import ErrorBody
 from panda_mdp.protocol.server.auth import Token, TokenBook
-from panda_mdp.protocol.server.context import Room, Settings
+from panda_mdp.protocol.server.context import Settings
 from panda_mdp.protocol.server.failures import Failure, parse
 from panda_mdp.protocol.server.gate import Buckets, Gate
 from panda_mdp.protocol.server.routes import read_body
@@ -49,7 +49,6 @@ class Harness:
         self.token = self.book.make("reporter")[0].token
         self.endpoint = endpoint
         self.settings = settings
-        self.room = Room(settings.reporters_bytes)
         self.gate = Gate(self._app, self.book, settings)
 
     async def _app(self, scope: Message, receive: Any, send: Any) -> None:
@@ -291,22 +290,3 @@ def test_a_field_is_given_once(body: bytes) -> None:
     with pytest.raises(Failure, match="twice"):
         parse(anything, body)
     assert parse(anything, b'[{"a": 1}, {"a": 1}]') == [{"a": 1}, {"a": 1}]
-
-
-def test_a_long_body_counts_as_many(make: Callable[..., Harness]) -> None:
-    harness = make(token_rate=1e-3, token_burst=20, small_bytes=1 << 20)
-    long = (b" " * (512 << 10),)
-    statuses = [harness.call(parts=long, length=512 << 10)[0] for _ in range(4)]
-    assert statuses == [200, 200, 429, 429]
-
-
-def test_reporters_share_a_room_that_one_cannot_fill_for_ever(
-    make: Callable[..., Harness],
-) -> None:
-    harness = make(small_bytes=1 << 20, reporters_bytes=100_000)
-    assert harness.call(parts=(b" " * 90_000,))[0] == 200
-    status, headers, body = harness.call(parts=(b" " * 90_000, b" " * 90_000))
-    assert (status, body["error"]["code"]) == (503, "unavailable")
-    assert headers[b"connection"] == b"close"
-    # Given back, whatever became of it.
-    assert harness.call(parts=(b" " * 90_000,))[0] == 200

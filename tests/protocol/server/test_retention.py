@@ -28,7 +28,6 @@ from panda_mdp.protocol.server.store.reports import (
     store_reports,
 )
 from panda_mdp.protocol.server.store.schema import (
-    BallRow,
     CountRow,
     QuotaRow,
     ReportRow,
@@ -81,19 +80,11 @@ def ages(store: Store, name: str) -> tuple[list[int], int]:
 
 
 def test_counts_follow_reports(store: Store) -> None:
-    with store.write() as session:
-        key = find(session, "brief").id
-        for number, age in enumerate((0, 5)):
-            at, name = when(NOW - age * DAY_MS), f"{number:036d}"
-            session.add(
-                BallRow(deployment=key, id=name, token=USERS[0], version=1, centre=1, at=at)
-            )
     assert remove_old(store, now=NOW) == 3 * 6
     # Of an hour that has begun three days ago, nothing is gone yet.
     assert ages(store, "brief") == ([0, 24, 48, 72], 24)
     assert ages(store, "long")[1] == 42
     with store.read() as session:
-        assert len(session.scalars(select(BallRow)).all()) == 1
         assert min(session.scalars(select(QuotaRow.period))) == NOW // DAY_MS - 1
     assert remove_old(store, now=NOW) == 0
     assert remove_old(store, now=NOW + HOUR_MS) == 6

@@ -11,7 +11,7 @@ from helpers import save_compact
 from protocol_servers import small_domain, small_table
 
 import panda_mdp as pm
-from panda_mdp.errors import EmptyAnchorsError, MethodError
+from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.run import study_panda
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
 from panda_mdp.protocol.server.solving import (
@@ -52,13 +52,11 @@ def test_the_table_is_the_one_that_a_simulation_gets() -> None:
     options = pm.PandaOptions()
     run = study_panda(work.problem, [1, 5, 9], work.selection, work.delta, options, seed=1)
     solved = solve_round(request(), DOMAIN, run.anchor_sets)
-    table = run.tables[0]
-    np.testing.assert_array_equal(solved.solution.anchors, table.anchors)
+    table = run.table
+    np.testing.assert_array_equal(solved.anchors, table.anchors)
     for chosen in run.anchor_sets:
-        np.testing.assert_array_equal(solved.solution.rows(chosen), table.weights(chosen))
-    assert solved.plan["loss"] == pytest.approx(run.anchor_loss, rel=1e-12)
-    assert (solved.plan["guarantee"] is None) == bool(run.reasons)
-    assert solved.plan["anchors"] == len(run.anchors)
+        np.testing.assert_array_equal(solved.rows(chosen), table.weights(chosen))
+    assert (scheme_facts(work)["guarantee"] is None) == bool(run.reasons)
 
 
 def test_a_guarantee_is_stated_where_it_is_certified() -> None:
@@ -76,8 +74,7 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
     assert facts["reasons"] == [] and facts["violation"] <= 1e-3
     assert facts["phase_one_epsilon"] == pytest.approx(0.0, abs=1e-9)
     solved = solve_round(work, DOMAIN, (np.arange(12), np.arange(11)))
-    assert solved.plan["guarantee"] == facts["guarantee"]
-    rows = solved.solution.rows(np.arange(12)).astype(float)
+    rows = solved.rows(np.arange(12)).astype(float)
     logs = np.log(rows[:, rows.any(axis=0)])
     apart = DOMAIN.distances()
     assert (np.abs(logs[:, None] - logs).max(axis=2) <= 2.0 * apart * (1 + 1e-9)).all()
@@ -89,7 +86,6 @@ def test_no_guarantee_says_why() -> None:
     assert facts["guarantee"] is None
     assert facts["reasons"] and "Phase I costs" in facts["reasons"][0]
     assert facts["phase_one_epsilon"] > 2.0
-    assert solve_round(work, DOMAIN, (np.array([0, 5]), np.array([7]))).plan["guarantee"] is None
 
 
 def test_a_forged_set_changes_nobody_elses_budgets() -> None:
@@ -98,33 +94,16 @@ def test_a_forged_set_changes_nobody_elses_budgets() -> None:
     honest = (np.array([0, 1, 2, 3]), np.array([2, 3, 4, 5]))
     for forged in (np.arange(12), np.array([11]), np.array([0, 11])):
         solved = solve_round(work, DOMAIN, (*honest, forged))
-        budgets = anchors_scheme(work, DOMAIN).budgets_of(solved.solution.anchors)
-        rows = solved.solution.rows(solved.solution.anchors).astype(float)
+        budgets = anchors_scheme(work, DOMAIN).budgets_of(solved.anchors)
+        rows = solved.rows(solved.anchors).astype(float)
         logs = np.log(rows[:, rows.any(axis=0)])
         spent = np.abs(logs[:, None] - logs).max(axis=2)
         assert (spent <= budgets + 1e-9).all()
 
 
-def test_the_screen_leaves_out_who_is_too_wide() -> None:
-    work = request(screen="distance", screen_limit=3.0)
-    sets = (np.array([0, 1, 2]), np.array([4, 5, 6]), np.array([0, 5, 11]), np.array([], np.int64))
-    solved = solve_round(work, DOMAIN, sets)
-    assert solved.admitted.tolist() == [True, True, False, True]
-    np.testing.assert_array_equal(solved.solution.anchors, [0, 1, 2, 4, 5, 6])
+def test_a_round_of_nobody_is_refused() -> None:
     with pytest.raises(EmptyAnchorsError, match="no anchors entered"):
-        solve_round(work, DOMAIN, (np.array([0, 11]), np.array([], np.int64)))
-    with pytest.raises(MethodError, match="screen_limit"):
-        solve_round(request(screen="distance"), DOMAIN, sets)
-
-
-def test_the_next_round_starts_from_the_last() -> None:
-    work = request()
-    first = solve_round(work, DOMAIN, (np.array([0, 1, 2]), np.array([6, 7])))
-    start = first.solution.start(DOMAIN, np.array([0, 3, 11]))
-    weights = first.solution.rows(np.array([0, 2, 7])) / 2.0**62
-    np.testing.assert_array_equal(start, weights)
-    again = solve_round(work, DOMAIN, (np.array([0, 1, 2]), np.array([6, 7, 9])), first.solution)
-    np.testing.assert_array_equal(again.solution.anchors, [0, 1, 2, 6, 7, 9])
+        solve_round(request(), DOMAIN, (np.array([], np.int64),))
 
 
 def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) -> None:

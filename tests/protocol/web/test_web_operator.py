@@ -241,23 +241,6 @@ def test_maps_move_together(browser: Browser, site: Site) -> None:
         assert estimated.screenshot() != before
 
 
-def test_a_job_and_its_progress_are_shown(browser: Browser, site: Site) -> None:
-    domain = site.server.admin.get("/v1/domains").json()["domains"][0]["id"]
-    job = {"id": str(uuid.uuid4()), "table": "next", "domain": domain, "epsilon": 4.0, "gap": 0.2}
-    made = site.server.admin.post("/v1/jobs", json={**job, "outputs": [5, 29, 53, 77]})
-    assert made.status_code == 202, made.text
-    with visit(browser, f"{site.url}/operator") as at:
-        enter(at.page, site)
-        jobs = at.page.locator("#jobs")
-        expect(jobs).to_contain_text("next")
-        for _ in range(60):
-            if "done" in jobs.inner_text():
-                break
-            at.page.click("#refresh")
-            at.page.wait_for_timeout(500)
-        expect(jobs).to_contain_text("done")
-
-
 @pytest.mark.parametrize("role", ["nobody", "reporter"])
 def test_only_admins_enter(browser: Browser, site: Site, role: str) -> None:
     token = site.token() if role == "reporter" else "pmt_" + "0" * 12 + "_" + "A" * 43

@@ -171,7 +171,7 @@ def test_a_ball_is_drawn_fetched_checked_and_reported_from(browser: Browser, sit
         assert at.complaints == []
     first, second = posted(site)
     assert first.path == "/v1/deployments/ball/balls"
-    assert set(body_of(first)) == {"id", "centre"}
+    assert set(body_of(first)) == {"centre"}
     assert second.path == "/v1/deployments/ball/reports"
     assert body_of(second)["output"] in OUTPUTS
     assert site.reports("ball") == 1
@@ -225,7 +225,7 @@ def test_a_round_of_anchors(browser: Browser, site: Site) -> None:
         anchors = body_of(uploads[0])["anchors"]
         made = other.post(
             f"/v1/deployments/anchors/rounds/{number}/anchors",
-            json={"id": "6d5a8f0e-2b1c-4c3d-8e4f-0a1b2c3d4e5f", "anchors": anchors},
+            json={"anchors": anchors},
         )
         assert made.status_code == 201, made.text
         page.wait_for_selector('#action-said[data-state="good"]')

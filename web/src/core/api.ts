@@ -212,14 +212,14 @@ export class Api {
   }
 
   /** The rows around a centre that was drawn. */
-  async ball(deployment: string, id: string, centre: number, token: string): Promise<BallRows> {
+  async ball(deployment: string, centre: number, token: string): Promise<BallRows> {
     const path = `deployments/${encodeURIComponent(deployment)}/balls`;
-    return (await this.post(path, token, { id, centre })).json() as Promise<BallRows>;
+    return (await this.post(path, token, { centre })).json() as Promise<BallRows>;
   }
 
   /** Anchors that were drawn, for a round that is open. */
-  async upload(deployment: string, round: number, id: string, anchors: readonly number[], token: string): Promise<void> {
-    await this.post(`${roundPath(deployment, round)}/anchors`, token, { id, anchors });
+  async upload(deployment: string, round: number, anchors: readonly number[], token: string): Promise<void> {
+    await this.post(`${roundPath(deployment, round)}/anchors`, token, { anchors });
   }
 
   async round(deployment: string, round: number): Promise<RoundInfo> {

@@ -69,18 +69,16 @@ export interface Drawn {
   /** Null before Phase II, and erased once the server has it. */
   readonly output: number | null;
   readonly table?: string | null;
-  /** A centre, and the id that its ball is asked for with. */
+  /** A centre, whose ball is asked for. */
   readonly centre?: number;
-  readonly ball?: string;
-  /** An anchor set, the round it was aimed at, its id there, and whether it is known to have arrived. */
+  /** An anchor set, the round it was aimed at, and whether it is known to have arrived. */
   readonly anchors?: readonly number[];
   readonly round?: number | null;
-  readonly upload?: string;
   readonly uploaded?: boolean;
 }
 
 /** What a plan draws first: a report, or what Phase I gives. */
-export type First = Pick<Drawn, "output" | "centre" | "ball" | "anchors">;
+export type First = Pick<Drawn, "output" | "centre" | "anchors">;
 
 export interface Release extends Drawn {
   readonly entry: string;

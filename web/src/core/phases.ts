@@ -68,10 +68,10 @@ function checkOutputs(outputs: readonly number[], size: number): void {
 async function finishBall(
   api: Api, session: Session, plan: BallPlan, ledger: Ledger, record: number, release: Release, token: string,
 ): Promise<Release> {
-  const { centre, ball } = release;
-  if (centre === undefined || ball === undefined) throw new PandaError("erased");
+  const { centre } = release;
+  if (centre === undefined) throw new PandaError("erased");
   const { name, version } = session.deployment;
-  const sent = await api.ball(name, ball, centre, token);
+  const sent = await api.ball(name, centre, token);
   const rows = await unpackBall(sent);
   await verifyAny(session.keys, await rowsBytes(name, sent.version, "records", rows), sent.signature);
   if (sent.version !== version || sent.version !== release.version) throw new PandaError("replaced");
@@ -103,13 +103,7 @@ async function finishRound(
     release = await ledger.amend(release.entry, () => ({ uploaded: false, round: null }));
     throw new PandaError("roundFailed", round);
   }
-  const sent = await api.roundRows(name, round, token).catch(async (error: unknown) => {
-    // Left out of this round by the server's filter; another one may take the anchors.
-    if (error instanceof ApiError && error.code === "conflict") {
-      await ledger.amend(release.entry, () => ({ uploaded: false, round: null }));
-    }
-    throw error;
-  });
+  const sent = await api.roundRows(name, round, token);
   const rows: Rows = { members: sent.anchors, outputs: sent.outputs, weights: sent.weights };
   await verifyAny(session.keys, await rowsBytes(name, sent.round, "anchors", rows), sent.signature);
   const right = sent.round === round && same(rows.members, anchors) && same(rows.outputs, plan.outputs);
@@ -131,13 +125,13 @@ async function upload(
   let release = begun;
   if (release.uploaded) return release;
   const send = async () => {
-    const { round, upload: id, anchors } = release;
-    if (!anchors || !id || round === undefined || round === null) throw new PandaError("erased");
-    await api.upload(deployment, round, id, anchors, token);
+    const { round, anchors } = release;
+    if (!anchors || round === undefined || round === null) throw new PandaError("erased");
+    await api.upload(deployment, round, anchors, token);
     return ledger.amend(release.entry, () => ({ uploaded: true, version: round }));
   };
   if (release.round !== undefined && release.round !== null) {
-    // Sent before, and perhaps accepted: the same id tells.
+    // Sent before, and perhaps accepted: the same set is accepted again.
     try {
       return await send();
     } catch (error) {
@@ -146,9 +140,7 @@ async function upload(
   }
   const { round } = await api.deployment(deployment);
   if (round === undefined || round === null) throw new PandaError("noRound");
-  release = await ledger.amend(release.entry, (drawn) => (
-    drawn.round === round ? {} : { round, upload: crypto.randomUUID() }
-  ));
+  release = await ledger.amend(release.entry, () => ({ round }));
   return send();
 }
 

@@ -187,7 +187,7 @@ export class BallPlan implements Plan {
 
   async first(record: number): Promise<First> {
     const column = choose(rowOf(this.law.weights, record), systemWord());
-    return { output: null, centre: this.law.centres[column], ball: crypto.randomUUID() };
+    return { output: null, centre: this.law.centres[column] };
   }
 }
 

@@ -17,26 +17,10 @@ import { type Counts, DensityMaps, type Estimate, type Places } from "./maps";
 const NAME = "panda-mdp.admin";
 const EVERY_MS = 10_000;
 
-interface Job {
-  readonly id: string;
-  readonly state: string;
-  readonly name: string;
-  readonly epsilon: number;
-  readonly progress: {
-    readonly iterations: number;
-    readonly loss: number | null;
-    readonly lower_bound: number | null;
-    readonly gap: number | null;
-    readonly seconds: number;
-  };
-  readonly error?: string | null;
-}
-
 interface Round {
   readonly round: number;
   readonly state: string;
   readonly users: number;
-  readonly filtered: number;
   readonly opened: string;
   readonly closes_at: string | null;
   readonly error: string | null;
@@ -81,7 +65,7 @@ if (before) void enter(before);
 
 async function enter(found: string): Promise<void> {
   try {
-    await api.admin("jobs", found);
+    await api.admin("tokens?limit=1", found);
   } catch (error) {
     const text = error instanceof Error ? error.message : "unknown";
     by("enter-said").textContent = `Not accepted: ${text}.`;
@@ -107,9 +91,7 @@ async function refresh(all: boolean): Promise<void> {
   const mine = ++turn;
   try {
     const deployments = await api.deployments();
-    const { jobs } = await api.admin<{ jobs: Job[] }>("jobs", admin as string);
     if (mine !== turn) return;
-    showJobs(jobs);
     if (!deployments.some(({ name }) => name === chosen)) chosen = deployments[0]?.name ?? null;
     showList(deployments);
     const deployment = deployments.find(({ name }) => name === chosen);
@@ -143,31 +125,6 @@ function showList(deployments: readonly Deployment[]): void {
       void refresh(true);
     });
     return make("li", {}, button);
-  }));
-}
-
-function showJobs(jobs: readonly Job[]): void {
-  if (!jobs.length) {
-    by("jobs").replaceChildren(make("li", {}, make("span", { class: "small" }, "No jobs")));
-    return;
-  }
-  by("jobs").replaceChildren(...jobs.map((job) => {
-    const { gap, iterations, seconds, loss } = job.progress;
-    const bar = make("div");
-    // A solve is done at a gap near 1 %; the bar shows the way there on a logarithmic scale.
-    const share = job.state === "done" ? 1 : gap === null ? 0.03 : Math.min(1, Math.max(0.03, Math.log(gap) / Math.log(0.01)));
-    bar.style.width = `${100 * share}%`;
-    const words = [
-      `${countWords(iterations)} iterations`, `${Math.round(seconds)} s`,
-      gap === null ? null : `gap ${percentWords(gap)}`,
-      loss === null ? null : `loss ${loss.toPrecision(4)}`,
-    ].filter(Boolean).join(", ");
-    return make(
-      "li", {},
-      make("div", { class: "line" }, make("span", {}, job.name), make("span", {}, job.state)),
-      job.state === "running" || job.state === "queued" ? make("div", { class: "track" }, bar) : null,
-      make("span", { class: "small" }, job.error ?? words),
-    );
   }));
 }
 
@@ -251,10 +208,10 @@ async function showRounds(deployment: Deployment, path: string): Promise<void> {
   const { rounds } = await api.admin<{ rounds: Round[] }>(`${path}/rounds`, admin as string);
   const time = (text: string | null) => (text ? new Date(text).toLocaleString() : "by hand");
   fillTable(
-    by("rounds"), ["Round", "State", "Users", "Filtered", "Opened", "Closes"],
+    by("rounds"), ["Round", "State", "Users", "Opened", "Closes"],
     rounds.map((round) => [
       String(round.round), round.error ? `${round.state}: ${round.error}` : round.state,
-      countWords(round.users), countWords(round.filtered), time(round.opened), time(round.closes_at),
+      countWords(round.users), time(round.opened), time(round.closes_at),
     ]),
   );
 }

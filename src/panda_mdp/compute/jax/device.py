@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
@@ -182,24 +183,12 @@ def _compiled_gather(mesh: Mesh) -> Any:
     return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
-def any_process(decision: bool, mesh: Mesh) -> bool:
-    """Whether any process of the mesh decides so: one answer for all, who must all ask.
+def any_process(decision: bool) -> bool:
+    """Whether any process decides so: one answer for all, who must all ask.
 
     Processes that solve together must take the same turns; what depends on a clock may differ.
     """
-    if len(mesh.local_devices) == mesh.devices.size:
-        return decision
-    flags = jax.make_array_from_callback(
-        (int(mesh.devices.size),),
-        NamedSharding(mesh, PartitionSpec(AXIS)),
-        lambda _: np.array([decision]),
-    )
-    return bool(np.asarray(_compiled_any(mesh)(flags)))
-
-
-@cache
-def _compiled_any(mesh: Mesh) -> Any:
-    return jax.jit(jnp.any, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    return decision if jax.process_count() == 1 else bool(process_allgather(decision).any())
 
 
 def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> None:
@@ -344,14 +333,7 @@ def _losses(measure: Any, records: Array, outputs: Array, power: float) -> Array
 
 def losses(domain: Domain, outputs: Array, power: float, records: Array, columns: Array) -> Array:
     """Of records (n,) and columns (n, width), on the device."""
-    return _of_columns(_measure(domain), outputs, records, columns, power)
-
-
-@partial(jax.jit, static_argnames="power")
-def _of_columns(
-    measure: Any, outputs: Array, records: Array, columns: Array, power: float
-) -> Array:
-    return _losses(measure, records[:, None], outputs[columns], power)
+    return _losses(_measure(domain), records[:, None], outputs[columns], power)
 
 
 def weighted_sums(
@@ -380,11 +362,6 @@ def seen_by_groups(
     with precise():
         sees, outside = _seen(_measure(domain), every, groups, np.float64(margin), power)
         return np.asarray(sees), np.asarray(outside)
-
-
-def least_losses(domain: Domain, outputs: IntArray, power: float) -> FloatArray:
-    """The least loss of every record over all outputs, of which none is seen by a margin."""
-    return seen_by_groups(domain, _grouped(outputs), power, -np.inf)[1]
 
 
 @partial(jax.jit, static_argnames="power")

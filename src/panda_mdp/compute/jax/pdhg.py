@@ -232,12 +232,12 @@ def weighted(losses: Array, prior: Array, records: Array) -> Array:
 
 
 @jax.jit
-def warm(cost: Array, copies: Array, nodes: Nodes, steepness: Array) -> Array:
+def warm(cost: Array, nodes: Nodes, steepness: Array) -> Array:
     """The warm start of the dense iteration, of which only the nodes are looked at."""
     cost = jnp.where(nodes.real[:, None], cost, jnp.inf)
     least = jnp.min(jnp.min(cost, axis=1)[nodes.along], axis=1)[nodes.row]
     above = jnp.where(nodes.real[:, None], cost - least[:, None], 0.0)
-    table = jnp.exp(-jnp.minimum(above * steepness, 700.0)) / copies[nodes.tile]
+    table = jnp.exp(-jnp.minimum(above * steepness, 700.0))
     table = jnp.where(nodes.real[:, None], table, 0.0)
     total = over_rows(jnp.sum(table, axis=1), nodes)
     return table / jnp.where(nodes.real, total, 1.0)[:, None]

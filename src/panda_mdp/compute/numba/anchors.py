@@ -1,5 +1,5 @@
-"""Accounts of anchor selection over many pairs of records, compiled: leakage and its quantiles, how
-often two records of one user get surrogates that differ too much, and the composed mechanism's
+"""Accounts of anchor selection over many pairs of records, compiled: leakage, how often two records
+of one user get surrogates that differ too much, and the composed mechanism's
 privacy loss for one set of anchors.
 
 Rows are compressed lists of anchors in ascending order with their probabilities; an anchor that a
@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.parts import in_parts
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import fill
 
@@ -34,139 +34,36 @@ def _favour(w, other):
 
 
 @njit(cache=True)
-def _merge(coins, i, j, w, other):
-    """Fill in both rows' probabilities of the candidates that either lists: how many there are."""
+def _leakage(coins, i, j):
+    """The larger supremum over anchor sets of log P(A) / P'(A) and of log P'(A) / P(A).
+
+    Merges the two rows: a candidate that neither lists tells nothing.
+    """
     start, anchor, probability, tail = coins
-    a = start[i]
-    b = start[j]
-    count = 0
+    a, b = start[i], start[j]
+    up, down = 0.0, 0.0
     while a < start[i + 1] or b < start[j + 1]:
         left = b >= start[j + 1] or (a < start[i + 1] and anchor[a] <= anchor[b])
         right = a >= start[i + 1] or (b < start[j + 1] and anchor[b] <= anchor[a])
-        w[count] = probability[a] if left else tail
-        other[count] = probability[b] if right else tail
+        w = probability[a] if left else tail
+        other = probability[b] if right else tail
+        up += _favour(w, other)
+        down += _favour(other, w)
         a += left
         b += right
-        count += 1
-    return count
-
-
-@njit(cache=True)
-def _leakage(w, other, count):
-    """The larger supremum over anchor sets of log P(A) / P'(A) and of log P'(A) / P(A)."""
-    up = 0.0
-    down = 0.0
-    for k in range(count):
-        up += _favour(w[k], other[k])
-        down += _favour(other[k], w[k])
     return max(up, down)
 
 
 @njit(cache=True, nogil=True)
 def _many_leakages(begin, end, coins, first, second, out):
-    w, other = np.empty((2, 2 * np.diff(coins[0]).max()))
     for k in range(begin, end):
-        count = _merge(coins, first[k], second[k], w, other)
-        out[k] = _leakage(w, other, count)
+        out[k] = _leakage(coins, first[k], second[k])
 
 
-def many_leakages(
-    coins: Coins,
-    first: IntArray,
-    second: IntArray,
-) -> FloatArray:
+def many_leakages(coins: Coins, first: IntArray, second: IntArray) -> FloatArray:
     """The larger of the two suprema for each pair (first[k], second[k]) of rows."""
     out = np.empty(len(first))
     in_parts(_many_leakages, len(first), coins, first, second, out)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _leakage_matrix(begin, end, coins, up, down, distance, split, out):
-    w, other = np.empty((2, 2 * np.diff(coins[0]).max()))
-    for i in range(begin, end):
-        for j in range(i):
-            if distance[i, j] >= split:
-                out[i, j] = max(up[i] + down[j], down[i] + up[j])
-            else:
-                count = _merge(coins, i, j, w, other)
-                out[i, j] = _leakage(w, other, count)
-            out[j, i] = out[i, j]
-
-
-def leakage_matrix(
-    coins: Coins,
-    up: FloatArray,
-    down: FloatArray,
-    distance: FloatArray,
-    split: float,
-) -> FloatArray:
-    """All leakages, symmetric; records at least `split` apart have no anchor in common."""
-    out = np.zeros((len(up), len(up)))
-    in_parts(_leakage_matrix, len(up), coins, up, down, distance, split, out)
-    return out
-
-
-@njit(cache=True)
-def _add_moments(w, other, powers, out):
-    """Add log E[exp(+-s l)] of one candidate, l its log-likelihood ratio, for every s.
-
-    Sides 0 and 1: + and - under w; 2 and 3: + and - under `other`, for the reversed ratio.
-    """
-    if w == other:
-        return
-    for side in range(4):
-        p, q = (w, other) if side < 2 else (other, w)
-        sign = 1.0 - 2.0 * (side % 2)
-        yes, no = np.log(p), np.log1p(-p)
-        chosen, passed = sign * (yes - np.log(q)), sign * (no - np.log1p(-q))
-        for k in range(len(powers)):
-            out[side, k] += np.logaddexp(yes + powers[k] * chosen, no + powers[k] * passed)
-
-
-@njit(cache=True, nogil=True)
-def _lone_moments(begin, end, coins, powers, out):
-    start, _, probability, tail = coins
-    for i in range(begin, end):
-        for k in range(start[i], start[i + 1]):
-            _add_moments(probability[k], tail, powers, out[i])
-
-
-@njit(cache=True, nogil=True)
-def _quantile_matrix(begin, end, coins, lone, distance, split, powers, surprise, out):
-    moments = np.empty((4, len(powers)))
-    w, other = np.empty((2, 2 * np.diff(coins[0]).max()))
-    for i in range(begin, end):
-        for j in range(i):
-            if distance[i, j] >= split:
-                for side in range(4):
-                    # The second record's near candidates are seen from its own side.
-                    moments[side] = lone[i, side] + lone[j, side - 2]
-            else:
-                moments[:] = 0.0
-                for k in range(_merge(coins, i, j, w, other)):
-                    _add_moments(w[k], other[k], powers, moments)
-            for side in range(4):
-                out[i, j] = max(out[i, j], ((moments[side] + surprise) / powers).min())
-            out[j, i] = out[i, j]
-
-
-def quantile_matrix(
-    coins: Coins,
-    distance: FloatArray,
-    split: float,
-    powers: FloatArray,
-    surprise: float,
-) -> FloatArray:
-    """Upper bounds on the two-sided quantile of the leakage between all rows, symmetric.
-
-    Chernoff's: the largest over both hypotheses and signs of min over s of (log E + surprise) / s.
-    """
-    size = len(distance)
-    lone = np.zeros((size, 4, len(powers)))
-    in_parts(_lone_moments, size, coins, powers, lone)
-    out = np.zeros((size, size))
-    in_parts(_quantile_matrix, size, coins, lone, distance, split, powers, surprise, out)
     return out
 
 
@@ -188,16 +85,17 @@ def _probability(coins, row, a):
 
 
 @njit(cache=True)
-def unsafe_mass(x, y, who, ranked, coins, budgets, place, room, tiny):
-    """Pr over sets drawn by record `who` that x and y get surrogates with budget above `room`.
+def _unsafe_surrogates(x, y, who, ranked, coins, budgets, place, room, tiny, pairs, masses):
+    """Surrogates (a, b) of x and y in one set drawn by record `who` with a budget above `room`.
 
-    Enumerates the surrogates (a, b) of x and y in one set: a selected and nothing before it in
-    x's order, b selected and nothing before it in y's. Sets whose surrogates lie beyond the lists
-    in `ranked`, or that are rarer than `tiny`, count as unsafe: the result is an upper bound,
-    exact (up to rounding) where the lists hold all candidates and `tiny` is 0.
+    Enumerates: a selected and nothing before it in x's order, b selected and nothing before it in
+    y's. Fills `pairs` with places in `budgets`, and `masses`; returns how many there are and the
+    probability of what was not looked at: sets whose surrogates lie beyond the lists in `ranked`,
+    or are rarer than `tiny`.
     """
     width = ranked.shape[1]
-    unsafe = 0.0
+    count = 0
+    unseen = 0.0
     none = 1.0
     for i in range(width):
         if none <= tiny:
@@ -223,25 +121,28 @@ def unsafe_mass(x, y, who, ranked, coins, budgets, place, room, tiny):
                 continue
             q = _probability(coins, who, b)
             if budgets[place[a], place[b]] > room:
-                unsafe += rest * q
+                pairs[count] = place[a], place[b]
+                masses[count] = rest * q
+                count += 1
             rest *= 1.0 - q
-        unsafe += rest
-    return unsafe + none
+        unseen += rest
+    return count, unseen + none
 
 
 @njit(cache=True, nogil=True)
-def _unsafe_pairs(
-    begin, end, first, ranked, coins, budgets, place, room, tiny, worst,
-    partner,
-):  # fmt: skip
+def _unsafe_pairs(begin, end, first, ranked, coins, budgets, place, room, tiny, worst, partner):
+    pairs = np.empty((ranked.shape[1] ** 2, 2), np.int64)
+    masses = np.empty(len(pairs))
     for i in range(begin, end):
         x = first + i
         for y in range(x):
-            if room[i, y] < 0.0:
-                mass = 1.0
-            else:
-                args = (ranked, coins, budgets, place, room[i, y], tiny)
-                mass = max(unsafe_mass(x, y, x, *args), unsafe_mass(x, y, y, *args))
+            mass = 1.0 if room[i, y] < 0.0 else 0.0
+            for who in (x, y):
+                if room[i, y] >= 0.0:
+                    count, unseen = _unsafe_surrogates(
+                        x, y, who, ranked, coins, budgets, place, room[i, y], tiny, pairs, masses
+                    )
+                    mass = max(mass, masses[:count].sum() + unseen)
             if mass > worst[i]:
                 worst[i] = mass
                 partner[i] = y
@@ -258,7 +159,10 @@ def unsafe_pairs(
 ) -> tuple[FloatArray, IntArray]:
     """For records x = first + i the largest unsafe mass over x' < x and both hypotheses, and x'.
 
-    `room` is what Phase I leaves of eps d, (rows, K); a pair for which it is negative is unsafe.
+    The mass is the probability of surrogates whose budget exceeds the room of the pair. What was
+    not looked at counts as unsafe: an upper bound, exact (up to rounding) where the lists hold all
+    candidates and `tiny` is 0. `room` is what Phase I leaves of eps d, (rows, K); a pair for which
+    it is negative is unsafe.
     """
     worst = np.zeros(len(room))
     partner = np.zeros(len(room), np.int64)
@@ -268,58 +172,22 @@ def unsafe_pairs(
 
 
 @njit(cache=True)
-def _surrogate_pairs(x, y, who, ranked, coins, tiny, first, second, mass):
-    """All surrogates (a, b) of two rows of `ranked` in one set drawn by `who`: how many there are.
-
-    Fills the three arrays; the sum of the masses falls short of 1 by what lies beyond the lists.
-    """
-    width = ranked.shape[1]
-    count = 0
-    none = 1.0
-    for i in range(width):
-        if none <= tiny:
-            break
-        a = ranked[x, i]
-        p = _probability(coins, who, a)
-        rest = none * p
-        none *= 1.0 - p
-        for j in range(width):
-            if rest <= tiny:
-                break
-            b = ranked[y, j]
-            before = False
-            for k in range(i):
-                if ranked[x, k] == b:
-                    before = True
-                    break
-            if before:
-                continue
-            q = 1.0 if b == a else _probability(coins, who, b)
-            first[count] = a
-            second[count] = b
-            mass[count] = rest * q
-            count += 1
-            rest *= 1.0 - q
-    return count
-
-
-@njit(cache=True)
-def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny, limit):
+def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny):
     """Lower budgets until surrogates of one set differ by more than `room` at most with delta.
 
     For records x = begin + i and all x' < x. Of the surrogates whose budget exceeds the room of the
     pair, from the largest budget down, each stays whose mass still fits into delta under the
-    hypothesis; the others are lowered to the room. `limit` is the largest number of surrogates.
-    Where all but the two nearest candidates together fit into delta, only their budget is looked
-    at: it cannot stay, and everything else does.
+    hypothesis; the others are lowered to the room. Where all but the two nearest candidates
+    together fit into delta, only their budget is looked at: it cannot stay, and everything else
+    does.
     """
-    first = np.empty(limit, np.int64)
-    second = np.empty(limit, np.int64)
-    mass = np.empty(limit)
+    pairs = np.empty((ranked.shape[1] ** 2, 2), np.int64)
+    masses = np.empty(len(pairs))
     for i in range(len(room)):
         x = begin + i
         for y in range(x):
-            if room[i, y] < 0.0:
+            most = room[i, y]
+            if most < 0.0:
                 continue
             near, near2 = ranked[x, 0], ranked[y, 0]
             for who in (x, y):
@@ -328,40 +196,22 @@ def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny, limit):
                     sure *= _probability(coins, who, near2)
                 if 1.0 - sure <= delta < sure:
                     a, b = place[near], place[near2]
-                    if a != b and budgets[a, b] > room[i, y]:
-                        budgets[a, b] = budgets[b, a] = room[i, y]
+                    budgets[a, b] = budgets[b, a] = min(budgets[a, b], most)
                     continue
-                count = _surrogate_pairs(x, y, who, ranked, coins, tiny, first, second, mass)
-                seen = 0.0
-                over = 0
-                for k in range(count):
-                    seen += mass[k]
-                    a = place[first[k]]
-                    b = place[second[k]]
-                    if a != b and budgets[a, b] > room[i, y]:
-                        first[over] = a
-                        second[over] = b
-                        mass[over] = mass[k]
-                        over += 1
+                count, unseen = _unsafe_surrogates(
+                    x, y, who, ranked, coins, budgets, place, most, tiny, pairs, masses
+                )
                 # What is not seen is unsafe already, whatever the budgets are.
-                left = delta - max(0.0, 1.0 - seen)
-                for _ in range(over):
-                    largest = -1
-                    for k in range(over):
-                        if mass[k] >= 0.0 and (
-                            largest < 0
-                            or budgets[first[k], second[k]]
-                            > budgets[first[largest], second[largest]]
-                        ):
-                            largest = k
-                    if mass[largest] <= left:
-                        left -= mass[largest]
+                left = delta - unseen
+                levels = np.empty(count)
+                for k in range(count):
+                    levels[k] = -budgets[pairs[k, 0], pairs[k, 1]]
+                for k in np.argsort(levels):
+                    a, b = pairs[k]
+                    if masses[k] <= left and budgets[a, b] > most:
+                        left -= masses[k]
                     else:
-                        a = first[largest]
-                        b = second[largest]
-                        budgets[a, b] = min(budgets[a, b], room[i, y])
-                        budgets[b, a] = budgets[a, b]
-                    mass[largest] = -1.0
+                        budgets[a, b] = budgets[b, a] = min(budgets[a, b], most)
 
 
 @njit(cache=True, parallel=True)

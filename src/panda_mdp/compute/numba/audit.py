@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.parts import in_parts
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.cut import Cut, Rows, Worst
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import (
@@ -83,29 +83,24 @@ def worst_pair(cut: Cut, rows: Rows, pairs: Pairs, constant: float, best: Worst)
 @njit(cache=True, nogil=True)
 def _scan_floor(first, last, lifts, nodes, places, starts, between, constant, shrink, found):
     """Scan the groups first <= g < last."""
-    groups, runs, parts, position, tile = nodes
+    groups, position, tile = nodes
     member = np.zeros(starts[-1], np.bool_)
     distance = np.empty(TILE)
     for g in range(first, last):
         best = found[g, 0]
         member[:] = False
         member[position[groups[g] : groups[g + 1]]] = True
-        for part in range(runs[g], runs[g + 1]):
-            highest = lifts[parts[part] : parts[part + 1]].max()
-            home = tile[parts[part]]
-            for other in range(len(starts) - 1 if highest >= 0.0 else 0):
-                if highest + constant <= best * between[home, other] * shrink:
+        for i in range(groups[g], groups[g + 1]):
+            reach = lifts[i] + constant
+            for other in range(len(starts) - 1 if lifts[i] >= 0.0 else 0):
+                if reach <= best * between[tile[i], other] * shrink:
                     continue
-                for i in range(parts[part], parts[part + 1]):
-                    reach = lifts[i] + constant
-                    if lifts[i] < 0.0 or reach <= best * between[home, other] * shrink:
-                        continue
-                    fill(places, position[i], starts[other], starts[other + 1], distance)
-                    for p in range(starts[other], starts[other + 1]):
-                        d = distance[p - starts[other]]
-                        if not member[p] and reach > best * d * shrink:
-                            best = np.inf if d == 0.0 else reach / (d * shrink)
-                            found[g, 0], found[g, 1], found[g, 2] = best, position[i], p
+                fill(places, position[i], starts[other], starts[other + 1], distance)
+                for p in range(starts[other], starts[other + 1]):
+                    d = distance[p - starts[other]]
+                    if not member[p] and reach > best * d * shrink:
+                        best = np.inf if d == 0.0 else reach / (d * shrink)
+                        found[g, 0], found[g, 1], found[g, 2] = best, position[i], p
 
 
 def worst_at_floor(
@@ -116,7 +111,7 @@ def worst_at_floor(
     floor."""
     tiles = cut.domain.tiles
     found = np.full((len(cut.columns), 3), best[0])
-    nodes = (cut.groups, cut.runs, cut.starts, cut.position, cut.tile)
+    nodes = (cut.groups, cut.position, cut.tile)
     where = (coordinates(cut.domain.metric, tiles.order), tiles.starts, tiles.between)
     in_parts(_scan_floor, len(found), lifts, nodes, *where, constant, shrink, found)
     value, i, j = found[found[:, 0].argmax()].tolist()

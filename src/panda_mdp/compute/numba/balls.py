@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.parts import in_parts
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import Coordinates, fill
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from panda_mdp.base.floored import Int32Array
-from panda_mdp.base.parts import in_parts
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.cut import BLOCK, Blocks, Cut
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import coordinates, fill

@@ -157,24 +157,19 @@ def largest_step(row, high, low):
 
 @njit(cache=True, parallel=True)
 def loss_pairs(places, records, first, second, power, out):
-    """out[n, k] = loss of record first[n] and output second[n, k]."""
+    """out[n] = loss of record first[n] and output second[n]."""
     for n in prange(len(first)):
-        one = np.empty(1)
-        for k in range(second.shape[1]):
-            at = records + second[n, k]
-            fill(places, first[n], at, at + 1, one)
-            out[n, k] = one[0] if power == 1.0 else one[0] ** power
+        at = records + second[n]
+        one = out[n : n + 1]
+        fill(places, first[n], at, at + 1, one)
+        if power != 1.0:
+            one[0] **= power
 
 
 @njit(cache=True, parallel=True)
-def least_losses(places, first, last, records, starts, power, out):
-    """out[x - first, g] = least loss of record x over the outputs starts[g] to starts[g + 1]."""
-    count = starts[-1]
-    for n in prange(last - first):
-        row = np.empty(count)
-        fill(places, first + n, records, records + count, row)
-        for g in range(len(starts) - 1):
-            least = np.inf
-            for y in range(starts[g], starts[g + 1]):
-                least = min(least, row[y])
-            out[n, g] = least if power == 1.0 else least**power
+def loss_rows(places, first, records, power, out):
+    """out[n, y] = loss of record first + n and output y."""
+    for n in prange(len(out)):
+        fill(places, first + n, records, records + out.shape[1], out[n])
+        if power != 1.0:
+            out[n] **= power

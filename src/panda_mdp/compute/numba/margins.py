@@ -7,7 +7,7 @@ import numpy as np
 from numba import prange
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.parts import in_parts
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.numba import njit
 
 BLOCK = 64
@@ -176,23 +176,15 @@ def margin_matrix(start, near, law, missed, budgets, places, delta, widest):
 
 
 @njit(cache=True, parallel=True)
-def window_max(table, windows):
-    """max of table[x, x'] over x in windows[a] and x' in windows[b], for all a and b."""
-    count, width = windows.shape
-    half = np.empty((count, table.shape[1]))
-    for a in prange(count):
-        half[a] = table[windows[a, 0]]
-        for k in range(1, width):
-            row = table[windows[a, k]]
-            for x in range(table.shape[1]):
-                half[a, x] = max(half[a, x], row[x])
-    out = np.empty((count, count))
-    for a in prange(count):
-        for b in range(count):
-            best = half[a, windows[b, 0]]
-            for k in range(1, width):
-                best = max(best, half[a, windows[b, k]])
-            out[a, b] = best
+def row_max(table, windows):
+    """max of table[x] over x in windows[a], for all a; of the transposed again, it is the maximum
+    over pairs of both windows."""
+    out = np.empty((len(windows), table.shape[1]))
+    for a in prange(len(windows)):
+        out[a] = table[windows[a, 0]]
+        for x in windows[a, 1:]:
+            for y in range(table.shape[1]):
+                out[a, y] = max(out[a, y], table[x, y])
     return out
 
 
@@ -247,72 +239,33 @@ def refine(
     return out
 
 
-@njit(cache=True)
-def _middle(middle):
-    """The block on the diagonal through itself."""
-    for k in range(len(middle)):
-        for i in range(len(middle)):
-            first = middle[i, k]
-            for j in range(len(middle)):
-                middle[i, j] = min(middle[i, j], first + middle[k, j])
+@njit(cache=True, nogil=True, fastmath={"nnan"})
+def _relax(begin, end, out, left, right, triangle):
+    """out[i, j] = min(out[i, j], left[k, i] + right[k, j]) over all k, for some rows of blocks; of
+    a triangle on and above the diagonal.
 
-
-@njit(cache=True, fastmath={"nnan"})
-def _relax(row, left, i, right, j0, j1):
-    """row[j] = min(row[j], left[k, i] + right[k, j]) for j0 <= j < j1, four k at a time.
-
-    There are no NaN, so minima become single instructions.
+    Four k at a time. There are no NaN, so minima become single instructions.
     """
-    out = row[j0:j1]
+    count = -(-len(out) // BLOCK)
     steps = len(left) // 4 * 4
-    for k in range(0, steps, 4):
-        a, b, c, d = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
-        first, second = right[k][j0:j1], right[k + 1][j0:j1]
-        third, fourth = right[k + 2][j0:j1], right[k + 3][j0:j1]
-        for j in range(len(out)):
-            near, far = min(a + first[j], b + second[j]), min(c + third[j], d + fourth[j])
-            out[j] = min(out[j], near, far)
-    for k in range(steps, len(left)):
-        a, first = left[k, i], right[k][j0:j1]
-        for j in range(len(out)):
-            out[j] = min(out[j], a + first[j])
-
-
-@njit(cache=True, nogil=True)
-def _cross(begin, end, table, middle, k0, known, panel):
-    """panel[k, j]: from the block's records to all, by paths that end through the block."""
-    for block in range(begin, end):
-        j0 = block * BLOCK
-        j1 = min(len(table), j0 + BLOCK)
-        for k in range(len(middle)):
-            for j in range(j0, j1):
-                # Only one side of the diagonal is kept up to date.
-                known[k, j] = table[k0 + k, j] if j >= k0 else table[j, k0 + k]
-                panel[k, j] = known[k, j]
-        for k in range(len(middle)):
-            _relax(panel[k], middle, k, known, j0, j1)
-
-
-@njit(cache=True, nogil=True)
-def _others(begin, end, table, panel):
-    """Blocks on and above the diagonal, of some rows of blocks, through the block of the panel."""
-    size = len(table)
-    count = -(-size // BLOCK)
     for turn in range(begin, end):
         # Long rows and short ones in turn, so that parts take alike.
         row = turn // 2 if turn % 2 == 0 else count - 1 - turn // 2
-        for j0 in range(row * BLOCK, size, BLOCK):
-            j1 = min(size, j0 + BLOCK)
-            for i in range(row * BLOCK, min(size, (row + 1) * BLOCK)):
-                _relax(table[i], panel, i, panel, j0, j1)
-
-
-@njit(cache=True, nogil=True)
-def _mirror(begin, end, table):
-    for block in range(begin, end):
-        for i in range(block * BLOCK, min(len(table), (block + 1) * BLOCK)):
-            for j in range(i):
-                table[i, j] = table[j, i]
+        for j0 in range(row * BLOCK * triangle, out.shape[1], BLOCK):
+            j1 = min(out.shape[1], j0 + BLOCK)
+            for i in range(row * BLOCK, min(len(out), (row + 1) * BLOCK)):
+                near = out[i, j0:j1]
+                for k in range(0, steps, 4):
+                    a, b, c, d = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
+                    first, second = right[k, j0:j1], right[k + 1, j0:j1]
+                    third, fourth = right[k + 2, j0:j1], right[k + 3, j0:j1]
+                    for j in range(len(near)):
+                        through = min(a + first[j], b + second[j], c + third[j], d + fourth[j])
+                        near[j] = min(near[j], through)
+                for k in range(steps, len(left)):
+                    a, first = left[k, i], right[k, j0:j1]
+                    for j in range(len(near)):
+                        near[j] = min(near[j], a + first[j])
 
 
 def close(table: FloatArray) -> None:
@@ -321,14 +274,19 @@ def close(table: FloatArray) -> None:
     Half of the table is computed, and the result is symmetric to the last bit.
     """
     size = len(table)
-    count = -(-size // BLOCK)
-    for k0 in range(0, size, BLOCK):
-        middle = table[k0 : k0 + BLOCK, k0 : k0 + BLOCK].copy()
-        _middle(middle)
-        panel = np.empty((len(middle), size))
-        in_parts(_cross, count, table, middle, k0, np.empty_like(panel), panel)
-        in_parts(_others, count, table, panel)
-    in_parts(_mirror, count, table)
+    for begin in range(0, size, BLOCK):
+        block = slice(begin, begin + BLOCK)
+        # Only one side of the diagonal is kept up to date.
+        direct = np.concatenate([table[:begin, block].T, table[block, begin:]], axis=1)
+        middle = table[block, block].copy()
+        for k in range(len(middle)):
+            np.minimum(middle, middle[:, k, None] + middle[k], out=middle)
+        panel = direct.copy()
+        _relax(0, 1, panel, middle, direct, False)
+        in_parts(_relax, -(-size // BLOCK), table, panel, panel, True)
+    for begin in range(BLOCK, size, BLOCK):
+        block = slice(begin, begin + BLOCK)
+        table[block, :begin] = table[:begin, block].T
 
 
 def last_factor_leakage(w: FloatArray) -> FloatArray:

@@ -33,7 +33,7 @@ import numpy as np
 from numba import prange
 
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
-from panda_mdp.base.parts import in_parts
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.numba import njit
 
 F = np.float32

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.forks import threads_lost
+from panda_mdp.base.threads import threads_lost
 from panda_mdp.compute.backend import Backend, accelerator
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import MethodError, MissingDependencyError
-from panda_mdp.methods.optimal.finish import SparseFinish
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import GraphSolver
-from panda_mdp.methods.optimal.program import TilingTuning, tiling_for
+from panda_mdp.methods.optimal.program import Tiling, TilingTuning, tiling_for
 from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.problem import Problem
 
@@ -41,19 +40,18 @@ class Engine(ABC):
     def __init__(self, tiling: TilingTuning | None = None) -> None:
         self.tiling = TilingTuning() if tiling is None else tiling
 
-    @abstractmethod
     def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
         """What iterates on the problem, from a table or a start of its own."""
-
-    def finish(self, problem: Problem, solver: Any) -> SparseFinish | None:
-        """What makes sparse tables of a solver's on tiles; None where tables are dense."""
-        if solver.tiling.one or problem.outputs_count < self.tiling.least_outputs:
-            return None
-        return self._finish(problem, solver)
+        tiling = tiling_for(problem, graph, self.tiling, host=self.name == "cpu")
+        if start is None and tiling.one:
+            start = warm_start(problem, graph)
+        return self._solver(problem, graph, start, tiling)
 
     @abstractmethod
-    def _finish(self, problem: Problem, solver: Any) -> SparseFinish:
-        """What makes sparse tables on this machine."""
+    def _solver(
+        self, problem: Problem, graph: Graph, start: FloatArray | None, tiling: Tiling
+    ) -> GraphSolver:
+        """What iterates on tiles of the problem on this machine."""
 
     def note(self) -> str:
         """What will take its time before the first iteration; empty where nothing does."""
@@ -94,17 +92,12 @@ class CpuEngine(Engine):
     def closure(self, problem: Problem) -> Closure:
         return Closure(problem.domain)
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
+    def _solver(
+        self, problem: Problem, graph: Graph, start: FloatArray | None, tiling: Tiling
+    ) -> GraphSolver:
         from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 
-        tiling = tiling_for(problem, graph, self.tiling, host=True)
-        if start is None and tiling.one:
-            start = warm_start(problem, graph)
         return CpuSolver(problem, graph, start, tiling, self.tiling)
-
-    def _finish(self, problem: Problem, solver: Any) -> SparseFinish:
-        finish: SparseFinish = solver.finish
-        return finish
 
 
 class JaxEngine(Engine):
@@ -136,18 +129,12 @@ class JaxEngine(Engine):
 
         return closure_for(problem.domain, self.mesh, problem.outputs_count)
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
+    def _solver(
+        self, problem: Problem, graph: Graph, start: FloatArray | None, tiling: Tiling
+    ) -> GraphSolver:
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
-        tiling = tiling_for(problem, graph, self.tiling)
-        if start is None and tiling.one:
-            start = warm_start(problem, graph)
         return JaxSolver(problem, graph, start, self.mesh, tiling, self.tiling)
-
-    def _finish(self, problem: Problem, solver: Any) -> SparseFinish:
-        from panda_mdp.methods.optimal.jax_solver import DeviceFinish
-
-        return DeviceFinish(problem, self.mesh)
 
     def note(self) -> str:
         from panda_mdp.compute.jax.device import compiled_before
@@ -157,7 +144,7 @@ class JaxEngine(Engine):
     def agree(self, decision: bool) -> bool:
         from panda_mdp.compute.jax.device import any_process
 
-        return any_process(decision, self.mesh)
+        return any_process(decision)
 
 
 Machine: TypeAlias = Literal["auto", "cpu", "jax"] | Engine

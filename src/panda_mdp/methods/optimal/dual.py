@@ -21,20 +21,15 @@ WORTH = 0.01
 """Of the gap: what a bound may give away for a proof."""
 
 
-def growth(problem: Problem, graph: Graph) -> FloatArray:
-    """Upper bounds on exp(epsilon d) of the edges."""
-    return bound.growth(problem.epsilon, graph.length, problem.domain.metric.relative_error)
-
-
-def both_ways(ends: IntArray) -> IntArray:
-    """The edges as pairs (i, j), then as (j, i): (2 E, 2)."""
-    return np.concatenate([ends, ends[:, ::-1]])
+def both_ways(graph: Graph, multipliers: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The edges as pairs (i, j), then as (j, i), (2 E, 2), and their multipliers, (2 E, m)."""
+    pairs = np.concatenate([graph.ends, graph.ends[:, ::-1]])
+    return pairs, multipliers.reshape(-1, multipliers.shape[-1])
 
 
 def proof_of(problem: Problem, graph: Graph, multipliers: FloatArray) -> BoundProof | None:
     """What multipliers (2, E, m) of a graph prove, in the form that a file holds."""
-    flat = multipliers.reshape(-1, problem.outputs_count)
-    return BoundProof.made(problem, both_ways(graph.ends), flat)
+    return BoundProof.made(problem, *both_ways(graph, multipliers))
 
 
 def centre_proof(problem: Problem, centre: int) -> BoundProof | None:
@@ -79,7 +74,7 @@ def dual_bound(
     `multipliers[0, e]` belongs to z_i <= g z_j of edge e = (i, j), `multipliers[1, e]` to
     z_j <= g z_i. Edges need not be all pairs: those left out have multipliers 0.
     """
-    return total_from_below(reduced_from_below(problem, graph, multipliers, cost).min(axis=1))
+    return bound.dual_bound(problem, *both_ways(graph, multipliers), cost)
 
 
 def boxed_bound(problem: Problem, graph: Graph, multipliers: FloatArray, most: FloatArray) -> float:
@@ -91,7 +86,7 @@ def boxed_bound(problem: Problem, graph: Graph, multipliers: FloatArray, most: F
     fill the row. Entries that are tiny because they are expensive then weigh little, however far
     their own reduced costs are from exact.
     """
-    reduced = reduced_from_below(problem, graph, multipliers)
+    reduced = bound.reduced_from_below(problem, *both_ways(graph, multipliers))
     along = np.argsort(reduced, axis=1)
     filled = np.cumsum(np.take_along_axis(most, along, 1), axis=1)
     last = np.minimum((filled < 1).sum(axis=1), most.shape[1] - 1)
@@ -128,15 +123,3 @@ def centre_bound(problem: Problem, centre: int) -> float:
     total = float(((lent * problem.prior) @ problem.loss).min())
     # Terms are not negative: a sum of n products, in whatever order, errs by n + 2 roundings.
     return total * (1 - 2 * (problem.size + 2) * UNIT_ROUNDOFF)
-
-
-def reduced_from_below(
-    problem: Problem, graph: Graph, multipliers: FloatArray, cost: FloatArray | None = None
-) -> FloatArray:
-    """Reduced costs less what rounding may have added, (records, m)."""
-    return bound.reduced_from_below(
-        problem.weighted_loss if cost is None else cost,
-        both_ways(graph.ends),
-        np.tile(growth(problem, graph), 2),
-        multipliers.reshape(-1, problem.outputs_count),
-    )

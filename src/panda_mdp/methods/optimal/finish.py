@@ -13,7 +13,6 @@ from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing
-from panda_mdp.methods.optimal.graph import Graph, broken_pairs
 from panda_mdp.privacy.quantise import quantise_floored
 from panda_mdp.privacy.repair import close_until_private
 from panda_mdp.problem import Problem
@@ -87,10 +86,9 @@ class SparseFinish:
     ) -> Mechanism | NoGuarantee:
         epsilon = self.problem.epsilon * (1 - SLACK)
         done = close_until_private(table.closure, table.z, epsilon, audits=audits_before)
-        rows = self._quantised(done.closure, done.z)
+        rows = self._quantised(done.closure, done.matrix)
         facts = {
-            "closure_rounds": done.rounds,
-            "common_share": done.common_share,
+            **done.facts,
             "stored": rows.stored,
             "stored_share": rows.stored / (rows.shape[0] * rows.shape[1]),
         }
@@ -99,10 +97,6 @@ class SparseFinish:
 
     def _quantised(self, closure: Any, z: Any) -> FlooredRows:
         return quantise_floored(closure.cut.floor, *closure.rows(z))
-
-    def missing(self, graph: Graph, table: Candidate, most: int) -> Graph:
-        """For every record the pairs outside the graph whose constraints the table breaks most."""
-        return broken_pairs(table.closure, graph, table.z, self.problem.epsilon, most)
 
 
 class HostFinish(SparseFinish):

@@ -87,9 +87,8 @@ def all_pairs(domain: Domain, epsilon: float, most: float = MAX_EXPONENT) -> Gra
 
 def distinct(pairs: IntArray, size: int) -> IntArray:
     """The pairs of `size` records without order and repetition, sorted."""
-    keys = np.sort(pairs.min(axis=1) * size + pairs.max(axis=1))
-    new = np.concatenate([[True], keys[1:] != keys[:-1]])
-    return np.stack(np.divmod(keys[new[: len(keys)]], size), axis=1)
+    keys = np.unique(pairs.min(axis=1) * size + pairs.max(axis=1))
+    return np.stack(np.divmod(keys, size), axis=1)
 
 
 def measured(domain: Domain, ends: IntArray, epsilon: float, most: float = MAX_EXPONENT) -> Graph:
@@ -113,14 +112,9 @@ def delaunay(points: FloatArray) -> IntArray:
     return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
 
 
-def missing_pairs(
-    closure: Closure, graph: Graph, matrix: FloatArray, epsilon: float, most: int = PER_RECORD
+def broken_pairs(
+    closure: Closure, graph: Graph, z: Any, epsilon: float, most: int = PER_RECORD
 ) -> Graph:
-    """`broken_pairs` of a dense table."""
-    return broken_pairs(closure, graph, closure.start(matrix), epsilon, most)
-
-
-def broken_pairs(closure: Closure, graph: Graph, z: Any, epsilon: float, most: int) -> Graph:
     """For every record the pairs outside the graph whose constraints a table of `closure` breaks
     the most.
 
@@ -129,9 +123,5 @@ def broken_pairs(closure: Closure, graph: Graph, z: Any, epsilon: float, most: i
     broken, _ = closure.broken(z, epsilon, NEAR_NATS, (SMALL_GAIN, LEAST_GAIN), most)
     size = closure.domain.size
     pairs = distinct(closure.order[broken], size)
-    old = np.sort(graph.ends.min(axis=1) * size + graph.ends.max(axis=1))
-    keys = pairs[:, 0] * size + pairs[:, 1]
-    place = np.searchsorted(old, keys)
-    known = place < len(old)
-    known[known] = old[place[known]] == keys[known]
-    return measured(closure.domain, pairs[~known], epsilon)
+    old, keys = (ends.min(axis=1) * size + ends.max(axis=1) for ends in (graph.ends, pairs))
+    return measured(closure.domain, pairs[~np.isin(keys, old)], epsilon)

@@ -130,6 +130,11 @@ class GraphSolver(Halpern):
 
     tiling: Tiling
 
+    @property
+    @abstractmethod
+    def finish(self) -> Any:
+        """What makes sparse tables of these (finish.py)."""
+
     @abstractmethod
     def _begin(self, tiling: Tiling, start: FloatArray | None) -> None:
         """Build the arrays of a tiling, from a table K x m or a start of its own."""

@@ -102,13 +102,12 @@ class Nodes(Program):
 
     def start(self, table: FloatArray | None) -> Array:
         """A table K x m on the nodes, or one that falls off with the loss."""
-        copies, arrays = self.on.whole(self.tiling.copies), self.arrays
+        arrays = self.arrays
         if table is None:
             plain = self._losses.plain(arrays.record, arrays.columns)
-            return pdhg.warm(plain, copies, arrays, np.float64(self.tiling.steepness / 2))
+            return pdhg.warm(plain, arrays, np.float64(self.tiling.steepness / 2))
         given = self.on.sharded(table, 0.0)
-        entries = pdhg.entries(self.on.mesh, given, arrays.record, arrays.columns)
-        return entries if self.tiling.one else entries / pdhg.taken(copies, arrays.tile)
+        return pdhg.entries(self.on.mesh, given, arrays.record, arrays.columns)
 
     def edges(self, graph: Graph) -> int:
         """How many edges of nodes a graph has, at most: of an edge's two ends the one that fewer
@@ -260,6 +259,10 @@ class JaxSolver(GraphSolver):
                 self._edges.degree, self._scale.sums, row_pull=ROW_PULL,
             )  # fmt: skip
             return float(primal), float(dual)
+
+    @property
+    def finish(self) -> DeviceFinish:
+        return DeviceFinish(self.problem, self._devices)
 
     def matrix(self) -> FloatArray:
         return self.nodes.whole(self._on.host(self.table())[: self.nodes.count])

@@ -15,7 +15,6 @@ The bound is the multipliers' own (dual.py) over tables within the box b, which 
 from __future__ import annotations
 
 import contextlib
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -50,7 +49,7 @@ from panda_mdp.methods.optimal.dual import (
 )
 from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
 from panda_mdp.methods.optimal.starts import one_row
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import BoundProof
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import floor_row, normalise, release
@@ -239,10 +238,7 @@ def solve_lp(
         raise MethodError(f"pairs is {pairs!r}; it must be 'graph' or 'all'")
     if algorithm not in ALGORITHMS:
         raise MethodError(f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}")
-    if tolerance is not None and not tolerance > 0:
-        raise MethodError(
-            f"tolerance is {tolerance!r}; it must be positive, or None for HiGHS's own"
-        )
+    check_number(tolerance, "tolerance", "positive, or None for HiGHS's own")
     require_numba("the exact repair of HiGHS's table")
     budget = Budget(gap=None, time_limit=time_limit)
     return certify(HighsLp(problem, pairs, algorithm, tolerance), budget).mechanism()
@@ -252,14 +248,26 @@ class OneLp(TableSolver):
     """An LP handed to HiGHS once, or again at a looser tolerance where it fails."""
 
     backend = "highs"
+    pairs: Pairs = "graph"
     algorithm: Algorithm = "ipm"
     tolerances: tuple[float | None, ...] = (None,)
     solver: type[Lp] = Lp
     answer: Answer | None = None
 
-    @abstractmethod
+    def begin(self, standing: Standing) -> None:
+        problem = self.problem
+        with standing.stage("graph"):
+            build = all_pairs if self.pairs == "all" else constraint_graph
+            self.graph = build(problem.domain, problem.epsilon)
+        self.edges = self.graph.count
+        self.exponent = problem.epsilon * self.graph.length
+        self.scale = cost_scale(problem.weighted_loss)
+
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        """Costs, divided by `cost_scale` of the losses, rows, and their lower and upper limits."""
+        """Costs, divided by `scale`, rows, and their lower and upper limits."""
+        problem = self.problem
+        rows = table_rows(self.graph.ends, self.exponent, *problem.loss.shape)
+        return problem.weighted_loss.ravel() / self.scale, *rows
 
     def table(self, values: FloatArray) -> FloatArray:
         """The table of some values of the variables."""
@@ -286,12 +294,10 @@ class OneLp(TableSolver):
 
     def facts(self) -> dict[str, Any]:
         objective = None if self.answer is None else self.answer.objective
-        if objective is not None:
-            objective *= cost_scale(self.problem.weighted_loss)
         return {
             "algorithm": self.algorithm,
             "highs_status": self.status or "not run",
-            "highs_objective": objective,
+            "highs_objective": None if objective is None else objective * self.scale,
         }
 
 
@@ -313,46 +319,26 @@ class HighsLp(OneLp):
 
     def begin(self, standing: Standing) -> None:
         standing.raise_bound(free_bound(self.problem))
-        if standing.budget.time_limit is not None:
-            # Something to return must be at hand when the time is over.
-            with contextlib.suppress(PrivacyError):
-                standing.offer_start(self._spare)
-        with standing.stage("graph"):
-            build = all_pairs if self.pairs == "all" else constraint_graph
-            self._graph = build(self.problem.domain, self.problem.epsilon)
-        self.edges = self._graph.count
-
-    def _spare(self) -> Mechanism:
-        return loss_exponential(self.problem).with_details(table="loss exponential")
-
-    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        problem, exponent = self.problem, self.problem.epsilon * self._graph.length
-        cost = problem.weighted_loss.ravel() / cost_scale(problem.weighted_loss)
-        return cost, *table_rows(self._graph.ends, exponent, *problem.loss.shape)
+        # Something to return must be at hand when the time is over, or where HiGHS fails.
+        with contextlib.suppress(PrivacyError):
+            standing.offer_start(
+                lambda: loss_exponential(self.problem).with_details(table="loss exponential")
+            )
+        super().begin(standing)
 
     def bound(self) -> float:
-        prices = self._multipliers()
-        return -np.inf if prices is None else dual_bound(self.problem, self._graph, prices)
+        if self.answer is None or self.answer.prices is None:
+            return -np.inf
+        problem = self.problem
+        prices = self.answer.prices[problem.size :] * self.scale
+        self._prices = multipliers(prices, self.exponent, problem.outputs_count)
+        return dual_bound(problem, self.graph, self._prices)
 
     def proof(self) -> BoundProof | None:
-        prices = self._multipliers()
-        return None if prices is None else proof_of(self.problem, self._graph, prices)
-
-    def _multipliers(self) -> FloatArray | None:
-        if self.answer is None or self.answer.prices is None:
-            return None
-        problem = self.problem
-        prices = self.answer.prices[problem.size :] * cost_scale(problem.weighted_loss)
-        return multipliers(prices, problem.epsilon * self._graph.length, problem.outputs_count)
+        return proof_of(self.problem, self.graph, self._prices)
 
     def other_proofs(self) -> Sequence[BoundProof | None]:
         return (free_proof(self.problem),)
-
-    def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
-        # With a time limit it was there from the start.
-        if standing.stopped is not Stopped.SOLVED and standing.budget.time_limit is None:
-            with contextlib.suppress(PrivacyError):
-                yield self._spare()
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "pairs": self.pairs}

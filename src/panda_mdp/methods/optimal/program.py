@@ -106,8 +106,6 @@ class Tiling:
     @cached_property
     def fold(self) -> IntArray:
         """For every place of a tile the first place of its output."""
-        if self.one:
-            return np.arange(self.tiles.shape[1])[None]
         return np.asarray((self.tiles[:, :, None] == self.tiles[:, None, :]).argmax(axis=2))
 
     @cached_property
@@ -119,14 +117,6 @@ class Tiling:
     def columns(self) -> IntArray:
         """The outputs of every tile, -1 where one has fewer."""
         return np.where(self.again, -1, self.tiles)
-
-    @cached_property
-    def copies(self) -> FloatArray:
-        """How many places of its tile hold the same output, which shares its mass with itself."""
-        if self.one:
-            return np.ones(self.tiles.shape)
-        same = self.tiles[:, :, None] == self.tiles[:, None, :]
-        return np.asarray(same.sum(axis=2), dtype=np.float64)
 
     def seeing(self, problem: Problem, sees: BoolArray, nats: float) -> Tiling:
         """The same tiles, which see all that they saw and more."""
@@ -153,13 +143,11 @@ def least_outside(
     """Least p_x c_xy over the outputs of tiles that do not see record x; inf where all do."""
     tile_of = np.empty(problem.outputs_count, dtype=np.int64)
     tile_of[tiles] = np.arange(len(tiles))[:, None]
-    least = np.empty(len(records))
-    for begin in range(0, len(records), RECORDS_AT_ONCE):
-        some = records[begin : begin + RECORDS_AT_ONCE]
-        seen = sees[tile_of][:, some].T
-        loss = np.where(seen, np.inf, problem.loss[some])
-        least[begin : begin + RECORDS_AT_ONCE] = loss.min(axis=1)
-    return problem.prior[records] * least
+    least = [
+        np.where(sees[:, some][tile_of].T, np.inf, problem.loss[some]).min(axis=1)
+        for some in np.array_split(records, len(records) // RECORDS_AT_ONCE + 1)
+    ]
+    return np.asarray(problem.prior[records] * np.concatenate(least))
 
 
 class Program:
@@ -203,14 +191,13 @@ class Program:
         tiling = self.tiling
         if table is not None and tiling.one:
             return table[self.record]
-        copies = tiling.copies[self.tile]
         if table is not None:
-            return np.asarray(table[self.record[:, None], self.columns] / copies)
+            return np.asarray(table[self.record[:, None], self.columns])
         cost = self.losses
         least = np.full(self.problem.size, np.inf)
         np.minimum.at(least, self.record, cost.min(axis=1))
         cost -= least[self.record, None]
-        start = np.exp(-np.minimum(cost * (tiling.steepness / 2), 700.0)) / copies
+        start = np.exp(-np.minimum(cost * (tiling.steepness / 2), 700.0))
         start /= np.bincount(self.record, start.sum(axis=1))[self.record, None]
         return np.asarray(start)
 

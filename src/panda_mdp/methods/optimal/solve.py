@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import MOST_DENSE
-from panda_mdp.compute.backend import Backend
-from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.adjust import remap
-from panda_mdp.methods.certify import Solver, Standing, Tuning
+from panda_mdp.methods.certify import Solver, Standing, TableSolver, Tuning
 from panda_mdp.methods.optimal.backends import Engine, Machine, choose
 from panda_mdp.methods.optimal.dual import (
     centre_bound,
@@ -21,10 +19,10 @@ from panda_mdp.methods.optimal.dual import (
     free_proof,
     middle,
 )
-from panda_mdp.methods.optimal.graph import Graph, constraint_graph, missing_pairs
+from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph
 from panda_mdp.methods.optimal.lp import SmallLp, is_small
 from panda_mdp.methods.optimal.starts import cheapest_outputs, one_floor, one_row
-from panda_mdp.privacy.repair import estimated_loss, repair
+from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import MOST_MULTIPLIERS, BoundProof
 from panda_mdp.table.mechanism import Mechanism
@@ -37,7 +35,7 @@ UNUSED_SHARE = 1e-9
 """Outputs to which all records together give less than this much of a row are left out."""
 
 
-class FirstOrder(Solver):
+class FirstOrder(TableSolver):
     """The first-order method of one machine, on the dense table or on tiles of it."""
 
     def __init__(
@@ -52,7 +50,7 @@ class FirstOrder(Solver):
         self.graph = graph
         """To begin with; None for the one of near pairs."""
         self.tuning = Tuning() if tuning is None else tuning
-        self.backend, self.compiles = engine.name, engine.compiles
+        self.backend, self.compiles, self.audit = engine.name, engine.compiles, engine.audit
         self.finish: Any = None
         self.sparse = False
         self.iterates: Any = None
@@ -72,19 +70,17 @@ class FirstOrder(Solver):
             # The host's part first: an accelerator may still be waking up.
             if graph is None:
                 graph = constraint_graph(problem.domain, problem.epsilon)
-            closure = self.engine.closure(problem)
+            self.closure = self.engine.closure(problem)
             self.iterates = self.engine.solver(problem, graph, self.initial)
-            sparse = self.engine.finish(problem, self.iterates)
             self.edges = graph.count
-        if sparse is None:
-            gap = standing.budget.gap or 0.0
-            self.finish = DenseFinish(problem, closure, self.engine.audit, gap)
-        else:
-            self.finish, self.compiles = sparse, True
+        many = problem.outputs_count >= self.engine.tiling.least_outputs
+        self.sparse = many and not self.iterates.tiling.one
+        if self.sparse:
+            self.finish, self.compiles = self.iterates.finish, True
             self.tuning = replace(
-                self.tuning, markup=sparse.markup, certify_iterations=sparse.iterations
+                self.tuning, markup=self.finish.markup, certify_iterations=self.finish.iterations
             )
-        self.sparse = sparse is not None
+        self._gap = standing.budget.gap or 0.0
         note = self.engine.note()
         if note:
             standing.report(note)
@@ -112,12 +108,26 @@ class FirstOrder(Solver):
         return free_proof(problem), centre_proof(problem, middle(problem))
 
     def candidate(self) -> Any:
-        return self.finish.candidate(self.iterates)
+        return self.finish.candidate(self.iterates) if self.sparse else self.iterates.table()
 
     def estimate(self, candidate: Any) -> float:
-        return float(self.finish.estimate(candidate))
+        """The loss after one round of the repair."""
+        if self.sparse:
+            return float(self.finish.estimate(candidate))
+        problem, floor = self.problem, self.floor(candidate)
+        cost, prior = problem.weighted_loss, problem.prior
+        return estimated_loss(self.closure, candidate, problem.epsilon, floor, cost, prior)
+
+    def floor(self, candidate: Any) -> FloatArray:
+        """The floor under a table's outputs; 0 under those that it hardly uses, and leaves out."""
+        peaks, loss = self.closure.survey(candidate, self.problem.weighted_loss)
+        used = peaks > UNUSED_SHARE / len(peaks)
+        share, worth = (max(s * self._gap, least) for s, least in FLOORS)
+        return floor_under(self.problem, used, loss, share, worth)
 
     def certified(self, candidate: Any, standing: Standing) -> Mechanism:
+        if not self.sparse:
+            return super().certified(candidate, standing)
         with standing.stage("repair"):
             mechanism: Mechanism = self.finish.certify(candidate, standing)
         return mechanism
@@ -128,7 +138,11 @@ class FirstOrder(Solver):
             # Where the bound has come to rest the graph is what limits it.
             limited = standing.bound > 0 and standing.risen < 0.25 * wanted
             most = pairs_to_add(wanted / standing.bound) if limited else 2
-            more = self.finish.missing(self.iterates.graph, candidate, most)
+            if self.sparse:
+                closure, z = candidate.closure, candidate.z
+            else:
+                closure, z = self.closure, self.closure.start(candidate)
+            more = broken_pairs(closure, self.iterates.graph, z, self.problem.epsilon, most)
             if more.count:
                 self.iterates.extend(more)
         self.iterates.grow(candidate if self.sparse else None)
@@ -141,68 +155,17 @@ class FirstOrder(Solver):
             yield self._one_row()
         if standing.stopped is Stopped.NEGLIGIBLE and self.iterates is not None and not self.sparse:
             # Next to an optimum of 0 a record's cheapest output is nearer than single precision.
-            yield self.finish.certify(cheapest_outputs(self.problem), standing)
+            yield self.certified(cheapest_outputs(self.problem), standing)
 
     def _one_row(self) -> Mechanism:
         """The best table that ignores the record, over a floor where it would be too large."""
         problem = self.problem
         if problem.size * problem.outputs_count > MOST_DENSE:
             return Mechanism(problem, one_floor(problem), self.method)
-        return release(problem, one_row(problem), method=self.method, backend=self.engine.audit)
+        return release(problem, one_row(problem), method=self.method, backend=self.audit)
 
     def agree(self, decision: bool) -> bool:
         return self.engine.agree(decision)
-
-
-@dataclass(frozen=True)
-class DenseFinish:
-    """Estimates, repairs and extends for a solver whose tables are arrays."""
-
-    problem: Problem
-    closure: Closure
-    backend: Backend | None
-    gap: float
-
-    def candidate(self, iterates: Any) -> FloatArray:
-        """The current table as the closure of the same machine takes it."""
-        table: FloatArray = iterates.table()
-        return table
-
-    def estimate(self, table: FloatArray) -> float:
-        """The loss after one round of the repair."""
-        problem = self.problem
-        return estimated_loss(
-            self.closure,
-            table,
-            problem.epsilon,
-            self._floor(table),
-            problem.weighted_loss,
-            problem.prior,
-        )
-
-    def _floor(self, table: FloatArray) -> FloatArray:
-        """The floor under a table's outputs; 0 under those that it hardly uses, and leaves out."""
-        peaks, loss = self.closure.survey(table, self.problem.weighted_loss)
-        used = peaks > UNUSED_SHARE / len(peaks)
-        share, worth = (max(s * self.gap, least) for s, least in FLOORS)
-        return floor_under(self.problem, used, loss, share, worth)
-
-    def certify(self, table: FloatArray, standing: Standing) -> Mechanism:
-        """The table closed over all pairs, quantised and audited on its integers."""
-        floor = self._floor(table)
-        repaired = repair(self.closure, table, self.problem.epsilon, floor=floor)
-        with standing.stage("audit"):
-            return release(
-                self.problem,
-                repaired.matrix,
-                method="optimal",
-                details=repaired.facts,
-                backend=self.backend,
-            )
-
-    def missing(self, graph: Graph, table: FloatArray, most: int) -> Graph:
-        """For every record the pairs outside the graph whose constraints the table breaks most."""
-        return missing_pairs(self.closure, graph, table, self.problem.epsilon, most)
 
 
 def pairs_to_add(wanted: float) -> int:

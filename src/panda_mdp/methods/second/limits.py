@@ -29,12 +29,12 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.highs import cost_scale, multipliers, require_numba
+from panda_mdp.compute.highs import multipliers
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
 from panda_mdp.methods.optimal.dual import dual_bound
 from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.lp import OneLp, table_rows
+from panda_mdp.methods.optimal.lp import OneLp
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.objectives import Objective
 from panda_mdp.privacy.repair import estimate, repair
@@ -157,10 +157,9 @@ class LimitSolver(TableSolver):
         return mechanism
 
     def _repaired(self, table: FloatArray) -> FloatArray:
-        if table is self.limit.inside.table:
-            return table
-        require_numba("the exact repair of a solver's table")
-        return repair(self.closure, table, self.problem.epsilon, self.tightening).matrix
+        if table is not self.limit.inside.table:
+            table = repair(self.closure, table, self.problem.epsilon, self.tightening).matrix
+        return table
 
 
 class ExactLimit(LimitSolver, OneLp):
@@ -170,32 +169,24 @@ class ExactLimit(LimitSolver, OneLp):
     # HiGHS's tables are accurate, so the closure needs little room for what normalising leaves.
     tightening = 5e-6
 
-    def begin(self, standing: Standing) -> None:
-        self.graph = constraint_graph(self.problem.domain, self.problem.epsilon)
-        self.edges = self.graph.count
-        self._scale = cost_scale(self.problem.weighted_loss)
-
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        problem, limit, forms = self.problem, self.limit, self.goal.forms
-        size, outputs = problem.loss.shape
-        exponent = problem.epsilon * self.graph.length
-        private, lower, upper = table_rows(self.graph.ends, exponent, size, outputs)
-        guesses = len(forms.forward(problem.loss))
-        units = np.eye(guesses * outputs).reshape(-1, guesses, outputs)
-        values = scipy.sparse.csr_array(np.array([forms.adjoint(w).ravel() for w in units]))
-        largest = scipy.sparse.kron(np.ones((guesses, 1)), -scipy.sparse.eye_array(outputs))
-        limited, least = limit.pair(
-            np.append(problem.weighted_loss / self._scale, np.zeros(outputs)),
-            np.append(np.zeros(problem.loss.size), np.ones(outputs)),
+        limit, each = self.limit, scipy.sparse.eye_array(self.problem.outputs_count)
+        cost, private, lower, upper = super().parts()
+        values = scipy.sparse.kron(self.goal.forms.coefficients, each)
+        largest = -scipy.sparse.vstack([each] * self.problem.size)
+        objective = np.repeat([0.0, 1.0], [len(cost), each.shape[0]])
+        limited, least = limit.pair(np.append(cost, np.zeros(each.shape[0])), objective)
+        columns, beside = np.split(limited[None], [len(cost)], axis=1)
+        blocks: Any = [[private, None], [values, largest], [columns, beside]]
+        rows = scipy.sparse.csr_array(scipy.sparse.block_array(blocks))
+        none = np.full(values.shape[0] + 1, -np.inf)
+        most = [limit.most / limit.pair(self.scale, 1.0)[0]]
+        return (
+            least,
+            rows,
+            np.append(lower, none),
+            np.concatenate([upper, np.zeros(values.shape[0]), most]),
         )
-        columns = scipy.sparse.vstack([private, values])
-        beside = scipy.sparse.vstack([scipy.sparse.csr_array((len(lower), outputs)), largest])
-        last = scipy.sparse.csr_array(limited[None])
-        rows = scipy.sparse.vstack([scipy.sparse.hstack([columns, beside]), last])
-        most = limit.most / limit.pair(self._scale, 1.0)[0]
-        none = np.full(len(units) + 1, -np.inf)
-        upper = np.concatenate([upper, np.zeros(len(units)), [most]])
-        return least, scipy.sparse.csr_array(rows), np.append(lower, none), upper
 
     def bound(self) -> float:
         """From L and a price with loss + price v >= L for every private table."""
@@ -203,14 +194,14 @@ class ExactLimit(LimitSolver, OneLp):
         if self.answer is None or self.answer.prices is None:
             return -math.inf
         size, outputs = problem.loss.shape
-        unit, least_unit = limit.pair(self._scale, 1.0)
+        unit, least_unit = limit.pair(self.scale, 1.0)
         ends = [size, size + 2 * graph.count * outputs, len(self.answer.prices) - 1]
         _, edge, form, last = np.split(least_unit * self.answer.prices, ends)
         # Loss + price v, with the loss at a price of 1: where it is limited HiGHS says at which.
         theta = max(-float(last[0]) / unit, FAINT_PRICE / (limit.most or 1.0))
         loss_price, _ = limit.pair(theta, 1.0)
         weights = np.maximum(-form, 0.0).reshape(-1, outputs) / loss_price
-        edges = multipliers(edge / loss_price, problem.epsilon * graph.length, outputs)
+        edges = multipliers(edge / loss_price, self.exponent, outputs)
         price = float(weights.sum(axis=0).max()) or 1.0
         # What rounds the product and the sum is within what `below` leaves.
         cost = problem.weighted_loss + price * self.goal.forms.below(weights / price)

@@ -14,14 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 
 ROUNDED = 1e-11
 """Relative, and more than sums of a few thousand float64 terms of one sign can err."""
@@ -49,6 +49,8 @@ class Forms(ABC):
     stiffness: float
     """What the forms add to a record's degree at most, which is a dozen edges or so: the more, the
     longer the steps of the weights and the shorter those of the table."""
+    coefficients: Any
+    """A, in the form that the class says."""
     work = 0.5
     """Iterations, of those of the first solve, that take with checks and repair no longer than it
     did."""
@@ -91,9 +93,7 @@ class Forms(ABC):
 
 @dataclass(frozen=True)
 class Gain(Forms):
-    """All guesses: (A z)_wy = sum_x a_wx z_xy with a_wx = p_x g_wx >= 0."""
-
-    coefficients: scipy.sparse.csr_array
+    """All guesses: (A z)_wy = sum_x a_wx z_xy with a_wx = p_x g_wx >= 0, a sparse array."""
 
     def forward(self, table: FloatArray) -> FloatArray:
         return np.asarray(self.coefficients @ table)
@@ -136,13 +136,12 @@ class Guesses(Forms):
 
         v(z) >= sum_y max over the held w of (-sum_x p_x z_xy d(w, x)):
 
-    what bounds the right side from below bounds v. Values are taken over all guesses.
+    what bounds the right side from below bounds v. Values are taken over all guesses. The
+    coefficients are -p_x d(w_gy, x) by output, guess and record, (m, G, K), in `order`.
     """
 
     problem: Problem
     held: IntArray
-    coefficients: Float32Array
-    """-p_x d(w_gy, x) by output, guess and record, (m, G, K), in `order`."""
     order: IntArray
     blocks: Blocks | None
     """All distances, where they can be held."""
@@ -161,7 +160,7 @@ class Guesses(Forms):
         best = best_guesses(problem, table, blocks)[0]
         held = np.argsort(domain.distances(best, None), axis=1, kind="stable")[:, ranks].T
         order = np.arange(size)
-        return cls(16.0, problem, held, _costs(problem, held, order), order, blocks)
+        return cls(16.0, _costs(problem, held, order), problem, held, order, blocks)
 
     def forward(self, table: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(table.T, dtype=np.float32)[:, :, None]
@@ -265,8 +264,7 @@ def check_name(name: Name, radius: float | None) -> None:
         raise MethodError(
             "radius belongs to 'located', and 'located' needs one, in the domain's unit"
         )
-    if radius is not None and not (np.isfinite(radius) and radius >= 0):
-        raise MethodError(f"radius is {radius!r}; it must be a finite distance >= 0")
+    check_number(radius, "radius", "a finite distance >= 0", least=0.0)
 
 
 def objective(
@@ -302,13 +300,14 @@ def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArr
 
 def _ball(problem: Problem, radius: float) -> scipy.sparse.csr_array:
     """p_x for the records x within a radius of each guess; for that guess alone where it is 0."""
-    near = [(i, j) for i, j, _ in problem.domain.pairs_within(radius)] if radius > 0 else []
-    everyone = np.arange(problem.size)
-    rows = np.concatenate([everyone, *(i for i, _ in near), *(j for _, j in near)])
-    columns = np.concatenate([everyone, *(j for _, j in near), *(i for i, _ in near)])
-    if len(rows) > LARGEST_GAIN:
+    near = problem.domain.pairs_within(radius) if radius > 0 else ()
+    ends = [np.stack(pairs[:2]) for pairs in near]
+    own = np.tile(np.arange(problem.size), (2, 1))
+    places = np.concatenate([own, *ends, *(pairs[::-1] for pairs in ends)], axis=1)
+    count = places.shape[1]
+    if count > LARGEST_GAIN:
         raise MethodError(
-            f"{len(rows):,} pairs lie within {radius:g}; at most {LARGEST_GAIN:,} are held"
+            f"{count:,} pairs lie within {radius:g}; at most {LARGEST_GAIN:,} are held"
         )
     shape = (problem.size, problem.size)
-    return scipy.sparse.csr_array((problem.prior[columns], (rows, columns)), shape=shape)
+    return scipy.sparse.csr_array((problem.prior[places[1]], tuple(places)), shape=shape)

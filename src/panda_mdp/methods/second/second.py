@@ -15,9 +15,9 @@ from panda_mdp.methods.certify import Budget, Report, certify
 from panda_mdp.methods.optimal.backends import Machine, choose
 from panda_mdp.methods.optimal.solve import FirstOrder
 from panda_mdp.methods.optimal.starts import one_row
-from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit, LimitSolver
-from panda_mdp.methods.second.objectives import Name, Objective, check_name, objective, quantity
-from panda_mdp.problem import Problem
+from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
+from panda_mdp.methods.second.objectives import Name, check_name, objective, quantity
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.mechanism import Mechanism
 
 if TYPE_CHECKING:
@@ -68,22 +68,20 @@ def second_objective(
     that of the first table. Where nothing better is certified that one is returned with that said.
     """
     problem = first if isinstance(first, Problem) else first.problem
-    if not (np.isfinite(slack) and slack > 0):
-        raise MethodError(
-            f"slack is {slack!r}; it must be positive, such as 0.01 for one per cent of the loss"
-        )
+    check_number(slack, "slack", "positive, such as 0.01 for one per cent of the loss")
     check_name(name, radius)
     share = Budget(gap, None if time_limit is None else time_limit / 2)
     best, trade_off = first_table(first, backend, share, progress)
     budget = (1 + slack) * best.loss
-    if not is_exact(problem, backend) and not budget > best.loss:
+    exact = is_exact(problem, backend)
+    if not exact and not budget > best.loss:
         raise MethodError(
             f"the loss of the first table is {best.loss:g}, of which a slack of {slack:g} "
             "leaves no room; ask limit_attacker for a limit instead"
         )
-    goal = goal_after(best, name, radius, backend)
+    goal = objective(problem, name, radius, None if exact else best.matrix)
     limit = Limit(goal, best, budget)
-    solver = solver_of(limit, backend, trade_off)
+    solver = ExactLimit(limit) if exact else Descent(limit, trade_off)
     fewest = max(LEAST_WORK, min(SECONDS_WORTH // problem.loss.size, MOST_SMALL_WORK))
     granted = max(fewest, int(solver.work * best.details.get("iterations", 0)))
     standing = certify(solver, Budget(OBJECTIVE_GAP, share.time_limit, granted), progress)
@@ -142,7 +140,8 @@ def limit_attacker(
     safe = check_limit(problem, attacker, limit, radius)
     share = Budget(gap, None if time_limit is None else time_limit / 2)
     free, trade_off = first_table(problem, backend, share, progress)
-    goal = goal_after(free, attacker, radius, backend)
+    exact = is_exact(problem, backend)
+    goal = objective(problem, attacker, radius, None if exact else free.matrix)
     asked = Limit(goal, free, goal.of_natural(limit), safe)
     least, value = free.lower_bound or 0.0, asked.limited(free.matrix)
     facts: dict[str, object] = {
@@ -159,7 +158,7 @@ def limit_attacker(
     if value <= asked.most:
         return free.with_facts(details={**free.details, "limited": facts})
     work = max(LEAST_LIMIT_WORK, int(LIMIT_WORK * free.details.get("iterations", 0)))
-    solver = solver_of(asked, backend, trade_off)
+    solver = ExactLimit(asked) if exact else Descent(asked, trade_off)
     standing = certify(solver, replace(share, iterations=work), progress)
     best = standing.certified
     facts |= {
@@ -211,15 +210,3 @@ def first_table(
 def is_exact(problem: Problem, backend: Machine) -> bool:
     """Whether HiGHS solves the LP: for small tables, where the choice is free."""
     return problem.loss.size <= EXACT_ENTRIES and backend == "auto"
-
-
-def goal_after(first: Mechanism, name: Name, radius: float | None, backend: Machine) -> Objective:
-    """The objective as HiGHS takes it, or the first-order method on from a first table."""
-    exact = is_exact(first.problem, backend)
-    return objective(first.problem, name, radius, None if exact else first.matrix)
-
-
-def solver_of(limit: Limit, backend: Machine, trade_off: TradeOff | None) -> LimitSolver:
-    """HiGHS, or the first-order method on from where the first solve ended."""
-    exact = is_exact(limit.first.problem, backend)
-    return ExactLimit(limit) if exact else Descent(limit, trade_off)

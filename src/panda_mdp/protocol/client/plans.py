@@ -289,7 +289,7 @@ class BallPlan(Plan):
     def draw(self, record: Record) -> BallDrawn:
         """A centre by the audited exponential mechanism; costs epsilon_1."""
         centre = int(record.unseal(self.domain, self.law.mechanism.sample))
-        return self._drawn(BallDrawn, ball=new_id(), centre=centre)
+        return self._drawn(BallDrawn, centre=centre)
 
     def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
         """Ask for the ball around the centre, check its rows, draw the output once."""
@@ -297,7 +297,7 @@ class BallPlan(Plan):
         content = entry.drawn(BallDrawn)
         if content.output is not None:
             return entry
-        message = BallRequest(id=content.ball, centre=content.centre)
+        message = BallRequest(centre=content.centre)
         rows: BallRows = client.wire.post(BallRows, message, "deployments", self.name, "balls")
         records, weights = rows.unpack()
         digest = rows_digest("records", records, rows.outputs, weights.tolist())

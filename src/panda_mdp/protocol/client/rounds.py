@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import MethodError, ProtocolError, ServerError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import BernoulliAnchors
-from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import SystemBits
@@ -33,7 +32,6 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
 )
 from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
-from panda_mdp.protocol.messages.types import new_id
 
 if TYPE_CHECKING:
     from panda_mdp.protocol.client.client import Client
@@ -72,8 +70,7 @@ class AnchorsPlan(Plan):
         outputs = check_outputs(info.outputs, domain)
         # The guarantee does not depend on losses; any will do.
         problem = Problem(domain, outputs, distance_loss(domain, outputs), info.epsilon)
-        options = PandaOptions(delta_selection=info.selection.delta_selection)
-        scheme = selection.scheme(problem, info.delta, options)
+        scheme = selection.scheme(problem, info.delta)
         proved = scheme.failure is None
         cost = (info.epsilon, info.delta) if proved else (float("inf"), 1.0)
         return cls(
@@ -117,13 +114,11 @@ class AnchorsPlan(Plan):
     def upload(self, client: Client, entry: Entry) -> Entry:
         """Upload the anchors of an entry to the open round. The same anchors go to a later round
         where the one that was meant has closed: that tells nothing more."""
-        content = entry.drawn(AnchorsDrawn)
-        if content.uploaded:
-            return entry
-        if content.round is not None:
-            # Sent before, and perhaps accepted: the same id tells.
+        aimed = entry.drawn(AnchorsDrawn).round
+        if aimed is not None:
+            # Sent before, and perhaps accepted: the same set is accepted again.
             try:
-                return self._send(client, entry, content.round)
+                return self._send(client, entry, aimed)
             except ServerError as error:
                 if error.code != "round_closed":
                     raise
@@ -135,26 +130,21 @@ class AnchorsPlan(Plan):
             )
         if number != self.round:
             client.log().check_round(self.name, number)
-
-        def aim(drawn: AnchorsDrawn) -> AnchorsDrawn:
-            """An id for this round, on disk before it is sent: retries use the same."""
-            return drawn if drawn.round == number else drawn.but(round=number, upload=new_id())
-
-        return self._send(client, client.ledger.amend(entry, AnchorsDrawn, aim), number)
+        # On disk before it is sent: retries go to the same round.
+        return self._send(client, _aimed(client, entry, number), number)
 
     def _send(self, client: Client, entry: Entry, number: int) -> Entry:
-        content = entry.drawn(AnchorsDrawn)
-        message = AnchorsRequest(
-            id=content.upload or new_id(), anchors=unpack_anchors(content.anchors)
-        )
+        message = AnchorsRequest(anchors=unpack_anchors(entry.drawn(AnchorsDrawn).anchors))
         address = (*self._address(number), "anchors")
         answer: AnchorsAccepted = client.wire.post(AnchorsAccepted, message, *address)
-        if (answer.id, answer.round) != (message.id, number):
+        if answer.round != number:
             raise ProtocolError("the server accepted another upload than the one that was sent")
-        return _amended(client, entry, uploaded=True, version=number)
+        return entry
 
     def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
         """Upload, wait for the round, check the rows, draw the output once."""
+        if entry.drawn(AnchorsDrawn).output is not None:
+            return entry
         entry = self.upload(client, entry)
         content = entry.drawn(AnchorsDrawn)
         if content.output is not None or content.round is None:
@@ -162,18 +152,12 @@ class AnchorsPlan(Plan):
         number, anchors = content.round, unpack_anchors(content.anchors)
         state = self._wait(client, number, wait_s)
         if state.state == "failed":
-            _amended(client, entry, uploaded=False, round=None)
+            _aimed(client, entry, None)
             raise ProtocolError(
                 f"round {number} failed ({state.error or 'no reason given'}); report again when "
                 "another is open: the same anchors are used, nothing is drawn again"
             )
-        try:
-            rows: RoundRows = client.wire.get(RoundRows, *self._address(number), "rows", own=True)
-        except ServerError as error:
-            if error.code == "conflict":
-                # Left out of this round by the server's filter; another one may take the anchors.
-                _amended(client, entry, uploaded=False, round=None)
-            raise
+        rows: RoundRows = client.wire.get(RoundRows, *self._address(number), "rows", own=True)
         digest = rows_digest("anchors", rows.anchors, rows.outputs, rows.weights)
         client.key.verify(signed_bytes("rows", self.name, rows.round, digest), rows.signature)
         if rows.round != number:
@@ -230,18 +214,16 @@ def _check_budgets(weights: IntArray, budgets: FloatArray) -> None:
             )
 
 
-def _amended(client: Client, entry: Entry, **changes: Any) -> Entry:
-    """Note how far the upload is."""
-    return client.ledger.amend(entry, AnchorsDrawn, lambda drawn: drawn.but(**changes))
+def _aimed(client: Client, entry: Entry, number: int | None) -> Entry:
+    """Note which round the anchors are for."""
+    return client.ledger.amend(entry, AnchorsDrawn, lambda drawn: drawn.but(round=number))
 
 
 def parse_rows(rows: list[list[str]], count: int, outputs: int) -> IntArray:
     """Weights from decimal strings; every row must sum to 2^62."""
     weights = [[int(weight) for weight in row] for row in rows]
-    if [len(row) for row in weights] != count * [outputs]:
-        raise ProtocolError(f"the rows are not {count} by {outputs}")
-    if any(sum(row) != TOTAL for row in weights):
-        raise ProtocolError("a row of weights does not sum to 2^62")
+    if [(len(row), sum(row)) for row in weights] != count * [(outputs, TOTAL)]:
+        raise ProtocolError(f"the rows are not {count} of {outputs} weights that sum to 2^62")
     return np.array(weights, dtype=np.int64).reshape(count, outputs)
 
 

@@ -16,17 +16,16 @@ The books are one file, sealed as a whole with the key beside it and replaced as
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from panda_mdp.base.atomic import sync_folder, write_private
 from panda_mdp.errors import BudgetError, LedgerError
@@ -78,6 +77,8 @@ class Balance:
 class Books:
     """All that is kept, and sealed; changed inside a transaction."""
 
+    # What has no guarantee costs infinitely much.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
     allowance: Allowance
     blocked_until: int = 0
     """Nothing is charged before, seconds since 1970: what was spent until then is unknown."""
@@ -311,7 +312,7 @@ class Ledger:
             books, vault, before = self._read()
             books.begin(vault, self._clock())
             yield books
-            if hash(_text(books)) != before:
+            if hash(_BOOKS.dump_json(books)) != before:
                 self._write(books, vault)
 
     def _read(self) -> tuple[Books, Vault, int]:
@@ -330,13 +331,13 @@ class Ledger:
                 f"{path}: it has {books.count} entries and {seen} were charged: an older copy was "
                 f"put back; {REMEDY}"
             )
-        return books, vault, hash(_text(books))
+        return books, vault, hash(_BOOKS.dump_json(books))
 
     def _write(self, books: Books, vault: Vault) -> None:
         try:
-            _replace(self.folder / LEDGER, vault.lock(_text(books), LEDGER))
+            _replace(self.folder / LEDGER, vault.lock(_BOOKS.dump_json(books), LEDGER))
             # Afterwards: a crash in between leaves it too low, which refuses nothing.
-            _replace(self.folder / COUNT, vault.lock(str(books.count), COUNT))
+            _replace(self.folder / COUNT, vault.lock(str(books.count).encode(), COUNT))
         except OSError as error:
             raise LedgerError(
                 f"{self.folder}: the ledger could not be written ({error.strerror}); nothing was "
@@ -395,10 +396,6 @@ class Ledger:
                     "over (Ledger.start_over) in the next period"
                 )
             books.allowance = allowance
-
-
-def _text(books: Books) -> str:
-    return json.dumps(asdict(books))
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -59,19 +59,16 @@ class Drawn(Message):
 
 
 class BallDrawn(Drawn):
-    """A centre, whose ball is asked for under an id of its own."""
+    """A centre, whose ball is asked for."""
 
-    ball: ClientId
     centre: Index
 
 
 class AnchorsDrawn(Drawn):
-    """An anchor set, the round that it was aimed at, and whether it is known to have arrived."""
+    """An anchor set, and the round that it was aimed at."""
 
     anchors: Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$")]
-    upload: ClientId | None = None
     round: Version | None = None
-    uploaded: bool = False
 
 
 _ANY_DRAWN: TypeAdapter[AnchorsDrawn | BallDrawn | Drawn] = TypeAdapter(
@@ -169,10 +166,10 @@ class Vault:
         message = canonical_json({**context, "record": index})
         return hmac.new(self._memo, message, hashlib.sha256).hexdigest()
 
-    def lock(self, text: str, name: str) -> bytes:
+    def lock(self, text: bytes, name: str) -> bytes:
         """The text encrypted; bound to the name of its file."""
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, text.encode(), name.encode())
+        return nonce + self._cipher.encrypt(nonce, text, name.encode())
 
     def unlock(self, path: Path, name: str) -> bytes:
         """What was locked in a file; `LedgerError` where another key did, or it was changed."""

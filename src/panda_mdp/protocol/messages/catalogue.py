@@ -1,4 +1,4 @@
-"""Messages about what is published: domains, tables, and the jobs that solve tables."""
+"""Messages about what is published: domains and tables."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ from panda_mdp.protocol.messages.types import (
     MOST_NAMES,
     MOST_NODES,
     MOST_RECORDS,
-    ClientId,
     Count,
     Epsilon,
-    Fraction,
     Hex,
     Latitude,
     Longitude,
     Message,
     Name,
     NonNegative,
-    Outputs,
     Sha256,
-    Text,
     Unit,
     Version,
 )
@@ -161,53 +157,3 @@ class TableList(Message):
     """GET /v1/tables."""
 
     tables: list[TableInfo]
-
-
-class JobRequest(Message):
-    """POST /v1/jobs: solve a table for a domain and publish it under a name.
-
-    The loss is the distance from record to output; a table for another one is made elsewhere, and
-    published as a file.
-    """
-
-    id: ClientId
-    table: Name
-    domain: Name
-    outputs: Outputs
-    epsilon: Epsilon
-    gap: Fraction = 0.01
-    time_limit: Annotated[float, Field(gt=0, le=86_400)] | None = None
-    prior: Annotated[list[NonNegative], Field(max_length=MOST_RECORDS)] | None = None
-
-
-class Progress(Message):
-    """How far a solve is."""
-
-    iterations: Count = 0
-    loss: float | None = None
-    lower_bound: float | None = None
-    gap: float | None = None
-    seconds: NonNegative = 0.0
-
-
-JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-
-
-class JobInfo(Message):
-    """GET /v1/jobs/{id}."""
-
-    id: ClientId
-    state: JobState
-    table: TableRef | None = None
-    name: Name
-    domain: Name
-    epsilon: Epsilon
-    progress: Progress
-    error: Text | None = None
-    created: datetime
-
-
-class JobList(Message):
-    """GET /v1/jobs."""
-
-    jobs: list[JobInfo]

@@ -47,11 +47,9 @@ from panda_mdp.protocol.messages.types import (
 )
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.blocks import BLOCK_ROWS, decode_block, encode_block, spanning_order
-from panda_mdp.table.blocks import Rows as StoredRows
 
 ReportsPerPeriod = Annotated[int, Field(ge=1, le=1_000_000)]
 Reasons = Annotated[list[Text], Field(max_length=16, default_factory=list)]
-Screen = Literal["none", "median", "distance"]
 
 
 def _a_day(text: str) -> str:
@@ -93,7 +91,8 @@ class SelectionInfo(Message):
     tail: Fraction | Literal["clip"] = "clip"
     candidates: Indices | None = None
     neighbours: Annotated[int, Field(ge=1, le=MOST_RECORDS)] = 20
-    delta_selection: Probability = 0.0
+    delta_selection: Annotated[float, Field(ge=0, le=0)] = 0.0
+    """0: the choice of anchors has no share of delta of its own."""
 
     def law(self) -> BernoulliAnchors:
         """The law that anchors are drawn by."""
@@ -135,8 +134,6 @@ class AnchorsDeploymentRequest(Requested):
     epsilon: Epsilon
     delta: Fraction
     selection: SelectionInfo
-    screen: Screen = "none"
-    screen_limit: Positive | None = None
     accept_no_guarantee: bool = False
     """Open it although no guarantee could be certified; every answer then says that."""
 
@@ -274,7 +271,6 @@ class AnchorsDeployment(Deployed):
     epsilon: Epsilon
     delta: Fraction
     selection: SelectionInfo
-    screen: Screen = "none"
     guarantee: GuaranteeInfo | None
     reasons: Reasons
     """Why there is no guarantee."""
@@ -376,7 +372,6 @@ class Estimate(Message):
 class BallRequest(Message):
     """POST /v1/deployments/{name}/balls: the centre that was drawn, a record of the domain."""
 
-    id: ClientId
     centre: Index
 
 
@@ -409,7 +404,7 @@ class BallRows(Message):
         try:
             floors = np.array([int(floor) for floor in self.floors], dtype=np.int64)
             blocks = [
-                decode_block(base64.b64decode(block, validate=True), size, floors).weights
+                decode_block(base64.b64decode(block, validate=True), size, floors)
                 for block, size in zip(self.blocks, sizes, strict=True)
             ]
             weights = np.concatenate(blocks)[np.argsort(self.records, kind="stable")]
@@ -430,7 +425,7 @@ def pack_rows(
     for start in range(0, len(records), BLOCK_ROWS):
         members = records[start : start + BLOCK_ROWS]
         along, parent = spanning_order(domain.distances(members, members))
-        block = encode_block(StoredRows.of(weights[start + along], floors), parent, floors)
+        block = encode_block(weights[start + along], parent, floors)
         blocks.append(base64.b64encode(block).decode("ascii"))
         order += members[along].tolist()
     return order, blocks
@@ -447,14 +442,6 @@ class RoundRequest(Message):
 
 
 RoundState = Literal["open", "solving", "solved", "failed"]
-UserState = Literal["silent", "uploaded", "filtered", "served"]
-
-
-class RoundUser(Message):
-    """GET .../rounds/{n}/me: what became of the own upload."""
-
-    round: Version
-    state: UserState
 
 
 class RoundInfo(Message):
@@ -463,7 +450,6 @@ class RoundInfo(Message):
     round: Version
     state: RoundState
     users: Count
-    filtered: Count = 0
     opened: datetime
     closes_at: datetime | None = None
     closes_at_users: int | None = None
@@ -479,30 +465,24 @@ class RoundList(Message):
 class AnchorsRequest(Message):
     """POST .../rounds/{n}/anchors: the anchors that were drawn, distinct, ascending."""
 
-    id: ClientId
     anchors: Annotated[Indices, AfterValidator(_ascending)]
 
 
 class AnchorsAccepted(Message):
     """The answer to an upload; it does not repeat the anchors."""
 
-    id: ClientId
     round: Version
     accepted: Literal[True] = True
 
 
 class PlanInfo(Message):
-    """What the server's audit of a round found. `guarantee` None: none, for `reasons`."""
+    """What the server could certify of the rounds. `guarantee` None: nothing, for `reasons`."""
 
     guarantee: GuaranteeInfo | None
     reasons: Reasons
     violation: Probability | None = None
     """The largest probability, over all pairs, of a release beyond epsilon d."""
     phase_one_epsilon: NonNegative | None = None
-    anchors: Count
-    """Anchors in the union of all users."""
-    loss: float | None = None
-    lower_bound: float | None = None
 
 
 class RoundRows(Message):

@@ -70,7 +70,6 @@ ErrorCode = Literal[
     "too_large",
     "invalid",
     "rate_limited",
-    "range",
     "unavailable",
     "internal",
 ]
@@ -85,6 +84,7 @@ class Message(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         hide_input_in_errors=True,
+        from_attributes=True,
         regex_engine="rust-regex",
     )
 

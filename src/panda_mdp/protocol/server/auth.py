@@ -137,7 +137,7 @@ class TokenBook(Remembered[Token | None]):
         valid = select(TokenRow).filter_by(revoked=None).order_by(TokenRow.id).limit(limit)
         with self._store.read() as session:
             rows = session.scalars(valid.where(TokenRow.id > after))
-            return [TokenInfo.model_validate(row, from_attributes=True) for row in rows]
+            return [TokenInfo.model_validate(row) for row in rows]
 
     def revoke(self, token_id: str, by: str = "") -> None:
         """Make a token invalid for good; its reports stay. `by` is the operator's token."""

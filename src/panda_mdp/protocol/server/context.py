@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cachetools import LRUCache, TTLCache, cached
 from sqlalchemy import select
@@ -22,7 +21,6 @@ from panda_mdp.protocol.messages.deployments import ReportRequest
 from panda_mdp.protocol.messages.signing import KeySheet, SigningKey
 from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.jobs import Supervisor
 from panda_mdp.protocol.server.solving import Pool
 from panda_mdp.protocol.server.store.catalogue import table_row
 from panda_mdp.protocol.server.store.database import Remembered, Store
@@ -34,6 +32,7 @@ from panda_mdp.protocol.server.store.deployments import (
 )
 from panda_mdp.protocol.server.store.reports import Quota
 from panda_mdp.protocol.server.store.schema import UploadRow, now
+from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
 _log = logging.getLogger("panda_mdp.server")
@@ -54,8 +53,7 @@ class Settings:
     table_bytes: int = 512 << 20
     """Largest file that may be published."""
     document_bytes: int = 64 << 20
-    """Largest JSON body of an operator: domains, jobs, deployments."""
-    anchors_bytes: int = 8 << 20
+    """Largest JSON body of an operator: domains, deployments."""
     small_bytes: int = 64 << 10
     """Every other body."""
     body_seconds: float = 60.0
@@ -65,8 +63,6 @@ class Settings:
     """A request's header must have arrived by then."""
     connections: int = 4_000
     """At once; further ones are refused."""
-    reporters_bytes: int = 64 << 20
-    """All bodies of reporters that are in memory at once."""
     queued_reports: int = 20_000
     """Reports that may wait for the disk before the server says that it is busy."""
     batch_reports: int = 1_000
@@ -80,7 +76,7 @@ class Settings:
     log_addresses: bool = False
     static: Path = Path(__file__).parents[1] / "static"
     poll_seconds: float = 0.25
-    """How often rounds, jobs and changes by other processes are looked at."""
+    """How often rounds and changes by other processes are looked at."""
 
 
 class Cache:
@@ -100,32 +96,6 @@ class Cache:
             with self._lock, suppress(ValueError):
                 self._entries[key] = entry
         return entry
-
-
-class Room:
-    """Memory for the bodies of all reporters together: one cannot fill it for the others for long.
-
-    What a request took is given back when its answer was sent (`Gate`).
-    """
-
-    def __init__(self, size: int) -> None:
-        self._free = size
-
-    def take(self, state: dict[str, Any], count: int) -> None:
-        """Take some for a request, or refuse it."""
-        if count > self._free:
-            raise Failure(
-                "unavailable",
-                "the server has its hands full of long requests",
-                "try again",
-                {"retry-after": "2", "connection": "close"},
-            )
-        self._free -= count
-        state["room"], state["taken"] = self, count + state.get("taken", 0)
-
-    def give_back(self, count: int) -> None:
-        """Free what a request took."""
-        self._free += count
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +134,7 @@ class Live:
         if self.users is not None and token not in self.users:
             return Failure(
                 "wrong_version",
-                "this token has no rows in the round in force: it uploaded no anchors, or they "
-                "were left out",
+                "this token has no rows in the round in force: it uploaded no anchors",
                 "take part in the next round",
             )
         if report.output not in self.outputs:
@@ -196,8 +165,8 @@ def _live(session: Session, name: str) -> Live:
     request = row.request
     if request.kind == "anchors":
         version, outputs, table = solved_round(session, row.id), request.outputs, None
-        served = {"deployment": row.id, "round": version, "state": "served"}
-        users = frozenset(session.scalars(select(UploadRow.token).filter_by(**served)))
+        mine = select(UploadRow.token).filter_by(deployment=row.id, round=version)
+        users = frozenset(session.scalars(mine))
     else:
         stored = current_table(session, row)
         version, outputs, table, users = row.version, stored.outputs, stored.info.sha256, None
@@ -228,9 +197,8 @@ class Context:
         self.live = LiveDeployments(store)
         self.writer = ReportWriter(store, settings.batch_reports, settings.queued_reports)
         self.pool = Pool()
-        self.room = Room(settings.reporters_bytes)
         self.supervisor = Supervisor(
-            store, key_path, self.live.refresh, settings.poll_seconds, settings.retention_days
+            store, self.live.refresh, settings.poll_seconds, settings.retention_days
         )
         self._watch: asyncio.Task[None] | None = None
         # Anybody may ask, so a row that was written is good for a while.
@@ -238,7 +206,7 @@ class Context:
         self._check_writable = cached(once, lock=threading.Lock())(store.check_writable)
 
     async def start(self) -> None:
-        """Begin to write reports, run jobs and watch for changes."""
+        """Begin to write reports, solve rounds and watch for changes."""
         await run_in_threadpool(self._prepare)
         self.writer.start()
         self.supervisor.start()

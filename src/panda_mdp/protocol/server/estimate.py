@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -31,21 +30,10 @@ from sqlalchemy.orm import Session
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.panda.file import decode
 from panda_mdp.panda.law import AnchorLaw, surrogates
-from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, Estimate
+from panda_mdp.protocol.messages.deployments import Estimate
 from panda_mdp.protocol.server.solving import Solution
-from panda_mdp.protocol.server.store.catalogue import (
-    DomainParts,
-    domain_of,
-    domain_parts,
-    table_row,
-)
-from panda_mdp.protocol.server.store.rounds import (
-    anchors_of,
-    find_round,
-    solution_of,
-    uploads_of,
-)
-from panda_mdp.protocol.server.store.schema import DeploymentRow, ReportRow
+from panda_mdp.protocol.server.store.catalogue import domain_of, domain_row, table_row
+from panda_mdp.protocol.server.store.schema import DeploymentRow, ReportRow, RoundRow
 
 CONFIDENCE = 0.95
 REPLICATES = 200
@@ -55,11 +43,12 @@ MOST_STEPS = 300
 """Where people are in few places this is far from the maximum (docs/protocol.md)."""
 MOST_WORK = 3e11
 """Multiplications that an estimate may take; larger ones make fewer steps."""
-BLOCK = 50
+BLOCK = 20
+"""Replicates that are computed at once."""
 Rows = Sequence[tuple[str, int, int, int]]
 """A user, a version or round, an output, and how often."""
-Rounds = Sequence[tuple[int, Sequence[tuple[str, IntArray]], Solution]]
-"""A number, the users with their anchor sets, and the table."""
+Sets = Mapping[tuple[int, str], tuple[IntArray, Solution]]
+"""The anchors of a user in a round, and the round's table."""
 
 
 class Observations(NamedTuple):
@@ -75,7 +64,7 @@ class Observations(NamedTuple):
         """From a user, a unit and how often, for each user and unit."""
         given, units, counts = zip(*entries, strict=True) if entries else ((), (), ())
         users, user = np.unique(given, return_inverse=True)
-        where = (np.asarray(counts, dtype=np.float64), (user, np.asarray(units, dtype=np.int64)))
+        where = (np.array(counts, dtype=float), (user, np.array(units, dtype=int)))
         return cls(likelihood, scipy.sparse.csr_array(where, (len(users), len(likelihood))))
 
 
@@ -96,21 +85,16 @@ def bayesian_update(
     array([[0.7, 0.3]])
     """
     size = likelihood.shape[1]
-    shares = np.full((len(counts), size), 1.0 / size)
-    # What no record can have reported tells nothing about records: it was made up.
-    counts = np.where(likelihood.any(axis=1), counts, 0.0)
-    told = counts.any(axis=1, keepdims=True)
-    taken = 0
-    while taken < steps:
+    shares, taken, moved = np.full((len(counts), size), 1.0 / size), 0, 1.0
+    while taken < steps and moved >= tolerance:
         expected = shares @ likelihood.T
-        # A unit that nobody observed has no weight, and its expectation may be 0.
-        ratio = np.divide(counts, expected, out=np.zeros_like(expected), where=counts > 0)
-        after = np.where(told, shares * (ratio @ likelihood), shares)
-        after /= after.sum(axis=1, keepdims=True)
+        # What no record can have reported tells nothing about records: it was made up.
+        ratio = np.divide(counts, expected, out=np.zeros_like(expected), where=expected > 0)
+        after = shares * (ratio @ likelihood)
+        total = after.sum(axis=1, keepdims=True)
+        after = np.divide(after, total, out=shares.copy(), where=total > 0)
         moved = np.abs(after - shares).sum(axis=1).max() / 2
         shares, taken = after, taken + 1
-        if moved < tolerance:
-            break
     return shares, taken
 
 
@@ -124,22 +108,21 @@ def estimate(seen: Observations, reports: int = 0, replicates: int = REPLICATES)
     occurs = np.unique(seen.counts.indices)
     likelihood, counts = np.ascontiguousarray(seen.likelihood[occurs]), seen.counts[:, occurs]
     users, size = counts.shape[0], likelihood.shape[1]
-    work = 2.0 * likelihood.size * (replicates + 1)
-    steps = int(np.clip(MOST_WORK / work, 20, MOST_STEPS)) if users else 0
-    every = np.asarray(counts.sum(axis=0), dtype=np.float64)
-    point, taken = bayesian_update(likelihood, every[None, :], steps=steps)
+    work = 2.0 * max(1, likelihood.size) * (replicates + 1)
+    steps = int(np.clip(MOST_WORK / work, 20, MOST_STEPS))
+    shares, taken = bayesian_update(
+        likelihood, np.asarray(counts.sum(axis=0), dtype=float)[None, :], steps=steps
+    )
     limits = np.array([np.zeros(size), np.ones(size)])
     if users > 1:
-        generator = np.random.default_rng(0)
+        generator, tail = np.random.default_rng(0), (1.0 - CONFIDENCE) / 2
+        even = np.full(users, 1.0 / users)
         drawn = []
-        for start in range(0, replicates, BLOCK):
-            block = min(BLOCK, replicates - start)
-            weights = generator.multinomial(users, np.full(users, 1.0 / users), size=block)
-            again = np.asarray(weights @ counts, dtype=np.float64)
+        for _ in range(replicates // BLOCK):
+            again = np.asarray(generator.multinomial(users, even, size=BLOCK) @ counts, dtype=float)
             drawn.append(bayesian_update(likelihood, again, steps=taken, tolerance=0.0)[0])
-        tail = (1.0 - CONFIDENCE) / 2
         limits = np.quantile(np.concatenate(drawn), [tail, 1.0 - tail], axis=0)
-    share, low, high = np.concatenate([point, limits]).clip(0, 1).tolist()
+    share, low, high = np.concatenate([shares, limits]).clip(0, 1).tolist()
     return Estimate(
         records=list(range(size)),
         share=share,
@@ -164,7 +147,7 @@ def table_observations(files: Mapping[int, bytes], rows: Rows) -> Observations:
     return Observations.of(likelihood, entries)
 
 
-def anchors_observations(law: AnchorLaw, rounds: Rounds, rows: Rows) -> Observations:
+def anchors_observations(law: AnchorLaw, sets: Sets, rows: Rows) -> Observations:
     """Observations of an anchors deployment: a unit is what one user released in one round.
 
     The likelihood is that of the set and all reports together,
@@ -173,27 +156,25 @@ def anchors_observations(law: AnchorLaw, rounds: Rounds, rows: Rows) -> Observat
 
     because the set tells about the record as well.
     """
-    told: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    released: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
     for user, number, output, count in rows:
-        told[number, user].append((output, count))
-    parts: list[FloatArray] = []
+        released[number, user].append((output, count))
+    likelihoods: list[FloatArray] = []
     entries: list[tuple[str, int, int]] = []
-    for number, members, solution in rounds:
-        for user, anchors in members:
-            if (number, user) not in told:
-                continue
-            total = law.log_likelihoods(anchors)
-            if len(anchors):
-                nearest = anchors[surrogates(law.domain, anchors)]
-                with np.errstate(divide="ignore"):
-                    row_logs = np.log(solution.rows(nearest) / 2.0**62)
-                for output, count in told[number, user]:
-                    total += count * row_logs[:, solution.outputs.tolist().index(output)]
-            if np.isfinite(total.max()):
-                # Otherwise no record makes this set and these reports: they were made up.
-                entries.append((user, len(parts), 1))
-                parts.append(np.exp(total - total.max()))
-    return Observations.of(np.reshape(parts, (len(parts), law.domain.size)), entries)
+    for (number, user), reports in released.items():
+        anchors, solution = sets[number, user]
+        total = law.log_likelihoods(anchors)
+        if len(anchors):
+            nearest = anchors[surrogates(law.domain, anchors)]
+            with np.errstate(divide="ignore"):
+                row_logs = np.log(solution.rows(nearest) / 2.0**62)
+            for output, count in reports:
+                total += count * row_logs[:, solution.outputs.tolist().index(output)]
+        if np.isfinite(total.max()):
+            # Otherwise no record makes this set and these reports: they were made up.
+            entries.append((user, len(likelihoods), 1))
+            likelihoods.append(np.exp(total - total.max()))
+    return Observations.of(np.reshape(likelihoods, (len(likelihoods), law.domain.size)), entries)
 
 
 # Out of the store
@@ -203,40 +184,37 @@ def span(session: Session, deployment: int) -> str:
     """The first and the latest report: what an estimate is about changes with either."""
     ends = select(func.min(ReportRow.seq), func.max(ReportRow.seq))
     first, last = session.execute(ends.where(ReportRow.deployment == deployment)).one()
-    return f"{first or 0}-{last or 0}"
+    return f"{first}-{last}"
 
 
 def gather(
     session: Session, deployment: DeploymentRow
-) -> tuple[Callable[[Rows], Observations], Rows]:
+) -> tuple[Callable[[Any, Rows], Observations], Any, Rows]:
     """Everything that an estimate takes. Users are token ids, and stay on the server."""
     columns = (ReportRow.token, ReportRow.version, ReportRow.output)
     query = select(*columns, func.count()).filter_by(deployment=deployment.id).group_by(*columns)
     rows: Rows = [(*row,) for row in session.execute(query)]
     versions, request = sorted({row[1] for row in rows}), deployment.request
     if request.kind == "anchors":
-        rounds = []
+        sets = {}
         for number in versions:
-            uploads = uploads_of(session, deployment.id, number)
-            served = [(row.token, anchors_of(row)) for row in uploads if row.state == "served"]
-            solution = solution_of(find_round(session, deployment.id, number))
-            rounds.append((number, served, solution))
-        domain = domain_parts(session, request.domain)
-        return partial(_observe_anchors, request, domain, rounds), rows
+            solved = session.get_one(RoundRow, (deployment.id, number))
+            solution = Solution.of(solved)
+            for row in solved.uploads:
+                sets[number, row.token] = np.array(row.anchors, dtype=np.int64), solution
+        return _observe_anchors, (request, domain_row(session, request.domain).arrays, sets), rows
     files = {
         version: table_row(session, deployment.tables[version - 1]).file
         for version in versions or [deployment.version]
     }
-    return partial(table_observations, files), rows
+    return table_observations, files, rows
 
 
-def _observe_anchors(
-    request: AnchorsDeploymentRequest, domain: DomainParts, rounds: Rounds, rows: Rows
-) -> Observations:
-    law = request.selection.law().on(domain_of(domain))
-    return anchors_observations(law, rounds, rows)
+def _observe_anchors(given: Any, rows: Rows) -> Observations:
+    request, domain, sets = given
+    return anchors_observations(request.selection.law().on(domain_of(domain)), sets, rows)
 
 
-def compute(observe: Callable[[Rows], Observations], rows: Rows) -> Estimate:
+def compute(observe: Callable[[Any, Rows], Observations], given: Any, rows: Rows) -> Estimate:
     """The estimate. Runs in a worker process."""
-    return estimate(observe(rows), sum(row[3] for row in rows))
+    return estimate(observe(given, rows), sum(row[3] for row in rows))

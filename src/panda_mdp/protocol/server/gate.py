@@ -36,8 +36,6 @@ access_log = logging.getLogger("panda_mdp.access")
 MOST_BUCKETS = 100_000
 ENROL = "/v1/enrol"
 PROBES = frozenset({"/healthz", "/readyz"})
-PAGE = 64 << 10
-"""A body of so many bytes counts as a request of its own."""
 NO_TOKEN = unauthorised("this needs a token, and the request has none")
 _BAD_FORM = unauthorised("the Authorization header has not the form Bearer pmt_<id>_<secret>")
 _ALWAYS = (
@@ -67,17 +65,17 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._left)
 
-    def take(self, key: str, now: float, cost: float = 1.0) -> float:
-        """0 and so many requests less, or the seconds until there are as many."""
+    def take(self, key: str, now: float) -> float:
+        """0 and one request less, or the seconds until there is one."""
         left, since = self._left.get(key, (self.burst, now))
         left = min(self.burst, left + (now - since) * self.rate)
-        missing = max(0.0, cost - left)
-        self._left[key] = (left if missing else left - cost, now)
+        missing = max(0.0, 1.0 - left)
+        self._left[key] = (left if missing else left - 1.0, now)
         return missing / self.rate
 
-    def check(self, key: str, cost: float = 1.0) -> None:
-        """Take some now, or refuse a request that comes too early."""
-        wait = self.take(key, time.monotonic(), min(cost, self.burst))
+    def check(self, key: str) -> None:
+        """Take one now, or refuse a request that comes too early."""
+        wait = self.take(key, time.monotonic())
         if wait > 0:
             seconds = max(1, math.ceil(wait))
             raise Failure(
@@ -132,27 +130,19 @@ class Gate:
                 state["code"] = failure.code
                 await failure.response(scope, receive, answer)
         finally:
-            if "room" in state:
-                state["room"].give_back(state["taken"])
             self._note(scope, status, time.perf_counter() - began)
 
     async def _admit(self, scope: Scope) -> None:
         """Find out who asks, and refuse whoever asks too much."""
-        headers, state = Headers(scope=scope), scope["state"]
-        token, refusal = await self._who(scope, headers.getlist("authorization"))
-        state["token"], state["refusal"] = token, refusal
-        changes = scope["method"] not in ("GET", "HEAD", "OPTIONS")
-        if token is None:
-            self._addresses.check(_address(scope))
-            if changes and scope["path"] != ENROL:
-                # Nobody without a token, or an invitation to one, changes anything.
-                raise refusal or NO_TOKEN
+        token, refusal = await self._who(scope, Headers(scope=scope).getlist("authorization"))
+        scope["state"].update(token=token, refusal=refusal)
+        if token is not None:
+            self._tokens.check(token.id)
             return
-        length = headers.get("content-length", "")
-        pages = int(length[:12]) / PAGE if length.isascii() and length.isdigit() else 0.0
-        # A long body counts as many short ones.
-        long = changes and token.role == "reporter" and pages > 1
-        self._tokens.check(token.id, 1 + pages if long else 1)
+        self._addresses.check(_address(scope))
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS") and scope["path"] != ENROL:
+            # Nobody without a token, or an invitation to one, changes anything.
+            raise refusal or NO_TOKEN
 
     async def _who(self, scope: Scope, given: list[str]) -> tuple[Token | None, Failure | None]:
         if not given:

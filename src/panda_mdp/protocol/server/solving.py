@@ -11,33 +11,30 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import compress
 from multiprocessing.connection import wait
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.errors import EmptyAnchorsError, MethodError
+from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.loss import distance_loss
-from panda_mdp.panda.anpo import relaxed_bound, solver_of
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.centres import BallLaw
 from panda_mdp.panda.coins import CoinScheme
-from panda_mdp.panda.law import surrogates
-from panda_mdp.panda.selection import PandaOptions, mean_loss
-from panda_mdp.panda.users import Screen, distance_screen, median_screen
+from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, pack_rows
 from panda_mdp.protocol.messages.signing import rows_digest
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
-from panda_mdp.protocol.server.store.catalogue import DomainParts, domain_of
+from panda_mdp.protocol.server.store.catalogue import domain_of, unpack
+from panda_mdp.protocol.server.store.schema import RoundRow
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.decode import decode
 from panda_mdp.table.mechanism import Mechanism
@@ -178,17 +175,12 @@ def anchors_scheme(request: AnchorsDeploymentRequest, domain: Domain) -> CoinSch
     selected = request.selection
     losses = distance_loss(domain, request.outputs)
     problem = Problem(domain, np.array(request.outputs), losses, request.epsilon)
-    options = PandaOptions(
-        delta_selection=selected.delta_selection,
-        gap=ROUND_GAP,
-        time_limit=SOLVE_SECONDS,
-    )
+    options = PandaOptions(gap=ROUND_GAP, time_limit=SOLVE_SECONDS)
     return selected.law().scheme(problem, request.delta, options)
 
 
-def anchors_facts(request: AnchorsDeploymentRequest, domain: DomainParts) -> dict[str, Any]:
+def anchors_facts(request: AnchorsDeploymentRequest, domain: bytes) -> dict[str, Any]:
     """What an anchors deployment can promise. Runs in a worker process."""
-    _screen(request)
     return scheme_facts(anchors_scheme(request, domain_of(domain)))
 
 
@@ -203,18 +195,6 @@ def scheme_facts(scheme: CoinScheme) -> dict[str, Any]:
     }
 
 
-def _screen(request: AnchorsDeploymentRequest) -> Screen | None:
-    if request.screen == "none":
-        return None
-    if request.screen == "median":
-        return median_screen(request.screen_limit or 5.0)
-    if request.screen_limit is None:
-        raise MethodError(
-            "screen 'distance' needs screen_limit, the farthest an anchor may be from the middle"
-        )
-    return distance_screen(request.screen_limit)
-
-
 @dataclass(frozen=True, eq=False)
 class Solution:
     """The table of a round: rows of the union's anchors, as integers that sum to 2^62."""
@@ -225,58 +205,30 @@ class Solution:
     weights: IntArray
     outputs: IntArray
 
+    @classmethod
+    def of(cls, row: RoundRow) -> Solution:
+        """The table of a round that is solved."""
+        return cls(**unpack(row.solution or b""))
+
     def rows(self, anchors: IntArray) -> IntArray:
         """The weights of some anchors, in their order."""
         return np.asarray(self.weights[self.row[np.searchsorted(self.anchors, anchors)]])
 
-    def start(self, domain: Domain, anchors: IntArray) -> FloatArray:
-        """Rows to begin the next round with: the nearest known anchor's."""
-        nearest = surrogates(domain, self.anchors, anchors)
-        return np.asarray(self.weights[self.row[nearest]] / 2.0**62)
-
-
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """A round's outcome."""
-
-    solution: Solution
-    admitted: BoolArray
-    """Which of the uploads entered the union."""
-    plan: dict[str, Any]
-
 
 def solve_round(
-    request: AnchorsDeploymentRequest,
-    domain: Domain,
-    sets: Sequence[IntArray],
-    previous: Solution | None = None,
-) -> Solved:
-    """AnPO over the union of the sets that the screen lets through.
+    request: AnchorsDeploymentRequest, domain: Domain, sets: Iterable[Iterable[int]]
+) -> Solution:
+    """AnPO over the union of the sets.
 
     Budgets depend on no upload, so whatever somebody uploads changes nobody else's guarantee. A
     user without anchors takes part without rows.
     """
-    screen = _screen(request)
-    admitted = np.ones(len(sets), dtype=bool)
-    filled = np.array([len(anchors) > 0 for anchors in sets], dtype=bool)
-    if screen is not None and filled.any():
-        admitted[filled] = screen(domain, tuple(anchors for anchors in sets if len(anchors)))
-    entering = list(compress(sets, admitted & filled))
-    if not entering:
+    union = np.array(sorted(set().union(*sets)), dtype=np.int64)
+    if not len(union):
         raise EmptyAnchorsError(
-            "no anchors entered this round: nobody uploaded any, or the screen left all out",
-            value=0.0,
-            limit=1.0,
+            "no anchors entered this round: nobody uploaded any", value=0.0, limit=1.0
         )
     scheme = anchors_scheme(request, domain)
-    union = np.unique(np.concatenate(entering))
-    start = None if previous is None else lambda some: previous.start(domain, some)
-    [table] = scheme.solve((union,), start)
-    problem, solver = scheme.problem, solver_of("optimal", ROUND_GAP, SOLVE_SECONDS)
-    facts = scheme_facts(scheme) | {
-        "anchors": len(union),
-        "loss": mean_loss(problem, table, union),
-        "lower_bound": relaxed_bound(problem, union, problem.prior[union], solver),
-    }
+    table = scheme.solve((union,))
     weights = table.mechanism.weights[: int(table.row.max()) + 1]
-    return Solved(Solution(table.anchors, table.row, weights, problem.outputs), admitted, facts)
+    return Solution(table.anchors, table.row, weights, scheme.problem.outputs)

@@ -100,8 +100,8 @@ def _body(content: dict[str, Any]) -> dict[str, Any]:
     return {"required": True, "content": content}
 
 
-def body_of(kind: Any, limit: str = "small_bytes", name: str = "", read: bool = True) -> Any:
-    """A body that is a message, bounded by a setting; its bytes where it is not to be `read`."""
+def body_of(kind: Any, limit: str = "small_bytes", name: str = "") -> Any:
+    """A body that is a message, bounded by a setting."""
     adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
     name = name or kind.__name__
     MESSAGES.append((name, "validation", adapter))
@@ -113,8 +113,6 @@ def body_of(kind: Any, limit: str = "small_bytes", name: str = "", read: bool = 
             msg = "content-type: it is not application/json"
             raise Failure("invalid", msg, "send application/json")
         body = await read_body(request, context, getattr(context.settings, limit))
-        if not read:
-            return body
         if len(body) <= SHORT:
             return parse(adapter, body)
         return await run_in_threadpool(context.pool.run, parse, adapter, body)
@@ -139,17 +137,13 @@ async def read_body(request: Request, context: Context, limit: int) -> bytes:
     if size > limit:
         raise _too_large(limit, close=size > DRAINED)
     parts: list[bytes] = []
-    seconds, state = context.settings.body_seconds, request.scope["state"]
-    token: Token | None = state.get("token")
-    arrived = 0
+    seconds, arrived = context.settings.body_seconds, 0
     try:
         async with asyncio.timeout(seconds):
             async for part in request.stream():
                 arrived += len(part)
                 if arrived > limit:
                     raise _too_large(limit, close=True)
-                if token is not None and token.role == "reporter" and arrived > SHORT:
-                    context.room.take(state, len(part))
                 parts.append(part)
     except TimeoutError:
         msg = f"the body had not arrived after {seconds:g} s"
@@ -176,21 +170,9 @@ def answer(message: BaseModel | bytes, status: int = 200, cache: str = "no-store
 
 
 _REFUSALS: Responses = {
-    status: {"model": ErrorBody, "description": words}
-    for status, words in {
-        401: "The token is missing, unknown, revoked or expired.",
-        403: "The token has another role.",
-        404: "There is no such thing.",
-        409: "It conflicts with what is there: another content, a closed round, another version.",
-        413: "The body is larger than this route takes.",
-        416: "Only whole files are served; a range may resume a download and nothing else.",
-        422: "A field breaks its rule.",
-        429: "Too many requests; Retry-After says when to come back.",
-        500: "A mistake of the server.",
-        503: "The server is busy; Retry-After says when to come back.",
-    }.items()
+    "default": {"model": ErrorBody, "description": "Refused, for a reason with a stable code."}
 }
-_WORDS = {200: "As asked.", 201: "Made.", 202: "Taken; it is being worked on."}
+_WORDS = {200: "As asked.", 201: "Made."}
 
 
 class Routes(APIRouter):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
 from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
-from pydantic import TypeAdapter
 from sqlalchemy import select
 
 from panda_mdp.protocol.messages.catalogue import (
@@ -24,9 +22,7 @@ from panda_mdp.protocol.messages.catalogue import (
 )
 from panda_mdp.protocol.messages.log import MOST_LEAVES, Log, LogEntries
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
-from panda_mdp.protocol.messages.types import Message
 from panda_mdp.protocol.server.context import Context
-from panda_mdp.protocol.server.failures import Failure, parse
 from panda_mdp.protocol.server.routes import (
     OCTETS,
     Admin,
@@ -44,7 +40,6 @@ from panda_mdp.protocol.server.store.catalogue import (
     all_tables,
     check_domain,
     domain_detail,
-    domain_info,
     domain_row,
     examine,
     store_domain,
@@ -57,16 +52,13 @@ from panda_mdp.protocol.server.store.schema import DomainRow
 from panda_mdp.version import __version__
 
 router = Routes()
-_DOMAIN = TypeAdapter(DomainRequest)
 CHUNK = 64 << 10
 TURN_S = 0.0002
 """Between two pieces of files, of all downloads together."""
 _FOREVER = "public, max-age=31536000, immutable"
-_RESUME = re.compile(r"bytes=(\d{1,15})-")
 _OCTETS = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
 _FILE: Responses = {
     200: {"description": "The whole file.", "content": _OCTETS},
-    206: {"description": "The rest of a download that was interrupted.", "content": _OCTETS},
     304: {"description": "The file that the client has is this one."},
 }
 
@@ -85,26 +77,22 @@ def service(context: Shared) -> ServiceInfo:
 def post_domain(
     context: Shared,
     operator: Admin,
-    body: Annotated[bytes, body_of(DomainRequest, "document_bytes", read=False)],
+    request: Annotated[DomainRequest, body_of(DomainRequest, "document_bytes")],
 ) -> tuple[DomainInfo, bool]:
     """Publish a domain, with streets for drawing if it has any."""
-    checked = context.pool.run(_checked_domain, body)
+    checked = context.pool.run(check_domain, request)
     with context.store.write() as session:
         row, new = store_domain(session, checked)
         if new:
             record_action(session, operator.id, "publish domain", row.name)
-        return domain_info(row), new
-
-
-def _checked_domain(body: bytes) -> DomainRow:
-    return check_domain(parse(_DOMAIN, body))
+        return DomainInfo.model_validate(row), new
 
 
 @router.serves("GET", "/v1/domains", DomainList)
 def get_domains(session: Reading) -> DomainList:
     """All domains."""
     rows = session.scalars(select(DomainRow).order_by(DomainRow.created))
-    return DomainList(domains=[domain_info(row) for row in rows])
+    return DomainList(domains=[DomainInfo.model_validate(row) for row in rows])
 
 
 @router.serves("GET", "/v1/domains/{domain_id}", DomainDetail)
@@ -119,10 +107,10 @@ def get_streets(context: Shared, domain_id: NamePath) -> Response:
     return _of_domain(context, domain_id, streets_of)
 
 
-def _of_domain(context: Context, domain_id: str, say: Callable[[DomainRow], Message]) -> Response:
+def _of_domain(context: Context, domain_id: str, say: Callable[[DomainRow], bytes]) -> Response:
     def make() -> bytes:
         with context.store.read() as session:
-            return say(domain_row(session, domain_id)).model_dump_json().encode()
+            return say(domain_row(session, domain_id))
 
     body = context.files.get(f"{say.__name__}/{domain_id}", make)
     return answer(body, cache="public, max-age=300")
@@ -163,51 +151,25 @@ def get_table(session: Reading, name: NamePath, version: VersionPath) -> Respons
 def get_file(
     request: Request, context: Shared, session: Reading, name: NamePath, version: VersionPath
 ) -> Response:
-    """The file of a table, whole. A range may only resume a download: which part somebody asks for
-    would tell where they are."""
+    """The file of a table, always whole: which part somebody asks for would tell where they are."""
     ref = TableRef(name=name, version=version)
-    etag, data = f'"{table_row(session, ref).info.sha256}"', context.file(ref)
-    headers = {"etag": etag, "accept-ranges": "bytes", "cache-control": _FOREVER}
-    etags = request.headers.get("if-none-match", "").split(",")
-    if not {"*", etag}.isdisjoint(part.strip().removeprefix("W/") for part in etags):
+    etag = f'"{table_row(session, ref).info.sha256}"'
+    headers = {"etag": etag, "accept-ranges": "none", "cache-control": _FOREVER}
+    if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    start = _resume(request, etag, len(data))
-    headers["content-length"] = str(len(data) - start)
-    if start:
-        headers["content-range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-    return StreamingResponse(
-        _chunks(data, start), 206 if start else 200, headers, media_type=OCTETS
-    )
-
-
-def _resume(request: Request, etag: str, size: int) -> int:
-    """Where the answer begins: 0, or where a download of this very file broke off."""
-    asked = request.headers.get("range")
-    if asked is None:
-        return 0
-    match = _RESUME.fullmatch(asked.strip())
-    condition = request.headers.get("if-range")
-    if match is not None and condition is not None and condition != etag:
-        # Another file by now: all of it, as HTTP asks for.
-        return 0
-    if match is None or condition is None or not int(match[1]) < size:
-        raise Failure(
-            "range",
-            "only whole files are served, because the part that somebody asks for tells a place",
-            'ask without Range; to resume, send Range: bytes=N- with If-Range: "<ETag>"',
-            {"content-range": f"bytes */{size}"},
-        )
-    return int(match[1])
+    data = context.file(ref)
+    headers["content-length"] = str(len(data))
+    return StreamingResponse(_chunks(data), 200, headers, OCTETS)
 
 
 _under_way: list[int] = []
 """An entry for each file that is on its way."""
 
 
-async def _chunks(data: bytes, start: int) -> AsyncIterator[bytes]:
-    _under_way.append(start)
+async def _chunks(data: bytes) -> AsyncIterator[bytes]:
+    _under_way.append(len(data))
     try:
-        for begin in range(start, len(data), CHUNK):
+        for begin in range(0, len(data), CHUNK):
             yield data[begin : begin + CHUNK]
             # A socket with room takes all of it at once: all downloads together leave the others
             # their turns, however many there are.

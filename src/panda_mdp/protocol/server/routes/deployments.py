@@ -22,11 +22,13 @@ from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import Admin, NamePath, Reading, Routes, Shared, body_of
 from panda_mdp.protocol.server.solving import BallTable, anchors_facts
 from panda_mdp.protocol.server.store import deployments as stored
-from panda_mdp.protocol.server.store.catalogue import domain_parts, table_row
+from panda_mdp.protocol.server.store.catalogue import domain_row, table_row
 from panda_mdp.protocol.server.store.log import record_action
 from panda_mdp.protocol.server.store.schema import DeploymentRow
 
 router = Routes()
+_USES = {"plain": ("table", "ball"), "everywhere": ("table",), "panda": ("panda",)}
+"""Which deployments a file of each kind is for."""
 
 
 @router.serves("POST", "/v1/deployments", Deployment, 201, 200)
@@ -49,7 +51,7 @@ def post_deployment(
     with context.store.write() as session:
         row, new = stored.store_deployment(session, request, facts)
         if new:
-            record_action(session, operator.id, "open deployment", row.name, row.kind)
+            record_action(session, operator.id, "open deployment", row.name, row.request.kind)
         return _signed(context, session, row), new
 
 
@@ -66,21 +68,12 @@ def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> dict[s
         table = table_row(session, ref)
         if request.kind == "ball":
             stored.domain_id_of(session, table.info.domain)
-    if (table.kind == "panda") != (request.kind == "panda"):
-        raise Failure(
-            "invalid",
-            "table: a table of PAnDA, whose rows belong to anchors or balls and not to records"
-            if table.kind == "panda"
-            else "table: a plain table, which has no first phase",
-            "use kind panda"
-            if table.kind == "panda"
-            else "use kind table or ball, or publish PandaResult.save's",
-        )
+    if request.kind not in _USES[table.kind]:
+        kinds = " or ".join(_USES[table.kind])
+        msg = f"table: a file of kind {table.kind}, which a deployment of this kind has no use for"
+        raise Failure("invalid", msg, f"use kind {kinds}, or publish another file")
     if request.kind != "ball":
         return table.promise
-    if table.kind == "everywhere":
-        msg = "table: one for every point of an area, which has no balls"
-        raise Failure("invalid", msg, "use kind table")
     return context.pool.run(ball_table(context, request, ref).facts)
 
 
@@ -92,7 +85,7 @@ def ball_table(context: Context, request: BallDeploymentRequest, ref: TableRef) 
 
 def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> dict[str, Any]:
     with context.store.read() as session:
-        domain = domain_parts(session, request.domain)
+        domain = domain_row(session, request.domain).arrays
     facts = context.pool.run(anchors_facts, request, domain)
     if facts["guarantee"] is None and not request.accept_no_guarantee:
         raise Failure(

@@ -1,4 +1,4 @@
-"""For operators: tokens, solves, what was done; and for whoever watches the server."""
+"""For operators: tokens, what was done; and for whoever watches the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from fastapi.responses import Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import select
 
-from panda_mdp.protocol.messages.catalogue import JobInfo, JobList, JobRequest
 from panda_mdp.protocol.messages.service import (
     ActionInfo,
     ActionList,
@@ -28,27 +27,12 @@ from panda_mdp.protocol.server.routes import (
     Reading,
     Routes,
     Shared,
-    Writing,
     answer,
     body_of,
 )
-from panda_mdp.protocol.server.store.catalogue import (
-    all_jobs,
-    cancel_job,
-    domain_row,
-    find_job,
-    job_info,
-    queue_job,
-)
-from panda_mdp.protocol.server.store.log import record_action
-from panda_mdp.protocol.server.store.schema import ActionRow, JobRow
+from panda_mdp.protocol.server.store.schema import ActionRow
 
 router = Routes()
-JobPath = Annotated[
-    str,
-    Path(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"),
-]
-
 
 # Tokens
 
@@ -102,43 +86,7 @@ def get_actions(
     """What operators did, the latest first; `before` pages on."""
     acts = select(ActionRow).where(ActionRow.seq < before).order_by(ActionRow.seq.desc())
     rows = session.scalars(acts.limit(limit))
-    return ActionList(actions=[ActionInfo.model_validate(r, from_attributes=True) for r in rows])
-
-
-# Jobs
-
-
-@router.serves("POST", "/v1/jobs", JobInfo, 202, 200)
-def post_job(
-    session: Writing,
-    operator: Admin,
-    message: Annotated[JobRequest, body_of(JobRequest, "document_bytes")],
-) -> tuple[JobInfo, bool]:
-    """Solve a table for a domain, in a process of its own, and publish it under a name."""
-    domain_row(session, message.domain)
-    new = queue_job(session, JobRow(id=message.id, kind="table", request=message))
-    if new:
-        record_action(session, operator.id, "solve table", message.table, message.id)
-    return job_info(find_job(session, message.id)), new
-
-
-@router.serves("GET", "/v1/jobs", JobList)
-def get_jobs(session: Reading, operator: Admin) -> JobList:
-    """All jobs."""
-    return JobList(jobs=all_jobs(session))
-
-
-@router.serves("GET", "/v1/jobs/{job_id}", JobInfo)
-def get_job(session: Reading, operator: Admin, job_id: JobPath) -> JobInfo:
-    """How a job stands: its loss, its bound and the gap between them."""
-    return job_info(find_job(session, job_id))
-
-
-@router.serves("POST", "/v1/jobs/{job_id}/cancel", JobInfo)
-def post_cancel(session: Writing, operator: Admin, job_id: JobPath) -> JobInfo:
-    """Cancel a job. One that has ended stays as it is."""
-    record_action(session, operator.id, "cancel job", job_id)
-    return job_info(cancel_job(session, job_id))
+    return ActionList(actions=[ActionInfo.model_validate(r) for r in rows])
 
 
 # Is it alive, is it ready, what does it do

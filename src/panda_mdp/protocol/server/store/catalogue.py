@@ -1,13 +1,4 @@
-"""Domains, tables and the jobs that solve tables: checked, audited, signed, never changed again.
-
-A job is queued in the store and run by one server of the database at a time:
-
-    queued -> running -> done | failed | cancelled
-       ^---------'  the server ended meanwhile: run again after its restart
-
-Every run of a job has a number (`attempt`); a worker that was given up cannot publish, because its
-number is no longer the job's.
-"""
+"""Domains and tables: checked, audited, signed, never changed again."""
 
 from __future__ import annotations
 
@@ -15,13 +6,13 @@ import hashlib
 import io
 import math
 import secrets
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -32,28 +23,23 @@ from panda_mdp.protocol.messages.catalogue import (
     DomainDetail,
     DomainInfo,
     DomainRequest,
-    JobInfo,
-    JobRequest,
-    JobState,
-    PlaceName,
     Streets,
     StreetsUpload,
     TableInfo,
     TableRef,
 )
 from panda_mdp.protocol.messages.signing import SigningKey
-from panda_mdp.protocol.server.failures import LONGEST, Failure
+from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import found
 from panda_mdp.protocol.server.store.log import append
-from panda_mdp.protocol.server.store.schema import DomainRow, JobRow, RoundRow, TableRow, now
+from panda_mdp.protocol.server.store.schema import DomainRow, TableRow, now
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.decode import look, restore_domain
 from panda_mdp.table.encode import encode
 from panda_mdp.table.everywhere import EverywhereMechanism
-from panda_mdp.table.mechanism import Mechanism, Release
+from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.thin import compact
 
-_NAMES = TypeAdapter(list[PlaceName])
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -80,8 +66,6 @@ def check_domain(request: DomainRequest) -> DomainRow:
     return DomainRow(
         id=secrets.token_hex(8),
         name=request.name,
-        kind=domain.metric.kind,
-        unit=domain.unit,
         records=domain.size,
         fingerprint=domain.fingerprint,
         arrays=pack(domain.metric.arrays()),
@@ -91,12 +75,10 @@ def check_domain(request: DomainRequest) -> DomainRow:
 
 
 def _pack_streets(given: StreetsUpload) -> bytes:
-    """Degrees as integers over 1e6, names as their JSON."""
-    arrays = {end: np.array(getattr(given, end), dtype=np.int64) for end in ("u", "v")}
-    for axis in ("lat", "lon"):
-        arrays[axis] = np.rint(1e6 * np.array(getattr(given, axis))).astype(np.int64)
-    names = np.frombuffer(_NAMES.dump_json(given.names), dtype=np.uint8)
-    return pack({**arrays, "names": names})
+    """The message that is served, compressed: degrees as integers over 1e6."""
+    lat, lon = ([round(1e6 * degrees) for degrees in axis] for axis in (given.lat, given.lon))
+    streets = Streets(lat=lat, lon=lon, u=given.u, v=given.v, names=given.names)
+    return zlib.compress(streets.model_dump_json().encode())
 
 
 def store_domain(session: Session, domain: DomainRow) -> tuple[DomainRow, bool]:
@@ -118,40 +100,22 @@ def domain_row(session: Session, domain_id: str) -> DomainRow:
     return found(session.scalar(query), "domain of this id", "GET /v1/domains lists them")
 
 
-DomainParts = tuple[str, str, bytes]
-"""Metric, unit and arrays: what another process makes a stored domain of."""
+def domain_of(arrays: bytes) -> Domain:
+    """A stored domain: places, which were checked when they came."""
+    return restore_domain("haversine", "km", unpack(arrays))
 
 
-def domain_parts(session: Session, domain_id: str) -> DomainParts:
-    """The parts of a stored domain."""
-    row = domain_row(session, domain_id)
-    return row.kind, row.unit, row.arrays
-
-
-def domain_of(parts: DomainParts) -> Domain:
-    """A stored domain; its matrix was checked when it came."""
-    kind, unit, arrays = parts
-    return restore_domain(kind, unit, unpack(arrays))
-
-
-def domain_info(row: DomainRow) -> DomainInfo:
-    """What the list says about a domain."""
-    return DomainInfo.model_validate(row, from_attributes=True)
-
-
-def domain_detail(row: DomainRow) -> DomainDetail:
+def domain_detail(row: DomainRow) -> bytes:
     """All of a domain."""
     arrays = {name: values.tolist() for name, values in unpack(row.arrays).items()}
-    return DomainDetail(**dict(domain_info(row)), **arrays)
+    return DomainDetail(**dict(DomainInfo.model_validate(row)), **arrays).model_dump_json().encode()
 
 
-def streets_of(row: DomainRow) -> Streets:
+def streets_of(row: DomainRow) -> bytes:
     """The streets of a domain, for drawing."""
     if row.street_arrays is None:
         raise Failure("not_found", "this domain has no streets", "draw its records alone")
-    arrays = unpack(row.street_arrays)
-    names = _NAMES.validate_json(arrays.pop("names").tobytes())
-    return Streets(names=names, **{name: values.tolist() for name, values in arrays.items()})
+    return zlib.decompress(row.street_arrays)
 
 
 # Tables
@@ -162,55 +126,21 @@ def examine(data: bytes) -> TableRow:
 
     Runs in a worker process. Raises `FileFormatError` where the file is none or breaks its claim.
     """
-    table = decode(data)
+    table, kind = decode(data), "plain"
+    selection: dict[str, Any] = {}
     if isinstance(table, PandaTable):
-        selection = look(data).header["selection"]["kind"]
-        told = {"selection": selection, "selection_epsilon": table.selection_epsilon}
-        return _candidate(table, {"loss": table.loss}, "panda", data, told)
-    if isinstance(table, EverywhereMechanism):
+        kind, facts = "panda", {"loss": table.loss}
+        selection["selection"] = look(data).header["selection"]["kind"]
+        selection["selection_epsilon"] = table.selection_epsilon
+    elif isinstance(table, EverywhereMechanism):
         # Rounded it would be private between its vertices alone.
-        facts = {"audited_epsilon": table.everywhere.epsilon, **_losses(table)}
-        return _candidate(table, facts, "everywhere", data)
-    if "blocks" not in look(data).header["shapes"]:
-        return compacted(table)
-    return _plain(table, data)
-
-
-def compacted(table: Mechanism) -> TableRow:
-    """The compact form of a table, ready to be stored; clients need no losses."""
-    short = compact(table)
-    return _plain(short, encode(short, losses=False))
-
-
-def _plain(table: Mechanism, data: bytes) -> TableRow:
-    price = table.details.get("compact", {}).get("loss_cost", 0.0)
-    facts = {"audited_epsilon": table.audit.epsilon, "loss_cost": price, **_losses(table)}
-    return _candidate(table, facts, "plain", data)
-
-
-def _losses(table: Mechanism) -> dict[str, Any]:
-    """Loss and bound: computed, or as stated in a file that left the losses out."""
-    loss, bound = table.loss, table.lower_bound
-    if "stated_loss" in table.details:
-        loss, bound = table.details["stated_loss"], table.details["stated_bound"]
-    if loss is None:
-        raise FileFormatError(
-            "the file holds neither losses nor their mean; publish one that was saved with losses"
-        )
-    if bound is None or not math.isfinite(bound):
-        return {"loss": loss, "lower_bound": None, "gap": None}
-    gap = max(0.0, loss / bound - 1) if bound > 0 else None
-    return {"loss": loss, "lower_bound": bound, "gap": gap}
-
-
-def _candidate(
-    table: Release,
-    facts: dict[str, Any],
-    kind: str,
-    data: bytes,
-    told: Mapping[str, Any] | None = None,
-) -> TableRow:
-    """A table that was audited, with what is said about it and what its deployments promise."""
+        kind, facts = "everywhere", _losses(table, table.everywhere.epsilon)
+    else:
+        if "blocks" not in look(data).header["shapes"]:
+            # Clients need no losses.
+            table = compact(table)
+            data = encode(table, losses=False)
+        facts = _losses(table, table.audit.epsilon)
     problem, domain = table.problem, table.problem.domain
     if problem.reports.kind != "records":
         raise FileFormatError(
@@ -232,9 +162,29 @@ def _candidate(
         kind=kind,
         metric=domain.metric.kind,
         outputs=problem.outputs.tolist(),
-        promise={"guarantee": asdict(table.guarantee), **(told or {})},
+        promise={"guarantee": asdict(table.guarantee), **selection},
         file=data,
     )
+
+
+def _losses(table: Mechanism, audited_epsilon: float) -> dict[str, Any]:
+    """Loss and bound: computed, or as stated in a file that left the losses out."""
+    details = table.details
+    loss = details.get("stated_loss", table.loss)
+    bound = details.get("stated_bound", table.lower_bound)
+    if loss is None:
+        raise FileFormatError(
+            "the file holds neither losses nor their mean; publish one that was saved with losses"
+        )
+    if bound is not None and not math.isfinite(bound):
+        bound = None
+    return {
+        "audited_epsilon": audited_epsilon,
+        "loss": loss,
+        "lower_bound": bound,
+        "gap": max(0.0, loss / bound - 1) if bound is not None and bound > 0 else None,
+        "loss_cost": details.get("compact", {}).get("loss_cost", 0.0),
+    }
 
 
 def store_table(
@@ -261,86 +211,3 @@ def all_tables(session: Session) -> list[TableInfo]:
     """What is said about every version of every table."""
     query = select(TableRow.info).order_by(TableRow.name, TableRow.version)
     return list(session.scalars(query))
-
-
-# Jobs
-
-
-def queue_job(session: Session, job: JobRow) -> bool:
-    """Queue a job; False where the same one is there already."""
-    before = session.get(JobRow, job.id)
-    if before is not None:
-        if before.request == job.request:
-            return False
-        raise Failure("conflict", "another job has this id", "make a new id for each job")
-    job.seq = (session.scalar(select(func.max(JobRow.seq))) or 0) + 1
-    session.add(job)
-    session.flush()
-    return True
-
-
-def find_job(session: Session, job_id: str) -> JobRow:
-    """A job of an operator."""
-    row = session.scalar(select(JobRow).filter_by(id=job_id, kind="table"))
-    return found(row, "job of this id", "GET /v1/jobs lists them")
-
-
-def job_info(row: JobRow) -> JobInfo:
-    """What is said about a job."""
-    request: JobRequest = found(row.request, "request of this job", "it solves a round")
-    return JobInfo(
-        id=row.id,
-        state=row.state,
-        table=row.result,
-        name=request.table,
-        domain=request.domain,
-        epsilon=request.epsilon,
-        progress=row.progress,
-        error=row.error,
-        created=row.created,
-    )
-
-
-def all_jobs(session: Session) -> list[JobInfo]:
-    """The operator's jobs, the oldest first."""
-    rows = session.scalars(select(JobRow).filter_by(kind="table").order_by(JobRow.seq))
-    return [job_info(row) for row in rows]
-
-
-def cancel_job(session: Session, job_id: str) -> JobRow:
-    """Cancel a job; one that runs is ended by the supervisor. One that has ended stays as it is."""
-    row = find_job(session, job_id)
-    row.cancel = row.cancel or row.state in ("queued", "running")
-    if row.state == "queued":
-        row.state = "cancelled"
-    return row
-
-
-def running_job(session: Session, job_id: str, attempt: int) -> JobRow | None:
-    """A job that is in the run of this number; None where it is no longer."""
-    row = session.get_one(JobRow, job_id)
-    return row if (row.state, row.attempt) == ("running", attempt) else None
-
-
-class GivenUpError(Exception):
-    """The job is no longer this run's."""
-
-
-def end_job(
-    session: Session,
-    job_id: str,
-    attempt: int,
-    state: JobState,
-    *,
-    result: TableRef | None = None,
-    error: str = "",
-) -> None:
-    """Say how a run of a job ended, and of which round a table is missing then; raises
-    `GivenUpError` where it is no longer this run's to say."""
-    row = running_job(session, job_id, attempt)
-    if row is None:
-        raise GivenUpError
-    row.state, row.result, row.error = state, result, error[:LONGEST] or None
-    if error and row.kind == "round":
-        failed = session.get_one(RoundRow, (row.deployment, row.round))
-        failed.state, failed.error = "failed", row.error

@@ -48,9 +48,15 @@ def all_deployments(session: Session) -> list[DeploymentRow]:
 def anchors_request(row: DeploymentRow) -> AnchorsDeploymentRequest:
     """The request of a deployment, which must have rounds."""
     if row.request.kind != "anchors":
-        msg = f"a deployment of kind {row.kind} has no rounds"
+        msg = f"a deployment of kind {row.request.kind} has no rounds"
         raise Failure("not_found", msg, "fetch its table, or a ball")
     return row.request
+
+
+def find_round(session: Session, name: str, number: int) -> RoundRow:
+    """A round of a deployment: open, then solving, at last solved or failed."""
+    row = session.get(RoundRow, (find(session, name).id, number))
+    return found(row, "such round", "GET .../rounds lists them")
 
 
 def domain_id_of(session: Session, fingerprint: str) -> str:
@@ -77,7 +83,7 @@ def store_deployment(
             return before, False
         remedy = "choose another name, or PATCH the one that is there"
         raise Failure("conflict", "another deployment has this name", remedy)
-    row = DeploymentRow(name=request.name, kind=request.kind, request=request, facts=facts)
+    row = DeploymentRow(name=request.name, request=request, facts=facts)
     row.tables = [] if request.kind == "anchors" else [request.table]
     session.add(row)
     session.flush()
@@ -102,8 +108,8 @@ def current_table(session: Session, row: DeploymentRow) -> TableRow:
 
 def solved_round(session: Session, deployment: int) -> int:
     """The latest round that has a table, which is the one in force; 0 where there is none."""
-    row = latest(session, RoundRow, RoundRow.number, deployment=deployment, state="solved")
-    return 0 if row is None else row.number
+    row = latest(session, RoundRow, RoundRow.round, deployment=deployment, state="solved")
+    return 0 if row is None else row.round
 
 
 # What is said
@@ -124,12 +130,12 @@ def describe(session: Session, row: DeploymentRow) -> AnyDeployment:
             "the operator has not signed this deployment yet", "ask again in a moment"
         )
     said = _fields(session, row) | {"statement": row.statement, "signature": row.signature}
-    return _MODELS[row.kind](**said)
+    return _MODELS[row.request.kind](**said)
 
 
 def _fields(session: Session, row: DeploymentRow) -> dict[str, Any]:
     """What a deployment says: what was asked for, what was computed, and what is in force."""
-    request, names = row.request, _MODELS[row.kind].model_fields.keys()
+    request, names = row.request, _MODELS[row.request.kind].model_fields.keys()
     said = {name: getattr(request, name) for name in names & type(request).model_fields.keys()}
     said |= {name: row.facts[name] for name in names & row.facts.keys()}
     said |= {"version": row.version, "open": row.open, "created": row.created}
@@ -137,7 +143,7 @@ def _fields(session: Session, row: DeploymentRow) -> dict[str, Any]:
         said["guarantee"] = GuaranteeInfo(**said["guarantee"])
     if request.kind == "anchors":
         in_force = solved_round(session, row.id)
-        is_open = select(RoundRow.number).filter_by(deployment=row.id, state="open")
+        is_open = select(RoundRow.round).filter_by(deployment=row.id, state="open")
         said["round"] = session.scalar(is_open)
         return said | {"version": max(1, in_force), "in_force": in_force or None}
     said["table"] = current_table(session, row).info
@@ -175,11 +181,11 @@ def sign_all(session: Session, key: SigningKey) -> None:
 
 
 def _statement(session: Session, row: DeploymentRow) -> Statement:
-    stated = _MODELS[row.kind].model_construct(**_fields(session, row)).stated()
-    stated |= {"kind": row.kind, "issued": now_ms() // 1000}
+    stated = _MODELS[row.request.kind].model_construct(**_fields(session, row)).stated()
+    stated |= {"kind": row.request.kind, "issued": now_ms() // 1000}
     if row.request.kind == "anchors":
-        domain = domain_row(session, row.request.domain)
-        stated |= {"metric": domain.kind, "unit": domain.unit, "domain": domain.fingerprint}
+        domain = domain_row(session, row.request.domain).fingerprint
+        stated |= {"metric": "haversine", "unit": "km", "domain": domain}
     else:
         stated |= {"metric": current_table(session, row).metric, "table": row.tables[-1]}
     return Statement(**stated)

@@ -29,7 +29,7 @@ def sign_head(session: Session, key: SigningKey) -> None:
     """Sign the latest head with this key, unless it has."""
     head = latest(session, EntryRow, EntryRow.size)
     if head is not None:
-        signed = LogHead.model_validate(head, from_attributes=True).signed
+        signed = LogHead.model_validate(head).signed
         if not key.signed(signed, head.signature):
             head.signature = key.sign(signed)
 
@@ -37,7 +37,7 @@ def sign_head(session: Session, key: SigningKey) -> None:
 def whole_log(session: Session) -> Log:
     """The latest head, and all leaves."""
     head = found(latest(session, EntryRow, EntryRow.size), "log yet", "publish a table first")
-    shown = LogHead.model_validate(head, from_attributes=True)
+    shown = LogHead.model_validate(head)
     return Log(head=shown, leaves=[leaf.hex() for leaf in _leaves(session)])
 
 

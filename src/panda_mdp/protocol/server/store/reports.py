@@ -23,7 +23,6 @@ from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import all_deployments, solved_round
 from panda_mdp.protocol.server.store.schema import (
-    BallRow,
     CountRow,
     QuotaRow,
     ReportRow,
@@ -206,10 +205,9 @@ def _remove_hour(store: Store, deployment: int, end: int) -> int:
 
 
 def _remove_sent(store: Store, deployment: int, cutoff: datetime) -> None:
-    """Delete old centres, and anchor sets that nothing needs any more: rows of a round are drawn
-    from while it is in force, and estimates take its sets as long as it has reports."""
+    """Delete anchor sets that nothing needs any more: rows of a round are drawn from while it is in
+    force, and estimates take its sets as long as it has reports."""
     with store.write() as session:
-        session.execute(delete(BallRow).filter_by(deployment=deployment).where(BallRow.at < cutoff))
         used = exists().where(
             ReportRow.deployment == UploadRow.deployment, ReportRow.version == UploadRow.round
         )

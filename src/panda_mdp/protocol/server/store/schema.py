@@ -1,7 +1,7 @@
 """The server's tables, for SQLite and PostgreSQL alike.
 
 Times are stored as milliseconds since 1970 (UTC), messages as their JSON. What a user sent is in
-`uploads`, `balls` and `reports` only; none of them has a column for a record.
+`uploads` and `reports` only; none of them has a column for a record.
 """
 
 from __future__ import annotations
@@ -22,27 +22,20 @@ from sqlalchemy import (
     LargeBinary,
     Text,
     TypeDecorator,
-    UniqueConstraint,
+    func,
+    select,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_column, relationship
 
-from panda_mdp.protocol.messages.catalogue import (
-    JobRequest,
-    JobState,
-    Progress,
-    TableInfo,
-    TableRef,
-)
+from panda_mdp.protocol.messages.catalogue import TableInfo, TableRef
 from panda_mdp.protocol.messages.deployments import (
     AnyRequest,
-    PlanInfo,
     RoundState,
-    UserState,
     deployment_request,
 )
 from panda_mdp.protocol.messages.types import MetricKind, Role
 
-LAYOUT = "1"
+LAYOUT = "2"
 """Of these tables; a server refuses a database of another one."""
 
 
@@ -95,8 +88,8 @@ class Document(TypeDecorator[Any]):
         return None if value is None else self.kind.validate_json(value)
 
 
-def _document(kind: Any, nullable: bool = False) -> Any:
-    return mapped_column(Document(TypeAdapter(kind)), nullable=nullable)
+def _document(kind: Any) -> Any:
+    return mapped_column(Document(TypeAdapter(kind)))
 
 
 Key = Annotated[str, mapped_column(primary_key=True)]
@@ -164,8 +157,6 @@ class DomainRow(Base):
     __tablename__ = "domains"
     id: Mapped[Key]
     name: Mapped[str] = mapped_column(unique=True)
-    kind: Mapped[MetricKind] = mapped_column(Text)
-    unit: Mapped[str]
     records: Mapped[int]
     fingerprint: Mapped[str] = mapped_column(index=True)
     arrays: Mapped[Blob]
@@ -190,34 +181,12 @@ class TableRow(Base):
     file: Mapped[Blob]
 
 
-class JobRow(Base):
-    """A solve: of a table (`request`), or of a round (`deployment`, `round`)."""
-
-    __tablename__ = "jobs"
-    id: Mapped[Key]
-    seq: Mapped[int] = mapped_column(unique=True)
-    kind: Mapped[str]
-    request: Mapped[JobRequest | None] = _document(JobRequest, nullable=True)
-    deployment: Mapped[int | None]
-    round: Mapped[int | None]
-    state: Mapped[JobState] = mapped_column(Text, index=True, default="queued")
-    attempt: Mapped[int] = mapped_column(default=0)
-    cancel: Mapped[bool] = mapped_column(default=False)
-    progress: Mapped[Progress] = mapped_column(Document(TypeAdapter(Progress)), default=Progress)
-    result: Mapped[TableRef | None] = _document(TableRef, nullable=True)
-    error: Mapped[str | None]
-    created: Mapped[Created]
-    lease: Mapped[datetime | None]
-    """Until when the server that runs a job has said that it still does."""
-
-
 class DeploymentRow(Base):
     """A deployment, as it was asked for, what was computed then, and what is signed about it."""
 
     __tablename__ = "deployments"
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
-    kind: Mapped[str]
     request: Mapped[AnyRequest] = mapped_column(Document(deployment_request))
     facts: Mapped[dict[str, Any]]
     version: Mapped[int] = mapped_column(default=1)
@@ -229,21 +198,6 @@ class DeploymentRow(Base):
     created: Mapped[Created]
 
 
-class RoundRow(Base):
-    """A round of anchors, and its table once it is solved."""
-
-    __tablename__ = "rounds"
-    deployment: Mapped[int] = mapped_column(ForeignKey("deployments.id"), primary_key=True)
-    number: Mapped[Number]
-    state: Mapped[RoundState] = mapped_column(Text, index=True, default="open")
-    opened: Mapped[Created]
-    closes_at: Mapped[datetime | None]
-    closes_at_users: Mapped[int | None]
-    plan: Mapped[PlanInfo | None] = _document(PlanInfo, nullable=True)
-    solution: Mapped[bytes | None] = mapped_column(deferred=True)
-    error: Mapped[str | None]
-
-
 class UploadRow(Base):
     """The anchors that a token uploaded in a round."""
 
@@ -251,26 +205,36 @@ class UploadRow(Base):
     deployment: Mapped[Number]
     round: Mapped[Number]
     token: Mapped[str] = mapped_column(ForeignKey("tokens.id"), primary_key=True)
-    id: Mapped[str]
-    anchors: Mapped[bytes]
-    state: Mapped[UserState] = mapped_column(Text, default="uploaded")
+    anchors: Mapped[list[int]]
     at: Mapped[Created]
     __table_args__ = (
-        ForeignKeyConstraint(["deployment", "round"], ["rounds.deployment", "rounds.number"]),
-        UniqueConstraint("deployment", "id"),
+        ForeignKeyConstraint(["deployment", "round"], ["rounds.deployment", "rounds.round"]),
     )
 
 
-class BallRow(Base):
-    """A centre that a token asked for the ball of."""
+class RoundRow(Base):
+    """A round of anchors, and its table once it is solved."""
 
-    __tablename__ = "balls"
+    __tablename__ = "rounds"
     deployment: Mapped[int] = mapped_column(ForeignKey("deployments.id"), primary_key=True)
-    id: Mapped[Key]
-    token: Mapped[str] = mapped_column(ForeignKey("tokens.id"))
-    version: Mapped[int]
-    centre: Mapped[int]
-    at: Mapped[Created]
+    round: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    state: Mapped[RoundState] = mapped_column(Text, index=True, default="open")
+    opened: Mapped[Created]
+    closes_at: Mapped[datetime | None]
+    closes_at_users: Mapped[int | None]
+    solution: Mapped[bytes | None] = mapped_column(deferred=True)
+    error: Mapped[str | None]
+    attempt: Mapped[int] = mapped_column(default=0)
+    lease: Mapped[datetime | None]
+    """Until when the server that solves the round has said that it still does."""
+    users: Mapped[int] = column_property(
+        select(func.count())
+        .where(UploadRow.deployment == deployment, UploadRow.round == round)
+        .correlate_except(UploadRow)
+        .scalar_subquery()
+    )
+    """How many have uploaded."""
+    uploads: Mapped[list[UploadRow]] = relationship()
 
 
 class ReportRow(Base):

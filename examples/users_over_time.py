@@ -1,4 +1,9 @@
-"""Users over time, in simulations: joining, leaving, manipulating, moving (section 3.1).
+"""Users of PAnDA over time, simulated: joining, leaving, manipulating, moving (section 3.1).
+
+    python examples/users_over_time.py [FOLDER]
+
+Draws what honest users lose while others come, go and upload forged anchors
+(users_over_time.png). Take the functions for studies of your own.
 
 Nobody's guarantee depends on what others upload: budgets are fixed before anybody draws, every
 table keeps them, and the certificate asks for no more. The loss may. Let H be the anchors of the
@@ -9,40 +14,39 @@ feasible for it, because all candidates constrain it. A table within a gap g of 
     sum_H p_a c_a z_a  <=  (1 + g) sum_{H + M} p_a c_a z*_a  -  sum_M p_a min_y c_a(y),
 
 and every term of M adds to the right-hand side, so M = all other candidates bounds every adversary.
-With a public table, tables for each user, or balls, no upload changes anybody's row at all.
+With a public table or balls, no upload changes anybody's row at all.
 
 Two sequences x, x' of records release the same sets and reports with a log-ratio of at most
 sum_t epsilon_t d(x_t, x'_t), epsilon_t the cost of step t. Hence (sum of the epsilon_t) times the
-largest distance, and (the largest epsilon_t) times the sum of the distances; deltas add. Redrawing
-has a guarantee beforehand. A set that is reused or extended was drawn for another record, so
-nothing is promised beforehand: what can be said is what the sets at hand cost, and that is another
-type, `ObservedTrajectory`, which is no guarantee. Whether anchors are redrawn, reused or extended
-at a step must be fixed in advance: a user who redraws because the record left the anchors' region
-tells just that.
+largest distance, and (the largest epsilon_t) times the sum of the distances; deltas add. Anchors
+are drawn anew at every step: a set that is reused or extended was drawn for another record, so
+nothing is promised, and a user who redraws because the record left the anchors' region tells just
+that.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Literal, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+import panda_mdp as pm
+from panda_mdp import plot
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.audit import audit_set
-from panda_mdp.panda.law import surrogates
 from panda_mdp.panda.run import PandaResult, PandaRun
-from panda_mdp.panda.selection import Start, check_choice, check_users, mean_loss, source_of
+from panda_mdp.panda.selection import check_users, mean_loss, source_of
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.space.domain import Domain
 
 R = TypeVar("R", bound=PandaRun)
 Screen = Callable[[Domain, tuple[IntArray, ...]], BoolArray]
-Policy = Literal["redraw", "reuse", "extend"]
 
 
 def reoptimise(
@@ -58,8 +62,8 @@ def reoptimise(
 
     `join` are true records of new users (simulation only), who draw anchors; `leave` are positions
     of users who are gone or did not answer. Those who stay keep their anchors, so Phase I costs
-    them nothing more. The table is optimised again over the new union, from the old one as a start;
-    with balls it stays as it is, since it serves everyone.
+    them nothing more. The table is optimised again over the new union; with balls it stays as it
+    is, since it serves everyone.
 
     `upload` replaces what users (by position) upload, as a manipulating user would; `screen` is
     the server's filter, which decides from the uploads alone whose anchors enter the union
@@ -69,10 +73,10 @@ def reoptimise(
     """
     law, bits, sets = run.scheme.law, source_of(seed), dict(enumerate(run.anchor_sets))
     for position, anchors in (upload or {}).items():
-        run.table_of(position)
+        run.anchors_of(position)
         sets[position] = law.check(anchors)
     for departed in np.asarray(leave, dtype=np.int64).ravel():
-        run.table_of(int(departed))
+        run.anchors_of(int(departed))
         sets.pop(int(departed), None)
     fresh = np.asarray(join)
     fresh = check_users(fresh, run.problem.size) if fresh.size else np.empty(0, np.int64)
@@ -84,15 +88,7 @@ def reoptimise(
     if not staying:
         raise MethodError("nobody is left; a run needs at least one user")
     seeded = run.seeded or seed is not None
-    return type(run).over(run.scheme, records, tuple(staying), seeded=seeded, start=_rows_from(run))
-
-
-def _rows_from(run: PandaRun) -> Start | None:
-    """Rows of the old table for its anchors, of the nearest of them for new ones."""
-    if len(run.tables) != 1:
-        return None
-    table, domain = run.tables[0], run.problem.domain
-    return lambda anchors: table.matrix[surrogates(domain, table.anchors, anchors)]
+    return type(run).over(run.scheme, records, tuple(staying), seeded=seeded)
 
 
 def median_screen(factor: float = 5.0) -> Screen:
@@ -142,24 +138,13 @@ def manipulation_bound(run: PandaRun, honest: Sequence[int]) -> float:
     being AnPO's: those of Eq. 42, or of the records behind them (`weights="surrogate"`). Holds
     for runs whose table reached the gap that was asked for; where uploads have no influence it is
     the loss itself.
-
-    >>> import panda_mdp as pm
-    >>> domain = pm.Domain.from_vectors([[0.0], [1.0], [2.0], [3.0]])
-    >>> problem = pm.Problem(domain, [0, 3], domain.distances(None, [0, 3]), epsilon=2.0)
-    >>> alike = pm.BernoulliAnchors("exponential", 1 - 1e-3, 0.0, 1.0)
-    >>> run = pm.panda(problem, [1, 2], alike, 0.01, pm.PandaOptions(pairs="public"), seed=1)
-    >>> bool(manipulation_bound(run, [0]) < 2.0)
-    True
     """
     if len(honest) == 0:
         raise MethodError("honest is empty; name the position of at least one honest user")
     own = np.unique(np.concatenate([run.anchor_sets[n] for n in honest]))
     scheme, problem = run.scheme, run.problem
     if scheme.options.pairs == "public" or scheme.objective(own) is None:
-        return mean_loss(problem, run.tables[0], own)
-    if scheme.options.pairs == "own":
-        each = [mean_loss(problem, run.tables[n], run.anchor_sets[n]) for n in honest]
-        return float(np.mean(each))
+        return mean_loss(problem, run.table, own)
     public = scheme.whole_table
     weights, losses = scheme.objective(public.anchors)
     spent = (losses * public.matrix).sum(axis=1)
@@ -192,82 +177,50 @@ class Trajectory:
         return min(1.0, self.steps * self.step.delta)
 
 
-@dataclass(frozen=True)
-class ObservedStep:
-    """What one step cost with the set at hand: known after the draw, NOT a guarantee."""
-
-    policy: Policy
-    anchors: int
-    epsilon: float
-    """The largest loss per unit of distance over all pairs of records, whatever the report."""
-
-
-@dataclass(frozen=True)
-class ObservedTrajectory:
-    """What the steps of a sequence cost with the sets at hand. Holds no record and no set."""
-
-    steps: tuple[ObservedStep, ...]
-    unit: str
-
-    def __repr__(self) -> str:
-        return (
-            f"ObservedTrajectory({len(self.steps)} steps, observed epsilon "
-            f"{self.against_largest:.6g} per {self.unit} of the largest distance; NO GUARANTEE)"
-        )
-
-    @property
-    def against_largest(self) -> float:
-        """Observed epsilon per unit of the largest distance: costs add."""
-        return sum(step.epsilon for step in self.steps)
-
-    @property
-    def against_sum(self) -> float:
-        """Observed epsilon per unit of the sum of distances: the largest cost counts."""
-        return max(step.epsilon for step in self.steps)
-
-
 def trajectory(run: PandaResult, records: npt.ArrayLike) -> Trajectory:
     """What is promised to a user who draws anew for each of a sequence of records.
 
-    Every step costs the whole guarantee of the run. Other policies have no guarantee beforehand:
-    `observed_trajectory` says what they cost once sets are drawn.
+    Every step costs the whole guarantee of the run.
     """
     return Trajectory(len(check_users(records, run.problem.size)), run.guarantee)
 
 
-def observed_trajectory(
-    run: PandaRun,
-    records: npt.ArrayLike,
-    policy: Policy | Sequence[Policy],
-    *,
-    seed: int | None = None,
-) -> ObservedTrajectory:
-    """What a sequence of records (simulation only) costs with the sets that are drawn for it.
+def main(out: Path = Path("out/examples"), records: int = 60, users: int = 8) -> Path:
+    """Four rounds of the same users, and the bound that holds whatever is uploaded."""
+    from matplotlib.figure import Figure
 
-    `policy` is public: one word for all steps after the first, or one per step. "redraw" draws a
-    new set, "reuse" stays with the last, "extend" draws and adds. Each step is the exact loss over
-    all pairs of records: of set and report where the set is new, of the report where it is reused,
-    of the new draw and the report where it is extended. Infinite where a record is outside.
-    """
-    sequence = check_users(records, run.problem.size)
-    words = ["redraw", *[policy] * (len(sequence) - 1)] if isinstance(policy, str) else [*policy]
-    if len(words) != len(sequence) or words[0] != "redraw":
-        raise MethodError(
-            f"{len(sequence)} records need as many policies, the first 'redraw'; got {words}"
-        )
-    for word in words:
-        check_choice("policy", word, Policy)
-    bits, scheme = source_of(seed), run.scheme
-    table = scheme.whole_table
-    anchors = np.empty(0, dtype=np.int64)
-    steps: list[ObservedStep] = []
-    for record, word in zip(sequence, words, strict=True):
-        told = 0.0
-        if word != "reuse":
-            fresh = scheme.law.draw(int(record), bits)
-            anchors = fresh if word == "redraw" else np.union1d(anchors, fresh)
-            told = audit_set(scheme, fresh, table).selection_epsilon
-        found = audit_set(scheme, anchors, table)
-        epsilon = found.epsilon if word == "redraw" else told + found.report_epsilon
-        steps.append(ObservedStep(word, len(anchors), epsilon))
-    return ObservedTrajectory(tuple(steps), run.problem.domain.unit)
+    out.mkdir(parents=True, exist_ok=True)
+    domain = pm.synthetic_city(nodes=5000, seed=0).domain(records, seed=0)
+    outputs = np.arange(0, records, 6)
+    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), epsilon=2.0)
+    every_second = np.arange(0, records, 2)
+    selection = pm.BernoulliAnchors(
+        "exponential", 0.15, 0.0, 100.0, candidates=every_second, neighbours=len(every_second)
+    )
+    run = pm.study_panda(problem, range(users), selection, 0.01, seed=0)
+    honest = range(1, users)
+    anchors = np.unique(np.concatenate([run.anchor_sets[n] for n in honest]))
+    rounds = {
+        "as they are": run,
+        "three join": reoptimise(run, join=range(records - 3, records), seed=1),
+        "one uploads all": reoptimise(run, upload={0: every_second}),
+        "one uploads\nthe farthest": reoptimise(run, upload={0: every_second[-3:]}),
+    }
+    losses = {name: mean_loss(problem, each.table, anchors) for name, each in rounds.items()}
+    bound = manipulation_bound(run, honest)
+    for name, loss in losses.items():
+        print(f"{name.replace(chr(10), ' ')}: honest anchors lose {loss:.4f} km")
+    print(f"whatever anybody uploads: at most {bound:.4f} km")
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    bars = axes.bar(list(losses), list(losses.values()), color="#2a6f97")
+    axes.bar_label(bars, fmt="%.3f")
+    axes.axhline(bound, color="#bc4749", label=f"bound for every upload, {bound:.3f}")
+    axes.set_ylabel("mean loss of honest\nusers' anchors in km")
+    axes.legend(loc="lower right")
+    axes.set_title("Uploads of others hardly move what honest users lose")
+    return plot.save_figure(figure, out / "users_over_time.png")
+
+
+if __name__ == "__main__":
+    print("drawn to", main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("out/examples")))

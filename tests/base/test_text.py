@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from panda_mdp.base.plain import plain
+from panda_mdp.base.text import plain
 
 
 @dataclass(frozen=True)

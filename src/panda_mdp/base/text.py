@@ -1,0 +1,95 @@
+"""Values as they are written: for JSON, in sentences with their units, as a piece of HTML."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+_WORDS = (
+    *("second", "minute", "hour", "day", "week", "month", "year"),
+    *("metre", "meter", "kilometre", "kilometer", "mile", "degree", "radian"),
+    *("euro", "dollar", "pound", "point", "step", "word", "record", "unit"),
+)
+_ONE = {f"{word}s": word for word in _WORDS}
+_MANY = {word: f"{word}s" for word in _WORDS}
+
+
+def plain(value: Any, infinities: Literal["keep", "null", "words"] = "keep") -> Any:
+    """The value in numbers, texts, lists and dictionaries; what is none of these stays.
+
+    JSON has neither infinities nor NaN. "null" puts None in their place, "words" the texts "inf",
+    "-inf" and "nan", which `float` reads; "keep" leaves them, for `json.dumps` to refuse.
+
+    >>> plain({"loss": np.float64(2.5), "bound": -np.inf, "sizes": np.arange(2)}, "words")
+    {'loss': 2.5, 'bound': '-inf', 'sizes': [0, 1]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry, infinities) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry, infinities) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist(), infinities)
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value), infinities)
+    if isinstance(value, float) and not math.isfinite(value) and infinities != "keep":
+        return None if infinities == "null" else str(value)
+    return value
+
+
+def per(unit: str) -> str:
+    """What a rate is per.
+
+    >>> per("years"), per("year"), per("km")
+    ('per year', 'per year', 'per km')
+    """
+    return f"per {_ONE.get(unit, unit)}"
+
+
+def inverse(unit: str) -> str:
+    """A rate's unit on an axis.
+
+    >>> inverse("years"), inverse("km")
+    ('1/year', '1/km')
+    """
+    return f"1/{_ONE.get(unit, unit)}"
+
+
+def plural(unit: str | None) -> str:
+    """The unit of many numbers, on an axis.
+
+    >>> plural("year"), plural("years"), plural("km")
+    ('years', 'years', 'km')
+    """
+    return _MANY.get(unit or "", unit or "")
+
+
+def amount(number: str, unit: str | None) -> str:
+    """A number, as it is written, of a unit.
+
+    >>> amount("3.6", "year"), amount("1", "years"), amount("2", "km")
+    ('3.6 years', '1 year', '2 km')
+    """
+    names = _ONE if number == "1" else _MANY
+    return f"{number} {names.get(unit or '', unit or '')}".rstrip()
+
+
+def card(title: str, facts: Sequence[tuple[str, str]], *, warning: str = "") -> str:
+    """A title over two columns; everything is escaped, nothing is fetched or run.
+
+    >>> "2 &lt; 3" in card("Problem", [("records", "2 < 3")])
+    True
+    """
+    left = 'style="text-align:left"'
+    rows = "".join(
+        f'<tr><th scope="row" {left}>{html.escape(name)}</th>'
+        f"<td {left}>{html.escape(value)}</td></tr>"
+        for name, value in facts
+    )
+    loud = f"<br><b>{html.escape(warning)}</b>" if warning else ""
+    head = f"<caption {left}><b>{html.escape(title)}</b>{loud}</caption>"
+    return f'<table class="panda-mdp">{head}{rows}</table>'

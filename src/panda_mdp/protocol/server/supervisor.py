@@ -1,0 +1,236 @@
+"""Rounds closed in time and solved, each in a process of its own; and old reports deleted.
+
+Where several servers share a database, each leases the round that it solves and renews the lease; a
+lease that has run out is of a server that is gone, and the round is solved again. A worker that
+lives on regardless writes nothing: its run is not the round's any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple
+
+from sqlalchemy import exists, select, update
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from panda_mdp.errors import FileFormatError, PandaError
+from panda_mdp.protocol.server.failures import LONGEST, stack_of
+from panda_mdp.protocol.server.solving import follow_parent, solve_round
+from panda_mdp.protocol.server.store.catalogue import domain_of, domain_row, pack
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.deployments import anchors_request
+from panda_mdp.protocol.server.store.reports import remove_old
+from panda_mdp.protocol.server.store.schema import DeploymentRow, RoundRow, now
+
+_log = logging.getLogger("panda_mdp.server")
+LEASE = timedelta(seconds=6)
+REMOVE_EVERY_S = 600.0
+AGAIN = 75
+"""The exit code of a worker that asks for another run: its database was gone (`EX_TEMPFAIL`)."""
+
+
+class Run(NamedTuple):
+    """One attempt to solve a round."""
+
+    deployment: int
+    round: int
+    attempt: int
+
+    def row(self, session: Session) -> RoundRow | None:
+        """The round; None where it has ended, or another run has it."""
+        row = session.get_one(RoundRow, self[:2])
+        return row if (row.state, row.attempt) == ("solving", self.attempt) else None
+
+
+class Supervisor:
+    """A thread that closes rounds in time, has them solved, and deletes old reports."""
+
+    def __init__(
+        self,
+        store: Store,
+        changed: Callable[[], None],
+        poll_seconds: float = 0.25,
+        retention_days: int | None = None,
+    ) -> None:
+        self._store = store
+        self._changed = changed
+        self._poll = poll_seconds
+        self._retention_days = retention_days
+        self._removed = -math.inf
+        self._wake = threading.Event()
+        self._ending = False
+        self._running: tuple[Run, BaseProcess] | None = None
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Begin; what was solved when the only server of a database ended is solved again."""
+        if self._store.sqlite:
+            with self._store.write() as session:
+                session.execute(update(RoundRow).values(lease=None))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the worker; its round is solved by another server or after the next start."""
+        self._ending = True
+        self._wake.set()
+        self._thread.join()
+        if self._running is not None:
+            run, process = self._running
+            process.kill()
+            process.join()
+            # Where the database is gone, the lease runs out by itself.
+            with suppress(SQLAlchemyError):
+                self._conclude(run, AGAIN)
+
+    def wake(self) -> None:
+        """Look now, and not only at the next turn."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        # Ctrl-C is the server's: workers inherit that they do not see it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        while not self._ending:
+            try:
+                self.turn()
+            except SQLAlchemyError as error:
+                _log.error("rounds could not be looked at: %s", type(error).__name__)
+            self._wake.wait(self._poll)
+            self._wake.clear()
+
+    def turn(self) -> None:
+        """Look once at everything: what is due, what has ended, what can be started."""
+        self._close_due()
+        if time.monotonic() - self._removed > REMOVE_EVERY_S:
+            self._removed = time.monotonic()
+            self._remove_old()
+        if self._running is not None:
+            self._look_after(*self._running)
+        if self._running is None:
+            self._start_next()
+
+    def _close_due(self) -> None:
+        over = (RoundRow.state == "open") & (RoundRow.closes_at <= now())
+        with self._store.read() as session:
+            if not session.scalar(select(exists().where(over))):
+                return
+        with self._store.write() as session:
+            session.execute(update(RoundRow).where(over).values(state="solving"))
+
+    def _remove_old(self) -> None:
+        try:
+            removed = remove_old(self._store, self._retention_days)
+        except RuntimeError as error:
+            _log.error("old reports were not deleted: %s", error)
+            return
+        if removed:
+            _log.info("%d reports were deleted for their age", removed)
+
+    def _start_next(self) -> None:
+        """Solve a closed round that nobody solves, or a server that is gone."""
+        free = RoundRow.lease.is_(None) | (RoundRow.lease < now())
+        waiting = select(RoundRow).filter_by(state="solving").where(free).limit(1)
+        with self._store.read() as session:
+            if session.scalar(waiting) is None:
+                return
+        with self._store.write() as session:
+            row = session.scalar(waiting)
+            if row is None:
+                return
+            row.attempt, row.lease = row.attempt + 1, now() + LEASE
+        run = Run(row.deployment, row.round, row.attempt)
+        # Not forked: a fork of a process with threads may hang.
+        process = get_context("spawn").Process(
+            target=work, args=(self._store.address, run), daemon=True
+        )
+        process.start()
+        self._running = (run, process)
+
+    def _look_after(self, run: Run, process: BaseProcess) -> None:
+        if process.is_alive():
+            if not self._still_ours(run):
+                # What a worker has not committed is as if it never was.
+                process.kill()
+            return
+        self._running = None
+        self._conclude(run, process.exitcode)
+        self._changed()
+
+    def _still_ours(self, run: Run) -> bool:
+        """Keep the lease of a round; False where it is not this server's any more."""
+        with self._store.read() as session:
+            row = run.row(session)
+        if row is not None and (row.lease is None or row.lease - now() < 2 * LEASE / 3):
+            with self._store.write() as session:
+                row = run.row(session)
+                if row is not None:
+                    row.lease = now() + LEASE
+        return row is not None
+
+    def _conclude(self, run: Run, code: int | None) -> None:
+        """Say how a run ended that did not say so itself."""
+        with self._store.write() as session:
+            row = run.row(session)
+            if row is not None and code == AGAIN:
+                row.lease = None
+            elif row is not None:
+                row.state = "failed"
+                row.error = f"the worker ended with code {code}, perhaps for lack of memory"
+                _log.error("a round failed: %s", row.error)
+
+
+# In the worker's process
+
+
+def work(database: str, run: Run) -> None:
+    """One run."""
+    follow_parent()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        with Store.open(database) as store:
+            solve(store, run)
+    except (OperationalError, InterfaceError, FileFormatError):
+        # The database ended or cannot be reached; another run will do.
+        sys.exit(AGAIN)
+
+
+def solve(store: Store, run: Run) -> None:
+    """Solve a round from what was uploaded, and say how that ended."""
+    reason = ""
+    try:
+        with store.read() as session:
+            request = anchors_request(session.get_one(DeploymentRow, run.deployment))
+            domain = domain_of(domain_row(session, request.domain).arrays)
+            uploads = session.get_one(RoundRow, run[:2]).uploads
+        solution = solve_round(request, domain, [upload.anchors for upload in uploads])
+    except (OperationalError, InterfaceError):
+        raise
+    except PandaError as error:
+        # Written for people, about public inputs.
+        reason = str(error)[:LONGEST]
+    except Exception as error:
+        _log.error("a solve failed with %s\n%s", type(error).__name__, stack_of(error))
+        reason = f"the solve ended with {type(error).__name__}; see the server's log"
+    with store.write() as session:
+        row = run.row(session)
+        if row is None:
+            return
+        if reason:
+            row.state, row.error = "failed", reason
+            _log.warning("a round failed")
+            return
+        row.state, row.solution = "solved", pack(asdict(solution))
+        store.count_change(session, "deployment_changes")

@@ -1,0 +1,159 @@
+"""Rounds solved in worker processes: success, failure, and a server that dies meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing import active_children
+from typing import Any
+
+import pytest
+from protocol_servers import domain_body, small_domain
+
+from panda_mdp.protocol.messages.catalogue import DomainRequest
+from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, SelectionInfo
+from panda_mdp.protocol.server.auth import TokenBook
+from panda_mdp.protocol.server.store.catalogue import check_domain, store_domain
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.deployments import store_deployment
+from panda_mdp.protocol.server.store.schema import RoundRow, UploadRow, now
+from panda_mdp.protocol.server.supervisor import Run, Supervisor, solve
+
+SELECTION = SelectionInfo(decay="exponential", alpha=0.9, rate=0.5, radius=2.0)
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    with Store.create(database) as made:
+        body = domain_body(small_domain(30), "city")
+        request = AnchorsDeploymentRequest(
+            kind="anchors",
+            name="paper",
+            domain="city",
+            outputs=[0, 6, 12, 18, 24],
+            epsilon=5.0,
+            delta=1e-3,
+            selection=SELECTION,
+            accept_no_guarantee=True,
+        )
+        domain = check_domain(DomainRequest.model_validate(body))
+        with made.write() as session:
+            store_domain(session, domain)
+            store_deployment(session, request, {})
+        yield made
+
+
+def waiting(store: Store, number: int = 1, **values: Any) -> Run:
+    """A round that is closed, with an upload, as another server may have left it."""
+    [made] = TokenBook(store).make("reporter")
+    with store.write() as session:
+        values = {"state": "solving", "attempt": 0, **values}
+        session.add(RoundRow(deployment=1, round=number, **values))
+        session.flush()
+        upload = {"deployment": 1, "round": number, "token": made.id}
+        session.add(UploadRow(**upload, anchors=[*range(6)]))
+    return Run(1, number, values["attempt"])
+
+
+def stored(store: Store, number: int = 1) -> RoundRow:
+    with store.read() as session:
+        return session.get_one(RoundRow, (1, number))
+
+
+def change(store: Store, **values: Any) -> None:
+    with store.write() as session:
+        for name, value in values.items():
+            setattr(session.get_one(RoundRow, (1, 1)), name, value)
+
+
+def until(done: Callable[[], object], limit: float = 120) -> None:
+    deadline = time.monotonic() + limit
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ended(supervisor: Supervisor) -> bool:
+    supervisor.turn()
+    return not active_children()
+
+
+def test_a_run_that_was_given_up_writes_nothing(store: Store) -> None:
+    waiting(store, attempt=2)
+    solve(store, Run(1, 1, 1))
+    assert stored(store).state == "solving"
+    solve(store, Run(1, 1, 2))
+    assert stored(store).state == "solved"
+
+
+def test_a_round_that_cannot_be_solved_says_why(store: Store) -> None:
+    run = waiting(store, attempt=1)
+    with store.write() as session:
+        upload = session.query(UploadRow).one()
+        upload.anchors = []
+    solve(store, run)
+    found = stored(store)
+    assert found.state == "failed" and "no anchors entered" in (found.error or "")
+
+
+def test_a_worker_that_dies_fails_its_round(store: Store) -> None:
+    """Somebody, or the system for lack of memory, kills the worker."""
+    changed: list[int] = []
+    waiting(store)
+    supervisor = Supervisor(store, lambda: changed.append(1), 0.02)
+    supervisor.start()
+    until(active_children)
+    active_children()[0].kill()
+    until(lambda: stored(store).state != "solving")
+    supervisor.stop()
+    found = stored(store)
+    assert found.state == "failed" and "ended with code -9" in (found.error or "")
+    assert changed
+
+
+def test_a_stopped_server_leaves_its_round_for_the_next_one(store: Store) -> None:
+    waiting(store)
+    first = Supervisor(store, lambda: None, 0.02)
+    first.start()
+    until(lambda: stored(store).attempt == 1)
+    first.stop()
+    assert (stored(store).state, stored(store).lease) == ("solving", None)
+    second = Supervisor(store, lambda: None, 0.02)
+    second.start()
+    until(lambda: stored(store).state == "solved", 240)
+    second.stop()
+    assert stored(store).attempt == 2
+
+
+def test_only_the_round_of_a_server_that_is_gone_is_solved_again(store: Store) -> None:
+    waiting(store, 1, lease=now() + timedelta(minutes=1), attempt=1)
+    waiting(store, 2, lease=now() - timedelta(milliseconds=1), attempt=4)
+    other = Supervisor(store, lambda: None)
+    other.turn()
+    assert [stored(store, number).attempt for number in (1, 2)] == [1, 5]
+    active_children()[0].kill()
+    until(lambda: ended(other))
+
+
+def test_a_server_that_lost_its_lease_ends_its_worker(store: Store) -> None:
+    waiting(store)
+    server = Supervisor(store, lambda: None)
+    server.turn()
+    assert active_children()
+    # Another server has taken the round up meanwhile.
+    change(store, attempt=2, lease=now() + timedelta(hours=1))
+    until(lambda: ended(server))
+    assert stored(store).state == "solving"
+
+
+def test_a_round_is_closed_in_time(store: Store) -> None:
+    waiting(store, state="open", closes_at=now() + timedelta(hours=1))
+    server = Supervisor(store, lambda: None)
+    server.turn()
+    assert stored(store).state == "open" and not active_children()
+    change(store, closes_at=now())
+    server.turn()
+    assert stored(store).state == "solving"
+    active_children()[0].kill()
+    until(lambda: ended(server))
