@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from panda_mdp.base.text import per
+from panda_mdp.cli.backup import backup, doctor, restore
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
 from panda_mdp.cli.frame import Frame, output_console, working, write_json
@@ -53,6 +54,7 @@ app.add_typer(signing_app, name="signing")
 for command in (
     *(attack, epsilon, explain, key, prior, solve),
     *(panda, reproduce, publish, serve, token, invite, verify),
+    *(backup, restore, doctor),
 ):
     app.command()(command)
 app.command(context_settings=PLACES_IN_ARGUMENTS)(perturb)

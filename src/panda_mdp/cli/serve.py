@@ -20,7 +20,7 @@ from panda_mdp.errors import InvalidInputError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from panda_mdp.protocol.messages.signing import KeySheet
+    from panda_mdp.protocol.messages.signing import KeySheet, VerifyKey
     from panda_mdp.protocol.server.context import Settings
     from panda_mdp.protocol.server.store.database import Store
 
@@ -115,13 +115,13 @@ def serve(
     )
     store = Store.create(database) if init else Store.open(database)
     with store.claim():
-        store.check_whole()
-        key_path = _key_path(store, key)
-        sheet = None if keys is None else _sheet(keys)
+        store.check_start()
+        own = key_path(store, key)
+        sheet = None if keys is None else read_sheet(keys)
         if init:
-            _initialise(store, key_path, new_key)
-        _check_key(store, key_path, sheet, new_key)
-        _run(create_app(store, key_path, settings, sheet), host, port, proxy, settings)
+            _initialise(store, own, new_key)
+        store.set_value("operator", check_key(store, own, sheet, new_key).base64)
+        _run(create_app(store, own, settings, sheet), host, port, proxy, settings)
 
 
 @described
@@ -194,7 +194,8 @@ def invite(
         typer.echo(code)
 
 
-def _key_path(store: Store, given: Path | None) -> Path:
+def key_path(store: Store, given: Path | None) -> Path:
+    """The file of the server's key."""
     if given is None and store.path is None:
         raise InvalidInputError(
             "a PostgreSQL database has no folder for the operator's key; give --key FILE"
@@ -221,7 +222,8 @@ def _initialise(store: Store, key: Path, new_key: bool) -> None:
         typer.echo(f"admin token, shown this once: {made.token}")
 
 
-def _sheet(path: Path) -> KeySheet:
+def read_sheet(path: Path) -> KeySheet:
+    """The sheet of keys in a file."""
     from panda_mdp.protocol.messages.signing import KeySheet
 
     if not path.exists():
@@ -231,8 +233,8 @@ def _sheet(path: Path) -> KeySheet:
     return KeySheet.load(path)
 
 
-def _check_key(store: Store, path: Path, sheet: KeySheet | None, new_key: bool) -> None:
-    """Refuse a key that clients of this database would refuse."""
+def check_key(store: Store, path: Path, sheet: KeySheet | None, new_key: bool = False) -> VerifyKey:
+    """The operator's key; refused where clients of this database would refuse it."""
     from panda_mdp.protocol.messages.signing import Keyring, SigningKey, VerifyKey, follow
 
     key = SigningKey.load(path).public
@@ -252,7 +254,7 @@ def _check_key(store: Store, path: Path, sheet: KeySheet | None, new_key: bool) 
                 f"{operator.id}, which clients refuse: use the key of before, or let it name its "
                 "successor (`panda-mdp signing succeed`). --new-key goes on all the same"
             )
-    store.set_value("operator", operator.base64)
+    return operator
 
 
 def _set_logs(level: str, access: bool, as_json: bool) -> None:

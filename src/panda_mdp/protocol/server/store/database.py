@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
+from urllib.parse import quote
 
 from cachetools import LRUCache
 from filelock import FileLock, Timeout
@@ -21,6 +22,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import QueuePool
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.protocol.server.failures import Failure
@@ -36,6 +38,7 @@ _POSTGRES_OPTIONS = (
 )
 """A server that freezes in the middle of a change must not hold the others up for long, and a plan
 that was made for an empty table must not read all of a full one."""
+WholeCheck = Literal["quick_check", "integrity_check"]
 Changes = Literal["token_changes", "deployment_changes"]
 
 
@@ -58,9 +61,9 @@ class Store:
     session in a transaction of its own, which ends with the block.
     """
 
-    def __init__(self, database: str) -> None:
+    def __init__(self, database: str, read_only: bool = False) -> None:
         self.url = _url(database)
-        self.engine = _engine(self.url)
+        self.engine = _engine(self.url, read_only)
         self._changing = self.engine.execution_options(immediate=True)
         self._lock = threading.Lock()
         self._reports = self._lock if self.sqlite else threading.Lock()
@@ -76,9 +79,9 @@ class Store:
         return store._checked(make=True)
 
     @classmethod
-    def open(cls, database: str) -> Self:
+    def open(cls, database: str, read_only: bool = False) -> Self:
         """The database at a path or URL, which must exist and have this version's tables."""
-        store = cls(database)
+        store = cls(database, read_only)
         if store.path is not None and not store.path.exists():
             raise FileFormatError(
                 f"{store.path}: there is no database here; `panda-mdp serve --init` makes one"
@@ -186,13 +189,15 @@ class Store:
         row = session.get_one(SettingRow, key)
         row.value = str(int(row.value) + 1)
 
-    def check_whole(self) -> None:
+    def check_whole(
+        self, pragma: Literal["quick_check", "integrity_check"] = "quick_check"
+    ) -> None:
         """Read every page of a SQLite database; raises `FileFormatError` where it is damaged."""
         if not self.sqlite:
             return
         try:
             with self.read() as session:
-                state = str(session.scalar(text("PRAGMA quick_check(1)")))
+                state = str(session.scalar(text(f"PRAGMA {pragma}(1)")))
         except DBAPIError as error:
             state = str(error.orig)
         if state != "ok":
@@ -201,6 +206,18 @@ class Store:
                 f"{self.path} is damaged ({state.splitlines()[0]}); move it aside together with "
                 "its -wal and -shm, and restore a backup"
             )
+
+    def check_start(self) -> None:
+        """Raise `FileFormatError` unless the database is whole, reads and writes."""
+        self.check_whole()
+        try:
+            self.check_writable()
+        except SQLAlchemyError as error:
+            self.close()
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            raise FileFormatError(
+                f"{self.url!r} cannot be written ({reason}); `panda-mdp doctor` looks at it"
+            ) from None
 
     def check_writable(self) -> None:
         """Read the latest report, write a row and read it again; raises what the database says."""
@@ -305,7 +322,7 @@ def _url(database: str) -> URL:
     return url
 
 
-_PRAGMAS = (
+_PRAGMAS: tuple[str, ...] = (
     "PRAGMA busy_timeout = 20000",
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -314,14 +331,34 @@ _PRAGMAS = (
 )
 
 
-def _engine(url: URL) -> Engine:
+def _engine(url: URL, read_only: bool) -> Engine:
+    """Connections to a database. Those that only read see one state for a whole transaction."""
     if url.get_backend_name() != "sqlite":
-        arguments = {"options": _POSTGRES_OPTIONS, "connect_timeout": 5}
+        options = _POSTGRES_OPTIONS
+        if read_only:
+            # A dump of a large database takes long, and holds nobody up.
+            options = "-c default_transaction_read_only=on"
+        arguments = {"options": options, "connect_timeout": 5}
+        level = "REPEATABLE READ" if read_only else "READ COMMITTED"
         return create_engine(
-            url, pool_size=8, max_overflow=16, pool_pre_ping=True, connect_args=arguments
+            url,
+            pool_size=8,
+            max_overflow=16,
+            pool_pre_ping=True,
+            connect_args=arguments,
+            isolation_level=level,
         )
+    pragmas = _PRAGMAS
+    if read_only:
+        pragmas = _PRAGMAS[:1]
+        file = f"file:{quote(url.database or '')}"
+        url = url.set(database=file, query={"mode": "ro", "uri": "true"})
     engine = create_engine(
-        url, pool_size=8, max_overflow=32, connect_args={"check_same_thread": False}
+        url,
+        poolclass=QueuePool,
+        pool_size=8,
+        max_overflow=32,
+        connect_args={"check_same_thread": False},
     )
 
     @event.listens_for(engine, "connect")
@@ -329,7 +366,7 @@ def _engine(url: URL) -> Engine:
         # Transactions are begun here and not by the driver, which waits for the first change.
         raw.isolation_level = None
         try:
-            for pragma in _PRAGMAS:
+            for pragma in pragmas:
                 raw.execute(pragma).close()
         except BaseException:
             raw.close()

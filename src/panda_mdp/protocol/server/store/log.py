@@ -6,6 +6,7 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from panda_mdp.errors import FileFormatError
 from panda_mdp.protocol.messages import log as tree
 from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead
 from panda_mdp.protocol.messages.signing import SigningKey
@@ -39,6 +40,21 @@ def whole_log(session: Session) -> Log:
     head = found(latest(session, EntryRow, EntryRow.size), "log yet", "publish a table first")
     shown = LogHead.model_validate(head)
     return Log(head=shown, leaves=[leaf.hex() for leaf in _leaves(session)])
+
+
+def check_log(session: Session) -> Log | None:
+    """The log; None where nothing is published. Raises `FileFormatError` where entries, hashes and
+    the latest head do not belong together."""
+    rows = session.scalars(select(EntryRow).order_by(EntryRow.size)).all()
+    if not rows:
+        return None
+    for number, row in enumerate(rows, 1):
+        if (row.size, row.leaf) != (number, tree.leaf_hash(row.entry.encode()).hex()):
+            raise FileFormatError(f"entry {number} of the log was changed; restore a backup")
+    log = whole_log(session)
+    if not log.continues(log.head):
+        raise FileFormatError("the log's head is not that of its entries; restore a backup")
+    return log
 
 
 def entries(session: Session, first: int, limit: int) -> LogEntries:
