@@ -12,7 +12,6 @@ import pytest
 from helpers import random_domain
 from scipy.sparse.csgraph import dijkstra
 
-import panda_mdp.loss as loss_module
 from panda_mdp import City, Domain, Problem, distance_loss, synthetic_city, travel_loss
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.city.city import travel, travel_graph
@@ -132,23 +131,24 @@ def test_london_with_100_tasks_searches_once_from_each(
     assert len(searched) <= len(set(tasks.tolist())), "not from every record"
 
 
-def computed_loss(kind: str, power: float) -> tuple[DistanceLoss, np.ndarray]:
+def computed_loss(kind: str, size: int, power: float) -> tuple[DistanceLoss, np.ndarray]:
     """Losses that are computed as they are used, and the same as an array."""
-    domain = random_domain(kind, 150, seed=2)
-    outputs = np.random.default_rng(3).permutation(150)[:120]
+    domain = random_domain(kind, size, seed=2)
+    outputs = np.random.default_rng(3).permutation(size)[:120]
     return DistanceLoss(domain, outputs, power), domain.distances(None, outputs) ** power
 
 
-@pytest.mark.parametrize("backend", ["numba", "numpy"])
-@pytest.mark.parametrize(("kind", "power"), [("haversine", 1.0), ("matrix", 1.5)])
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize(
+    ("kind", "size", "power"), [("haversine", 35_000, 1.0), ("matrix", 150, 1.5)]
+)
 def test_losses_that_are_not_stored_are_those_of_the_array(
-    kind: str, power: float, backend: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, size: int, power: float
 ) -> None:
-    monkeypatch.setattr(loss_module, "host_backend", lambda: backend)
-    monkeypatch.setattr(loss_module, "BLOCK_ENTRIES", 1000)
-    loss, full = computed_loss(kind, power)
+    loss, full = computed_loss(kind, size, power)
+    assert len(list(loss.blocks())) == (1 if size == 150 else 2)
     rng = np.random.default_rng(4)
-    prior, rows, columns = rng.dirichlet(np.ones(150)), *rng.integers(0, 120, (2, 40))
+    prior, rows, columns = rng.dirichlet(np.ones(size)), *rng.integers(0, 120, (2, 40))
     same = partial(np.testing.assert_allclose, rtol=loss.relative_error)
     same(prior @ loss, prior @ full, rtol=1e-13)
     same(np.stack([prior, 1 - prior]) @ loss, np.stack([prior, 1 - prior]) @ full, rtol=1e-13)
@@ -172,22 +172,26 @@ def test_losses_that_are_not_stored_are_those_of_the_array(
     assert repr(pickle.loads(pickle.dumps(loss))) == repr(loss)
 
 
-def test_many_losses_are_computed_and_say_so_where_an_array_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_computed_losses_give_the_problem_of_stored_ones() -> None:
     domain = random_domain("haversine", 60, seed=1)
     stored = Problem(domain, range(60), distance_loss(domain, range(60)), 1.0)
-    monkeypatch.setattr(loss_module, "MOST_STORED", 1000)
-    computed = Problem(domain, range(60), distance_loss(domain, range(60)), 1.0)
+    computed = Problem(domain, range(60), DistanceLoss(domain, np.arange(60)), 1.0)
     assert isinstance(computed.loss, DistanceLoss) and isinstance(stored.loss, np.ndarray)
     np.testing.assert_allclose(computed.mean_loss, stored.mean_loss, rtol=1e-13)
     assert computed.best_single_output == stored.best_single_output
     assert 0 < computed.loss_error < 1e-13 and stored.loss_error == 0
-    for whole in (lambda: computed.weighted_loss, lambda: np.ptp(computed.loss)):
-        with pytest.raises(ProblemError, match=r"3,600 losses.*take rows"):
-            whole()
     with pytest.raises(ProblemError, match="shape"):
         Problem(domain, range(59), computed.loss, 1.0)
+
+
+def test_many_losses_are_computed_and_say_so_where_an_array_is_asked_for() -> None:
+    domain = random_domain("haversine", 8_193, seed=1)
+    few, many = distance_loss(domain, range(8)), distance_loss(domain, range(8_193))
+    assert isinstance(few, np.ndarray) and isinstance(many, DistanceLoss)
+    np.testing.assert_allclose(many[:, np.arange(8)], few, rtol=many.relative_error)
+    for whole in (lambda: np.asarray(many), lambda: np.ptp(many)):
+        with pytest.raises(ProblemError, match=r"67,125,249 losses.*take rows"):
+            whole()
     with pytest.raises(ProblemError, match="not finite"):
         DistanceLoss(domain, range(60), 1e4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +15,7 @@ from panda_mdp.prior import Prior
 from panda_mdp.privacy import discrete_laplace as noise
 
 
-def test_noise_is_discrete_laplace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_discrete_laplace() -> None:
     """Chi-square over 40,000 draws at significance 1e-6, and exactness of the coin beneath."""
     rate = Fraction(7, 10)
     draws = noise.discrete_laplace(rate, 40_000)
@@ -49,38 +50,41 @@ def domain() -> Domain:
     return synthetic_city(600).domain(records=300)
 
 
-def test_noise_scale_is_contribution_over_epsilon(
+def test_noise_scale_is_contribution_over_epsilon_and_negative_counts_vanish(
     domain: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def silent(rate: Fraction, count: int) -> np.ndarray:
-        asked.append((rate, count))
-        return np.zeros(count, dtype=np.int64)
-
-    monkeypatch.setattr("panda_mdp.prior.discrete_laplace", silent)
     counts = np.arange(300)
-    exact = Prior.private(domain, counts, epsilon=0.25, contribution=8, source="x", cell_km=None)
-    assert asked[0] == (Fraction(1, 32), 300)
-    np.testing.assert_allclose(exact.weights, counts / counts.sum(), rtol=1e-12)
-    coarse = Prior.private(domain, counts, epsilon=0.25, contribution=8, source="x", cell_km=2.0)
+    bits = random.Random(1)
+    monkeypatch.setattr("secrets.randbelow", bits.randrange)
+    made = Prior.private(domain, counts, epsilon=0.25, contribution=8, source="x", cell_km=None)
+    bits.seed(1)
+    noisy = counts + noise.discrete_laplace(Fraction(1, 32), 300)
+    assert (noisy < 0).any()
+    positive = np.maximum(noisy, 0)
+    np.testing.assert_allclose(made.weights, positive / positive.sum(), rtol=1e-12)
+
+
+NOISELESS = 1e6
+"""An epsilon at which noise other than 0 has a probability below exp(-100,000)."""
+
+
+def test_counts_of_a_cell_are_spread_over_its_records(domain: Domain) -> None:
+    counts = np.arange(300)
+    coarse = Prior.private(
+        domain, counts, epsilon=NOISELESS, contribution=8, source="x", cell_km=2.0
+    )
     plane = domain.plane
     assert plane is not None
     cell = [tuple(key) for key in np.floor(plane / 2.0).astype(int).tolist()]
-    assert asked[1] == (Fraction(1, 32), len(set(cell)))
     for key in set(cell):
         members = [k for k in range(300) if cell[k] == key]
         assert len(set(coarse.weights[members].tolist())) == 1
         assert coarse.weights[members].sum() == pytest.approx(counts[members].sum() / counts.sum())
 
 
-def test_negative_counts_vanish_and_nothing_left_is_uniform(
-    domain: Domain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "panda_mdp.prior.discrete_laplace", lambda rate, count: np.full(count, -(10**6))
-    )
-    prior = Prior.private(domain, np.ones(300, dtype=int), epsilon=1, contribution=1, source="x")
+def test_nothing_left_is_uniform(domain: Domain) -> None:
+    none = np.zeros(300, dtype=int)
+    prior = Prior.private(domain, none, epsilon=NOISELESS, contribution=1, source="x")
     np.testing.assert_allclose(prior.weights, 1 / 300, rtol=1e-14)
 
 

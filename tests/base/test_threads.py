@@ -33,7 +33,7 @@ def test_every_place_is_visited_once(threads, count):
 
 
 def test_threads_work_at_the_same_time(threads):
-    meet = threading.Barrier(threads, timeout=60)
+    meet = threading.Barrier(threads, timeout=300)
     met = []
 
     def loop(begin, end):
@@ -79,7 +79,7 @@ def test_a_forked_process_has_threads_of_its_own(threads):
     # In a process of its own: other tests have started JAX in this one, which warns of forks.
     environment = os.environ | {"NUMBA_NUM_THREADS": "3"}
     command = [sys.executable, "-W", "ignore", "-c", FORKED, threads]
-    subprocess.run(command, env=environment, timeout=120, check=True)
+    subprocess.run(command, env=environment, timeout=300, check=True)
 
 
 @pytest.mark.parametrize(("size", "step"), [(0, 3), (1, 3), (3, 3), (10, 3), (1000, 1)])

@@ -10,7 +10,7 @@ from helpers import KINDS, displacement_problem, random_domain
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, ProblemError
-from panda_mdp.space import domain as domain_module
+from panda_mdp.meaning.attack import joint
 
 
 def brute_force(table, prior, score):
@@ -50,17 +50,22 @@ def test_no_strategy_does_better(kind):
     assert float(prior @ result.hit_by_record) == pytest.approx(result.vulnerability, rel=1e-12)
 
 
-def test_blocks_of_guesses_change_nothing(monkeypatch):
-    domain = random_domain("haversine", 40, seed=1)
-    table = pm.exponential(displacement_problem(domain, range(0, 40, 3), 0.5))
-    whole = pm.attack(table)
-    monkeypatch.setattr(domain_module, "BLOCK_ENTRIES", 120)
-    parts = pm.attack(table)
-    assert parts.error == pytest.approx(whole.error, rel=1e-13)
-    assert parts.prior_error == pytest.approx(whole.prior_error, rel=1e-13)
-    assert parts.located == pytest.approx(whole.located, rel=1e-13)
-    assert parts.error_by_record == pytest.approx(whole.error_by_record, rel=1e-13)
-    assert (parts.place == whole.place).all()
+def test_guesses_are_taken_from_all_blocks_of_records():
+    domain = random_domain("haversine", 2_100, seed=1)
+    assert len(list(domain.blocks())) == 2
+    table = pm.exponential(displacement_problem(domain, range(0, 2_100, 100), 0.5))
+    found = pm.attack(table, radii=[1.0])
+    apart, both = domain.distances(), joint(table.problem.prior, table.matrix)
+    cost = apart @ both
+    named = cost.argmin(axis=0)
+    assert (named >= 1_997).any() and (found.place == named).all()
+    assert found.error == pytest.approx(cost.min(axis=0).sum(), rel=1e-12)
+    assert found.prior_error == pytest.approx((apart @ table.problem.prior).min(), rel=1e-12)
+    near = (apart <= 1.0).astype(float)
+    assert found.located[1.0] == pytest.approx((near @ both).max(axis=0).sum(), rel=1e-12)
+    assert found.prior_located[1.0] == pytest.approx((near @ table.problem.prior).max(), rel=1e-12)
+    each = (table.matrix * apart[:, named]).sum(axis=1)
+    assert found.error_by_record == pytest.approx(each, rel=1e-12)
 
 
 def test_another_prior_and_the_epsilon_it_cannot_exceed():

@@ -285,7 +285,7 @@ def test_balls_on_rome_are_what_they_claim(road_maps) -> None:
         range(3),
         pm.BallAnchors(2.0),
         1e-7,
-        pm.PandaOptions(gap=0.05, time_limit=20),
+        pm.PandaOptions(gap=0.05),
     )
     law = run.scheme.law
     assert 2.0 * (1 - 1e-3) <= law.mechanism.audit.epsilon <= 2.0

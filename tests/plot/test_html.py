@@ -110,7 +110,7 @@ def test_page_runs_in_a_browser(city: City, mechanism: Mechanism, tmp_path: Path
             [browser, *flags, *quiet, profile, "--virtual-time-budget=2000", "--dump-dom", target],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=True,
         )
         return done.stdout

@@ -97,7 +97,7 @@ def test_nothing_is_left_open(gap, built, tmp_path):
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 1
     assert "leave something unproved" in done.stderr

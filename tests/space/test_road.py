@@ -110,7 +110,7 @@ def test_methods_audit_and_files_work_with_road_distance(
     domain = city.road_domain(80)
     outputs = np.arange(0, 80, 8)
     problem = Problem(domain, outputs, travel_loss(city, domain, outputs, [5]), 2.0)
-    best = optimal(problem, gap=0.05, time_limit=300)
+    best = optimal(problem, gap=0.05)
     assert best.audit.holds and best.gap is not None and best.gap <= 0.05
     assert best.loss < exponential(problem).loss
     path = best.save(tmp_path_factory.mktemp("road") / "road.pmdp")
@@ -150,5 +150,5 @@ def test_optimum_on_a_part_of_rome(road_maps: Callable[[str], City]) -> None:
     assert 80 < domain.size < 300
     outputs = np.arange(0, domain.size, 8)
     problem = Problem(domain, outputs, travel_loss(part, domain, outputs, [3]), 20.0)
-    best = optimal(problem, gap=0.05, time_limit=300)
+    best = optimal(problem, gap=0.05)
     assert best.audit.holds and best.gap is not None and best.gap <= 0.05

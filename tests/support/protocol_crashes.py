@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 import httpx
 import psycopg
 from protocol_servers import (
+    PATIENCE,
     Postgres,
     Running,
     domain_body,
@@ -37,6 +38,8 @@ from protocol_servers import (
 from protocol_traffic import Export, Told, Wire, make_reports, request_bytes
 
 OUTPUTS, TOKENS, REPORTERS, USERS = 100, 1_000, 24, 3
+ACKNOWLEDGED = 100
+"""Reports after the last kill, whatever time they take."""
 BROKEN = (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError)
 WITHOUT_DATABASE = re.compile(
     r"(reports was not stored|the database does not answer|could not be looked at):? "
@@ -82,7 +85,7 @@ class Database:
     def rows(self, *queries: str) -> list[list[tuple[Any, ...]]]:
         """The answers to some queries in one state of the database."""
         if self.sqlite:
-            connection = sqlite3.connect(self.address, timeout=30, isolation_level=None)
+            connection = sqlite3.connect(self.address, timeout=PATIENCE, isolation_level=None)
             try:
                 connection.execute("BEGIN")
                 return [connection.execute(query).fetchall() for query in queries]
@@ -152,9 +155,9 @@ class Crashes:
         try:
             while not self._enough() and time.monotonic() < self.deadline:
                 await self._kill_and_check()
-            await asyncio.sleep(0.5)
+            await self._work_goes_on()
             self._ending = True
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*tasks)
         finally:
             for task in tasks:
@@ -162,6 +165,15 @@ class Crashes:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._kill_if_running()
         return self.found
+
+    async def _work_goes_on(self) -> None:
+        """After the last kill as before: wait for reports, and for a round where there are some."""
+        before, deadline = len(self.told), time.monotonic() + PATIENCE
+        while len(self.told) < before + ACKNOWLEDGED or (self.work and not self.found.rounds):
+            if time.monotonic() > deadline:
+                self.found.wrong.append("no work is done after the last kill")
+                return
+            await asyncio.sleep(0.05)
 
     def _enough(self) -> bool:
         found = self.found
@@ -405,7 +417,7 @@ class Crashes:
         return found
 
     def _check_nobody_is_left(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while self.database.users():
             if time.monotonic() > deadline:
                 self.found.wrong.append("a process outlived its server")

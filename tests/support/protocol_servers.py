@@ -28,6 +28,9 @@ COMMAND = (sys.executable, "-c", "from panda_mdp.cli import main; main()")
 MEASURING = "PYTEST_VERSION" not in os.environ
 """Benchmarks start a server as its operator does; tests need it soon."""
 
+PATIENCE = 300
+"""Seconds after which something that always comes is missing, on the busiest machine too."""
+
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Reading the system's authorities takes longer than a request, and no server here has TLS."""
 
@@ -43,7 +46,7 @@ class Running:
         self.admin_token = ""
         self.url = ""
         self.process: subprocess.Popen[str] | copied.Copied | None = None
-        self._clients: list[httpx.Client] = []
+        self._clients: dict[str | None, httpx.Client] = {}
 
     def start(self) -> Running:
         where = ("--database", self.database, "--port", "0")
@@ -74,22 +77,27 @@ class Running:
         return self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> int:
-        for client in self._clients:
+        for client in self._clients.values():
             client.close()
         self._clients.clear()
         if self.process is None:
             return 0
         self.process.send_signal(how)
-        code = self.process.wait(30)
+        code = self.process.wait(PATIENCE)
         if self.process.stdout is not None:
             self.process.stdout.close()
         self.process = None
         return code
 
     def client(self, token: str | None = None) -> httpx.Client:
-        headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        client = httpx.Client(base_url=self.url, headers=headers, timeout=60, verify=NO_TLS)
-        self._clients.append(client)
+        """The client of a token: one each, for tests ask for it at every look at the server."""
+        client = self._clients.get(token)
+        if client is None or client.is_closed:
+            headers = {} if token is None else {"authorization": f"Bearer {token}"}
+            client = httpx.Client(
+                base_url=self.url, headers=headers, timeout=PATIENCE, verify=NO_TLS
+            )
+            self._clients[token] = client
         return client
 
     @property
@@ -125,7 +133,9 @@ class Postgres:
         data = str(self.folder / "data")
         options = f"-k {self.folder} -c listen_addresses= -c max_connections=100"
         log = str(self.folder / "log")
-        self._call("pg_ctl", "-D", data, "-o", options, "-l", log, "-w", "-t", "60", "start")
+        self._call(
+            "pg_ctl", "-D", data, "-o", options, "-l", log, "-w", "-t", str(PATIENCE), "start"
+        )
         return self
 
     def crash(self) -> None:
@@ -151,7 +161,7 @@ class Postgres:
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=120,
+            timeout=PATIENCE,
             **self._user,
         )
 

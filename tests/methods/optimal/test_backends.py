@@ -158,7 +158,7 @@ def start_script(devices: int, *arguments: str) -> subprocess.Popen[str]:
 def answers(*processes: subprocess.Popen[str]) -> list[dict]:
     """What the processes print last; where one fails or hangs all are ended."""
     try:
-        ended = [process.communicate(timeout=200) for process in processes]
+        ended = [process.communicate(timeout=600) for process in processes]
     finally:
         for process in processes:
             process.kill()

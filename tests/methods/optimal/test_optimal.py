@@ -172,8 +172,8 @@ def test_an_interrupt_returns_the_best_certified_table(backend, number):
 
 def test_a_gap_out_of_reach_ends_with_what_it_has():
     with pytest.warns(GapWarning, match="precision reached"):
-        mechanism = optimal(grid(3), gap=1e-12, time_limit=30)
-    assert mechanism.details["stopped"] in ("precision reached", "time limit", "gap reached")
+        mechanism = optimal(grid(3), gap=1e-12)
+    assert mechanism.details["stopped"] == "precision reached"
     assert mechanism.audit.holds
 
 

@@ -155,7 +155,7 @@ def test_processes_that_report_the_same_record_at_once_make_one_report(site):
             assert worker.stdin is not None
             worker.stdin.write("go\n")
             worker.stdin.flush()
-        outputs = {worker.communicate(timeout=60)[0] for worker in workers}
+        outputs = {worker.communicate(timeout=300)[0] for worker in workers}
         assert len(outputs) == 1
         assert user.ledger.balances()[0].reports == 1
     assert site.get("/deployments/table/counts")["reports"] == before + 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import copied
 import pytest
-from protocol_servers import Running, error_of, publish, small_domain, small_table
+from protocol_servers import PATIENCE, Running, error_of, publish, small_domain, small_table
 
 from panda_mdp.protocol.server.app import POLICY
 from panda_mdp.protocol.server.context import LOOK_SECONDS
@@ -266,7 +266,7 @@ def test_tokens_are_made_and_revoked_beside_a_running_server(
     assert (gone.returncode, gone.stdout) == (0, "revoked\n")
     # One look is enough (test_auth.py), and looks are a second apart.
     assert LOOK_SECONDS <= 1.0
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while here.client(first).get("/v1/tokens").status_code == 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -65,7 +65,7 @@ def shell(*command: str | Path, **variables: str) -> subprocess.CompletedProcess
         env=env | variables,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
 

@@ -7,11 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, cast
 
 import pytest
 import uvicorn
+from protocol_servers import PATIENCE
 
 from panda_mdp.protocol.server.context import Settings
 from panda_mdp.protocol.server.http import options
@@ -33,22 +36,30 @@ async def length(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
+    with serving(SETTINGS) as number:
+        yield number
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
-    given = {**options(SETTINGS), "lifespan": "off"}
+    given = {**options(settings), "lifespan": "off"}
     server = uvicorn.Server(uvicorn.Config(length, **given))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join()
-    listener.close()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
 
 
 @contextmanager
 def connection(port: int) -> Iterator[socket.socket]:
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as made:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)) as made:
         yield made
 
 
@@ -112,12 +123,18 @@ def test_a_second_header_that_does_not_come_is_given_up(port: int) -> None:
         assert all_of(sock).endswith(b"connection: close\r\n\r\n")
 
 
-def test_connections_are_counted(port: int) -> None:
-    opened = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(6)]
-    try:
-        answers = [all_of(sock) for sock in opened]
-    finally:
-        for sock in opened:
-            sock.close()
-    assert sum(answer.startswith(b"HTTP/1.1 503 ") for answer in answers) == 2
-    assert sum(answer.startswith(b"HTTP/1.1 408 ") for answer in answers) == 4
+def test_connections_are_counted() -> None:
+    with serving(replace(SETTINGS, header_seconds=PATIENCE)) as port, ExitStack() as opened:
+        waiting = {opened.enter_context(connection(port)) for _ in range(6)}
+        seen = opened.enter_context(DefaultSelector())
+        for sock in waiting:
+            seen.register(sock, EVENT_READ)
+        while len(waiting) > 4:
+            for key, _ in seen.select(PATIENCE):
+                refused = cast("socket.socket", seen.unregister(key.fileobj).fileobj)
+                waiting.remove(refused)
+                assert all_of(refused).startswith(b"HTTP/1.1 503 ")
+        # The others were not refused, and are served.
+        for sock in waiting:
+            sock.sendall(request(b"abc", b"connection: close"))
+            assert all_of(sock).startswith(b"HTTP/1.1 200 ")

@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from protocol_servers import (
+    PATIENCE,
     SQLITE_ONLY,
     Running,
     domain_body,
@@ -59,13 +60,13 @@ def upload(client: httpx.Client, name: str, number: int, anchors: list[int]) -> 
 
 
 def solved(server: Running, name: str, number: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
+    deadline = time.monotonic() + PATIENCE
+    while True:
         found: dict[str, Any] = server.admin.get(f"/v1/deployments/{name}/rounds/{number}").json()
         if found["state"] in ("solved", "failed"):
             return found
+        assert time.monotonic() < deadline, found
         time.sleep(0.05)
-    raise AssertionError(found)
 
 
 def rows(client: httpx.Client, name: str, number: int) -> httpx.Response:

@@ -9,7 +9,7 @@ from multiprocessing import active_children
 from typing import Any
 
 import pytest
-from protocol_servers import domain_body, small_domain
+from protocol_servers import PATIENCE, domain_body, small_domain
 
 from panda_mdp.protocol.messages.catalogue import DomainRequest
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, SelectionInfo
@@ -67,7 +67,7 @@ def change(store: Store, **values: Any) -> None:
             setattr(session.get_one(RoundRow, (1, 1)), name, value)
 
 
-def until(done: Callable[[], object], limit: float = 120) -> None:
+def until(done: Callable[[], object], limit: float = PATIENCE) -> None:
     deadline = time.monotonic() + limit
     while not done():
         assert time.monotonic() < deadline
