@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import panda_mdp as pm
 from panda_mdp import Domain, Problem
-from panda_mdp.errors import ProblemError, ScaleWarning
+from panda_mdp.errors import DomainError, PandaError, ProblemError, ScaleWarning
 
 DOMAIN = Domain.from_vectors([[0.0], [1.0], [2.0]], unit="m")
 LOSS = [[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]]
@@ -98,3 +99,89 @@ def test_metres_taken_for_kilometres_are_said():
     km = Domain.from_vectors(np.arange(5.0), unit="km")
     assert Problem(km, [0, 4], np.zeros((5, 2)), 5.0).scale_warning == ""
     assert Problem(metres, [0, 4], np.zeros((5, 2)), 0.005).scale_warning == ""
+
+
+LINE = pm.Domain.from_vectors([[0.0], [1.0], [2.0]])
+PLAIN = pm.Problem(LINE, [0, 1, 2], LINE.distances(), 1.0)
+NUMBERS = {
+    "epsilon": lambda x: pm.Problem(LINE, [0], [[0], [1], [2]], x),
+    "gap": lambda x: pm.optimal(PLAIN, x),
+    "time_limit": lambda x: pm.optimal(PLAIN, time_limit=x),
+    "slack": lambda x: pm.second_objective(PLAIN, "error", x),
+    "radius": lambda x: pm.constopt(PLAIN, x),
+    "tolerance": lambda x: pm.solve_lp(PLAIN, tolerance=x),
+    "lipschitz": lambda x: pm.loss_exponential(PLAIN, x),
+    "cells": lambda x: pm.coarse(PLAIN, x),
+    "clusters": lambda x: pm.benders(PLAIN, x),
+    "iterations": lambda x: pm.benders(PLAIN, iterations=x),
+    "delta": lambda x: pm.panda(PLAIN, [0], pm.BallAnchors(0.5, 1e-3), x),
+    "epsilon of balls": lambda x: pm.BallAnchors(x, 1e-3),
+    "epsilon of a guarantee": lambda x: pm.Guarantee(x, 0.0, "km"),
+    "epsilon of a prior": lambda x: pm.Prior.private(
+        LINE, [1, 2, 3], epsilon=x, contribution=1, source="visits", cell_km=None
+    ),
+}
+ARRAYS = {
+    "loss": lambda x: pm.Problem(LINE, [0], x.reshape(3, 1), 1.0),
+    "prior": lambda x: pm.Problem(LINE, [0], [[0], [1], [2]], 1.0, prior=x / 6),
+    "vectors": pm.Domain.from_vectors,
+    "values": pm.Domain.from_values,
+    "distances": lambda x: pm.Domain.from_matrix(0 * x + [[0, 1, 2], [1, 0, 1], [2, 1, 0]]),
+    "coordinates": lambda x: pm.Domain.from_points(x, [0.0, 1.0, 2.0]),
+    "places of outputs": lambda x: pm.Outputs.at([0.0, 1.0, 2.0], x),
+    "counts": lambda x: pm.Prior.public(x, source="census"),
+    "outputs": lambda x: pm.Problem(LINE, x - 1, LINE.distances(), 1.0),
+    "a table": lambda x: pm.repair(PLAIN, np.stack([x, x, x])),
+    "a matrix": lambda x: pm.Mechanism.from_matrix(PLAIN, np.stack([x, x, x]) / 6),
+    "initial": lambda x: pm.optimal(PLAIN, initial=np.stack([x, x, x])),
+}
+
+
+@pytest.mark.parametrize("value", ["5", True, 1 + 0j, float("nan"), [1.0], b"1", np.bool_(True)])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_no_real_number_is_refused_by_name(name, value):
+    with pytest.raises(PandaError) as refused:
+        NUMBERS[name](value)
+    assert repr(value) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.astype(complex),
+        lambda x: x.astype(str).astype(object),
+        lambda x: np.ma.masked_array(x, [False, True, False]),
+        lambda x: np.array([1.0, np.nan, 3.0]),
+    ],
+    ids=["complex", "text", "masked", "nan"],
+)
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_are_no_real_numbers_are_refused(name, change):
+    given = np.array([1.0, 2.0, 3.0])
+    ARRAYS[name](given)
+    try:
+        changed = change(given)
+        ARRAYS[name](changed)
+    except PandaError:
+        return
+    except TypeError:
+        # NumPy's own: text cannot be divided before it is handed over.
+        assert changed.dtype == object
+        return
+    pytest.fail(f"{name} takes them")
+
+
+def test_truth_values_and_mixed_text_are_no_numbers():
+    for values in ([True, False], [[False], [True]], ["1", "2"], [1, "2"], [1.0, None]):
+        with pytest.raises(DomainError):
+            pm.Domain.from_vectors(values)
+    # What is a number in a column of objects is one.
+    mixed = np.array([1, 2.5, np.float32(4)], dtype=object)
+    assert pm.Domain.from_vectors(mixed).distance(0, 1) == 1.5
+
+
+@pytest.mark.parametrize("make", [pm.permute_and_flip, pm.tight_constraints, pm.exponential])
+def test_labels_that_are_numbers_are_no_records(make):
+    labelled = pm.Problem(LINE, pm.Outputs.labels([0, 1, 2]), LINE.distances(), 1.0)
+    with pytest.raises(ProblemError, match="have no distance to the records"):
+        make(labelled)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, real_numbers
 from panda_mdp.errors import DomainError, ProblemError
 from panda_mdp.space.domain import Domain, Label, check_indices, check_labels
 from panda_mdp.space.metrics import Haversine, check_places, haversine_km
@@ -40,7 +40,8 @@ class Outputs(RebuiltOnCopy):
         if self.records is not None:
             set_(self, "records", frozen(np.asarray(self.records, dtype=np.int64)))
         if self.lat is not None and self.lon is not None:
-            lat, lon = (np.asarray(c, dtype=np.float64).reshape(-1) for c in (self.lat, self.lon))
+            degrees = (("lat", self.lat), ("lon", self.lon))
+            lat, lon = (real_numbers(c, name, ProblemError).reshape(-1) for name, c in degrees)
             if len(lat) != len(lon):
                 raise ProblemError(
                     f"lat has {len(lat)} entries and lon {len(lon)}; give one of each per output"
@@ -78,7 +79,7 @@ class Outputs(RebuiltOnCopy):
     ) -> Outputs:
         """Places by latitude and longitude in degrees, with a label each or their number."""
         names = None if labels is None else tuple(labels)
-        return cls(lat=np.asarray(lat), lon=np.asarray(lon), names=names)
+        return cls(lat=lat, lon=lon, names=names)  # type: ignore[arg-type]
 
     @classmethod
     def labels(cls, names: Iterable[Label]) -> Outputs:

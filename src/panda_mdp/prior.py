@@ -13,7 +13,14 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import (
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    frozen,
+    is_number,
+    real_numbers,
+)
 from panda_mdp.errors import InvalidInputError, PrivacyError
 from panda_mdp.privacy.discrete_laplace import discrete_laplace
 from panda_mdp.problem import Problem, check_probabilities
@@ -47,7 +54,7 @@ class Prior(RebuiltOnCopy):
     @classmethod
     def public(cls, counts: npt.ArrayLike, *, source: str) -> Prior:
         """Counts per record that are public already, as their owner says."""
-        values = np.asarray(counts, dtype=np.float64)
+        values = real_numbers(counts, "counts", InvalidInputError)
         if values.ndim != 1 or not (np.isfinite(values).all() and (values >= 0).all()):
             raise InvalidInputError(
                 "counts are a flat list of finite, non-negative numbers, one per record"
@@ -79,7 +86,7 @@ class Prior(RebuiltOnCopy):
         `contribution` in all, and what follows the noise uses nothing else. Cells depend on the
         domain alone. Where nothing is left the prior is uniform.
         """
-        if not (np.isfinite(epsilon) and epsilon > 0):
+        if not (is_number(epsilon) and 0 < epsilon < np.inf):
             raise PrivacyError(
                 f"the prior's epsilon is {epsilon!r}; it must be positive and finite"
             )

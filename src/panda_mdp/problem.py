@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import (
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    frozen,
+    is_number,
+    real_numbers,
+)
 from panda_mdp.base.text import card, per
 from panda_mdp.errors import MethodError, ProblemError, ScaleWarning
 from panda_mdp.loss import DistanceLoss, UnknownLoss
@@ -193,7 +200,7 @@ def _check_outputs(
 
 def _check_loss(loss: npt.ArrayLike | DistanceLoss | UnknownLoss, size: int, count: int) -> Any:
     computed = isinstance(loss, DistanceLoss | UnknownLoss)
-    table: Any = loss if computed else np.asarray(loss, dtype=np.float64)
+    table: Any = loss if computed else real_numbers(loss, "loss", ProblemError)
     if table.shape != (size, count):
         hint = "; transpose it" if table.shape == (count, size) else ""
         raise ProblemError(
@@ -221,22 +228,17 @@ def check_number(
 ) -> None:
     """Refuse what is not a number, or a whole one, from `least` to `most`; positive and finite by
     default. None passes: it stands for a default."""
-    kinds = int | np.integer if whole else int | float | np.number
-    if value is not None and not (isinstance(value, kinds) and least <= value <= most):
+    if value is not None and not (is_number(value, whole=whole) and least <= value <= most):
         raise MethodError(f"{name} is {value!r}; it must be {rule}")
 
 
 def check_epsilon(epsilon: float) -> float:
     """A positive, finite epsilon, or `ProblemError`."""
-    try:
-        value = float(epsilon)
-    except (TypeError, ValueError):
-        value = np.nan
-    if not (np.isfinite(value) and value > 0):
+    if not (is_number(epsilon) and 0 < epsilon < np.inf):
         raise ProblemError(
             f"epsilon is {epsilon!r}; it must be a positive, finite number per unit of distance"
         )
-    return value
+    return float(epsilon)
 
 
 def check_probabilities(
@@ -245,7 +247,7 @@ def check_probabilities(
     """Probabilities of `size` things as an array that sums to 1; uniform where None."""
     if given is None:
         return np.full(size, 1.0 / size)
-    weights = np.asarray(given, dtype=np.float64)
+    weights = real_numbers(given, name, ProblemError)
     if weights.shape != (size,):
         raise ProblemError(
             f"{name} has shape {weights.shape}; give one probability per {owner}, ({size},)"

@@ -246,6 +246,8 @@ def test_the_next_check_is_where_the_gap_should_be_reached():
     assert check([(200, math.inf), (400, 0.02)], 0.01) == (560, False)
     assert check([(200, 0.04), (240, 0.02)], 0.0199) == (280, True)
     assert check([(400, 0.04), (400, 0.02)], 0.01) == (560, False)
+    # Next to an optimum of 0 gaps are of any size.
+    assert check([(200, 1e300), (400, 1e200)], 1e-3) == (560, False)
     # Just missed: whatever the last two checks say, not far beyond.
     assert check([(700, 0.0206), (1000, 0.0204)], 0.02) == (int(1030 * 1.02**2), False)
     assert check([(700, 0.02), (1000, 0.0204)], 0.02) == (int(1030 * 1.02**2), False)

@@ -1,10 +1,12 @@
-"""Arrays that objects own, graphs of them, and objects that are built again when copied."""
+"""Numbers from outside, arrays that objects own, graphs of them, and objects that are built again
+when copied."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +17,34 @@ FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+def is_number(value: object, *, whole: bool = False) -> bool:
+    """Whether a value is one real number, or a `whole` one: no text, no truth value."""
+    kinds = int | np.integer if whole else Real
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def real_numbers(values: npt.ArrayLike, name: str, error: type[Exception]) -> FloatArray:
+    """Real numbers from outside as float64, without the loss of anything.
+
+    Text that reads as a number, truth values, complex numbers, whose imaginary part would be
+    dropped, and masked arrays, whose mask would be, are an `error` that names their kind alone: a
+    value may be a secret.
+    """
+    try:
+        array = np.asanyarray(values)
+    except ValueError:
+        array = np.array(None, dtype=object)
+    if not isinstance(array, np.ma.MaskedArray) and (
+        array.dtype.kind in "iuf" or (array.dtype.kind == "O" and all(map(is_number, array.flat)))
+    ):
+        return np.asarray(array, dtype=np.float64)
+    kinds = {"O": "objects", "b": "truth values", "c": "complex numbers", "U": "text", "S": "text"}
+    kind = kinds.get(array.dtype.kind, str(array.dtype))
+    if isinstance(array, np.ma.MaskedArray):
+        kind = "a masked array"
+    raise error(f"{name}: {kind}; give real numbers, such as float64, in rows of one length")
 
 
 class _Owned(np.ndarray[Any, Any]):

@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, real_numbers
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError
@@ -116,7 +116,7 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
 
 def rows_of(problem: Problem, matrix: npt.ArrayLike, name: str) -> FloatArray:
     """A table that is given, its rows scaled to 1; `MethodError` where it is none."""
-    table = np.asarray(matrix, dtype=np.float64)
+    table = real_numbers(matrix, name, MethodError)
     shape = (problem.size, problem.outputs_count)
     if table.shape != shape:
         raise MethodError(f"{name} has shape {table.shape}; this problem needs {shape}")

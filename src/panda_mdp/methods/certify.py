@@ -24,7 +24,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import FLOOR, Closure
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError, PrivacyError, SolverError
+from panda_mdp.errors import PrivacyError, SolverError
 from panda_mdp.methods.optimal.dual import proved
 from panda_mdp.privacy.repair import TIGHTENING, repair
 from panda_mdp.problem import Problem, check_number
@@ -77,10 +77,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_number(self.gap, "gap", "a positive number such as 0.01 for one per cent")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise MethodError(
-                f"time_limit is {self.time_limit!r}; it must be positive, in seconds, or None"
-            )
+        rule = "positive, in seconds, or None"
+        check_number(self.time_limit, "time_limit", rule, most=math.inf)
         check_number(self.iterations, "iterations", "a whole number from 1", least=1, whole=True)
 
 
@@ -487,7 +485,8 @@ def next_check(
     if len(seen) < 2 or not 0 < wanted < gap:
         return furthest, False
     later = tuning.later * iterations
-    furthest = min(furthest, max(int(later * min((gap / wanted) ** 2, tuning.growth)), next_step))
+    missed = min(gap / wanted, tuning.growth) ** 2
+    furthest = min(furthest, max(int(later * min(missed, tuning.growth)), next_step))
     earlier, before = seen[-2]
     if not (gap < before < math.inf and earlier < iterations):
         return furthest, False

@@ -269,7 +269,7 @@ def permute_and_flip(problem: Problem) -> Mechanism:
     [[0.8161, 0.1839], [0.5, 0.5], [0.1839, 0.8161]]
     """
     start = time.perf_counter()
-    distance = problem.domain.distances(None, problem.outputs)
+    distance = problem.reports.distances(problem.domain)
     chance = np.exp(-0.5 * problem.epsilon * (distance - distance.min(axis=1, keepdims=True)))
     return release(
         problem,
@@ -316,7 +316,7 @@ def tight_constraints(problem: Problem) -> Mechanism:
             f"tight-constraints reports any record, and this problem has {problem.outputs_count} "
             f"outputs for {problem.size} records; make every record an output, or use optimal"
         )
-    decay = np.exp(-problem.epsilon * problem.domain.distances(None, problem.outputs))
+    decay = np.exp(-problem.epsilon * problem.reports.distances(problem.domain))
     try:
         share = np.asarray(scipy.linalg.solve(decay, np.ones(len(decay))))
     except scipy.linalg.LinAlgError:

@@ -78,7 +78,7 @@ class RestrictedLp(OneLp):
     method = "constopt"
     # HiGHS's own, and a second try: entries of a column span so many orders of magnitude that it
     # calls some problems infeasible, which they never are. The repair makes up for what is loose.
-    tolerances = (None, 1e-5)
+    attempts = (("ipm", None), ("ipm", 1e-5))
 
     def __init__(self, problem: Problem, radius: float | None) -> None:
         self.problem = problem

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar, Literal, Self, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, is_number
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.panda.anpo import AnchorTable, Solver, solver_of
 from panda_mdp.privacy.guarantee import Guarantee
@@ -53,13 +52,13 @@ def check_choice(name: str, value: object, choices: Any) -> None:
 
 def check_delta(delta: float) -> None:
     """delta is a probability below 1."""
-    within = isinstance(delta, Real) and 0 <= delta < 1
+    within = is_number(delta) and 0 <= delta < 1
     _check("delta", delta, within, "it must be a probability, at least 0 and below 1")
 
 
 def check_epsilon(epsilon: float) -> None:
     """epsilon is positive and finite."""
-    within = isinstance(epsilon, Real) and 0 < epsilon < np.inf
+    within = is_number(epsilon) and 0 < epsilon < np.inf
     _check("epsilon", epsilon, within, "it must be positive and finite")
 
 

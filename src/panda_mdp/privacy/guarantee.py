@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from panda_mdp.base.arrays import is_number
 from panda_mdp.base.text import per
 from panda_mdp.errors import MethodError
 
@@ -26,9 +27,9 @@ class Guarantee:
     unit: str
 
     def __post_init__(self) -> None:
-        if not self.epsilon >= 0:
+        if not (is_number(self.epsilon) and self.epsilon >= 0):
             raise MethodError(f"epsilon is {self.epsilon!r}; it must not be negative")
-        if not 0 <= self.delta <= 1:
+        if not (is_number(self.delta) and 0 <= self.delta <= 1):
             raise MethodError(f"delta is {self.delta!r}; it must be a probability")
 
     def __repr__(self) -> str:

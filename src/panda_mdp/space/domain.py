@@ -13,9 +13,16 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import (
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    frozen,
+    is_number,
+    real_numbers,
+)
 from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import DomainError
+from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
@@ -123,7 +130,7 @@ class Domain(RebuiltOnCopy):
         """Vectors, shape (K, p), under euclidean distance, or by the angle between them (rad)."""
         if metric not in ("euclidean", "angular"):
             raise DomainError(f"metric is {metric!r}; choose 'euclidean' or 'angular'")
-        table = np.asarray(vectors, dtype=np.float64)
+        table = real_numbers(vectors, "vectors", DomainError)
         if table.ndim == 1:
             table = table[:, None]
         if table.ndim != 2 or table.shape[1] == 0:
@@ -142,18 +149,17 @@ class Domain(RebuiltOnCopy):
         >>> ages.labels, ages.record(38), ages.distance(0, 2)
         ((30, 38, 50), 1, 20.0)
         """
-        numbers = np.asarray(values)
-        if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.number):
-            raise DomainError(
-                f"values are {numbers.dtype} of shape {numbers.shape}; give a list of numbers"
-            )
-        distinct_values = np.unique(numbers)
+        numbers = real_numbers(values, "values", DomainError)
+        if numbers.ndim != 1:
+            raise DomainError(f"values have shape {numbers.shape}; give a list of numbers")
+        # As they are: whole numbers stay whole.
+        distinct_values = np.unique(np.asarray(values))
         return cls.from_vectors(distinct_values, unit=unit).with_labels(distinct_values.tolist())
 
     @classmethod
     def from_matrix(cls, distances: npt.ArrayLike, *, unit: str = "unit") -> Domain:
         """Any metric, as its K x K matrix; the triangle inequality is checked for all triples."""
-        table = np.array(distances, dtype=np.float64)
+        table = real_numbers(distances, "the distance matrix", DomainError).copy()
         if table.ndim != 2 or table.shape[0] != table.shape[1]:
             raise DomainError(
                 f"the distance matrix has shape {table.shape}; it must be square, K x K"
@@ -389,7 +395,8 @@ class Domain(RebuiltOnCopy):
             raise DomainError(
                 f"nearest needs a domain of numbers (from_values), and this is {self.metric.kind}"
             )
-        snapped = snap_values(values, np.atleast_1d(np.asarray(value, dtype=np.float64)), limit)
+        given = np.atleast_1d(real_numbers(value, "the number", SnapError))
+        snapped = snap_values(values, given, limit)
         if np.ndim(value):
             return snapped
         return snapped.first(
@@ -468,12 +475,12 @@ def check_records(
 
 
 def _check_radius(radius: float) -> None:
-    if not radius >= 0:
+    if not (is_number(radius) and radius >= 0):
         raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
 
 
 def _column(values: npt.ArrayLike, name: str) -> FloatArray:
-    column = np.asarray(values, dtype=np.float64)
+    column = real_numbers(values, name, DomainError)
     if column.ndim != 1:
         raise DomainError(f"{name} has shape {column.shape}; give a flat list of degrees")
     return column

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, frozen
+from panda_mdp.base.arrays import FloatArray, frozen, real_numbers
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.space.domain import Domain
 
@@ -31,7 +31,7 @@ class Embeddings:
     vectors: FloatArray
 
     def __post_init__(self) -> None:
-        vectors = np.asarray(self.vectors, dtype=np.float64)
+        vectors = real_numbers(self.vectors, "vectors", InvalidInputError)
         if vectors.ndim != 2 or len(vectors) != len(self.words):
             raise InvalidInputError(
                 f"{len(self.words)} words and vectors of shape {vectors.shape}; give one per word"

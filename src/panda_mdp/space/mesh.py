@@ -21,7 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    frozen,
+    real_numbers,
+)
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, are_places, check_places, sphere_points
 
@@ -392,7 +399,7 @@ def read_area(area: Any) -> tuple[list[FloatArray], bool]:
     if hasattr(area, "chunks") or hasattr(area, "lat"):
         return [_covered(list(area.chunks()) if hasattr(area, "chunks") else [area])], True
     try:
-        parts = [np.asarray(part, dtype=np.float64) for part in area]
+        parts = [real_numbers(part, "the area", DomainError) for part in area]
     except (TypeError, ValueError) as error:
         raise DomainError(
             f"the area is a {type(area).__name__} that holds no numbers; {FORMS}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, is_number, real_numbers
 from panda_mdp.errors import SnapError
 from panda_mdp.space.metrics import (
     EARTH_RADIUS_KM,
@@ -113,7 +113,7 @@ def snap_places(metric: Haversine, lat: npt.ArrayLike, lon: npt.ArrayLike, limit
 def snap_values(values: FloatArray, given: npt.ArrayLike, limit: float) -> Snaps:
     """The records nearest to many numbers, of ascending values; the lower one of two as near."""
     check_limit(limit)
-    numbers = np.asarray(given, dtype=np.float64)
+    numbers = real_numbers(given, "the numbers", SnapError)
     if numbers.ndim != 1:
         raise SnapError(f"the numbers have shape {numbers.shape}; give a flat list")
     middles = values[:-1] + np.diff(values) / 2
@@ -124,7 +124,7 @@ def snap_values(values: FloatArray, given: npt.ArrayLike, limit: float) -> Snaps
 
 def check_limit(limit: float) -> None:
     """Refuse a limit that is not a positive number."""
-    if not limit > 0:
+    if not (is_number(limit) and limit > 0):
         raise SnapError(
             f"the snap limit is {limit!r}; it must be positive, in the unit of distances"
         )
@@ -132,10 +132,7 @@ def check_limit(limit: float) -> None:
 
 def degrees(values: npt.ArrayLike, name: str) -> FloatArray:
     """A flat column of degrees; the error names none of them."""
-    try:
-        column = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        column = np.empty((0, 0))
+    column = real_numbers(values, name, SnapError)
     if column.ndim != 1:
         raise SnapError(f"{name} is no flat list of degrees")
     return column

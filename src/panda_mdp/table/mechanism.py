@@ -23,7 +23,14 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, digest, frozen
+from panda_mdp.base.arrays import (
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    digest,
+    frozen,
+    real_numbers,
+)
 from panda_mdp.base.floored import FlooredRows, owned
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import card, per
@@ -126,7 +133,7 @@ class Table(RebuiltOnCopy):
 
         `Mechanism.from_matrix` raises `PrivacyError` where the audit does not hold.
         """
-        table = np.asarray(matrix, dtype=np.float64)
+        table = real_numbers(matrix, "the matrix", PrivacyError)
         shape = (problem.size, problem.outputs_count)
         if table.shape != shape:
             raise PrivacyError(f"the matrix has shape {table.shape}; this problem needs {shape}")

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from panda_mdp import Domain, Problem
+from panda_mdp.compute.numba.pdhg import least_reduced_costs
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.dual import boxed_bound, dual_bound, free_bound
 from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.halpern import growths
+from panda_mdp.methods.optimal.halpern import growths, incidence
 
 SIDE = 8
 LARGE, TINY = 1.0625, (0.5 + 2.0**-10) * 2.0**-52
@@ -108,3 +109,20 @@ def test_the_bound_without_constraints_is_below_the_exact_sum():
     backward = float(np.cumsum((problem.prior * least)[::-1])[-1])
     forward = float(np.cumsum(problem.prior * least)[-1])
     assert abs(Fraction(forward) - Fraction(backward)) > Fraction(1e-14)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (3, 1), (5, 2)])
+def test_a_reduced_cost_that_is_no_number_bounds_nothing(place):
+    """It compares as larger than all others, and would otherwise be passed over."""
+    domain = Domain.from_vectors(np.arange(6.0)[:, None])
+    problem = Problem(domain, range(3), domain.distances(None, range(3)) + 1.0, 1.0)
+    cost = problem.weighted_loss.copy()
+    none = np.empty((0, 2), dtype=np.int64)
+    start, slot = incidence(none, 6)
+    tables = (np.zeros((0, 2, 3), np.float32), np.ones((6, 3), np.float32), none, start, slot)
+    least = least_reduced_costs(cost, *tables, np.empty(0), 1.0)
+    assert least == pytest.approx(cost.min(axis=1))
+    cost[place] = np.nan
+    least = least_reduced_costs(cost, *tables, np.empty(0), 1.0)
+    assert least[place[0]] == -np.inf
+    assert np.isfinite(np.delete(least, place[0])).all()

@@ -315,6 +315,12 @@ def test_simplex_projection_is_the_nearest_point():
         assert ((column - point) ** 2).sum() <= ((others - column) ** 2).sum(axis=1).min() + 1e-12
 
 
+def test_simplex_projection_of_large_numbers_keeps_its_sum():
+    columns = np.array([[1e15, -1e300, 1e15 + 0.25], [1e15, 3.0, 1e15], [-1e15, 2.5, -1e300]])
+    expected = [[0.5, 0.0, 0.625], [0.5, 0.75, 0.375], [0.0, 0.25, 0.0]]
+    assert onto_simplex(columns) == pytest.approx(np.array(expected))
+
+
 def test_both_stages_tell_where_they_stand():
     problem = problem_of(5, 12, 6)
     free = quantity(problem, "vulnerability", None, pm.optimal(problem, backend="cpu").matrix)
@@ -327,8 +333,67 @@ def test_both_stages_tell_where_they_stand():
     assert any("loss" in now.note for now in seen)
 
 
-def test_a_loss_of_nothing_leaves_no_slack():
+@pytest.mark.parametrize("backend", ["auto", "cpu"])
+def test_a_loss_of_nothing_leaves_the_first_table_or_a_better_one(backend):
     problem = problem_of(5, 12, 6)
     free = pm.Problem(problem.domain, problem.outputs, 0 * problem.loss, problem.epsilon)
-    with pytest.raises(MethodError, match=r"leaves no room; ask limit_attacker for a limit"):
-        pm.second_objective(free, "vulnerability", backend="cpu")
+    table = pm.second_objective(free, "vulnerability", backend=backend)
+    facts = table.details["second"]
+    assert table.loss == facts["budget"] == 0
+    assert facts["value"] <= facts["before"]
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 6.0])
+def test_a_budget_below_any_tolerance_is_kept(epsilon):
+    """Three records 5 apart: of a table that loses l no attacker is right less than 1 - l / 5."""
+    corners = np.array([[0.0, 0.0], [5.0, 0.0], [2.5, 2.5 * np.sqrt(3)]])
+    problem = displacement_problem(pm.Domain.from_vectors(corners), range(3), epsilon)
+    for name, radius in (("vulnerability", None), ("located", 1.0), ("error", None)):
+        table = pm.second_objective(problem, name, 0.05, radius=radius)
+        facts = table.details["second"]
+        assert table.loss <= facts["budget"] < 1e-7
+        sign = -1 if name == "error" else 1
+        assert sign * facts["bound"] <= sign * facts["value"] <= sign * facts["before"]
+        if name != "error":
+            assert 1 - facts["value"] <= facts["budget"] / 5 * (1 + 1e-6)
+            assert facts["bound"] > 1 - 1e-6
+
+
+def wild_problem(seed: int) -> pm.Problem:
+    """Losses from 1e-12 to 1e12, epsilon from 1e-6 to 50, records at any distances."""
+    rng = np.random.default_rng(seed)
+    size, outputs = rng.integers(2, 9, 2)
+    points = rng.normal(size=(size, 2)) * 10.0 ** rng.uniform(-3, 3, (size, 1))
+    scale = rng.uniform(-12, 12, [(size, outputs), (1, outputs), (1, 1)][seed % 3])
+    loss = np.broadcast_to(10.0**scale, (size, outputs)) * rng.random((size, outputs))
+    prior = rng.dirichlet(np.full(size, 0.3))
+    reports = pm.Outputs.labels([f"report {y}" for y in range(outputs)])
+    epsilon = 10.0 ** rng.uniform(-6, 1.7)
+    return pm.Problem(pm.Domain.from_vectors(points), reports, loss, epsilon, prior=prior)
+
+
+@pytest.mark.filterwarnings("ignore::panda_mdp.errors.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::panda_mdp.errors.GapWarning")
+@pytest.mark.parametrize(
+    ("seed", "backend"), [*((s, "auto") for s in range(12)), *((s, "cpu") for s in range(12, 15))]
+)
+def test_no_scale_of_losses_ends_in_an_error(seed, backend):
+    problem = wild_problem(seed)
+    radius = 0.3 * problem.domain.diameter
+    first = pm.optimal(problem, backend=backend)
+    assert first.loss <= 1.01 * problem.mean_loss.min()
+    for name, within in (("vulnerability", None), ("located", radius), ("error", None)):
+        sign = -1 if name == "error" else 1
+        table = pm.second_objective(first, name, 0.05, radius=within, backend=backend)
+        facts = table.details["second"]
+        assert table.loss <= facts["budget"]
+        assert sign * facts["value"] <= sign * facts["before"]
+        assert sign * facts["bound"] <= sign * facts["value"] + 1e-9 * abs(facts["value"])
+        alike = np.full(problem.loss.shape, 1 / problem.outputs_count)
+        ends = [quantity(problem, name, within, z) for z in (alike, first.matrix)]
+        if sign * ends[0] < sign * ends[1] * (1 - sign * 1e-6):
+            limit = float(np.mean(ends))
+            held = pm.limit_attacker(problem, name, limit, radius=within, backend=backend)
+            facts = held.details["limited"]
+            assert sign * facts["value"] <= sign * limit
+            assert facts["bound"] <= held.loss * (1 + 1e-9)

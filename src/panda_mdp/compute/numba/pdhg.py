@@ -324,7 +324,10 @@ def _least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth
         terms = 2.0 * (start[i + 1] - start[i]) + 6.0
         low = np.inf
         for y in range(outputs):
-            low = min(low, h[y] - terms * UNIT_ROUNDOFF * size[y])
+            value = h[y] - terms * UNIT_ROUNDOFF * size[y]
+            # What is no number bounds nothing, and compares as larger than anything.
+            if not value >= low:
+                low = value if value < low else -np.inf
         least[i] = low
 
 
@@ -355,9 +358,14 @@ def least_reduced_costs(
 def onto_simplex(weights):
     """max(weights - t, 0) with the t of every column for which it sums to 1 (Michelot 1986).
 
-    Weights below what would do for all that are left drop out, until none does.
+    Weights below what would do for all that are left drop out, until none does. The largest of a
+    column is taken off first: beside large numbers a 1 would be lost.
     """
     rows, columns = weights.shape
+    top = np.full(columns, -np.inf)
+    for i in range(rows):
+        top = np.maximum(top, weights[i])
+    weights = weights - top
     shift = np.full(columns, -np.inf)
     for _ in range(PASSES):
         count, total = np.zeros(columns), np.full(columns, -1.0)

@@ -77,7 +77,13 @@ def dual_bound(
     return bound.dual_bound(problem, *both_ways(graph, multipliers), cost)
 
 
-def boxed_bound(problem: Problem, graph: Graph, multipliers: FloatArray, most: FloatArray) -> float:
+def boxed_bound(
+    problem: Problem,
+    graph: Graph,
+    multipliers: FloatArray,
+    most: FloatArray,
+    cost: FloatArray | None = None,
+) -> float:
     """`dual_bound`, for tables whose entries are at most `most` (K x m), as those of an optimal one
     are known to be.
 
@@ -86,7 +92,7 @@ def boxed_bound(problem: Problem, graph: Graph, multipliers: FloatArray, most: F
     fill the row. Entries that are tiny because they are expensive then weigh little, however far
     their own reduced costs are from exact.
     """
-    reduced = bound.reduced_from_below(problem, *both_ways(graph, multipliers))
+    reduced = bound.reduced_from_below(problem, *both_ways(graph, multipliers), cost)
     along = np.argsort(reduced, axis=1)
     filled = np.cumsum(np.take_along_axis(most, along, 1), axis=1)
     last = np.minimum((filled < 1).sum(axis=1), most.shape[1] - 1)

@@ -49,6 +49,7 @@ from panda_mdp.methods.optimal.dual import (
 )
 from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
 from panda_mdp.methods.optimal.starts import one_row
+from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import BoundProof
 from panda_mdp.table.mechanism import Mechanism
@@ -104,9 +105,7 @@ class SmallLp(TableSolver):
         problem, left = self.problem, standing.left()
         self._before = standing.value - standing.bound
         self._passes += 1
-        excess = problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
-        room = standing.value * INFLATED - self._free
-        self._most = entry_bounds(problem, excess, room)
+        room, excess, self._most = entry_bounds(problem, standing.value, self._free)
         self._table = self._multipliers = None
         if left is None or left > 0:
             self._solve(excess / room, room, left)
@@ -117,18 +116,13 @@ class SmallLp(TableSolver):
         """The LP in w = z / b, rows divided by the mean of their two coefficients."""
         most, exponent = self._most, self.problem.epsilon * self._graph.length
         size, outputs = most.shape
-        rows, lower, upper = table_rows(self._graph.ends, exponent, size, outputs)
-        rows.data *= most.ravel()[rows.indices]
-        pairs = rows.data[most.size :].reshape(-1, 2)
-        own, other = pairs.max(axis=1), -pairs.min(axis=1)
-        binding, mean = other <= LARGEST_RATIO * own, np.sqrt(own * other)
-        pairs *= (binding / mean)[:, None]
+        rows, lower, upper, factors = boxed_rows(self._graph.ends, exponent, most)
         attempts: list[tuple[Algorithm, bool]] = [
             ("simplex", True),
             ("ipm", True),
             ("simplex", False),
         ]
-        if len(pairs) > SIMPLEX_ROWS:
+        if len(factors) > SIMPLEX_ROWS:
             attempts[:2] = attempts[1::-1]
         for algorithm, presolve in attempts:
             answer = Lp(
@@ -143,7 +137,7 @@ class SmallLp(TableSolver):
             self.iterations += answer.iterations
             if answer.primal is not None and answer.prices is not None:
                 self._table = np.maximum(answer.primal.reshape(most.shape), 0.0) * most
-                prices = room * answer.prices[size:] * binding / mean
+                prices = room * answer.prices[size:] * factors
                 self._multipliers = multipliers(prices, exponent, outputs)
                 return
 
@@ -173,15 +167,34 @@ class SmallLp(TableSolver):
         yield remap(standing.certified)
 
 
-def entry_bounds(problem: Problem, excess: FloatArray, room: float) -> FloatArray:
-    """b of the module's head: what the entries of a table of at most `room` excess can be."""
+def entry_bounds(
+    problem: Problem, loss: float, free: float
+) -> tuple[float, FloatArray, FloatArray]:
+    """U, e and b of the module's head, for tables that lose at most `loss`, `free` of it anyway."""
+    excess = problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
+    # Less than the faintest weight on the dearest output is nothing that integers could spend.
+    room = max(loss * INFLATED - free, float(excess.max()) / TOTAL) or 1.0
     own = np.divide(room, excess, out=np.ones_like(excess), where=excess > room)
     exponent = problem.epsilon * problem.domain.distances()
     grown = np.exp(np.minimum(exponent * (1 + 1e-12), 700.0))
     most = own.copy()
     for j in range(len(own)):
         np.minimum(most, grown[:, j, None] * own[j], out=most)
-    return most
+    return room, excess, most
+
+
+def boxed_rows(
+    ends: IntArray, exponent: FloatArray, most: FloatArray
+) -> tuple[scipy.sparse.csr_array, FloatArray, FloatArray, FloatArray]:
+    """`table_rows` in w = z / `most`, those of edges divided by the mean of their two coefficients,
+    0 where they bind nothing; and by what theirs were multiplied."""
+    rows, lower, upper = table_rows(ends, exponent, *most.shape)
+    rows.data *= most.ravel()[rows.indices]
+    pairs = rows.data[most.size :].reshape(-1, 2)
+    own, other = pairs.max(axis=1), -pairs.min(axis=1)
+    factors = (other <= LARGEST_RATIO * own) / np.sqrt(own * other)
+    pairs *= factors[:, None]
+    return rows, lower, upper, factors
 
 
 def table_rows(
@@ -245,12 +258,12 @@ def solve_lp(
 
 
 class OneLp(TableSolver):
-    """An LP handed to HiGHS once, or again at a looser tolerance where it fails."""
+    """An LP handed to HiGHS once, or again in another way where it fails."""
 
     backend = "highs"
     pairs: Pairs = "graph"
-    algorithm: Algorithm = "ipm"
-    tolerances: tuple[float | None, ...] = (None,)
+    attempts: tuple[tuple[Algorithm, float | None], ...] = (("ipm", None),)
+    """Algorithms and tolerances, each where the ones before failed."""
     solver: type[Lp] = Lp
     answer: Answer | None = None
 
@@ -277,11 +290,11 @@ class OneLp(TableSolver):
         """All that HiGHS does; the target is its own."""
         with standing.stage("build"):
             parts = self.parts()
-        for tolerance in self.tolerances:
+        for algorithm, tolerance in self.attempts:
             left, self.ended = standing.left(), Stopped.TIME_LIMIT
             if left is not None and left <= 0:
                 return
-            lp = self.solver(*parts, algorithm=self.algorithm, tolerance=tolerance)
+            lp = self.solver(*parts, algorithm=algorithm, tolerance=tolerance)
             self.answer, self.ended = lp.attempt(left)
             self.iterations, self.status = self.answer.iterations, self.answer.status
             if self.ended is not Stopped.FAILED:
@@ -295,7 +308,7 @@ class OneLp(TableSolver):
     def facts(self) -> dict[str, Any]:
         objective = None if self.answer is None else self.answer.objective
         return {
-            "algorithm": self.algorithm,
+            "algorithm": self.attempts[0][0],
             "highs_status": self.status or "not run",
             "highs_objective": None if objective is None else objective * self.scale,
         }
@@ -315,7 +328,7 @@ class HighsLp(OneLp):
         tolerance: float | None = None,
     ) -> None:
         self.problem, self.pairs = problem, pairs
-        self.algorithm, self.tolerances = algorithm, (tolerance,)
+        self.attempts = ((algorithm, tolerance),)
 
     def begin(self, standing: Standing) -> None:
         standing.raise_bound(free_bound(self.problem))

@@ -21,7 +21,7 @@ from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.starts import warm_start
-from panda_mdp.methods.second.objectives import Forms
+from panda_mdp.methods.second.objectives import FAINTEST, Forms
 from panda_mdp.problem import Problem
 
 TOGETHER = 4
@@ -60,7 +60,8 @@ class TradeOff(CpuSolver):
         self._forms = forms
         self._share = forms.shares()
         steep = forms.steepness(self._scale.astype(np.float64) ** 2 / self._share[:, None])
-        self._steep = np.maximum(steep, 1e-300)
+        # An output that no record may report has no forms to move.
+        self._steep = np.maximum(steep, FAINTEST * (steep.max() or 1.0))
 
     def _connect(self, source: IntArray) -> None:
         super()._connect(source)
@@ -85,11 +86,11 @@ class TradeOff(CpuSolver):
             count = min(TOGETHER, steps - done)
             moved = super()._iterate(count, since + done)
             # With step 1 / (weight stiffness) of the table these are the largest that converge.
-            size = self.weight * forms.stiffness / (rate**2 * self._steep)
+            step = self.weight * forms.stiffness / (rate * self._steep)
             ahead = forms.forward(np.asarray(self._mid * self._scale, dtype=np.float64))
-            new = onto_simplex(self._w + size * rate * ahead)
+            new = onto_simplex(self._w + step * ahead)
             if done + count == steps:
-                moved += float(((new - self._w) ** 2 / size).sum())
+                moved += float(((new - self._w) ** 2 * (rate / step)).sum())
             keep = (since + done + count) / (since + done + count + 1.0)
             self._w = keep * (2 * new - self._w) + (1 - keep) * self._w0
         return moved

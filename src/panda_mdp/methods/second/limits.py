@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -30,16 +31,23 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.highs import multipliers
+from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
-from panda_mdp.methods.optimal.dual import dual_bound
-from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.lp import OneLp
+from panda_mdp.methods.optimal.dual import boxed_bound, free_bound
+from panda_mdp.methods.optimal.graph import ALL_PAIRS_RECORDS, all_pairs, constraint_graph
+from panda_mdp.methods.optimal.lp import (
+    INFLATED,
+    LARGEST_EXPONENT,
+    OneLp,
+    boxed_rows,
+    entry_bounds,
+)
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.objectives import Objective
 from panda_mdp.privacy.repair import estimate, repair
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import release
+from panda_mdp.table.release import floor_row, normalise, release
 
 if TYPE_CHECKING:
     from panda_mdp.methods.second.first_order import TradeOff
@@ -53,13 +61,17 @@ FAINTEST = 0.02
 FARTHEST = 2.0
 """In logarithms: the longest step of a price; half of the last one after every turn, because what
 is seen lags behind the price."""
+PRICES = (1e-30, 1e30)
+"""In mean costs of an entry: within which a price is looked for."""
 REPAIRED = 0.85
 """Of the gap under a limit: what is left for the repair."""
 ROUNDED = 1e-15
-UNUSED = 1e-6
-"""Of the room that a limit leaves: what is not used, so that quantising stays within it."""
+UNUSED = (1e-6, 1e-3, 0.1)
+"""Of the room that a limit leaves: what is not used, so that quantising stays within it; more
+where that was not enough."""
 FAINT_PRICE = 1e-9
-"""Of the loss, in what it could cost altogether: its price where its limit binds nothing."""
+"""Of the loss, in units in which it and the objective are about 1: its price where its limit binds
+nothing."""
 CHORDS = 4
 
 Measure = Callable[[FloatArray], float]
@@ -130,6 +142,14 @@ class LimitSolver(TableSolver):
         self.limit, self.goal, self.method = limit, limit.goal, limit.method
         self.problem = limit.first.problem
 
+    def begin(self, standing: Standing) -> None:
+        """At hand, whatever follows: the table within the limit that there is."""
+        limit = self.limit
+        safe = limit.first
+        if not limit.on_loss:
+            safe = release(self.problem, limit.inside.table, method=self.method)
+        standing.offer(safe)
+
     def value(self, mechanism: Mechanism) -> float:
         return self.limit.least(mechanism.matrix)
 
@@ -143,23 +163,31 @@ class LimitSolver(TableSolver):
         with the safe one until the limit holds, and with as much of the one beyond the limit as
         there is room for, where that makes smaller what is to be."""
         limit = self.limit
-        table, beyond = candidate if isinstance(candidate, tuple) else (candidate, None)
-        within = limit.most - UNUSED * (limit.most - limit.inside.limited)
+        tables = candidate if isinstance(candidate, tuple) else (candidate, None)
         with standing.stage("repair"):
-            mixed = mixture(self._repaired(table), limit.inside.table, limit.limited, within)
-            if beyond is not None:
-                both = mixture(self._repaired(beyond), mixed, limit.limited, within)
-                mixed = min(mixed, both, key=limit.least)
-        with standing.stage("audit"):
-            mechanism = release(self.problem, mixed, method=self.method)
-        if limit.limited(mechanism.matrix) > limit.most:
-            raise PrivacyError(f"rounding to integers took {self.method} beyond its limit")
-        return mechanism
+            table = self._repaired(tables[0])
+            beyond = None if tables[1] is None else self._repaired(tables[1])
+        for unused in UNUSED:
+            within = limit.most - unused * (limit.most - limit.inside.limited)
+            with standing.stage("repair"):
+                mixed = mixture(table, limit.inside.table, limit.limited, within)
+                if beyond is not None:
+                    both = mixture(beyond, mixed, limit.limited, within)
+                    mixed = min(mixed, both, key=limit.least)
+            with standing.stage("audit"):
+                mechanism = release(self.problem, mixed, method=self.method)
+            if limit.limited(mechanism.matrix) <= limit.most:
+                return mechanism
+        raise PrivacyError(f"rounding to integers took {self.method} beyond its limit")
+
+    def floor(self, candidate: FloatArray) -> FloatArray:
+        return floor_row(self.problem, normalise(candidate))
 
     def _repaired(self, table: FloatArray) -> FloatArray:
-        if table is not self.limit.inside.table:
-            table = repair(self.closure, table, self.problem.epsilon, self.tightening).matrix
-        return table
+        if table is self.limit.inside.table:
+            return table
+        floor, epsilon = self.floor(table), self.problem.epsilon
+        return np.asarray(repair(self.closure, table, epsilon, self.tightening, floor).matrix)
 
 
 class ExactLimit(LimitSolver, OneLp):
@@ -168,47 +196,68 @@ class ExactLimit(LimitSolver, OneLp):
 
     # HiGHS's tables are accurate, so the closure needs little room for what normalising leaves.
     tightening = 5e-6
+    attempts = (("ipm", None), ("simplex", None), ("ipm", 1e-6))
+
+    def begin(self, standing: Standing) -> None:
+        """All in range of HiGHS's tolerances, as in lp.py: tables within the limit on the loss, or
+        no worse than the one that keeps the other limit, lie in the box of their excess."""
+        LimitSolver.begin(self, standing)
+        problem, limit = self.problem, self.limit
+        self._free = free_bound(problem)
+        largest = limit.most if limit.on_loss else limit.inside.least
+        self.scale, excess, self._most = entry_bounds(problem, largest, self._free)
+        self._cost = (excess * self._most).ravel() / self.scale
+        few = problem.size <= ALL_PAIRS_RECORDS
+        build = partial(all_pairs, most=LARGEST_EXPONENT) if few else constraint_graph
+        self.graph = build(problem.domain, problem.epsilon)
+        self.edges, self.exponent = self.graph.count, problem.epsilon * self.graph.length
+        self._unit = float(self.goal.forms.coefficients.sum(axis=1).max()) or 1.0
 
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        limit, each = self.limit, scipy.sparse.eye_array(self.problem.outputs_count)
-        cost, private, lower, upper = super().parts()
-        values = scipy.sparse.kron(self.goal.forms.coefficients, each)
+        limit, cost, most = self.limit, self._cost, self._most
+        each = scipy.sparse.eye_array(most.shape[1])
+        private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
+        values = scipy.sparse.kron(self.goal.forms.coefficients / self._unit, each)
+        values = values @ scipy.sparse.diags_array(most.ravel())
         largest = -scipy.sparse.vstack([each] * self.problem.size)
         objective = np.repeat([0.0, 1.0], [len(cost), each.shape[0]])
         limited, least = limit.pair(np.append(cost, np.zeros(each.shape[0])), objective)
         columns, beside = np.split(limited[None], [len(cost)], axis=1)
         blocks: Any = [[private, None], [values, largest], [columns, beside]]
         rows = scipy.sparse.csr_array(scipy.sparse.block_array(blocks))
+        rows.eliminate_zeros()
         none = np.full(values.shape[0] + 1, -np.inf)
-        most = [limit.most / limit.pair(self.scale, 1.0)[0]]
+        room, _ = limit.pair((limit.most - self._free) / self.scale, limit.most / self._unit)
         return (
             least,
             rows,
             np.append(lower, none),
-            np.concatenate([upper, np.zeros(values.shape[0]), most]),
+            np.concatenate([upper, np.zeros(values.shape[0]), [room]]),
         )
 
     def bound(self) -> float:
-        """From L and a price with loss + price v >= L for every private table."""
+        """From L and a price with loss + price v >= L for every private table in the box."""
         problem, graph, limit = self.problem, self.graph, self.limit
         if self.answer is None or self.answer.prices is None:
             return -math.inf
         size, outputs = problem.loss.shape
-        unit, least_unit = limit.pair(self.scale, 1.0)
+        unit, least_unit = limit.pair(self.scale, self._unit)
         ends = [size, size + 2 * graph.count * outputs, len(self.answer.prices) - 1]
         _, edge, form, last = np.split(least_unit * self.answer.prices, ends)
         # Loss + price v, with the loss at a price of 1: where it is limited HiGHS says at which.
-        theta = max(-float(last[0]) / unit, FAINT_PRICE / (limit.most or 1.0))
+        theta = max(-float(last[0]) / unit, FAINT_PRICE * least_unit / unit)
         loss_price, _ = limit.pair(theta, 1.0)
-        weights = np.maximum(-form, 0.0).reshape(-1, outputs) / loss_price
-        edges = multipliers(edge / loss_price, self.exponent, outputs)
+        weights = np.maximum(-form, 0.0).reshape(-1, outputs) / (self._unit * loss_price)
+        edges = multipliers(edge * self._factors / loss_price, self.exponent, outputs)
         price = float(weights.sum(axis=0).max()) or 1.0
         # What rounds the product and the sum is within what `below` leaves.
         cost = problem.weighted_loss + price * self.goal.forms.below(weights / price)
-        return limit.bound(dual_bound(problem, graph, edges, cost), price)
+        least = boxed_bound(problem, graph, edges, self._most * INFLATED, cost)
+        return limit.bound(least, price)
 
     def table(self, values: FloatArray) -> FloatArray:
-        return np.maximum(values[: self.problem.loss.size], 0.0).reshape(self.problem.loss.shape)
+        shares = np.maximum(values[: self.problem.loss.size], 0.0)
+        return np.asarray(shares.reshape(self.problem.loss.shape) * self._most)
 
 
 class Descent(LimitSolver):
@@ -223,6 +272,7 @@ class Descent(LimitSolver):
     def begin(self, standing: Standing) -> None:
         from panda_mdp.methods.second.first_order import TradeOff
 
+        super().begin(standing)
         problem, first, limit = self.problem, self.limit.first, self.limit
         self.solver = self._given or TradeOff(
             problem, constraint_graph(problem.domain, problem.epsilon), first.matrix
@@ -230,7 +280,7 @@ class Descent(LimitSolver):
         self.inside: Point = limit.inside
         self.outside: Point | None = None
         self._origin, price_factor = limit.limited(first.matrix), self.goal.forms.price_factor
-        room = abs(limit.most - self._origin)
+        self._room = room = abs(limit.most - self._origin)
         # With the price a loss moves from its origin as the square, an objective as the root, which
         # follows more slowly; the aim is the share of the way to the limit that is aimed at.
         if limit.on_loss:
@@ -251,9 +301,20 @@ class Descent(LimitSolver):
         )
         self._began = self.solver.iterations
         self._last_step, self._farthest, self._rested = 0.0, FARTHEST, 0
+        if room > 0:
+            self._aim_at(self.price)
+
+    def _aim_at(self, price: float) -> None:
+        """Minimise loss + `price` v, at a price in the range of the steps' numbers."""
+        low, high = (self.solver.unit * end for end in PRICES)
+        self.price = min(max(price, low), high)
         self.solver.aim(self.goal.forms, self.price)
 
     def advance(self, target: int, standing: Standing) -> None:
+        if not self._room > 0:
+            # A loss of nothing, of which a share is nothing.
+            self.ended = Stopped.NEGLIGIBLE
+            return
         left = standing.budget.iterations - self.iterations
         self.solver.advance(min(CHECK, left))
         self.iterations = self.solver.iterations - self._began
@@ -271,6 +332,8 @@ class Descent(LimitSolver):
             self.inside = point
 
     def bound(self) -> float:
+        if self.ended is not None:
+            return -math.inf
         return self.limit.bound(self.solver.least_trade(), self.price)
 
     def candidate(self) -> tuple[FloatArray, FloatArray | None]:
@@ -293,10 +356,11 @@ class Descent(LimitSolver):
         if step * self._last_step < 0:
             self._farthest = max(0.5 * abs(self._last_step), NEAR)
         self._last_step = min(max(step, -self._farthest), self._farthest)
-        self.price *= math.exp(self._last_step)
-        self.solver.aim(self.goal.forms, self.price)
+        self._aim_at(self.price * math.exp(self._last_step))
 
     def note(self) -> str:
+        if self.ended is not None:
+            return ""
         return f"{self.goal.name} {self.goal.natural(self.objective):.4g}, loss {self.loss:.4g}"
 
 

@@ -13,7 +13,7 @@ from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Report, certify
 from panda_mdp.methods.optimal.backends import Machine, choose
-from panda_mdp.methods.optimal.solve import FirstOrder
+from panda_mdp.methods.optimal.solve import FirstOrder, solver_for
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
 from panda_mdp.methods.second.objectives import Name, check_name, objective, quantity
@@ -74,11 +74,6 @@ def second_objective(
     best, trade_off = first_table(first, backend, share, progress)
     budget = (1 + slack) * best.loss
     exact = is_exact(problem, backend)
-    if not exact and not budget > best.loss:
-        raise MethodError(
-            f"the loss of the first table is {best.loss:g}, of which a slack of {slack:g} "
-            "leaves no room; ask limit_attacker for a limit instead"
-        )
     goal = objective(problem, name, radius, None if exact else best.matrix)
     limit = Limit(goal, best, budget)
     solver = ExactLimit(limit) if exact else Descent(limit, trade_off)
@@ -86,12 +81,12 @@ def second_objective(
     granted = max(fewest, int(solver.work * best.details.get("iterations", 0)))
     standing = certify(solver, Budget(OBJECTIVE_GAP, share.time_limit, granted), progress)
     before = limit.inside.least
-    improved = standing.best is not None and standing.value <= before
-    table = standing.certified if improved else best
+    table = standing.certified
+    improved = table is not best
     facts = {
         "objective": name,
         "radius": radius,
-        "value": goal.natural(standing.value if improved else before),
+        "value": goal.natural(standing.value),
         "bound": goal.natural(standing.bound),
         "before": goal.natural(before),
         "unit": goal.unit,
@@ -201,6 +196,8 @@ def first_table(
         return first, None
     from panda_mdp.methods.second.first_order import TradeOffEngine
 
+    if is_exact(first, backend):
+        return certify(solver_for(first, backend), budget, progress).mechanism(), None
     engine = choose(backend)
     solver = FirstOrder(first, TradeOffEngine() if engine.name == "cpu" else engine)
     mechanism = certify(solver, budget, progress).mechanism()
